@@ -1,1 +1,15 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod args;
+mod host;
+mod record;
+mod spec;
+
+pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
+pub use host::{Cache, Host};
+pub use record::{
+    Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,
+    WarningCode,
+};
+pub use spec::{Contender, ContenderKind, Part, Spec, Unit};

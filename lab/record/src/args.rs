@@ -1,0 +1,280 @@
+//! Arguments of a benchmark: typed for the workload, bounded and parsed for the user.
+
+use handover_base::units;
+use std::collections::BTreeMap;
+
+/// One argument of a benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// Its name, unit last: `slots_count`.
+    pub name: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// How it is written.
+    pub kind: Kind,
+    /// Its value unless set.
+    pub default: u64,
+    /// Its value in a smoke run.
+    pub smoke: u64,
+    /// The least that is allowed.
+    pub min: u64,
+    /// The most that is allowed.
+    pub max: u64,
+}
+
+/// How an argument's value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A plain number, `64` or `1.5k`.
+    Count,
+    /// Bytes, `1500` or `64KiB`.
+    Bytes,
+    /// A time span, `30us`.
+    Nanos,
+}
+
+impl Kind {
+    /// A value as a user would write it.
+    pub fn show(self, value: u64) -> String {
+        match self {
+            Kind::Count => value.to_string(),
+            Kind::Bytes => units::Size(value).to_string(),
+            Kind::Nanos if value == 0 => "0".to_string(),
+            Kind::Nanos => units::Span(value).to_string(),
+        }
+    }
+
+    fn parse(self, text: &str) -> Result<u64, String> {
+        let parsed = match self {
+            Kind::Count => text.parse::<units::Count>().map(|it| it.0),
+            Kind::Bytes => text.parse::<units::Size>().map(|it| it.0),
+            Kind::Nanos if text == "0" => Ok(0),
+            Kind::Nanos => text.parse::<units::Span>().map(|it| it.0),
+        };
+        parsed.map_err(|refused| refused.to_string())
+    }
+}
+
+/// A type that an argument can have.
+pub trait Arg: Copy {
+    /// How it is written.
+    const KIND: Kind;
+    /// From the bounded value. Bounds are checked at compile time against the type's own.
+    fn from_u64(value: u64) -> Self;
+}
+
+impl Arg for u32 {
+    const KIND: Kind = Kind::Count;
+    fn from_u64(value: u64) -> Self {
+        u32::try_from(value).unwrap_or(u32::MAX)
+    }
+}
+impl Arg for u64 {
+    const KIND: Kind = Kind::Count;
+    fn from_u64(value: u64) -> Self {
+        value
+    }
+}
+impl Arg for usize {
+    const KIND: Kind = Kind::Count;
+    fn from_u64(value: u64) -> Self {
+        usize::try_from(value).unwrap_or(usize::MAX)
+    }
+}
+
+/// A number of bytes; written `64KiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+impl Arg for Bytes {
+    const KIND: Kind = Kind::Bytes;
+    fn from_u64(value: u64) -> Self {
+        Bytes(value)
+    }
+}
+
+/// A time span in nanoseconds; written `30us`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nanos(pub u64);
+impl Arg for Nanos {
+    const KIND: Kind = Kind::Nanos;
+    fn from_u64(value: u64) -> Self {
+        Nanos(value)
+    }
+}
+
+/// The arguments of a workload; written with [`args!`](crate::args).
+pub trait Args: Sized {
+    /// Their declarations, in order.
+    const PARAMS: &'static [Param];
+
+    /// The typed form of values that were checked by [`Values::set`].
+    fn from_values(values: &Values) -> Self;
+
+    /// Every argument at its default.
+    fn defaults() -> Values {
+        Values::defaults(Self::PARAMS)
+    }
+}
+
+/// No arguments.
+impl Args for () {
+    const PARAMS: &'static [Param] = &[];
+    fn from_values(_: &Values) -> Self {}
+}
+
+/// Declares a workload's arguments: names, help, defaults, smoke values and bounds, checked when
+/// compiled. See the crate's page for an example.
+#[macro_export]
+macro_rules! args {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $(
+        #[doc = $help:literal]
+        $field:ident : $kind:ty = $default:literal (smoke $smoke:literal, range $min:literal ..= $max:literal)
+    ),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        $vis struct $name { $( #[doc = $help] pub $field: $kind, )* }
+        impl $crate::Args for $name {
+            const PARAMS: &'static [$crate::Param] = &[ $( $crate::Param {
+                name: stringify!($field), help: $help,
+                kind: <$kind as $crate::Arg>::KIND,
+                default: $default, smoke: $smoke, min: $min, max: $max,
+            } ),* ];
+            fn from_values(values: &$crate::Values) -> Self {
+                Self { $( $field: <$kind as $crate::Arg>::from_u64(values.get(stringify!($field))) ),* }
+            }
+        }
+        const _: () = { $( assert!(
+            $min <= $smoke && $smoke <= $max && $min <= $default && $default <= $max,
+            concat!("bad bounds: ", stringify!($field)),
+        ); )* };
+    };
+}
+
+/// The values of a benchmark's arguments, each within its bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values {
+    params: Params,
+    values: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Params(&'static [Param]);
+impl PartialEq for Params {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().map(|it| it.name).eq(other.0.iter().map(|it| it.name))
+    }
+}
+impl Eq for Params {}
+
+impl Values {
+    /// Every argument at its default.
+    pub fn defaults(params: &'static [Param]) -> Values {
+        Values::new(params, |param| param.default)
+    }
+
+    /// Every argument at its smoke value: as small as still makes sense.
+    pub fn smoke(params: &'static [Param]) -> Values {
+        Values::new(params, |param| param.smoke)
+    }
+
+    fn new(params: &'static [Param], value: impl Fn(&Param) -> u64) -> Values {
+        let values = params.iter().map(|param| (param.name.to_string(), value(param))).collect();
+        Values { params: Params(params), values }
+    }
+
+    /// The value of an argument.
+    ///
+    /// # Panics
+    /// If no such argument was declared; [`args!`](crate::args) never asks for one.
+    pub fn get(&self, name: &str) -> u64 {
+        match self.values.get(name) {
+            Some(value) => *value,
+            None => panic!("no argument {name} was declared"),
+        }
+    }
+
+    /// Sets an argument from its text.
+    ///
+    /// # Errors
+    /// An unknown name (with the nearest one), text that is no value of its kind, or a value out of
+    /// bounds; nothing is changed then.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), ArgsError> {
+        let Some(param) = self.params.0.iter().find(|param| param.name == name) else {
+            return Err(ArgsError::unknown(name, self.params.0));
+        };
+        let value = param.kind.parse(text).map_err(|why| ArgsError::Text {
+            name: name.to_string(),
+            text: text.to_string(),
+            why,
+        })?;
+        if value < param.min || value > param.max {
+            return Err(ArgsError::Bounds {
+                name: name.to_string(),
+                text: text.to_string(),
+                min: param.kind.show(param.min),
+                max: param.kind.show(param.max),
+            });
+        }
+        self.values.insert(name.to_string(), value);
+        Ok(())
+    }
+
+    /// Every name and value, by name.
+    pub fn all(&self) -> &BTreeMap<String, u64> {
+        &self.values
+    }
+}
+
+/// Why a value was refused; names the argument, the value and the way out.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArgsError {
+    /// No argument of that name.
+    #[error("--set {name}: no such argument{hint}")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The nearest name, or all of them.
+        hint: String,
+    },
+    /// The text is no value of this kind.
+    #[error("--set {name}={text}: {why}")]
+    Text {
+        /// The argument.
+        name: String,
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Outside its bounds.
+    #[error("--set {name}={text}: must lie in {min}..={max}")]
+    Bounds {
+        /// The argument.
+        name: String,
+        /// What was written.
+        text: String,
+        /// The least allowed.
+        min: String,
+        /// The most allowed.
+        max: String,
+    },
+}
+
+impl ArgsError {
+    fn unknown(name: &str, params: &[Param]) -> ArgsError {
+        let nearest = params
+            .iter()
+            .map(|param| (strsim::jaro_winkler(name, param.name), param.name))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let hint = match nearest {
+            None => "; this benchmark takes none".to_string(),
+            Some((likeness, near)) if likeness > 0.8 => format!("; did you mean {near}?"),
+            Some(_) => {
+                let names: Vec<_> = params.iter().map(|param| param.name).collect();
+                format!("; it takes {}", names.join(", "))
+            }
+        };
+        ArgsError::Unknown { name: name.to_string(), hint }
+    }
+}

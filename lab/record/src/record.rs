@@ -1,0 +1,292 @@
+//! What came out of a run.
+
+use crate::host::Host;
+use crate::spec::{ContenderKind, Unit};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the JSON form of everything here.
+pub const SCHEMA: u32 = 1;
+
+/// One run: a process that measured some benchmarks on one host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Unique over machines: start time and process id in hexadecimal.
+    pub id: String,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub started_unix_ns: i64,
+    /// The version of handover.
+    pub version: String,
+    /// The commit it was built from, with `+dirty` if the tree was; empty if unknown.
+    pub commit: String,
+    /// The profile: smoke, quick or full.
+    pub profile: String,
+    /// The command line.
+    pub command: String,
+    /// The machine.
+    pub host: Host,
+    /// Whether it came to its end (an interrupted or killed run did not).
+    pub complete: bool,
+    /// By how much the null rows of this run differ from 1: the least relative difference that this
+    /// run can see, of one party and of several. `None` until measured.
+    pub null_one: Option<f64>,
+    /// The same, for hand-overs between CPUs.
+    pub null_several: Option<f64>,
+}
+
+/// One figure of one contender.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The figure's id: the spec's, or `spec/part`.
+    pub id: String,
+    /// The spec's id.
+    pub spec: String,
+    /// The contender's name.
+    pub contender: String,
+    /// What the contender stands for.
+    pub kind: ContenderKind,
+    /// What exactly is timed.
+    pub what: String,
+    /// The unit of every figure below that does not name its own.
+    pub unit: Unit,
+    /// Whether the default run shows it.
+    pub ladder: bool,
+    /// The arguments.
+    pub args: BTreeMap<String, u64>,
+    /// Who took part, and where.
+    pub parties: Parties,
+    /// When it was measured, in nanoseconds since the Unix epoch.
+    pub started_unix_ns: i64,
+    /// The figure and its quantiles.
+    pub summary: Summary,
+    /// Operations a second, of all measured parties together.
+    pub rate_per_s: f64,
+    /// Bytes moved a second, where the operation moves bytes.
+    pub bytes_per_s: Option<f64>,
+    /// CPUs burnt, user and system, by all parties while they were measured: 2.0 is two CPUs busy.
+    pub cpus_user: f64,
+    /// The part of it in the kernel.
+    pub cpus_system: f64,
+    /// Context switches an operation, voluntary.
+    pub switches_voluntary_per_op: f64,
+    /// Context switches a second, involuntary.
+    pub switches_involuntary_per_s: f64,
+    /// What the empty operation costs when timed the same way, in the record's unit; shown beside,
+    /// never subtracted.
+    pub empty: Option<f64>,
+    /// Ratio to the floor.
+    pub floor: Option<Ratio>,
+    /// Ratios to the other contenders that stand for peers.
+    pub peers: Vec<Ratio>,
+    /// Two modes with their shares, where the samples fall apart in two; otherwise empty.
+    pub modes: Vec<Mode>,
+    /// Further counts that the workload tells, by name (`slept_share`).
+    pub counters: BTreeMap<String, f64>,
+    /// Hardware counters an operation, where the machine has them.
+    pub hardware: Option<Hardware>,
+    /// The rounds, in order, for later tests between runs.
+    pub rounds: Vec<Round>,
+    /// All samples: HdrHistogram V2, compressed, base64, in thousandths of the unit.
+    pub histogram: String,
+    /// What makes this figure doubtful.
+    pub warnings: Vec<Warning>,
+}
+
+impl Record {
+    /// Whether a warning says that the figure itself is noisy.
+    pub fn is_noisy(&self) -> bool {
+        self.warnings.iter().any(|warning| warning.code.is_noise())
+    }
+
+    /// The best peer: the one whose figure is least, so the greatest ratio of ours to it.
+    pub fn best_peer(&self) -> Option<&Ratio> {
+        self.peers.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+}
+
+/// Who took part in a benchmark, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parties {
+    /// One name a party, in order.
+    pub roles: Vec<String>,
+    /// The CPU of each.
+    pub cpus: Vec<u32>,
+    /// `near`, `far`, `smt` or `same`; empty with one party.
+    pub placement: String,
+    /// Whether the parties were processes rather than threads.
+    pub processes: bool,
+    /// The pause before each hand-over, in nanoseconds.
+    pub idle_gap_ns: u64,
+    /// The CPU of the busy neighbour, if there was one.
+    pub neighbour_cpu: Option<u32>,
+}
+
+/// The figure and its quantiles, in the record's unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Operations measured.
+    pub ops: u64,
+    /// Samples taken; a sample is a batch of operations, or one where that is long enough.
+    pub samples: u64,
+    /// Operations in a sample, at the median.
+    pub batch: u64,
+    /// **The figure**: the median of the rounds' medians.
+    pub median: f64,
+    /// Lower end of its 95 % bootstrap interval.
+    pub low: f64,
+    /// Upper end of its 95 % bootstrap interval.
+    pub high: f64,
+    /// Least sample.
+    pub min: f64,
+    /// Quantiles over all samples.
+    pub p50: f64,
+    /// 90 %.
+    pub p90: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// 99.9 %.
+    pub p999: f64,
+    /// Greatest sample.
+    pub max: f64,
+    /// Mean over all operations.
+    pub mean: f64,
+}
+
+impl Summary {
+    /// Half the interval's width relative to the figure.
+    pub fn half_width(&self) -> f64 {
+        if self.median > 0.0 { (self.high - self.low) / 2.0 / self.median } else { 0.0 }
+    }
+}
+
+/// One round: about 10 ms of one contender, rigged anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// The block it belongs to; rounds of one block are compared with each other.
+    pub block: u32,
+    /// The median of its samples.
+    pub median: f64,
+    /// Their 99 % quantile.
+    pub p99: f64,
+    /// Total time by total operations: a spinner on the partner's CPU leaves the median and moves this.
+    pub mean: f64,
+    /// Steal while it ran, as a share of the machine's CPU time.
+    pub steal: f64,
+    /// Involuntary context switches of all parties.
+    pub switches_involuntary: u64,
+    /// Whether something foreign disturbed it.
+    pub marked: bool,
+}
+
+/// The ratio of this record's figure to another's: the median of the ratios within blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The other figure's id.
+    pub id: String,
+    /// The other's contender.
+    pub contender: String,
+    /// The other's own figure in this spec's blocks.
+    pub other: f64,
+    /// This by the other.
+    pub ratio: f64,
+    /// Lower end of its 95 % bootstrap interval.
+    pub low: f64,
+    /// Upper end of its 95 % bootstrap interval.
+    pub high: f64,
+}
+
+/// One of two modes of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mode {
+    /// Its share of the samples.
+    pub share: f64,
+    /// Its median.
+    pub median: f64,
+}
+
+/// Hardware counters for one operation, in user space.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hardware {
+    /// Instructions retired.
+    pub instructions: f64,
+    /// Core cycles.
+    pub cycles: f64,
+    /// Last-level cache misses.
+    pub cache_misses: f64,
+}
+
+/// Why a figure is doubtful, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// What kind of doubt.
+    pub code: WarningCode,
+    /// The line.
+    pub text: String,
+}
+
+/// The kinds of doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WarningCode {
+    /// The hypervisor gave the CPUs to others.
+    Steal,
+    /// Others ran on our CPUs.
+    Switches,
+    /// The samples fall in two modes.
+    Bimodal,
+    /// The interval is still wide when the budget is spent.
+    Wide,
+    /// The rounds drifted from the first to the last.
+    Drift,
+    /// Below what this clock and loop can tell.
+    Resolution,
+    /// Fewer rounds than an interval needs.
+    Few,
+    /// The parties could not be placed as asked.
+    Placement,
+    /// Run with smoke values: correct, but no measurement.
+    Smoke,
+}
+
+impl WarningCode {
+    /// Whether it says that the figure would differ in another run.
+    pub fn is_noise(self) -> bool {
+        use WarningCode::*;
+        matches!(self, Steal | Switches | Wide | Drift | Bimodal | Few)
+    }
+
+    /// One or two letters for a table.
+    pub fn letter(self) -> &'static str {
+        match self {
+            WarningCode::Steal => "st",
+            WarningCode::Switches => "sw",
+            WarningCode::Bimodal => "2m",
+            WarningCode::Wide => "w",
+            WarningCode::Drift => "d",
+            WarningCode::Resolution => "r",
+            WarningCode::Few => "f",
+            WarningCode::Placement => "p",
+            WarningCode::Smoke => "sm",
+        }
+    }
+}
+
+/// A run with its records: what `show --json` prints and what is exported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// The version of this form.
+    pub schema: u32,
+    /// The run; its host is also given beside it, for readers who want that alone.
+    pub run: Run,
+    /// The machine.
+    pub host: Host,
+    /// Its records, in the order in which they were measured.
+    pub records: Vec<Record>,
+}
+
+impl Document {
+    /// A document of this version.
+    pub fn new(run: Run, records: Vec<Record>) -> Document {
+        Document { schema: SCHEMA, host: run.host.clone(), run, records }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a benchmark declares about itself, once; help, table, chart and record all derive from it.
+
+use crate::args::Param;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The declaration of one benchmark. Written as a `const`, with `..Spec::DEFAULT` for what is usual.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// `mechanism/operation`, the name in every table and pattern.
+    pub id: &'static str,
+    /// One line: what exactly is timed.
+    pub what: &'static str,
+    /// The unit of every figure of this benchmark.
+    pub unit: Unit,
+    /// The id (of a spec, or `spec/part`) of what physics or the kernel allows; measured in the same
+    /// blocks. `None` only for floors themselves.
+    pub floor: Option<&'static str>,
+    /// The classic tool that measured this first, if one did.
+    pub classic: Option<&'static str>,
+    /// Whether the default run takes it.
+    pub ladder: bool,
+    /// The named figures that one run of this benchmark yields; empty where there is one figure.
+    pub parts: &'static [Part],
+    /// Whether work goes from one party to another, so that `--idle-gap` and `--neighbour` apply.
+    pub hands_over: bool,
+    /// Where the declaration stands: `file!()`.
+    pub file: &'static str,
+    /// Where the declaration stands: `line!()`.
+    pub line: u32,
+}
+
+impl Spec {
+    /// What most benchmarks are: nanoseconds, one figure, one party, not on the ladder.
+    pub const DEFAULT: Spec = Spec {
+        id: "",
+        what: "",
+        unit: Unit::Ns,
+        floor: None,
+        classic: None,
+        ladder: false,
+        parts: &[],
+        hands_over: false,
+        file: "",
+        line: 0,
+    };
+
+    /// The ids of this benchmark's figures: its own, or one for each part.
+    pub fn figure_ids(&self) -> Vec<String> {
+        if self.parts.is_empty() {
+            return vec![self.id.to_string()];
+        }
+        self.parts.iter().map(|part| format!("{}/{}", self.id, part.name)).collect()
+    }
+}
+
+/// One named figure of a benchmark that yields several (a busy, a free and a post cost).
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The last step of the figure's id.
+    pub name: &'static str,
+    /// One line: what exactly this figure is.
+    pub what: &'static str,
+    /// The part's own floor; `None` takes the spec's.
+    pub floor: Option<&'static str>,
+    /// Whether the default run shows this figure on the ladder.
+    pub ladder: bool,
+    /// A figure that exists only when its event happened (a wake-up that was spun, say): its absence
+    /// is no fault.
+    pub optional: bool,
+}
+
+impl Part {
+    /// A part with the spec's floor, on the ladder.
+    pub const fn new(name: &'static str, what: &'static str) -> Part {
+        Part { name, what, floor: None, ladder: true, optional: false }
+    }
+
+    /// The same, with a floor of its own.
+    pub const fn floor(mut self, id: &'static str) -> Part {
+        self.floor = Some(id);
+        self
+    }
+
+    /// The same, allowed to be absent.
+    pub const fn optional(mut self) -> Part {
+        self.optional = true;
+        self
+    }
+
+    /// The same, kept off the default run's table.
+    pub const fn off_ladder(mut self) -> Part {
+        self.ladder = false;
+        self
+    }
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Nanoseconds for one operation; less is better.
+    Ns,
+    /// Bytes; less is better (memory held, a fairness index).
+    Bytes,
+    /// A plain number; less is better.
+    Count,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unit::Ns => "ns",
+            Unit::Bytes => "bytes",
+            Unit::Count => "count",
+        })
+    }
+}
+
+/// One implementation that a benchmark is run with.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender {
+    /// Its name in the table: `handover`, `eventfd`, `parking_lot`.
+    pub name: &'static str,
+    /// What it stands for.
+    pub kind: ContenderKind,
+}
+
+/// What a contender stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContenderKind {
+    /// A mechanism of this project.
+    Ours,
+    /// What a user would pick instead.
+    Peer,
+    /// What physics, the compiler or the kernel allows, or a plain fact of the machine.
+    Floor,
+    /// The same thing a second time: what it differs by, the machine cannot tell apart.
+    Null,
+}
+
+impl fmt::Display for ContenderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ContenderKind::Ours => "ours",
+            ContenderKind::Peer => "peer",
+            ContenderKind::Floor => "floor",
+            ContenderKind::Null => "null",
+        })
+    }
+}
+
+impl Param {
+    /// The line that `--help` and `list` show for this argument.
+    pub fn help_line(&self) -> String {
+        format!(
+            "{}={}  {} ({}..={})",
+            self.name,
+            self.kind.show(self.default),
+            self.help.trim(),
+            self.kind.show(self.min),
+            self.kind.show(self.max),
+        )
+    }
+}
