@@ -1,1 +1,12 @@
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+pub mod affinity;
+pub mod clock;
+pub mod futex;
+#[allow(unsafe_code)]
+mod raw;
+pub mod sync;
+pub mod topology;
+pub mod units;
+pub mod usage;

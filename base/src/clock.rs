@@ -1,0 +1,474 @@
+//! Time stamps for short spans: the time-stamp counter where it can be trusted, `clock_gettime`
+//! where it cannot, and an account of which it is and why.
+//!
+//! ```
+//! use handover_base::clock;
+//! let start = clock::ticks();
+//! let sum: u64 = (0..1000).sum();
+//! let span = clock::ticks() - start;
+//! println!("{sum} took {} ns, of which the clock itself about {:.1} ns",
+//!     clock::ns(span), clock::calibration().cost_ns);
+//! ```
+//!
+//! The first use of anything here calibrates: about 10 ms, once per process, during which two
+//! short-lived threads compare the counters of the CPUs. Call [`calibration`] at a moment of your
+//! choosing, and before `fork`, to have it done with.
+//!
+//! # Which source
+//! The counter is taken when it runs at a constant rate in all power states (cpuid's invariant
+//! bit, or `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`, or, under a hypervisor, a guest
+//! kernel that keeps its own time by it), the kernel has not struck it from its clock sources,
+//! and no reading on one CPU contradicts another's. Otherwise `ticks` are nanoseconds of
+//! `CLOCK_MONOTONIC`. The environment variable `HANDOVER_CLOCK=tsc` or
+//! `HANDOVER_CLOCK=clock_gettime` overrides the choice; [`Calibration::why`] tells.
+//!
+//! # What it does not do
+//! [`ticks`] is not ordered with the instructions around it: the processor may move it by some
+//! tens of instructions. Time whole batches, or fence. The clock's own cost is measured and shown
+//! and never subtracted. Spans follow the counter's rate as calibrated, within
+//! [`Calibration::error_ppm_max`]; adjustments of the clock by NTP after that reach [`now_ns`]
+//! only.
+//!
+//! Source: Intel SDM volume 3, 18.17 (invariant TSC); the Linux kernel's `tsc_sync.c`, whose test
+//! across CPUs ours resembles; F. Cristian, "Probabilistic clock synchronization" (1989), for
+//! the bracketed readings.
+
+mod agree;
+mod trust;
+
+use crate::raw;
+use crate::sync::CachePadded;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::cell::Cell;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::time::Duration;
+use trust::Choice;
+
+/// The environment variable that forces the source.
+pub const SOURCE_VARIABLE: &str = "HANDOVER_CLOCK";
+
+/// Where [`ticks`] come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The processor's time-stamp counter, read by `rdtsc`.
+    Tsc,
+    /// `CLOCK_MONOTONIC` in ns, read by `clock_gettime`.
+    ClockGettime,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Source::Tsc => "tsc",
+            Source::ClockGettime => "clock_gettime",
+        })
+    }
+}
+
+impl FromStr for Source {
+    type Err = SourceError;
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        match text {
+            "tsc" => Ok(Source::Tsc),
+            "clock_gettime" => Ok(Source::ClockGettime),
+            _ => Err(SourceError { text: text.to_owned() }),
+        }
+    }
+}
+
+/// The text names no clock source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no clock source: write tsc or clock_gettime")]
+pub struct SourceError {
+    text: String,
+}
+
+/// What the calibration found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    /// Where ticks come from.
+    pub source: Source,
+    /// Ticks per second.
+    pub ticks_hz: f64,
+    /// Median cost of one [`ticks`], in ns, called in a row.
+    pub cost_ns: f64,
+    /// The step in which readings advance, in ns.
+    pub resolution_ns: f64,
+    /// By how much `ticks_hz` may be wrong at most, in parts per million of what CLOCK_MONOTONIC
+    /// did during the calibration; zero for [`Source::ClockGettime`].
+    pub error_ppm_max: f64,
+    /// One line: why this source.
+    pub why: String,
+}
+
+/// Nanoseconds per tick in fixed point. 2^48 / (ticks per ns): exact to 14 digits at 3 GHz, and
+/// the product with any u64 fits in 128 bits.
+const NS_SHIFT: u32 = 48;
+/// Picoseconds per tick in fixed point.
+const PS_SHIFT: u32 = 40;
+/// Ticks per nanosecond in fixed point.
+const TICKS_SHIFT: u32 = 48;
+
+/// How long a thread extrapolates [`now_ns`] before it asks the kernel again. At the fastest slew
+/// of NTP, 500 ppm, the error stays at 2 µs.
+const RESYNC_NS: u64 = 4_000_000;
+/// The distance of the two ends of the calibration.
+const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
+/// Counters slower than this are no time-stamp counters (and would overflow PS_SHIFT).
+const TICKS_HZ_MIN: f64 = 100e6;
+const TICKS_HZ_MAX: f64 = 100e9;
+
+const UNKNOWN: u8 = 0;
+const TSC: u8 = 1;
+const CLOCK_GETTIME: u8 = 2;
+
+/// Written once by the calibration, then only read.
+///
+/// Each word stands for itself and is complete in itself (zero means "not calibrated yet" and
+/// leads to the `OnceLock`, which synchronises), so that all loads and stores are Relaxed.
+struct Rates {
+    source: AtomicU8,
+    ns_multiplier: AtomicU64,
+    ps_multiplier: AtomicU64,
+    ticks_multiplier: AtomicU64,
+    resync_ticks: AtomicU64,
+}
+
+/// On lines of their own: a neighbour that is written would make every reading miss.
+static RATES: CachePadded<Rates> = CachePadded::new(Rates {
+    source: AtomicU8::new(UNKNOWN),
+    ns_multiplier: AtomicU64::new(0),
+    ps_multiplier: AtomicU64::new(0),
+    ticks_multiplier: AtomicU64::new(0),
+    resync_ticks: AtomicU64::new(0),
+});
+
+static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
+
+/// A time stamp in ticks, whose differences [`ns`] and [`ps`] convert.
+///
+/// Monotonic on a thread, and across threads as far as the CPUs' counters agree (which was
+/// tested). Not ordered with the instructions around it.
+///
+/// # Cost
+/// One `rdtsc`, a load of a line that is never written and a predicted branch; with
+/// [`Source::ClockGettime`] a vDSO call. [`Calibration::cost_ns`] says how much here.
+#[inline]
+#[must_use]
+pub fn ticks() -> u64 {
+    #[cfg(not(miri))]
+    if RATES.source.load(Ordering::Relaxed) == TSC {
+        return raw::rdtsc();
+    }
+    ticks_by_kernel()
+}
+
+#[cold]
+#[inline(never)]
+fn ticks_by_kernel() -> u64 {
+    if RATES.source.load(Ordering::Relaxed) == UNKNOWN {
+        calibration();
+        return ticks();
+    }
+    monotonic_ns()
+}
+
+/// Nanoseconds in a difference of ticks, rounded down.
+///
+/// # Cost
+/// A multiplication and a shift, less than a nanosecond.
+#[inline]
+#[must_use]
+pub fn ns(ticks: u64) -> u64 {
+    scale(ticks, multiplier(&RATES.ns_multiplier), NS_SHIFT)
+}
+
+/// Picoseconds in a difference of ticks, rounded down; `u64::MAX` above 213 days.
+#[inline]
+#[must_use]
+pub fn ps(ticks: u64) -> u64 {
+    scale(ticks, multiplier(&RATES.ps_multiplier), PS_SHIFT)
+}
+
+/// Ticks in `ns` nanoseconds, rounded down; `u64::MAX` when there are more.
+#[inline]
+#[must_use]
+pub fn ticks_from_ns(ns: u64) -> u64 {
+    scale(ns, multiplier(&RATES.ticks_multiplier), TICKS_SHIFT)
+}
+
+#[inline]
+fn multiplier(word: &AtomicU64) -> u64 {
+    match word.load(Ordering::Relaxed) {
+        0 => multiplier_after_calibration(word),
+        multiplier => multiplier,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn multiplier_after_calibration(word: &AtomicU64) -> u64 {
+    calibration();
+    word.load(Ordering::Relaxed)
+}
+
+#[inline]
+fn scale(value: u64, multiplier: u64, shift: u32) -> u64 {
+    let product = (u128::from(value) * u128::from(multiplier)) >> shift;
+    u64::try_from(product).unwrap_or(u64::MAX)
+}
+
+/// Where a thread stood on CLOCK_MONOTONIC when it last asked the kernel.
+struct Anchor {
+    ticks: Cell<u64>,
+    ns: Cell<u64>,
+    /// The last answer, below which the thread never goes.
+    last_ns: Cell<u64>,
+}
+
+thread_local! {
+    static ANCHOR: Anchor =
+        const { Anchor { ticks: Cell::new(0), ns: Cell::new(0), last_ns: Cell::new(0) } };
+}
+
+/// The time in ns on CLOCK_MONOTONIC's time line, within a few µs of what `clock_gettime` says
+/// and never decreasing on a thread.
+///
+/// # Cost
+/// Little more than [`ticks`]; a `clock_gettime` every 4 ms per thread, by which it follows the
+/// kernel's adjustments.
+#[inline]
+#[must_use]
+pub fn now_ns() -> u64 {
+    #[cfg(not(miri))]
+    if RATES.source.load(Ordering::Relaxed) == TSC {
+        return ANCHOR.with(|anchor| {
+            let ticks = raw::rdtsc();
+            // An anchor in the future (another CPU's counter, by a hair) wraps to a huge span.
+            let span = ticks.wrapping_sub(anchor.ticks.get());
+            if span >= RATES.resync_ticks.load(Ordering::Relaxed) {
+                return resync(anchor);
+            }
+            let now = anchor.ns.get() + ns(span);
+            anchor.answer(now)
+        });
+    }
+    now_by_kernel()
+}
+
+impl Anchor {
+    #[inline]
+    fn answer(&self, now_ns: u64) -> u64 {
+        let now_ns = now_ns.max(self.last_ns.get());
+        self.last_ns.set(now_ns);
+        now_ns
+    }
+}
+
+#[cfg(not(miri))]
+#[cold]
+#[inline(never)]
+fn resync(anchor: &Anchor) -> u64 {
+    calibration(); // returns at once unless another thread is still at it
+    let bracket = Bracket::tightest_of(3);
+    anchor.ticks.set(bracket.ticks);
+    anchor.ns.set(bracket.ns);
+    anchor.answer(bracket.ns)
+}
+
+#[cold]
+#[inline(never)]
+fn now_by_kernel() -> u64 {
+    if RATES.source.load(Ordering::Relaxed) == UNKNOWN {
+        calibration();
+        return now_ns();
+    }
+    monotonic_ns()
+}
+
+/// CLOCK_MONOTONIC in ns, as the kernel says it.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// What the clock is and what it costs; calibrates on the first call.
+///
+/// # Blocking
+/// The first call takes about 10 ms, most of it asleep; others wait for it.
+pub fn calibration() -> &'static Calibration {
+    CALIBRATION.get_or_init(calibrate)
+}
+
+/// A reading of the counter and of CLOCK_MONOTONIC at the same moment, give or take `width_ticks / 2`.
+#[cfg(not(miri))]
+#[derive(Clone, Copy)]
+struct Bracket {
+    ticks: u64,
+    ns: u64,
+    width_ticks: u64,
+}
+
+#[cfg(not(miri))]
+impl Bracket {
+    fn read() -> Self {
+        let before = raw::rdtsc_fenced();
+        let ns = monotonic_ns();
+        let after = raw::rdtsc_fenced();
+        let width_ticks = after.saturating_sub(before);
+        Bracket { ticks: before + width_ticks / 2, ns, width_ticks }
+    }
+
+    /// The best of `count` readings: a preemption between the two counters widens the bracket.
+    fn tightest_of(count: u32) -> Self {
+        let first = Self::read();
+        (1..count)
+            .map(|_| Self::read())
+            .fold(first, |best, next| if next.width_ticks < best.width_ticks { next } else { best })
+    }
+}
+
+#[cfg(miri)]
+fn calibrate() -> Calibration {
+    use_source(Source::ClockGettime, 1e9);
+    finish(Source::ClockGettime, 1e9, 0.0, "Miri has no time-stamp counter".to_owned())
+}
+
+#[cfg(not(miri))]
+fn calibrate() -> Calibration {
+    const BRACKETS_COUNT: u32 = 15;
+    let choice =
+        trust::choose(std::env::var(SOURCE_VARIABLE).ok().as_deref(), trust::Evidence::read);
+    let (forced, mut reason) = match choice {
+        Choice::Kernel { reason } => return by_kernel(reason),
+        Choice::Tsc { forced, reason } => (forced, reason),
+    };
+
+    let begin = Bracket::tightest_of(BRACKETS_COUNT);
+    // The wait between the two ends serves to compare the CPUs.
+    if !forced {
+        let agreement = agree::compare(&crate::topology::allowed());
+        if let agree::Agreement::Disagree { .. } = agreement {
+            return by_kernel(format!("{agreement}, so the TSC cannot be trusted"));
+        }
+        reason = format!("{reason}; {agreement}");
+    }
+    let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(begin.ns));
+    std::thread::sleep(CALIBRATION_SPAN.saturating_sub(elapsed));
+    let end = Bracket::tightest_of(BRACKETS_COUNT);
+
+    let span_ticks = end.ticks.saturating_sub(begin.ticks) as f64;
+    let span_ns = end.ns.saturating_sub(begin.ns) as f64;
+    let ticks_hz = span_ticks / span_ns * 1e9;
+    if !(TICKS_HZ_MIN..=TICKS_HZ_MAX).contains(&ticks_hz) {
+        return by_kernel(format!("the TSC ran at {ticks_hz:.0} Hz during the calibration"));
+    }
+    let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
+    use_source(Source::Tsc, ticks_hz);
+    let why = format!("{reason}; calibrated to {error_ppm_max:.1} ppm");
+    finish(Source::Tsc, ticks_hz, error_ppm_max, why)
+}
+
+#[cfg(not(miri))]
+fn by_kernel(why: String) -> Calibration {
+    use_source(Source::ClockGettime, 1e9);
+    finish(Source::ClockGettime, 1e9, 0.0, why)
+}
+
+fn use_source(source: Source, ticks_hz: f64) {
+    let fixed = |ratio: f64, shift: u32| (ratio * (1u128 << shift) as f64).round() as u64;
+    RATES.ns_multiplier.store(fixed(1e9 / ticks_hz, NS_SHIFT), Ordering::Relaxed);
+    RATES.ps_multiplier.store(fixed(1e12 / ticks_hz, PS_SHIFT), Ordering::Relaxed);
+    RATES.ticks_multiplier.store(fixed(ticks_hz / 1e9, TICKS_SHIFT), Ordering::Relaxed);
+    RATES.resync_ticks.store((RESYNC_NS as f64 * ticks_hz / 1e9) as u64, Ordering::Relaxed);
+    let source = match source {
+        Source::Tsc => TSC,
+        Source::ClockGettime => CLOCK_GETTIME,
+    };
+    RATES.source.store(source, Ordering::Relaxed);
+}
+
+/// Measures the clock itself, once its source is in place.
+fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Calibration {
+    let ns_per_tick = 1e9 / ticks_hz;
+    Calibration {
+        source,
+        ticks_hz,
+        cost_ns: cost_ticks() * ns_per_tick,
+        resolution_ns: step_ticks() as f64 * ns_per_tick,
+        error_ppm_max,
+        why,
+    }
+}
+
+/// The median over batches, per call.
+fn cost_ticks() -> f64 {
+    const BATCHES_COUNT: usize = 31;
+    const CALLS_PER_BATCH: u32 = if cfg!(miri) { 2 } else { 512 };
+    let mut batches: Vec<u64> = (0..BATCHES_COUNT)
+        .map(|_| {
+            let begin = ticks();
+            for _ in 1..CALLS_PER_BATCH {
+                std::hint::black_box(ticks());
+            }
+            ticks().saturating_sub(begin)
+        })
+        .collect();
+    batches.sort_unstable();
+    batches[BATCHES_COUNT / 2] as f64 / f64::from(CALLS_PER_BATCH)
+}
+
+/// The greatest common divisor of many differences: counters advance in steps (of the bus clock,
+/// say) that are coarser than their unit.
+fn step_ticks() -> u64 {
+    const READINGS_COUNT: u32 = if cfg!(miri) { 4 } else { 2048 };
+    let mut step = 0;
+    let mut last = ticks();
+    for _ in 0..READINGS_COUNT {
+        let now = ticks();
+        step = greatest_common_divisor(now.saturating_sub(last), step);
+        last = now;
+    }
+    step.max(1)
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversions_of_days_do_not_overflow_and_stay_exact_to_a_part_in_a_billion() {
+        let hz = 2_596_102_345.0;
+        let multiplier = (1e9 / hz * (1u128 << NS_SHIFT) as f64).round() as u64;
+        let ticks_of_100_days = (hz * 8_640_000.0) as u64;
+        let ns = scale(ticks_of_100_days, multiplier, NS_SHIFT) as f64;
+        assert!((ns / 8.64e15 - 1.0).abs() < 1e-9, "{ns}");
+    }
+
+    #[test]
+    fn conversions_beyond_a_u64_saturate() {
+        assert_eq!(scale(u64::MAX, u64::MAX, 40), u64::MAX);
+    }
+
+    #[test]
+    fn the_step_is_the_common_divisor() {
+        assert_eq!(greatest_common_divisor(0, 0), 0);
+        assert_eq!(greatest_common_divisor(26, 0), 26);
+        assert_eq!(greatest_common_divisor(78, 52), 26);
+    }
+
+    #[test]
+    fn sources_parse_as_they_print_and_others_are_told_how() {
+        for source in [Source::Tsc, Source::ClockGettime] {
+            assert_eq!(source.to_string().parse(), Ok(source));
+        }
+        let error = "hpet".parse::<Source>().unwrap_err().to_string();
+        assert!(error.contains("hpet") && error.contains("clock_gettime"), "{error}");
+    }
+}

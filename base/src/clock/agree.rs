@@ -1,0 +1,229 @@
+//! Whether the counters of two CPUs tell the same time: a ping between them.
+//!
+//! A thread on the one CPU reads its counter and asks; a thread on the other reads its own and
+//! answers; the first reads again. The answer must lie between the two readings. If it does not,
+//! causality is broken by more than half a cache line's trip, and spans across CPUs are wrong by
+//! as much.
+
+use std::fmt;
+
+/// What the comparison found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Agreement {
+    /// Only one CPU is allowed: nothing to compare.
+    OneCpu,
+    /// No contradiction among `compared_count` of `cpus_count` CPUs (1 where no other CPU
+    /// answered in time).
+    Agree { compared_count: usize, cpus_count: usize },
+    /// CPU `other` was ahead of or behind CPU `first` by at least so many ticks.
+    Disagree { first: u32, other: u32, ticks_min: u64 },
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Agreement::OneCpu => write!(f, "only one CPU is allowed"),
+            Agreement::Agree { compared_count: 0 | 1, cpus_count } => {
+                write!(f, "its {cpus_count} CPUs could not be compared in time")
+            }
+            Agreement::Agree { compared_count, cpus_count } if compared_count == cpus_count => {
+                write!(f, "the {cpus_count} CPUs agree")
+            }
+            Agreement::Agree { compared_count, cpus_count } => {
+                write!(f, "{compared_count} of {cpus_count} CPUs were compared and agree")
+            }
+            Agreement::Disagree { first, other, ticks_min } => {
+                write!(f, "CPU {first} and CPU {other} differ by {ticks_min} ticks or more")
+            }
+        }
+    }
+}
+
+#[cfg(not(miri))]
+pub(super) use ping::compare;
+
+#[cfg(not(miri))]
+mod ping {
+    use super::Agreement;
+    use crate::{affinity, clock::monotonic_ns, raw, sync::CachePadded};
+    use core::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    /// How many CPUs are compared with the first, spread evenly over the list.
+    const PARTNERS_MAX: usize = 7;
+    /// How many pings each gets.
+    const PINGS_COUNT: u64 = 100;
+    /// When the comparison ends with what it has.
+    const DEADLINE_NS: u64 = 5_000_000;
+
+    pub(in crate::clock) fn compare(cpus: &[u32]) -> Agreement {
+        let &[first, ref others @ ..] = cpus else { return Agreement::OneCpu };
+        if others.is_empty() {
+            return Agreement::OneCpu;
+        }
+        let partners_count = others.len().min(PARTNERS_MAX);
+        // The last one always: it is the likeliest to sit in another package.
+        let partners: Vec<u32> =
+            (1..=partners_count).map(|i| others[others.len() * i / partners_count - 1]).collect();
+        let deadline_ns = monotonic_ns() + DEADLINE_NS;
+
+        // Threads, so that the caller's affinity is left alone; not joined, because a CPU held by a
+        // real-time thread would keep them for ever. They end by the deadline once they run.
+        let (report, reports) = mpsc::channel();
+        let asker = thread::Builder::new().name("clock-ask".to_owned()).spawn(move || {
+            if affinity::pin(first).is_err() {
+                return;
+            }
+            for (i, &other) in partners.iter().enumerate() {
+                let now_ns = monotonic_ns();
+                let share_ns = deadline_ns.saturating_sub(now_ns) / (partners.len() - i) as u64;
+                let found = ping(other, now_ns + share_ns);
+                if report.send((other, found)).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut compared_count = 1;
+        if asker.is_ok() {
+            let wait = || {
+                let left_ns = (deadline_ns + 1_000_000).saturating_sub(monotonic_ns());
+                reports.recv_timeout(Duration::from_nanos(left_ns)).ok()
+            };
+            while let Some((other, found)) = wait() {
+                match found {
+                    Found::Contradiction { ticks_min } => {
+                        return Agreement::Disagree { first, other, ticks_min };
+                    }
+                    Found::Consistent => compared_count += 1,
+                    Found::Silence => {}
+                }
+            }
+        }
+        Agreement::Agree { compared_count, cpus_count: cpus.len() }
+    }
+
+    enum Found {
+        Consistent,
+        Contradiction { ticks_min: u64 },
+        Silence,
+    }
+
+    /// The words that two CPUs share: odd turns are questions, even ones answers.
+    #[derive(Default)]
+    struct Table {
+        turn: CachePadded<AtomicU64>,
+        answer: CachePadded<AtomicU64>,
+    }
+
+    const OVER: u64 = u64::MAX;
+
+    fn ping(other: u32, deadline_ns: u64) -> Found {
+        let table = Arc::new(Table::default());
+        let answerer = thread::Builder::new().name("clock-answer".to_owned()).spawn({
+            let table = Arc::clone(&table);
+            move || answer(&table, other, deadline_ns)
+        });
+        if answerer.is_err() {
+            return Found::Silence;
+        }
+        let mut found = Found::Silence;
+        for round in 0..PINGS_COUNT {
+            let asked = raw::rdtsc_fenced();
+            // Release: pairs with the Acquire in answer(), whose reading thus follows ours.
+            table.turn.store(2 * round + 1, Ordering::Release);
+            // Acquire in wait_for(): pairs with the Release in answer().
+            if wait_for(&table.turn, 2 * round + 2, deadline_ns).is_none() {
+                break;
+            }
+            let heard = raw::rdtsc_fenced();
+            let answered = table.answer.load(Ordering::Relaxed); // ordered by the turn
+            found = match contradiction(asked, answered, heard) {
+                0 => Found::Consistent,
+                ticks_min => Found::Contradiction { ticks_min },
+            };
+            if let Found::Contradiction { .. } = found {
+                break;
+            }
+        }
+        table.turn.store(OVER, Ordering::Relaxed); // publishes nothing: only ends answer()
+        found
+    }
+
+    /// By how many ticks `answered` falls outside of the readings around it.
+    pub(super) fn contradiction(asked: u64, answered: u64, heard: u64) -> u64 {
+        asked.saturating_sub(answered).max(answered.saturating_sub(heard))
+    }
+
+    fn answer(table: &Table, cpu: u32, deadline_ns: u64) {
+        if affinity::pin(cpu).is_err() {
+            return;
+        }
+        for round in 0..PINGS_COUNT {
+            // Acquire in wait_for(): pairs with the Release in ping().
+            if wait_for(&table.turn, 2 * round + 1, deadline_ns).is_none() {
+                return;
+            }
+            table.answer.store(raw::rdtsc_fenced(), Ordering::Relaxed);
+            // Release: publishes the answer to the Acquire in ping().
+            let turn = (2 * round + 1, 2 * round + 2);
+            if table
+                .turn
+                .compare_exchange(turn.0, turn.1, Ordering::Release, Ordering::Relaxed)
+                .is_err()
+            {
+                return; // over
+            }
+        }
+    }
+
+    /// Waits until `word` holds `value`, or it is over, or the deadline has passed.
+    fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
+        const SPINS_PER_LOOK: u32 = 256;
+        loop {
+            for _ in 0..SPINS_PER_LOOK {
+                match word.load(Ordering::Acquire) {
+                    now if now == value => return Some(()),
+                    OVER => return None,
+                    _ => core::hint::spin_loop(),
+                }
+            }
+            if monotonic_ns() >= deadline_ns {
+                return None;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_between_the_readings_contradicts_nothing() {
+        assert_eq!(ping::contradiction(100, 100, 100), 0);
+        assert_eq!(ping::contradiction(100, 150, 200), 0);
+    }
+
+    #[test]
+    fn an_answer_outside_of_the_readings_is_off_by_its_distance() {
+        assert_eq!(ping::contradiction(100, 90, 200), 10);
+        assert_eq!(ping::contradiction(100, 207, 200), 7);
+    }
+
+    #[test]
+    fn one_cpu_needs_no_comparison() {
+        assert_eq!(compare(&[3]), Agreement::OneCpu);
+        assert_eq!(compare(&[]), Agreement::OneCpu);
+    }
+
+    #[test]
+    fn cpus_that_do_not_exist_are_left_out_in_bounded_time() {
+        let first = crate::affinity::mask()[0];
+        let found = compare(&[first, 1_000_000]);
+        assert_eq!(found, Agreement::Agree { compared_count: 1, cpus_count: 2 });
+        assert!(found.to_string().contains("could not"), "{found}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Whether the time-stamp counter deserves trust: what cpuid and the kernel say of it.
+
+use super::{SOURCE_VARIABLE, Source};
+use std::fs;
+
+/// The source to use, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Choice {
+    Tsc { forced: bool, reason: String },
+    Kernel { reason: String },
+}
+
+/// What there is to know without measuring.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Evidence {
+    /// cpuid 0x8000_0007, EDX bit 8.
+    pub cpuid_invariant: bool,
+    /// cpuid 1, ECX bit 31.
+    pub hypervisor: bool,
+    /// `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`.
+    pub flags_constant: bool,
+    /// The kernel's own clock source, where it tells.
+    pub kernel_source: Option<String>,
+    /// The clock sources that the kernel would use, where it tells.
+    pub kernel_offers: Option<String>,
+    /// The process has forbidden itself `rdtsc` (prctl PR_SET_TSC).
+    pub forbidden: bool,
+}
+
+impl Evidence {
+    #[cfg(not(miri))]
+    pub(super) fn read() -> Self {
+        let (cpuid_invariant, hypervisor) = crate::raw::cpuid_tsc();
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+        let flag = |name| flags.split_whitespace().any(|word| word == name);
+        let source = |file| {
+            let path = format!("/sys/devices/system/clocksource/clocksource0/{file}");
+            fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+        };
+        Evidence {
+            cpuid_invariant,
+            hypervisor,
+            flags_constant: flag("constant_tsc") && flag("nonstop_tsc"),
+            kernel_source: source("current_clocksource"),
+            kernel_offers: source("available_clocksource"),
+            forbidden: crate::raw::tsc_is_forbidden(),
+        }
+    }
+}
+
+/// `wish` is the content of [`SOURCE_VARIABLE`].
+pub(super) fn choose(wish: Option<&str>, evidence: impl FnOnce() -> Evidence) -> Choice {
+    let (wish, complaint) = match wish.filter(|text| !text.is_empty()).map(str::parse) {
+        None => (None, String::new()),
+        Some(Ok(source)) => (Some(source), String::new()),
+        Some(Err(error)) => (None, format!("{SOURCE_VARIABLE} ignored ({error}); ")),
+    };
+    if wish == Some(Source::ClockGettime) {
+        return Choice::Kernel { reason: format!("{SOURCE_VARIABLE} asks for it") };
+    }
+    let evidence = evidence();
+    if evidence.forbidden {
+        return Choice::Kernel { reason: "this process may not read the TSC (prctl)".to_owned() };
+    }
+    if wish == Some(Source::Tsc) {
+        return Choice::Tsc { forced: true, reason: format!("{SOURCE_VARIABLE} asks for it") };
+    }
+    match judge(&evidence) {
+        Ok(reason) => Choice::Tsc { forced: false, reason: complaint + &reason },
+        Err(reason) => Choice::Kernel { reason: complaint + &reason },
+    }
+}
+
+/// The reason to trust the counter, or the reason not to.
+fn judge(evidence: &Evidence) -> Result<String, String> {
+    if let Some(offers) = &evidence.kernel_offers
+        && !offers.split_whitespace().any(|source| source == "tsc")
+    {
+        return Err(format!("the kernel offers {offers} but not tsc: it found the TSC unreliable"));
+    }
+    let kernel_uses_it = evidence.kernel_source.as_deref() == Some("tsc");
+    let said = if evidence.cpuid_invariant {
+        "cpuid calls the TSC invariant"
+    } else if evidence.flags_constant {
+        "the kernel calls the TSC constant and nonstop"
+    } else if evidence.hypervisor && kernel_uses_it {
+        return Ok("under a hypervisor, the kernel itself keeps time by the TSC".to_owned());
+    } else {
+        return Err("neither cpuid nor the kernel calls the TSC constant".to_owned());
+    };
+    Ok(if kernel_uses_it { format!("{said} and the kernel keeps time by it") } else { said.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Evidence {
+        Evidence {
+            cpuid_invariant: true,
+            flags_constant: true,
+            kernel_source: Some("tsc".to_owned()),
+            kernel_offers: Some("tsc hpet acpi_pm".to_owned()),
+            ..Evidence::default()
+        }
+    }
+
+    fn takes_the_tsc(evidence: Evidence) -> bool {
+        matches!(choose(None, || evidence), Choice::Tsc { forced: false, .. })
+    }
+
+    #[test]
+    fn an_invariant_counter_is_trusted() {
+        assert!(takes_the_tsc(good()));
+        assert!(takes_the_tsc(Evidence { flags_constant: false, ..good() }));
+        assert!(takes_the_tsc(Evidence { cpuid_invariant: false, ..good() }));
+    }
+
+    #[test]
+    fn a_counter_that_nobody_calls_constant_is_not_trusted() {
+        let evidence = Evidence { cpuid_invariant: false, flags_constant: false, ..good() };
+        assert!(!takes_the_tsc(evidence.clone()));
+        assert!(!takes_the_tsc(Evidence::default()));
+        assert!(takes_the_tsc(Evidence { hypervisor: true, ..evidence }));
+    }
+
+    #[test]
+    fn a_counter_that_the_kernel_has_struck_off_is_not_trusted() {
+        let offers = Some("hpet acpi_pm".to_owned());
+        assert!(!takes_the_tsc(Evidence { kernel_offers: offers, ..good() }));
+    }
+
+    #[test]
+    fn a_kernel_that_says_nothing_leaves_the_word_to_cpuid() {
+        assert!(takes_the_tsc(Evidence { kernel_source: None, kernel_offers: None, ..good() }));
+    }
+
+    #[test]
+    fn the_variable_overrides_and_a_misspelt_one_is_named() {
+        let Choice::Kernel { reason } = choose(Some("clock_gettime"), good) else {
+            panic!("the variable was not heeded")
+        };
+        assert!(reason.contains(SOURCE_VARIABLE), "{reason}");
+        let bad = Evidence::default;
+        assert!(matches!(choose(Some("tsc"), bad), Choice::Tsc { forced: true, .. }));
+        let Choice::Tsc { forced: false, reason } = choose(Some("rdtsc"), good) else {
+            panic!("a misspelt variable changed the choice")
+        };
+        assert!(reason.contains("rdtsc") && reason.contains("clock_gettime"), "{reason}");
+    }
+
+    #[test]
+    fn a_forbidden_counter_is_not_read_even_if_asked_for() {
+        let evidence = || Evidence { forbidden: true, ..good() };
+        assert!(matches!(choose(Some("tsc"), evidence), Choice::Kernel { .. }));
+    }
+}

@@ -1,0 +1,118 @@
+//! Sleeping in the kernel until a word changes.
+//!
+//! A thin, safe layer over `futex(2)`: `FUTEX_WAIT` and `FUTEX_WAKE` on one 32-bit word of
+//! [`sync::shared`](crate::sync::shared), with outcomes named instead of numbered.
+//!
+//! ```
+//! use handover_base::futex::{self, Scope, Woken};
+//! use handover_base::sync::shared::{AtomicU32, Ordering};
+//! use std::{sync::Arc, thread, time::Duration};
+//!
+//! let word = Arc::new(AtomicU32::new(0));
+//! let sleeper = thread::spawn({
+//!     let word = Arc::clone(&word);
+//!     move || {
+//!         // A wake-up is a hint: look again at the word, always.
+//!         while word.load(Ordering::Acquire) == 0 { // pairs with the Release below
+//!             futex::wait(&word, 0, Some(Duration::from_secs(10)), Scope::Private);
+//!         }
+//!     }
+//! });
+//! word.store(1, Ordering::Release); // publishes to the Acquire above
+//! futex::wake(&word, 1, Scope::Private);
+//! sleeper.join().unwrap();
+//! ```
+//!
+//! Source: Franke, Russell, Kirkwood, "Fuss, Futexes and Furwocks" (Ottawa Linux Symposium 2002);
+//! Drepper, "Futexes Are Tricky" (2011); futex(2).
+
+use crate::sync::shared::AtomicU32;
+use rustix::io::Errno;
+use rustix::thread::futex::{Flags, Timespec};
+use std::time::Duration;
+
+/// Who may wait on the word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Threads of this process only. The kernel finds the waiters by address, which is cheaper.
+    Private,
+    /// Any process that maps the page. The kernel finds the waiters by the page itself.
+    Shared,
+}
+
+impl Scope {
+    fn flags(self) -> Flags {
+        match self {
+            Scope::Private => Flags::PRIVATE,
+            Scope::Shared => Flags::empty(),
+        }
+    }
+}
+
+/// Why [`wait`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Woken {
+    /// A [`wake`] chose this thread, or (rarely) the kernel woke it for no reason.
+    Woken,
+    /// The word did not hold the expected value: the thread did not sleep.
+    Changed,
+    /// The timeout passed.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
+/// Sleeps while `word` holds `expected`, until woken, interrupted or out of time.
+///
+/// The comparison and the going to sleep are one step with respect to [`wake`]: a waker that
+/// stores another value and then wakes is never missed. Every outcome may be stale by the time
+/// the caller sees it, so callers loop on the word itself. The kernel's comparison is no
+/// synchronisation with whoever wrote the word: read it again with `Acquire`.
+///
+/// `timeout` is relative and counts on CLOCK_MONOTONIC; `None` waits for ever. A `Scope::Shared`
+/// waiter is only found by a `Scope::Shared` wake, and likewise for `Private`.
+///
+/// # Panics
+/// If the kernel refuses futexes altogether (a seccomp filter without `futex`).
+///
+/// # Blocking
+/// Up to `timeout`. Returns at once when the word differs.
+///
+/// # Cost
+/// One system call (about 100 to 300 ns) when the word differs; a sleep and a wake-up otherwise
+/// (some µs, tens of µs from a deeply idle CPU).
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: Scope) -> Woken {
+    let timeout = timeout.map(|t| Timespec {
+        tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    match rustix::thread::futex::wait(word, scope.flags(), expected, timeout.as_ref()) {
+        Ok(()) => Woken::Woken,
+        Err(Errno::AGAIN) => Woken::Changed,
+        Err(Errno::TIMEDOUT) => Woken::TimedOut,
+        Err(Errno::INTR) => Woken::Interrupted,
+        Err(errno) => panic!("futex(FUTEX_WAIT) is not to be had here: {errno}"),
+    }
+}
+
+/// Wakes at most `waiters_max` threads that sleep on `word`; returns how many it woke.
+///
+/// `u32::MAX` wakes all. Store the new value before waking, or the sleepers go back to sleep.
+///
+/// # Panics
+/// If the kernel refuses futexes altogether (a seccomp filter without `futex`).
+///
+/// # Cost
+/// One system call, about 100 to 300 ns with nobody asleep, 1 to 3 µs with a sleeper: keep count
+/// of the sleepers and call only when there is one.
+pub fn wake(word: &AtomicU32, waiters_max: u32, scope: Scope) -> u32 {
+    if waiters_max == 0 {
+        return 0; // The kernel would wake one: it counts before it compares.
+    }
+    // The kernel's count is an int: u32::MAX would be -1, which wakes a single thread.
+    let waiters_max = waiters_max.min(i32::MAX as u32);
+    match rustix::thread::futex::wake(word, scope.flags(), waiters_max) {
+        Ok(woken_count) => woken_count as u32,
+        Err(errno) => panic!("futex(FUTEX_WAKE) is not to be had here: {errno}"),
+    }
+}

@@ -1,0 +1,78 @@
+//! All unsafe code of this crate: the time-stamp counter and `getrusage`.
+
+use crate::usage::Usage;
+
+/// The time-stamp counter. Not ordered with the instructions around it.
+#[cfg(not(miri))]
+#[inline(always)]
+pub(crate) fn rdtsc() -> u64 {
+    // SAFETY: every x86_64 processor has RDTSC; it touches no memory. (A process may forbid it to
+    // itself by prctl(PR_SET_TSC), and is then killed by SIGSEGV: no memory is at risk.)
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The time-stamp counter, read after all loads before it and before anything after it.
+#[cfg(not(miri))]
+#[inline(always)]
+pub(crate) fn rdtsc_fenced() -> u64 {
+    // SAFETY: every x86_64 processor has SSE2 and with it LFENCE, which touches no memory.
+    unsafe { core::arch::x86_64::_mm_lfence() };
+    let ticks = rdtsc();
+    // SAFETY: as above.
+    unsafe { core::arch::x86_64::_mm_lfence() };
+    ticks
+}
+
+/// Whose usage to read.
+#[derive(Clone, Copy)]
+pub(crate) enum Whose {
+    Thread,
+    Process,
+}
+
+/// `getrusage`, which rustix does not have; all zeroes under Miri, which does not have it either.
+pub(crate) fn usage(whose: Whose) -> Usage {
+    if cfg!(miri) {
+        return Usage::default();
+    }
+    let who = match whose {
+        Whose::Thread => libc::RUSAGE_THREAD,
+        Whose::Process => libc::RUSAGE_SELF,
+    };
+    let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `out` is a writable rusage for the time of the call.
+    let answer = unsafe { libc::getrusage(who, out.as_mut_ptr()) };
+    debug_assert_eq!(answer, 0, "getrusage fails only for a wrong `who` or pointer");
+    // SAFETY: rusage consists of integers, for which the zeroes above are a valid value, whether
+    // or not the kernel has written over them.
+    let out = unsafe { out.assume_init() };
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+    Usage {
+        user_ns: ns(out.ru_utime),
+        system_ns: ns(out.ru_stime),
+        switches_voluntary: out.ru_nvcsw as u64,
+        switches_involuntary: out.ru_nivcsw as u64,
+        rss_max_bytes: out.ru_maxrss as u64 * 1024, // Linux counts in KiB.
+    }
+}
+
+/// What cpuid says: whether the counter is invariant, and whether a hypervisor is beneath.
+#[cfg(not(miri))]
+pub(crate) fn cpuid_tsc() -> (bool, bool) {
+    use core::arch::x86_64::__cpuid;
+    const EXTENDED_MAX: u32 = 0x8000_0000;
+    const POWER: u32 = 0x8000_0007;
+    let has_power = __cpuid(EXTENDED_MAX).eax >= POWER;
+    let invariant = has_power && __cpuid(POWER).edx & (1 << 8) != 0;
+    let hypervisor = __cpuid(1).ecx & (1 << 31) != 0;
+    (invariant, hypervisor)
+}
+
+/// Whether this process has forbidden itself to read the counter.
+#[cfg(not(miri))]
+pub(crate) fn tsc_is_forbidden() -> bool {
+    let mut mode: libc::c_int = 0;
+    // SAFETY: PR_GET_TSC writes one int through the pointer, which is valid for the call.
+    let answer = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
+    answer == 0 && mode == libc::PR_TSC_SIGSEGV
+}

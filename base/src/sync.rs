@@ -1,0 +1,161 @@
+//! Atomics, threads and cells that a model checker can take over.
+//!
+//! Built normally, every name here is that of `core` or `std` and costs nothing. Built with
+//! `RUSTFLAGS="--cfg handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`] and [`UnsafeCell`]
+//! are loom's, so that a lock or a queue written against this module is model-checked as it
+//! stands. The flag is a `cfg` and not a feature, so that it reaches dependents too, and it is not
+//! plain `--cfg loom`, which other crates of a dependency tree react to.
+//!
+//! [`shared`] is always `core`'s: words that the kernel, another process or foreign code reads
+//! cannot be modelled, and a futex waits on one of them.
+
+/// Atomic integers: `core`'s, or loom's under `cfg(handover_loom)`.
+pub mod atomic {
+    #[cfg(not(handover_loom))]
+    pub use core::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    #[cfg(handover_loom)]
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+}
+
+/// What to do in a loop that waits for another thread.
+pub mod hint {
+    /// Tells the processor that this is a spin loop; under loom, lets another thread run.
+    ///
+    /// Under the model a spin loop without this call would be explored without end.
+    #[inline]
+    pub fn spin_loop() {
+        #[cfg(not(handover_loom))]
+        core::hint::spin_loop();
+        #[cfg(handover_loom)]
+        loom::thread::yield_now();
+    }
+}
+
+/// Threads: `std`'s, or loom's under `cfg(handover_loom)`.
+pub mod thread {
+    #[cfg(handover_loom)]
+    pub use loom::thread::{JoinHandle, spawn, yield_now};
+    #[cfg(not(handover_loom))]
+    pub use std::thread::{JoinHandle, spawn, yield_now};
+}
+
+#[cfg(handover_loom)]
+pub use loom::sync::Arc;
+#[cfg(not(handover_loom))]
+pub use std::sync::Arc;
+
+/// Always `core`'s atomics, under a model too: for words shared with the kernel, with other
+/// processes or with code that knows nothing of the model.
+pub mod shared {
+    pub use core::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+}
+
+#[cfg(handover_loom)]
+pub use loom::cell::UnsafeCell;
+
+/// A cell whose content is reached through closures, in loom's shape.
+///
+/// Without the model this is [`core::cell::UnsafeCell`] and both methods compile to the bare
+/// pointer. With it, loom checks that no two threads are inside conflicting closures at a time.
+/// The closures receive raw pointers: dereferencing them is the caller's `unsafe`, and the
+/// pointer must not outlive the closure.
+///
+/// ```
+/// use handover_base::sync::UnsafeCell;
+/// let cell = UnsafeCell::new(1);
+/// let address = cell.with(|p| p as usize);
+/// assert_eq!(address, cell.with_mut(|p| p as usize));
+/// assert_eq!(cell.into_inner(), 1);
+/// ```
+#[cfg(not(handover_loom))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct UnsafeCell<T: ?Sized>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(handover_loom))]
+impl<T> UnsafeCell<T> {
+    /// A cell holding `value`.
+    #[inline]
+    pub const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Unwraps the value.
+    #[inline]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+#[cfg(not(handover_loom))]
+impl<T: ?Sized> UnsafeCell<T> {
+    /// Calls `f` with a pointer for reading. Nobody may write while `f` runs.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Calls `f` with a pointer for writing. Nobody else may read or write while `f` runs.
+    #[inline]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// A value alone on its cache lines, so that writing it does not slow who uses its neighbours.
+///
+/// 128 bytes, not 64: Intel's spatial prefetcher fetches lines in pairs, and two words on such a
+/// pair disturb each other as two words on one line do.
+///
+/// ```
+/// use handover_base::sync::CachePadded;
+/// use handover_base::sync::shared::{AtomicU64, Ordering};
+/// let heads = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
+/// heads[1].store(7, Ordering::Relaxed);
+/// assert_eq!(size_of_val(&heads), 256);
+/// ```
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[repr(align(128))]
+pub struct CachePadded<T>(pub T);
+
+impl<T> CachePadded<T> {
+    /// Pads `value`.
+    #[inline]
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value without its padding.
+    #[inline]
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> core::ops::Deref for CachePadded<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> core::ops::DerefMut for CachePadded<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> From<T> for CachePadded<T> {
+    #[inline]
+    fn from(value: T) -> Self {
+        Self(value)
+    }
+}

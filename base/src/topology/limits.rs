@@ -1,0 +1,245 @@
+//! What this process may use of the machine: affinity, cpuset, quota.
+
+use super::list::parse_cpu_list;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The CPUs that this process may really run on, sorted, never empty: the affinity mask as it was
+/// at the first call, intersected with the cgroup's cpuset.
+///
+/// The kernel applies the cpuset to the mask already, so that the two differ only where a mask was
+/// read before the cpuset shrank. The mask is that of the main thread and of the caller together,
+/// so that the answer does not depend on which pinned thread asks first.
+///
+/// # Cost
+/// The first call reads some small files; later ones copy the list.
+#[must_use]
+pub fn allowed() -> Vec<u32> {
+    static ALLOWED: OnceLock<Vec<u32>> = OnceLock::new();
+    let read = || {
+        let main_thread = Some(rustix::process::getpid());
+        let mut cpus = crate::affinity::mask_of(main_thread);
+        cpus.extend(crate::affinity::mask());
+        cpus.sort_unstable();
+        cpus.dedup();
+        let Some(cpuset) = Limits::read(Path::new("/")).cpuset else { return cpus };
+        let both: Vec<u32> = cpus.iter().copied().filter(|cpu| cpuset.contains(cpu)).collect();
+        if both.is_empty() { cpus } else { both }
+    };
+    ALLOWED.get_or_init(read).clone()
+}
+
+/// The cgroup's CPU quota, in CPUs: 1.5 means 150 ms of CPU time in each 100 ms. The least of
+/// those of the process's cgroup and its ancestors that can be seen; `None` without a quota.
+///
+/// A process that uses up its quota is stopped until the next period begins, which a measurement
+/// sees as pauses of tens of ms.
+///
+/// # Cost
+/// Reads some small files at each call.
+#[must_use]
+pub fn quota_cpus() -> Option<f64> {
+    Limits::read(Path::new("/")).quota_cpus
+}
+
+/// What the cgroups (v1 or v2) of this process allow.
+#[derive(Debug, Default, PartialEq)]
+struct Limits {
+    cpuset: Option<Vec<u32>>,
+    quota_cpus: Option<f64>,
+}
+
+impl Limits {
+    /// `root` stands for `/`: the files are `proc/self/cgroup`, `proc/self/mountinfo` and what
+    /// they point to.
+    fn read(root: &Path) -> Self {
+        let mut limits = Limits::default();
+        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let (cgroups, mounts) = (text("proc/self/cgroup"), text("proc/self/mountinfo"));
+        for mount in mounts.lines().filter_map(Mount::parse) {
+            for path in cgroups.lines().filter_map(|line| mount.cgroup_path(line)) {
+                let folders = mount.ancestry(root, path);
+                limits.cpuset = limits.cpuset.or_else(|| cpuset(&folders));
+                limits.quota_cpus = folders
+                    .iter()
+                    .filter_map(|folder| quota(folder))
+                    .chain(limits.quota_cpus)
+                    .min_by(f64::total_cmp);
+            }
+        }
+        limits
+    }
+}
+
+/// A mounted cgroup hierarchy.
+struct Mount<'a> {
+    /// Which cgroup the mount point shows.
+    root: &'a str,
+    point: &'a str,
+    /// v1: the controllers, among other options; v2: none.
+    controllers: Option<&'a str>,
+}
+
+impl<'a> Mount<'a> {
+    /// A line of mountinfo: `36 35 98:0 ROOT POINT options - TYPE source SUPER_OPTIONS`.
+    fn parse(line: &'a str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let (root, point) = (before.next()?, before.next()?);
+        let mut after = after.split(' ');
+        let controllers = match after.next()? {
+            "cgroup" => Some(after.nth(1)?),
+            "cgroup2" => None,
+            _ => return None,
+        };
+        Some(Mount { root, point, controllers })
+    }
+
+    /// The path in a line of `/proc/self/cgroup` (`4:cpu,cpuacct:/path`, v2: `0::/path`), if the
+    /// line is about this mount and about CPUs.
+    fn cgroup_path<'b>(&self, line: &'b str) -> Option<&'b str> {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (names, path) = (parts.next()?, parts.next()?);
+        let ours = match self.controllers {
+            None => names.is_empty(),
+            Some(options) => names.split(',').any(|name| {
+                matches!(name, "cpu" | "cpuset") && options.split(',').any(|other| other == name)
+            }),
+        };
+        ours.then_some(path)
+    }
+
+    /// The folders of the cgroup at `path`, from its own up to the mount point.
+    fn ancestry(&self, root: &Path, path: &str) -> Vec<PathBuf> {
+        let point = root.join(self.point.trim_start_matches('/'));
+        // A container may see its own cgroup as the mount's root, under a path not below it.
+        let below = Path::new(path).strip_prefix(self.root).unwrap_or(Path::new(""));
+        let climbs = below.components().any(|part| part.as_os_str() == "..");
+        let below = if climbs { Path::new("") } else { below };
+        below.ancestors().map(|folder| point.join(folder)).collect()
+    }
+}
+
+/// The cpuset of the innermost cgroup that says one.
+fn cpuset(folders: &[PathBuf]) -> Option<Vec<u32>> {
+    const FILES: [&str; 3] = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
+    folders
+        .iter()
+        .flat_map(|folder| FILES.map(|file| folder.join(file)))
+        .filter_map(|path| parse_cpu_list(&fs::read_to_string(path).ok()?).ok())
+        .find(|cpus| !cpus.is_empty())
+}
+
+fn quota(folder: &Path) -> Option<f64> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let file = |name| fs::read_to_string(folder.join(name)).ok();
+    let (quota_us, period_us) = match file("cpu.max") {
+        Some(text) => {
+            let (quota, period) = text.trim().split_once(' ')?;
+            (number(quota)?, number(period)?) // "max" is no number: no quota
+        }
+        None => (number(&file("cpu.cfs_quota_us")?)?, number(&file("cpu.cfs_period_us")?)?),
+    };
+    // v1 says -1 for none.
+    (quota_us > 0.0 && period_us > 0.0).then_some(quota_us / period_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of files below a temporary folder that stands for `/`.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const V2_MOUNT: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn v2_limits_are_the_tightest_quota_and_the_innermost_cpuset() {
+        let root = tree(&[
+            ("proc/self/cgroup", "0::/outer/inner\n"),
+            ("proc/self/mountinfo", V2_MOUNT),
+            ("sys/fs/cgroup/cpuset.cpus.effective", "0-7\n"),
+            ("sys/fs/cgroup/outer/cpuset.cpus.effective", "0-3\n"),
+            ("sys/fs/cgroup/outer/cpu.max", "150000 100000\n"),
+            ("sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n"),
+        ]);
+        let limits = Limits::read(root.path());
+        assert_eq!(limits.quota_cpus, Some(1.5));
+        assert_eq!(limits.cpuset, Some(vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn v1_limits_come_from_two_hierarchies() {
+        let mounts = "31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      32 24 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+                      33 24 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let root = tree(&[
+            ("proc/self/cgroup", "5:memory:/m\n4:cpuset:/set\n3:cpu,cpuacct:/job\n1:name=x:/\n"),
+            ("proc/self/mountinfo", mounts),
+            ("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpuset/set/cpuset.cpus", "1,3\n"),
+        ]);
+        let limits = Limits::read(root.path());
+        assert_eq!(limits, Limits { cpuset: Some(vec![1, 3]), quota_cpus: Some(0.5) });
+    }
+
+    #[test]
+    fn a_container_that_sees_only_its_own_cgroup_finds_its_limits() {
+        // docker with cgroup v1: the path is the host's, the mount shows the container's cgroup.
+        let mounts = "31 24 0:27 /docker/ab /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
+        let root = tree(&[
+            ("proc/self/cgroup", "3:cpu:/docker/ab\n"),
+            ("proc/self/mountinfo", mounts),
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ]);
+        assert_eq!(Limits::read(root.path()).quota_cpus, Some(2.0));
+        // A cgroup outside of the namespace is told as /../..
+        let root = tree(&[
+            ("proc/self/cgroup", "0::/../../other\n"),
+            ("proc/self/mountinfo", V2_MOUNT),
+            ("sys/fs/cgroup/cpu.max", "100000 100000\n"),
+        ]);
+        assert_eq!(Limits::read(root.path()).quota_cpus, Some(1.0));
+    }
+
+    #[test]
+    fn missing_and_malformed_files_mean_no_limits() {
+        let cases: [&[(&str, &str)]; 4] = [
+            &[],
+            &[("proc/self/cgroup", "0::/\n")],
+            &[
+                ("proc/self/cgroup", "rubbish"),
+                ("proc/self/mountinfo", "a - b\n - \n1 2 3 - cgroup\n"),
+            ],
+            &[
+                ("proc/self/cgroup", "0::/\n"),
+                ("proc/self/mountinfo", V2_MOUNT),
+                ("sys/fs/cgroup/cpu.max", "0 0\n"),
+                ("sys/fs/cgroup/cpuset.cpus.effective", "x\n"),
+            ],
+        ];
+        for files in cases {
+            assert_eq!(Limits::read(tree(files).path()), Limits::default(), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn the_allowed_cpus_are_never_none_and_contain_the_callers() {
+        let allowed = allowed();
+        assert!(allowed.is_sorted());
+        assert!(crate::affinity::mask().iter().all(|cpu| allowed.contains(cpu)));
+    }
+}

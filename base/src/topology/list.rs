@@ -1,0 +1,76 @@
+//! The kernel's notation for sets of CPUs: `0-3,8`.
+
+use std::fmt;
+
+/// A text that is no list of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no list of CPUs: write for example 0-3,8")]
+pub struct ListError {
+    text: String,
+}
+
+/// Above any kernel's limit (8192), and what keeps `0-4294967295` from filling the memory.
+const CPU_MAX: u32 = 65_535;
+
+/// Parses `0-3,8` to its CPUs, sorted and without repetition. An empty text is an empty set; a
+/// stride (`0-6:2/4`) as the kernel accepts it is not read.
+///
+/// ```
+/// use handover_base::topology::parse_cpu_list;
+/// assert_eq!(parse_cpu_list("0-2,8\n").unwrap(), [0, 1, 2, 8]);
+/// assert!(parse_cpu_list("3-1").is_err());
+/// ```
+///
+/// # Errors
+/// When a number is missing, malformed or above 65,535, or a range runs backwards.
+pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, ListError> {
+    let mut cpus = Vec::new();
+    let list = text.trim();
+    if list.is_empty() {
+        return Ok(cpus);
+    }
+    for part in list.split(',') {
+        let (low, high) = range(part.trim()).ok_or_else(|| ListError { text: list.to_owned() })?;
+        cpus.extend(low..=high);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus)
+}
+
+fn range(part: &str) -> Option<(u32, u32)> {
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        digits.then(|| text.parse().ok()).flatten().filter(|&cpu| cpu <= CPU_MAX)
+    };
+    let (low, high) = part.split_once('-').unwrap_or((part, part));
+    let (low, high) = (number(low)?, number(high)?);
+    (low <= high).then_some((low, high))
+}
+
+/// Prints sorted CPUs as the kernel does: `0-3,8`; an empty list as `none`.
+///
+/// ```
+/// use handover_base::topology::CpuList;
+/// assert_eq!(CpuList(&[0, 1, 2, 8]).to_string(), "0-2,8");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuList<'a>(pub &'a [u32]);
+
+impl fmt::Display for CpuList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let runs = self.0.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+        for (i, run) in runs.enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            match run {
+                [one] => write!(f, "{comma}{one}")?,
+                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
+                [] => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! Which CPUs the parties of a hand-over sit on.
+
+use super::{Cpu, Topology};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// Where the parties sit with respect to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// Each on a core of its own, below one last-level cache.
+    Near,
+    /// By turns in two packages, or else two NUMA nodes, or else the farthest CPUs there are.
+    Far,
+    /// On the hardware threads of one core.
+    Smt,
+    /// All on one CPU.
+    Same,
+}
+
+impl Placement {
+    /// All placements.
+    pub const ALL: [Placement; 4] =
+        [Placement::Near, Placement::Far, Placement::Smt, Placement::Same];
+
+    /// The word that names it: `near`, `far`, `smt` or `same`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Placement::Near => "near",
+            Placement::Far => "far",
+            Placement::Smt => "smt",
+            Placement::Same => "same",
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text names no placement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no placement: write near, far, smt or same")]
+pub struct PlacementError {
+    text: String,
+}
+
+impl FromStr for Placement {
+    type Err = PlacementError;
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
+        let named = Placement::ALL.into_iter().find(|placement| placement.name() == text);
+        named.ok_or_else(|| PlacementError { text: text.to_owned() })
+    }
+}
+
+/// The CPUs chosen, and what could not be had.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placed {
+    /// One CPU per party, in the parties' order; a CPU stands twice where parties share it.
+    pub cpus: Vec<u32>,
+    /// Where the placement asked for could not be kept, a line each.
+    pub notes: Vec<String>,
+}
+
+/// What lies between two CPUs, closest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Distance {
+    SameCpu,
+    SameCore,
+    SameCache,
+    SameNode,
+    OtherNode,
+    OtherPackage,
+}
+
+impl Distance {
+    fn between(a: &Cpu, b: &Cpu) -> Self {
+        if a.id == b.id {
+            Distance::SameCpu
+        } else if a.siblings.contains(&b.id) {
+            Distance::SameCore
+        } else if a.package != b.package {
+            Distance::OtherPackage
+        } else if a.node != b.node {
+            Distance::OtherNode
+        } else if a.l3 != b.l3 {
+            Distance::SameNode
+        } else {
+            Distance::SameCache
+        }
+    }
+
+    /// What a CPU at this distance is.
+    fn words(self) -> &'static str {
+        match self {
+            Distance::SameCpu => "the same CPU",
+            Distance::SameCore => "a hardware thread of the same core",
+            Distance::SameCache => "another core below the same last-level cache",
+            Distance::SameNode => "another last-level cache of the same node",
+            Distance::OtherNode => "another node of the same package",
+            Distance::OtherPackage => "another package",
+        }
+    }
+}
+
+impl Topology {
+    /// Chooses a CPU for each of `parties_count` parties among the `allowed` ones.
+    ///
+    /// Deterministic: the same question has the same answer. What cannot be had is replaced by
+    /// the closest there is, and a note says so; with more parties than CPUs some share one. An
+    /// empty `allowed` stands for all CPUs; ids that the topology does not know count as cores of
+    /// their own in the first CPU's package.
+    ///
+    /// ```
+    /// use handover_base::topology::{Placement, Topology, allowed};
+    /// let placed = Topology::read()?.place(Placement::Near, &allowed(), 2);
+    /// assert_eq!(placed.cpus.len(), 2);
+    /// # Ok::<(), handover_base::topology::TopologyError>(())
+    /// ```
+    #[must_use]
+    pub fn place(&self, placement: Placement, allowed: &[u32], parties_count: usize) -> Placed {
+        let usable = Usable(self.usable(allowed));
+        if usable.0.is_empty() || parties_count == 0 {
+            return Placed::default();
+        }
+        let mut notes = Vec::new();
+        let order = match placement {
+            Placement::Same => vec![usable.0[0].id],
+            Placement::Near => usable.near(parties_count, &mut notes),
+            Placement::Far => usable.far(parties_count, &mut notes),
+            Placement::Smt => usable.smt(parties_count, &mut notes),
+        };
+        if placement != Placement::Same && parties_count > order.len() {
+            let cpus = match order.len() {
+                1 => format!("CPU {}", order[0]),
+                count => format!("{count} CPUs"),
+            };
+            notes.push(format!("{parties_count} parties share {cpus}"));
+        }
+        Placed { cpus: order.into_iter().cycle().take(parties_count).collect(), notes }
+    }
+
+    /// The CPUs to choose from, sorted and each once.
+    fn usable(&self, allowed: &[u32]) -> Vec<Cpu> {
+        if allowed.is_empty() {
+            return self.cpus.clone();
+        }
+        let mut ids = allowed.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        let alone = |id| match self.cpus.first() {
+            Some(first) => Cpu { id, core: id, siblings: vec![id], ..first.clone() },
+            None => Cpu { id, package: 0, core: id, node: 0, l3: id, siblings: vec![id] },
+        };
+        ids.into_iter().map(|id| self.cpu(id).cloned().unwrap_or_else(|| alone(id))).collect()
+    }
+}
+
+/// The CPUs to choose from, sorted by id, at least one. Each method gives an order of preference
+/// in which each CPU stands once.
+struct Usable(Vec<Cpu>);
+
+impl Usable {
+    /// All CPUs in the order in which parties near `base` take them: first one hardware thread of
+    /// each core, by distance, then the threads left over.
+    fn by_distance_from(&self, base: &Cpu) -> Vec<&Cpu> {
+        let first_of_core = |cpu: &Cpu| {
+            if cpu.siblings.contains(&base.id) {
+                return cpu.id == base.id;
+            }
+            !self.0.iter().any(|other| other.id < cpu.id && cpu.siblings.contains(&other.id))
+        };
+        let mut order: Vec<&Cpu> = self.0.iter().collect();
+        order.sort_by_key(|cpu| (!first_of_core(cpu), Distance::between(base, cpu), cpu.id));
+        order
+    }
+
+    /// Begins below the last-level cache that has the most cores.
+    fn near(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
+        let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
+            cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()
+        };
+        let near_count = |base: &Cpu| {
+            let near = |cpu: &&Cpu| Distance::between(base, cpu) <= Distance::SameCache;
+            cores(&mut self.0.iter().filter(near))
+        };
+        // The first of equals.
+        let Some(base) = self.0.iter().min_by_key(|cpu| Reverse(near_count(cpu))) else {
+            return Vec::new();
+        };
+        let order = self.by_distance_from(base);
+        let chosen = &order[..parties_count.min(order.len())];
+        let worst = chosen.iter().map(|cpu| Distance::between(base, cpu)).max();
+        if let Some(distance) = worst.filter(|&distance| distance > Distance::SameCache) {
+            notes.push(format!("too few cores are near: {} is used too", distance.words()));
+        }
+        if cores(&mut chosen.iter().copied()) < chosen.len() {
+            notes.push(format!("too few cores: {} is used too", Distance::SameCore.words()));
+        }
+        order.into_iter().map(|cpu| cpu.id).collect()
+    }
+
+    /// Takes by turns from around one and around the other of the two CPUs farthest apart.
+    fn far(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
+        let pairs = self.0.iter().flat_map(|a| self.0.iter().map(move |b| (a, b)));
+        // The first of equals.
+        let farthest = pairs.min_by_key(|(a, b)| Reverse(Distance::between(a, b)));
+        let Some((a, b)) = farthest.filter(|(a, b)| a.id != b.id) else {
+            return vec![self.0[0].id];
+        };
+        let distance = Distance::between(a, b);
+        if distance < Distance::OtherNode {
+            notes.push(format!("no other package or node is allowed: {}", distance.words()));
+        }
+        let around = |here: &Cpu, there: &Cpu| -> Vec<&Cpu> {
+            let mut order = self.by_distance_from(here);
+            let is_here = |cpu: &Cpu| Distance::between(here, cpu) <= Distance::between(there, cpu);
+            order.sort_by_key(|cpu| !is_here(cpu)); // stable
+            order
+        };
+        let mut sides = [around(a, b).into_iter(), around(b, a).into_iter()];
+        let mut order: Vec<&Cpu> = Vec::with_capacity(self.0.len());
+        while order.len() < self.0.len() {
+            for side in &mut sides {
+                order.extend(side.find(|cpu| !order.iter().any(|taken| taken.id == cpu.id)));
+            }
+        }
+        let chosen = &order[..parties_count.min(order.len())];
+        if chosen.chunks_exact(2).any(|pair| Distance::between(pair[0], pair[1]) < distance) {
+            notes.push("too few CPUs are far: some parties are closer".to_owned());
+        }
+        order.into_iter().map(|cpu| cpu.id).collect()
+    }
+
+    fn smt(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
+        let threads = |cpu: &Cpu| -> Vec<u32> {
+            self.0.iter().map(|c| c.id).filter(|id| cpu.siblings.contains(id)).collect()
+        };
+        let mut cores: Vec<Vec<u32>> = self.0.iter().map(threads).collect();
+        cores.sort_by_key(|threads| (usize::MAX - threads.len(), threads[0]));
+        cores.dedup();
+        if cores[0].len() < 2 {
+            notes.push("no SMT sibling is allowed here: near instead".to_owned());
+            return self.near(parties_count, notes);
+        }
+        if parties_count > cores[0].len() {
+            notes.push(format!("a core has {} threads: further cores are used", cores[0].len()));
+        }
+        cores.concat()
+    }
+}

@@ -1,0 +1,181 @@
+//! Reading `/sys/devices/system/cpu` and `node`.
+
+use super::list::parse_cpu_list;
+use super::{Cache, Cpu, Topology, TopologyError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+/// Each CPU a core of its own in one package.
+pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
+    let lowest = cpus.first().copied().unwrap_or(0);
+    let cpu = |&id: &u32| Cpu { id, package: 0, core: id, node: 0, l3: lowest, siblings: vec![id] };
+    Topology {
+        cpus: cpus.iter().map(cpu).collect(),
+        caches: Vec::new(),
+        nodes_count: 1,
+        packages_count: 1,
+        cores_count: cpus.len() as u32,
+        assumed: vec![format!("{why}: one package of {} separate cores assumed", cpus.len())],
+    }
+}
+
+/// What was missing, each told once and not per CPU.
+#[derive(Default)]
+struct Assumed(BTreeSet<&'static str>);
+
+impl Assumed {
+    fn or<T>(&mut self, found: Option<T>, told: &'static str, default: impl FnOnce() -> T) -> T {
+        found.unwrap_or_else(|| {
+            self.0.insert(told);
+            default()
+        })
+    }
+}
+
+pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
+    let folder = root.join("devices/system/cpu");
+    let mut assumed = Assumed::default();
+    let online = online(&folder, &mut assumed)?;
+    let nodes = nodes(&root.join("devices/system/node"), &online)?;
+    if nodes.is_empty() {
+        assumed.0.insert("NUMA nodes are not described: one assumed");
+    }
+
+    let mut cpus = Vec::with_capacity(online.len());
+    let mut without_cache = Vec::new();
+    for &id in &online {
+        let cpu = folder.join(format!("cpu{id}"));
+        let topology = cpu.join("topology");
+        let siblings = match list_among(&topology.join("core_cpus_list"), &online)? {
+            Some(siblings) => Some(siblings),
+            None => list_among(&topology.join("thread_siblings_list"), &online)?, // before Linux 5.3
+        };
+        let siblings = siblings.filter(|siblings| siblings.contains(&id));
+        let siblings =
+            assumed.or(siblings, "SMT siblings are not described: none assumed", || vec![id]);
+        // -1 where the firmware does not say.
+        let package = number::<i64>(&topology.join("physical_package_id"))
+            .and_then(|package| u32::try_from(package).ok());
+        let package = assumed.or(package, "packages are not described: one assumed", || 0);
+        let core = number(&topology.join("core_id")).unwrap_or(siblings[0]);
+        let l3 = last_level(&cpu, &online)?;
+        if l3.is_none() {
+            without_cache.push(cpus.len());
+        }
+        let node = nodes.get(&id).copied().unwrap_or(0);
+        cpus.push(Cpu { id, package, core, node, l3: l3.unwrap_or(id), siblings });
+    }
+    for index in without_cache {
+        assumed.0.insert("caches are not described: one last-level cache per package assumed");
+        let package = cpus[index].package;
+        if let Some(lowest) = cpus.iter().find(|cpu| cpu.package == package).map(|cpu| cpu.id) {
+            cpus[index].l3 = lowest;
+        }
+    }
+
+    let first = folder.join(format!("cpu{}", online[0]));
+    let distinct = |of: fn(&Cpu) -> u32| cpus.iter().map(of).collect::<BTreeSet<_>>().len() as u32;
+    Ok(Topology {
+        caches: caches(&first, &online)?,
+        nodes_count: distinct(|cpu| cpu.node),
+        packages_count: distinct(|cpu| cpu.package),
+        cores_count: distinct(|cpu| cpu.siblings[0]),
+        cpus,
+        assumed: assumed.0.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+/// The CPUs that are online, sorted, at least one.
+fn online(folder: &Path, assumed: &mut Assumed) -> Result<Vec<u32>, TopologyError> {
+    let online = list(&folder.join("online"))?.filter(|cpus| !cpus.is_empty());
+    let online =
+        assumed.or(online, "the online CPUs are not listed: those described assumed", || {
+            numbered(folder, "cpu")
+        });
+    if online.is_empty() {
+        return Err(TopologyError::NoCpus { path: folder.to_owned() });
+    }
+    Ok(online)
+}
+
+/// CPU to node.
+fn nodes(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, TopologyError> {
+    let mut nodes = BTreeMap::new();
+    for node in numbered(folder, "node") {
+        let path = folder.join(format!("node{node}/cpulist"));
+        for cpu in list_among(&path, online)?.unwrap_or_default() {
+            nodes.insert(cpu, node);
+        }
+    }
+    Ok(nodes)
+}
+
+/// The lowest CPU that shares the last-level cache of `cpu`.
+fn last_level(cpu: &Path, online: &[u32]) -> Result<Option<u32>, TopologyError> {
+    let caches = caches(cpu, online)?;
+    let data = caches.iter().filter(|cache| cache.kind != "Instruction");
+    let last = data.max_by_key(|cache| cache.level);
+    Ok(last.and_then(|cache| cache.shared_by.first().copied()))
+}
+
+fn caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
+    let folder = cpu.join("cache");
+    let mut caches = Vec::new();
+    for index in numbered(&folder, "index") {
+        let cache = folder.join(format!("index{index}"));
+        let Some(level) = number(&cache.join("level")) else { continue };
+        caches.push(Cache {
+            level,
+            kind: text(&cache.join("type")).unwrap_or_else(|| "Unified".to_owned()),
+            size_bytes: text(&cache.join("size")).and_then(|size| size_bytes(&size)).unwrap_or(0),
+            line_bytes: number(&cache.join("coherency_line_size")).unwrap_or(0),
+            shared_by: list_among(&cache.join("shared_cpu_list"), online)?.unwrap_or_default(),
+        });
+    }
+    caches.sort_by(|a, b| (a.level, &a.kind).cmp(&(b.level, &b.kind)));
+    Ok(caches)
+}
+
+/// sysfs writes `32K`, and means KiB.
+fn size_bytes(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        b'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn number<T: FromStr>(path: &Path) -> Option<T> {
+    text(path)?.parse().ok()
+}
+
+fn list(path: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
+    let Some(text) = text(path) else { return Ok(None) };
+    let error = |error| TopologyError::List { path: path.to_owned(), error };
+    parse_cpu_list(&text).map(Some).map_err(error)
+}
+
+/// A list without the CPUs that are offline; `None` when nothing remains.
+fn list_among(path: &Path, online: &[u32]) -> Result<Option<Vec<u32>>, TopologyError> {
+    let mut cpus = list(path)?.unwrap_or_default();
+    cpus.retain(|cpu| online.binary_search(cpu).is_ok());
+    Ok((!cpus.is_empty()).then_some(cpus))
+}
+
+/// The numbers N of the entries `<prefix>N`, sorted.
+fn numbered(folder: &Path, prefix: &str) -> Vec<u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}

@@ -1,0 +1,147 @@
+//! Rates, sizes, times and counts as people write them: `20M`, `64KiB`, `30us`, `1.5k`.
+//!
+//! Each type is an integer in its base unit (bit/s, bytes, ns, one). Parsing is exact: a fraction
+//! is fine where it comes out even (`1.5KiB` is 1536 bytes) and an error where it does not
+//! (`1.5ns`). [`Display`](fmt::Display) prints the shortest text that parses back to the same
+//! value. The `show_*` functions are for tables instead: three significant digits, not exact.
+//!
+//! ```
+//! use handover_base::units::{Rate, Size, Span, UnitError, show_ns};
+//! assert_eq!("1.5G".parse::<Rate>()?, Rate(1_500_000_000));
+//! assert_eq!("64KiB".parse::<Size>()?, Size(65_536));
+//! assert_eq!("30us".parse::<Span>()?.to_string(), "30us");
+//! assert_eq!(show_ns(1204.0), "1.20 µs");
+//! let error = "20".parse::<Span>().unwrap_err().to_string();
+//! assert_eq!(error, r#""20" has no unit: write 20ns, 20us, 20ms, 20s, 20min or 20h"#);
+//! # Ok::<(), UnitError>(())
+//! ```
+
+mod read;
+mod show;
+
+pub use read::UnitError;
+pub use show::{show_bytes_rate, show_count, show_ns, show_rate};
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A rate in bit/s, above zero when parsed: a plain integer or a decimal multiple, `20M`, `1.5G`
+/// (`k`, `M`, `G`, `T` for 10^3 to 10^12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(pub u64);
+
+/// A size in bytes: a plain integer, a decimal multiple (`64kB` or `64k`: 64,000) or a binary one
+/// (`64KiB`: 65,536), up to `TB` and `TiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+/// A span of time in ns: `30us` (or `30µs`), `1.5ms`, `2min`; units are `ns`, `us`, `ms`, `s`,
+/// `min` and `h`. The unit may only be left out of `0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub u64);
+
+/// A count: a plain integer or a decimal multiple, `1.5k`, `20M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Count(pub u64);
+
+/// One way to write a unit.
+struct Unit {
+    /// The spellings that parse; the first is the one printed.
+    names: &'static [&'static str],
+    /// How many base units it stands for.
+    factor: u64,
+}
+
+const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
+    Unit { names, factor }
+}
+
+/// How one kind of quantity is written.
+struct Scale {
+    /// Ascending by factor; the first is the base unit.
+    units: &'static [Unit],
+    /// The base unit with its article, for messages.
+    base: &'static str,
+    /// What a correct text looks like.
+    example: &'static str,
+    /// Zero is a value.
+    zero: bool,
+}
+
+const DECIMAL: &[Unit] = &[
+    unit(&[""], 1),
+    unit(&["k"], 1_000),
+    unit(&["M"], 1_000_000),
+    unit(&["G"], 1_000_000_000),
+    unit(&["T"], 1_000_000_000_000),
+];
+
+static RATE: Scale = Scale { units: DECIMAL, base: "bit/s", example: "20M", zero: false };
+
+static COUNT: Scale = Scale { units: DECIMAL, base: "in all", example: "1.5k", zero: true };
+
+static SIZE: Scale = Scale {
+    units: &[
+        unit(&["B", ""], 1),
+        unit(&["kB", "k"], 1_000),
+        unit(&["KiB"], 1 << 10),
+        unit(&["MB", "M"], 1_000_000),
+        unit(&["MiB"], 1 << 20),
+        unit(&["GB", "G"], 1_000_000_000),
+        unit(&["GiB"], 1 << 30),
+        unit(&["TB", "T"], 1_000_000_000_000),
+        unit(&["TiB"], 1 << 40),
+    ],
+    base: "bytes",
+    example: "64KiB",
+    zero: true,
+};
+
+static SPAN: Scale = Scale {
+    // U+00B5 is the micro sign, U+03BC the Greek letter: keyboards give either.
+    units: &[
+        unit(&["ns"], 1),
+        unit(&["us", "\u{b5}s", "\u{3bc}s"], 1_000),
+        unit(&["ms"], 1_000_000),
+        unit(&["s"], 1_000_000_000),
+        unit(&["min"], 60_000_000_000),
+        unit(&["h"], 3_600_000_000_000),
+    ],
+    base: "ns",
+    example: "30us",
+    zero: true,
+};
+
+macro_rules! quantity {
+    ($type:ident, $scale:ident) => {
+        impl FromStr for $type {
+            type Err = UnitError;
+            fn from_str(text: &str) -> Result<Self, UnitError> {
+                read::read(text, &$scale).map($type)
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&show::shortest(self.0, &$scale))
+            }
+        }
+
+        impl From<u64> for $type {
+            fn from(value: u64) -> Self {
+                $type(value)
+            }
+        }
+    };
+}
+
+quantity!(Rate, RATE);
+quantity!(Size, SIZE);
+quantity!(Span, SPAN);
+quantity!(Count, COUNT);
+
+impl From<Span> for std::time::Duration {
+    fn from(span: Span) -> Self {
+        std::time::Duration::from_nanos(span.0)
+    }
+}

@@ -1,0 +1,154 @@
+//! What work has cost: CPU time, context switches, memory, and time stolen by the hypervisor.
+//!
+//! ```
+//! use handover_base::usage;
+//! let before = usage::thread();
+//! std::thread::sleep(std::time::Duration::from_millis(1));
+//! let spent = usage::thread() - before;
+//! assert!(spent.switches_voluntary >= 1);
+//! ```
+
+use crate::raw;
+use std::ops::Sub;
+
+/// CPU time, context switches and memory of a thread or a process since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time
+    /// exactly and divides it by sampling, so that short spans may fall on the wrong side.
+    pub user_ns: u64,
+    /// Time on a CPU in the kernel, in ns.
+    pub system_ns: u64,
+    /// Switches because the thread waited.
+    pub switches_voluntary: u64,
+    /// Switches because another thread took the CPU.
+    pub switches_involuntary: u64,
+    /// The largest resident set so far, in bytes, of the whole process (for a thread too).
+    pub rss_max_bytes: u64,
+}
+
+impl Usage {
+    /// User and system time together, in ns.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+}
+
+/// What was spent between two readings; `rss_max_bytes` is by how much the peak rose. Saturates
+/// at zero.
+impl Sub for Usage {
+    type Output = Usage;
+    fn sub(self, earlier: Usage) -> Usage {
+        Usage {
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
+            switches_involuntary: self
+                .switches_involuntary
+                .saturating_sub(earlier.switches_involuntary),
+            rss_max_bytes: self.rss_max_bytes.saturating_sub(earlier.rss_max_bytes),
+        }
+    }
+}
+
+/// What the calling thread has used so far (`RUSAGE_THREAD`).
+///
+/// # Cost
+/// One system call, about 300 ns.
+#[must_use]
+pub fn thread() -> Usage {
+    raw::usage(raw::Whose::Thread)
+}
+
+/// What the process has used so far, threads that have ended included (`RUSAGE_SELF`).
+///
+/// # Cost
+/// One system call, growing with the number of threads.
+#[must_use]
+pub fn process() -> Usage {
+    raw::usage(raw::Whose::Process)
+}
+
+/// CPU time of the whole machine, summed over its CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Steal {
+    /// Time during which a CPU had work but the hypervisor ran something else, in ns.
+    pub steal_ns: u64,
+    /// All time: busy, idle and stolen, in ns.
+    pub total_ns: u64,
+}
+
+impl Steal {
+    /// The stolen share, 0.0 to 1.0; zero when no time has passed.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.total_ns == 0 { 0.0 } else { self.steal_ns as f64 / self.total_ns as f64 }
+    }
+}
+
+/// What happened between two readings. Saturates at zero.
+impl Sub for Steal {
+    type Output = Steal;
+    fn sub(self, earlier: Steal) -> Steal {
+        Steal {
+            steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
+            total_ns: self.total_ns.saturating_sub(earlier.total_ns),
+        }
+    }
+}
+
+/// Stolen and total time of the machine since it started, from `/proc/stat`; `None` where that
+/// cannot be read.
+///
+/// It counts in the kernel's ticks, most often of 10 ms: differences over less than a second or
+/// so say little.
+///
+/// # Cost
+/// Reads a file of the kernel: tens of µs, more with many CPUs.
+#[must_use]
+pub fn steal_ticks() -> Option<Steal> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    parse_stat(&stat, rustix::param::clock_ticks_per_second())
+}
+
+/// The first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest
+/// guest_nice`. The guest columns are contained in user and nice already.
+fn parse_stat(stat: &str, ticks_hz: u64) -> Option<Steal> {
+    let columns = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> =
+        columns.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
+    if ticks.len() < 4 || ticks_hz == 0 {
+        return None;
+    }
+    let to_ns = |ticks: u128| (ticks * 1_000_000_000 / u128::from(ticks_hz)) as u64;
+    Some(Steal {
+        steal_ns: to_ns(ticks.get(7).copied().unwrap_or(0).into()),
+        total_ns: to_ns(ticks.iter().map(|&t| u128::from(t)).sum()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_column_and_guest_time_is_not_counted_twice() {
+        let stat = "cpu  10 20 30 40 50 60 70 80 1000 2000\ncpu0 1 2 3\n";
+        let steal = parse_stat(stat, 100).unwrap();
+        assert_eq!(steal, Steal { steal_ns: 800_000_000, total_ns: 3_600_000_000 });
+    }
+
+    #[test]
+    fn a_kernel_without_the_steal_column_reports_no_steal() {
+        assert_eq!(parse_stat("cpu  1 2 3 4\n", 100).unwrap().steal_ns, 0);
+    }
+
+    #[test]
+    fn a_file_that_is_not_proc_stat_gives_nothing() {
+        for rubbish in ["", "cpu", "cpu  a b c d", "cpu  1 2", "intr 1 2 3 4"] {
+            assert_eq!(parse_stat(rubbish, 100), None, "{rubbish:?}");
+        }
+        assert_eq!(parse_stat("cpu  1 2 3 4\n", 0), None);
+    }
+}
