@@ -1,0 +1,214 @@
+//! Cargo manifests, flattened to keys with their lines.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::source::line_at;
+
+/// A manifest's values, each with its key and its line.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Relative to the workspace root.
+    pub path: String,
+    /// Every value that is not a table, in the order of the file's tables.
+    pub entries: Vec<Entry>,
+    /// Where and why the file is not TOML.
+    pub error: Option<(usize, String)>,
+}
+
+/// One value of a manifest.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The keys that lead to it; an array's values share their array's keys.
+    pub keys: Vec<String>,
+    /// The value as text: a string's own, a number's or a boolean's as printed.
+    pub value: String,
+    /// The line, counted from 1, on which it stands.
+    pub line: usize,
+}
+
+/// One dependency of a crate, of whatever kind and for whatever target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dependency {
+    /// The package's name, also where the crate renames it.
+    pub package: String,
+    /// The table it stands in: `dependencies`, `dev-dependencies` or `build-dependencies`.
+    pub kind: String,
+    /// Whether its version and source come from the workspace.
+    pub inherited: bool,
+    /// The line of its name.
+    pub line: usize,
+}
+
+/// A crate of the house.
+#[derive(Clone, Debug)]
+pub struct Crate {
+    /// Its folder, relative to the workspace root.
+    pub folder: String,
+    /// Its package name; empty when the manifest has none.
+    pub name: String,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// What it depends on.
+    pub dependencies: Vec<Dependency>,
+}
+
+impl Manifest {
+    /// Flattens `text`. A text that is not TOML yields no entries, and `error`.
+    pub fn parse(path: &str, text: &str) -> Self {
+        let mut entries = Vec::new();
+        let error = match DeTable::parse(text) {
+            Ok(table) => {
+                flatten_table(text, table.get_ref(), &mut Vec::new(), &mut entries);
+                None
+            }
+            Err(error) => {
+                let offset = error.span().map_or(0, |span| span.start.min(text.len()));
+                Some((line_at(text, offset), error.message().to_owned()))
+            }
+        };
+        Self { path: path.to_owned(), entries, error }
+    }
+
+    /// The value at a dotted key, with its line.
+    pub fn get(&self, key: &str) -> Option<(&str, usize)> {
+        self.array(key).next()
+    }
+
+    /// The values at a dotted key, each with its line.
+    pub fn array(&self, key: &str) -> impl Iterator<Item = (&str, usize)> {
+        let key: Vec<String> = key.split('.').map(str::to_owned).collect();
+        let found = self.entries.iter().filter(move |entry| entry.keys == key);
+        found.map(|entry| (entry.value.as_str(), entry.line))
+    }
+
+    fn dependencies(&self) -> Vec<Dependency> {
+        let mut found: Vec<Dependency> = Vec::new();
+        let mut last: Option<&[String]> = None;
+        for entry in &self.entries {
+            let Some(at) = entry.keys.iter().position(|key| key.ends_with("dependencies")) else {
+                continue;
+            };
+            let table =
+                matches!(entry.keys[..at].first().map(String::as_str), None | Some("target"));
+            let Some(name) = entry.keys.get(at + 1).filter(|_| table) else { continue };
+            let whose = &entry.keys[..at + 2];
+            if last != Some(whose) {
+                last = Some(whose);
+                found.push(Dependency {
+                    package: name.clone(),
+                    kind: entry.keys[at].clone(),
+                    inherited: false,
+                    line: entry.line,
+                });
+            }
+            let Some(dependency) = found.last_mut() else { continue };
+            dependency.line = dependency.line.min(entry.line);
+            match entry.keys.get(at + 2).map(String::as_str) {
+                Some("workspace") => dependency.inherited = entry.value == "true",
+                Some("package") => dependency.package.clone_from(&entry.value),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+impl Crate {
+    /// The crate in `folder`.
+    pub fn new(folder: &str, manifest: Manifest) -> Self {
+        let name = manifest.get("package.name").map_or_else(String::new, |(name, _)| name.into());
+        let dependencies = manifest.dependencies();
+        Self { folder: folder.to_owned(), name, manifest, dependencies }
+    }
+
+    /// The last part of its folder: what the crate is called in the house.
+    pub fn short_name(&self) -> &str {
+        self.folder.rsplit('/').next().unwrap_or(&self.folder)
+    }
+}
+
+fn flatten_table(text: &str, table: &DeTable<'_>, keys: &mut Vec<String>, out: &mut Vec<Entry>) {
+    let mut members: Vec<_> = table.iter().collect();
+    members.sort_by_key(|(key, _)| key.span().start);
+    for (key, value) in members {
+        keys.push(key.get_ref().to_string());
+        flatten_value(text, key.span().start, value, keys, out);
+        keys.pop();
+    }
+}
+
+fn flatten_value(
+    text: &str,
+    key_offset: usize,
+    value: &Spanned<DeValue<'_>>,
+    keys: &mut Vec<String>,
+    out: &mut Vec<Entry>,
+) {
+    let shown = match value.get_ref() {
+        DeValue::Table(table) => return flatten_table(text, table, keys, out),
+        DeValue::Array(array) => {
+            for one in array.iter() {
+                flatten_value(text, one.span().start, one, keys, out);
+            }
+            return;
+        }
+        DeValue::String(string) => string.to_string(),
+        DeValue::Boolean(boolean) => boolean.to_string(),
+        DeValue::Integer(integer) => integer.as_str().to_owned(),
+        DeValue::Float(float) => float.as_str().to_owned(),
+        DeValue::Datetime(datetime) => datetime.to_string(),
+    };
+    out.push(Entry { keys: keys.clone(), value: shown, line: line_at(text, key_offset) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+[package]
+name = "handover-lock"
+version.workspace = true
+
+[dependencies]
+handover-base.workspace = true
+other = { package = "handover-ring", workspace = true }
+
+[target.'cfg(handover_loom)'.dev-dependencies]
+loom = "0.7"
+
+[workspace.dependencies]
+anyhow = "1"
+"#;
+
+    #[test]
+    fn keys_are_found_with_their_lines() {
+        let manifest = Manifest::parse("Cargo.toml", TEXT);
+        assert_eq!(manifest.get("package.name"), Some(("handover-lock", 3)));
+        assert_eq!(manifest.get("package.version.workspace"), Some(("true", 4)));
+        assert_eq!(manifest.get("package.edition"), None);
+    }
+
+    #[test]
+    fn dependencies_of_every_kind_are_found_and_renames_seen_through() {
+        let house = Crate::new("mechanisms/lock", Manifest::parse("Cargo.toml", TEXT));
+        let found: Vec<_> = house
+            .dependencies
+            .iter()
+            .map(|one| (one.package.as_str(), one.kind.as_str(), one.inherited, one.line))
+            .collect();
+        let expected = [
+            ("handover-base", "dependencies", true, 7),
+            ("handover-ring", "dependencies", true, 8),
+            ("loom", "dev-dependencies", false, 11),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_text_that_is_not_toml_says_where() {
+        let manifest = Manifest::parse("Cargo.toml", "[package]\nname = \n");
+        assert_eq!(manifest.error.map(|(line, _)| line), Some(2));
+    }
+}

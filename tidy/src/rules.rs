@@ -1,0 +1,87 @@
+//! The rules of the house. Each is a file here, and each has been seen to fail: `tests/planted.rs`
+//! plants a violation of every rule in a sound house and asks for exactly that report.
+
+pub mod banned;
+pub mod crates;
+pub mod documents;
+pub mod facade;
+pub mod orderings;
+pub mod rooms;
+pub mod rungs;
+pub mod sizes;
+pub mod unsafe_code;
+pub mod words;
+
+use crate::{Tree, Violation};
+
+/// A rule of the house.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its name, as violations carry it.
+    pub name: &'static str,
+    /// What it asks, in a sentence.
+    pub asks: &'static str,
+    /// Finds where it is broken.
+    pub check: fn(&Tree) -> Vec<Violation>,
+}
+
+/// Every rule.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: rungs::NAME,
+        asks: "no crate depends upwards, nor sideways; only faces join everything",
+        check: rungs::check,
+    },
+    Rule {
+        name: rooms::NAME,
+        asks: "every mechanism and service has its suite file, every library its page",
+        check: rooms::check,
+    },
+    Rule {
+        name: unsafe_code::NAME,
+        asks: "unsafe stands in listed private modules, and cites the fact at each block",
+        check: unsafe_code::check,
+    },
+    Rule {
+        name: facade::NAME,
+        asks: "a crate with a loom model takes its atomics from handover_base::sync",
+        check: facade::check,
+    },
+    Rule {
+        name: sizes::NAME,
+        asks: "a file above 1,500 lines has its reason in the list",
+        check: sizes::check,
+    },
+    Rule {
+        name: crates::NAME,
+        asks: "a crate is named for its folder and inherits from the workspace",
+        check: crates::check,
+    },
+    Rule {
+        name: banned::NAME,
+        asks: "what has a better replacement here is not used",
+        check: banned::check,
+    },
+    Rule {
+        name: orderings::NAME,
+        asks: "an atomic ordering names its partner",
+        check: orderings::check,
+    },
+    Rule {
+        name: documents::NAME,
+        asks: "the documents name what stands, and their links lead somewhere",
+        check: documents::check,
+    },
+    Rule {
+        name: words::NAME,
+        asks: "public text has no private paths and no notes to self",
+        check: words::check,
+    },
+];
+
+/// Every violation in `tree`, by file and line.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found: Vec<Violation> = RULES.iter().flat_map(|rule| (rule.check)(tree)).collect();
+    found.sort();
+    found
+}

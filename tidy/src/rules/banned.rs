@@ -1,0 +1,144 @@
+//! What has a better replacement in this house is not used, and the report names the replacement.
+
+use crate::{Source, Tree, Violation};
+
+/// The rule's name.
+pub const NAME: &str = "banned";
+
+/// A construct that is not used here.
+#[derive(Clone, Copy, Debug)]
+pub struct Ban {
+    /// What is looked for: whole words in the code, or a path that a `use` brings in.
+    pub pattern: &'static str,
+    /// The files in which it is banned.
+    pub within: fn(&str) -> bool,
+    /// Whether test code is let pass.
+    pub tests_may: bool,
+    /// What to do instead.
+    pub instead: &'static str,
+}
+
+const NO_CLOCK: &str = "take the time as an argument, now_ns: an engine has no clock";
+
+/// Every ban.
+pub const BANS: &[Ban] = &[
+    Ban {
+        pattern: "todo!",
+        within: everywhere,
+        tests_may: false,
+        instead: "write it, or return an error that says what is not supported",
+    },
+    Ban {
+        pattern: "unimplemented!",
+        within: everywhere,
+        tests_may: false,
+        instead: "write it, or return an error that says what is not supported",
+    },
+    Ban {
+        pattern: "dbg!",
+        within: everywhere,
+        tests_may: false,
+        instead: "remove it, or assert what it was to show",
+    },
+    Ban {
+        pattern: "#[ignore",
+        within: everywhere,
+        tests_may: false,
+        instead: "mend the test, or print `skipped: WHAT: WHY` where it cannot run",
+    },
+    Ban { pattern: "Instant::now", within: an_engine, tests_may: false, instead: NO_CLOCK },
+    Ban { pattern: "SystemTime::now", within: an_engine, tests_may: false, instead: NO_CLOCK },
+    Ban {
+        pattern: "thread::sleep",
+        within: an_engine,
+        tests_may: false,
+        instead: "return the deadline to the drive: an engine neither sleeps nor blocks",
+    },
+    Ban {
+        pattern: "println!",
+        within: a_library,
+        tests_may: true,
+        instead: "return the text, or write it to a `&mut dyn Write`: only faces print",
+    },
+    Ban {
+        pattern: "print!",
+        within: a_library,
+        tests_may: true,
+        instead: "return the text, or write it to a `&mut dyn Write`: only faces print",
+    },
+    Ban {
+        pattern: "process::exit",
+        within: outside_faces,
+        tests_may: true,
+        instead: "return an error, or an ExitCode from main: exit codes are decided in the faces",
+    },
+    Ban {
+        pattern: ".unwrap()",
+        within: the_cli,
+        tests_may: true,
+        instead: "`?` with anyhow's context, so that the message says what was tried",
+    },
+    Ban {
+        pattern: "anyhow",
+        within: outside_faces_and_xtask,
+        tests_may: false,
+        instead: "an error enum of the operation, with thiserror",
+    },
+];
+
+/// Finds what is banned.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for source in tree.sources() {
+        for ban in BANS.iter().filter(|ban| (ban.within)(source.path)) {
+            for line in banned_lines(ban, &source) {
+                found.push(violation(ban, source.path, line));
+            }
+        }
+    }
+    for one in tree.crates() {
+        for dependency in &one.dependencies {
+            let path = &one.manifest.path;
+            let ban = BANS.iter().find(|ban| ban.pattern == dependency.package);
+            if let Some(ban) = ban.filter(|ban| (ban.within)(path)) {
+                found.push(violation(ban, path, dependency.line));
+            }
+        }
+    }
+    found
+}
+
+fn banned_lines(ban: &Ban, source: &Source<'_>) -> Vec<usize> {
+    let mut lines = source.lines_with(ban.pattern);
+    lines.retain(|&line| !(ban.tests_may && source.is_test(line)));
+    lines
+}
+
+fn violation(ban: &Ban, path: &str, line: usize) -> Violation {
+    Violation::new(NAME, path, line, format!("`{}`", ban.pattern), ban.instead)
+}
+
+fn everywhere(_: &str) -> bool {
+    true
+}
+
+fn an_engine(path: &str) -> bool {
+    path.split('/').any(|part| matches!(part, "engine.rs" | "engine"))
+}
+
+fn a_library(path: &str) -> bool {
+    let house = ["base/", "mechanisms/", "services/", "lab/"];
+    house.iter().any(|rung| path.starts_with(rung)) && path.contains("/src/")
+}
+
+fn outside_faces(path: &str) -> bool {
+    !path.starts_with("faces/")
+}
+
+fn the_cli(path: &str) -> bool {
+    path.starts_with("faces/cli/src/")
+}
+
+fn outside_faces_and_xtask(path: &str) -> bool {
+    !path.starts_with("faces/") && !path.starts_with("xtask/")
+}

@@ -1,0 +1,71 @@
+//! One version, one edition, one licence, one set of lints and one version of each dependency:
+//! a crate inherits them, and is named for its folder.
+
+use crate::{Crate, Tree, Violation};
+
+/// The rule's name.
+pub const NAME: &str = "crates";
+
+/// What every crate inherits.
+const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "authors"];
+
+/// Finds crates with a name or a version of their own, and crates outside the workspace.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let root = tree.root();
+    let crates = tree.crates();
+    let members: Vec<(&str, usize)> = root.array("workspace.members").collect();
+    let mut found = Vec::new();
+    for one in &crates {
+        found.extend(one_crate(one));
+        if !members.iter().any(|(member, _)| *member == one.folder) {
+            let what = format!("`{}` is not in the workspace", one.folder);
+            let instead = "add it to members in Cargo.toml, or to exclude";
+            found.push(Violation::new(NAME, &one.manifest.path, 1, what, instead));
+        }
+    }
+    for (member, line) in &members {
+        if !crates.iter().any(|one| one.folder == *member) {
+            let what = format!("no crate stands in `{member}`");
+            found.push(Violation::new(NAME, &root.path, *line, what, "strike it off members"));
+        }
+    }
+    found
+}
+
+fn one_crate(one: &Crate) -> Vec<Violation> {
+    let manifest = &one.manifest;
+    let at = |line, what: String, instead: String| {
+        Violation::new(NAME, &manifest.path, line, what, instead)
+    };
+    if let Some((line, error)) = &manifest.error {
+        return vec![at(*line, format!("not a manifest: {error}"), "mend it".into())];
+    }
+    let mut found = Vec::new();
+    let name = match one.folder.as_str() {
+        "faces/cli" => "handover".to_owned(),
+        _ => format!("handover-{}", one.short_name()),
+    };
+    if one.name != name {
+        let line = manifest.get("package.name").map_or(1, |(_, line)| line);
+        found.push(at(line, format!("named `{}`", one.name), format!("name = \"{name}\"")));
+    }
+    for key in INHERITED {
+        if manifest.get(&format!("package.{key}.workspace")).is_none_or(|(text, _)| text != "true")
+        {
+            let line = manifest.get(&format!("package.{key}")).map_or(1, |(_, line)| line);
+            found.push(at(line, format!("`{key}` is its own"), format!("{key}.workspace = true")));
+        }
+    }
+    if manifest.get("lints.workspace").is_none_or(|(text, _)| text != "true") {
+        found.push(at(1, "the lints are its own".into(), "[lints] workspace = true".into()));
+    }
+    for dependency in one.dependencies.iter().filter(|dependency| !dependency.inherited) {
+        let package = &dependency.package;
+        found.push(at(
+            dependency.line,
+            format!("`{package}` is specified here"),
+            format!("{package}.workspace = true, and its version in the root manifest"),
+        ));
+    }
+    found
+}

@@ -1,0 +1,197 @@
+//! The documents name what stands: the two commands, every crate on the map, what has changed,
+//! the decisions in their order; and their links lead somewhere.
+
+use crate::source::line_at;
+use crate::{Tree, Violation, words};
+
+/// The rule's name.
+pub const NAME: &str = "documents";
+
+/// The two commands that a newcomer needs.
+const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
+
+const MAP: &str = "docs/ARCHITECTURE.md";
+const DECISIONS: &str = "docs/decisions/";
+
+/// Finds documents that lack what they promise, and links that lead nowhere.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    found.extend(commands(tree));
+    found.extend(map(tree));
+    found.extend(changes(tree));
+    found.extend(decisions(tree));
+    for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
+        found.extend(links(tree, path, text));
+    }
+    found
+}
+
+fn commands(tree: &Tree) -> Vec<Violation> {
+    let text = tree.text("README.md").unwrap_or_default();
+    let missing = COMMANDS.into_iter().filter(|command| !text.contains(command));
+    missing
+        .map(|command| {
+            let instead = "name it: a newcomer needs two commands, and reads this file first";
+            Violation::new(NAME, "README.md", 1, format!("`{command}` is not named"), instead)
+        })
+        .collect()
+}
+
+fn map(tree: &Tree) -> Vec<Violation> {
+    let text = tree.text(MAP).unwrap_or_default();
+    let on_map = |what: &str| words(text, what).next().is_some();
+    let missing = tree.crates().into_iter().filter(|one| {
+        let bare = !one.folder.contains('/');
+        !on_map(&one.folder) && (bare || !on_map(&one.name) || one.name == "handover")
+    });
+    missing
+        .map(|one| {
+            let what = format!("`{}` is not on the map", one.folder);
+            let instead = format!("say there what stands in {} ({})", one.folder, one.name);
+            Violation::new(NAME, MAP, 1, what, instead)
+        })
+        .collect()
+}
+
+fn changes(tree: &Tree) -> Option<Violation> {
+    let text = tree.text("CHANGELOG.md").unwrap_or_default();
+    let headed = text.lines().any(|line| line.starts_with("## ") && line.contains("Unreleased"));
+    (!headed).then(|| {
+        let instead = "add `## Unreleased`, with what a user will notice";
+        Violation::new(NAME, "CHANGELOG.md", 1, "no section for what is unreleased", instead)
+    })
+}
+
+fn decisions(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut expected = 1_u32;
+    for (path, _) in tree.files().filter(|(path, _)| path.starts_with(DECISIONS)) {
+        let name = &path[DECISIONS.len()..];
+        let number = name.get(..4).and_then(|digits| digits.parse::<u32>().ok());
+        if number == Some(expected) && name.get(4..5) == Some("-") && name.ends_with(".md") {
+            expected += 1;
+            continue;
+        }
+        let instead = format!("the next decision is {DECISIONS}{expected:04}-its-title.md");
+        found.push(Violation::new(NAME, path, 1, "a decision out of its order", instead));
+        expected = number.filter(|&number| number >= expected).map_or(expected, |n| n + 1);
+    }
+    found
+}
+
+fn links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let is_page = path != "README.md" && tree.has(&join(folder, "Cargo.toml"));
+    let mut found = Vec::new();
+    for (offset, target) in targets(text) {
+        let file = target.split(['#', '?']).next().unwrap_or_default();
+        let elsewhere = file.is_empty() || file.contains("://") || file.starts_with("mailto:");
+        // `[wait](crate::Notify::wait)` in a crate's page: rustdoc follows it, and complains.
+        let is_item = is_page && (file.contains("::") || !file.contains(['/', '.']));
+        if elsewhere || is_item || tree.has(&join(folder, file)) {
+            continue;
+        }
+        let line = line_at(text, offset);
+        let what = format!("the link to `{target}` leads nowhere");
+        found.push(Violation::new(NAME, path, line, what, "link to a file that stands"));
+    }
+    found
+}
+
+/// `relative` as seen from `folder`, without dots.
+fn join(folder: &str, relative: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in relative.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_none_or(|last| *last == "..") => parts.push(".."),
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The targets of a Markdown text's links, `[a](target)` and `[a]: target`, with their offsets.
+fn targets(text: &str) -> Vec<(usize, String)> {
+    let prose = without_code(text);
+    let mut found = Vec::new();
+    for (at, _) in prose.match_indices("](") {
+        let from = at + "](".len();
+        if let Some(length) = prose[from..].find([')', '\n']) {
+            found.push((at, prose[from..from + length].to_owned()));
+        }
+    }
+    let mut at = 0;
+    for line in prose.split_inclusive('\n') {
+        if let Some((_, target)) = line.split_once("]: ").filter(|_| line.starts_with('[')) {
+            found.push((at, target.to_owned()));
+        }
+        at += line.len();
+    }
+    // What stands behind a blank is a title.
+    found.retain_mut(|(_, target)| {
+        let bare = target.split_whitespace().next().unwrap_or_default();
+        *target = bare.trim_start_matches('<').trim_end_matches('>').to_owned();
+        !target.is_empty()
+    });
+    found
+}
+
+/// The text with fenced blocks and code spans blanked, at the same length.
+fn without_code(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut fenced = false;
+    for line in text.split_inclusive('\n') {
+        let fence = line.trim_start().starts_with("```");
+        let mut span = false;
+        for c in line.chars() {
+            span ^= c == '`';
+            if c == '\n' || !(fenced || fence || span || c == '`') {
+                out.push(c);
+            } else {
+                out.extend(std::iter::repeat_n(' ', c.len_utf8()));
+            }
+        }
+        fenced ^= fence;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn links_are_found_outside_code_only() {
+        let text = "[a](b.md) `[c](d.md)` ![e](<f.svg> \"t\")\n```\n[g](h.md)\n```\n[i]: j.md\n";
+        let found: Vec<String> = targets(text).into_iter().map(|(_, target)| target).collect();
+        assert_eq!(found, ["b.md", "f.svg", "j.md"]);
+    }
+
+    #[test]
+    fn paths_are_joined_without_dots() {
+        assert_eq!(join("docs/decisions", "../ARCHITECTURE.md"), "docs/ARCHITECTURE.md");
+        assert_eq!(join("", "./docs/"), "docs");
+        assert_eq!(join("docs", "../../x"), "../x");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_search_for_links(text in any::<String>(), pieces in
+            proptest::collection::vec(proptest::sample::select(vec![
+                "[", "](", ")", "]: ", "`", "```", "\n", "é", "<", ">", "a.md", " ", "#",
+            ]), 0..30)
+        ) {
+            prop_assert_eq!(without_code(&text).len(), text.len());
+            for text in [text, pieces.concat()] {
+                for (offset, _) in targets(&text) {
+                    prop_assert!(offset < text.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Code that a loom model reaches takes its atomics from the sync facade: an atomic that loom does
+//! not know is an interleaving that the model does not try.
+
+use crate::{Tree, Violation};
+
+/// The rule's name.
+pub const NAME: &str = "facade";
+
+/// Finds the core's atomics in the sources of crates that have a loom model; base, which is the
+/// facade, apart.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for one in tree.crates() {
+        let modelled = ["tests/model.rs", "tests/model"]
+            .iter()
+            .any(|model| tree.has(&format!("{}/{model}", one.folder)));
+        if !modelled || one.folder == "base" {
+            continue;
+        }
+        let sources = format!("{}/src/", one.folder);
+        for source in tree.sources().filter(|source| source.path.starts_with(&sources)) {
+            let mut lines = source.lines_with("std::sync::atomic");
+            lines.extend(source.lines_with("core::sync::atomic"));
+            lines.sort_unstable();
+            for line in lines.into_iter().filter(|&line| !source.is_test(line)) {
+                found.push(Violation::new(
+                    NAME,
+                    source.path,
+                    line,
+                    "an atomic that loom cannot see",
+                    "handover_base::sync::atomic; for words shared with the kernel, other \
+                     processes or code, handover_base::sync::shared",
+                ));
+            }
+        }
+    }
+    found
+}

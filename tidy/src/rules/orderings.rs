@@ -1,0 +1,123 @@
+//! An atomic ordering is half of a promise; the comment beside it names the other half.
+
+use crate::{Source, Tree, Violation, words};
+
+/// The rule's name.
+pub const NAME: &str = "orderings";
+
+/// Orderings that synchronise with a partner; a relaxed one has none.
+const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
+
+/// What a comment that explains an ordering speaks of, in lower case.
+const WORDS: &[&str] = &[
+    "acquire",
+    "acquires",
+    "release",
+    "releases",
+    "acqrel",
+    "seqcst",
+    "relaxed",
+    "ordering",
+    "pairs",
+    "paired",
+    "partner",
+    "publishes",
+    "synchronises",
+    "fence",
+];
+
+/// How many lines of code may stand between a comment and the ordering that it explains.
+const LINES_BETWEEN_MAX: usize = 4;
+
+/// Finds orderings in mechanisms and services that no comment explains.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for source in tree.sources().filter(|source| in_scope(source.path)) {
+        let mut lines: Vec<usize> = ORDERINGS
+            .iter()
+            .flat_map(|ordering| words(&source.code, ordering))
+            .filter(|&offset| !source.in_use(offset))
+            .map(|offset| source.line_at(offset))
+            .filter(|&line| !source.is_test(line))
+            .collect();
+        lines.sort_unstable();
+        lines.dedup();
+        for line in lines.into_iter().filter(|&line| !explained(&source, line)) {
+            found.push(Violation::new(
+                NAME,
+                source.path,
+                line,
+                "an ordering without its partner",
+                "say above it what it publishes and to which load, or what it pairs with: \
+                 `// Release: publishes slot i to the Acquire in pop().`",
+            ));
+        }
+    }
+    found
+}
+
+fn in_scope(path: &str) -> bool {
+    (path.starts_with("mechanisms/") || path.starts_with("services/")) && path.contains("/src/")
+}
+
+/// Whether a comment on `line`, or above it with at most four lines of code between, speaks of
+/// orderings. A comment counts whole, however many lines it has; documentation does not count, as
+/// it speaks to callers.
+fn explained(source: &Source<'_>, line: usize) -> bool {
+    let code: Vec<&str> = source.code.lines().collect();
+    let comments: Vec<&str> = source.comments.lines().collect();
+    let mut between = 0;
+    for at in (0..line).rev() {
+        if speaks(comments[at]) {
+            return true;
+        }
+        let comment_only = code[at].trim().is_empty() && !comments[at].trim().is_empty();
+        if at + 1 < line && !comment_only {
+            between += 1;
+        }
+        if between >= LINES_BETWEEN_MAX {
+            return false;
+        }
+    }
+    false
+}
+
+fn speaks(comment: &str) -> bool {
+    let comment = comment.trim_start();
+    if ["///", "//!", "/**", "/*!"].iter().any(|doc| comment.starts_with(doc)) {
+        return false;
+    }
+    let lower = comment.to_lowercase();
+    WORDS.iter().any(|word| words(&lower, word).next().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_explained(text: &str, expected: bool) {
+        let source = Source::new("mechanisms/lock/src/lib.rs", text);
+        let last = text.lines().count();
+        assert_eq!(explained(&source, last), expected, "{text}");
+    }
+
+    #[test]
+    fn a_comment_within_four_lines_explains() {
+        assert_explained("x.store(1, Release); // Pairs with load() in pop.", true);
+        assert_explained("// Release: publishes it.\nx.store(1, Release);", true);
+        assert_explained("// Acquire: see push.\na(\nb,\nc,\nAcquire)", true);
+        assert_explained(
+            "// Release: a long\n// story\n// told\n// on\n// and\n// on.\nRelease",
+            true,
+        );
+    }
+
+    #[test]
+    fn silence_distance_and_documentation_do_not_explain() {
+        assert_explained("x.store(1, Release);", false);
+        assert_explained("// Unlocks.\nx.store(1, Release);", false);
+        assert_explained("/// Release the lock.\nx.store(1, Release);", false);
+        assert_explained("// Release: far.\na();\nb();\nc();\nd();\nx.store(1, Release);", false);
+    }
+}

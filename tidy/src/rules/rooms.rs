@@ -1,0 +1,65 @@
+//! Every mechanism and service is measured: it has its file in the suite. Every library is
+//! explained once: the page in its folder is its rustdoc.
+
+use crate::{Crate, Tree, Violation, words};
+
+/// The rule's name.
+pub const NAME: &str = "rooms";
+
+/// Finds mechanisms without a suite file, and libraries without a page.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for one in tree.crates() {
+        if one.folder.starts_with("mechanisms/") || one.folder.starts_with("services/") {
+            found.extend(without_suite_file(tree, &one));
+        }
+        found.extend(without_page(tree, &one));
+    }
+    found
+}
+
+fn without_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
+    let stem = format!("lab/suite/src/{}", one.short_name().replace('-', "_"));
+    (!tree.has(&format!("{stem}.rs")) && !tree.has(&stem)).then(|| {
+        Violation::new(
+            NAME,
+            &one.manifest.path,
+            1,
+            format!("`{}` has no workloads in the suite", one.folder),
+            format!("declare what it costs in {stem}.rs or {stem}/"),
+        )
+    })
+}
+
+fn without_page(tree: &Tree, one: &Crate) -> Vec<Violation> {
+    let readme = format!("{}/README.md", one.folder);
+    let library = format!("{}/src/lib.rs", one.folder);
+    let mut found = Vec::new();
+    if tree.text(&readme).is_none_or(|text| text.trim().is_empty()) {
+        found.push(Violation::new(
+            NAME,
+            &one.manifest.path,
+            1,
+            format!("`{}` has no page", one.folder),
+            format!("write {readme}: problem, guarantee, non-goals, source, an example"),
+        ));
+    }
+    if let Some(text) = tree.text(&library) {
+        let code = crate::lex(text).code;
+        let included = text.lines().zip(code.lines()).any(|(line, code)| {
+            words(code, "include_str!").next().is_some()
+                && code.trim_start().starts_with("#![doc")
+                && line.contains("\"../README.md\"")
+        });
+        if !included {
+            found.push(Violation::new(
+                NAME,
+                library,
+                1,
+                "the page is not the crate's rustdoc",
+                "begin with #![doc = include_str!(\"../README.md\")]",
+            ));
+        }
+    }
+    found
+}

@@ -1,0 +1,163 @@
+//! Rungs are an ordered list, and no crate depends upwards. Crates on one rung do not know each
+//! other, so that each can be adopted alone; in the lab, `record` is all that the rooms share, and
+//! only the faces join everything.
+
+use crate::{Crate, Dependency, Tree, Violation};
+
+/// The rule's name.
+pub const NAME: &str = "rungs";
+
+/// The rungs, lowest first. A folder that ends in `/` takes every crate below it.
+pub const RUNGS: &[&[&str]] = &[
+    &["base"],
+    &["mechanisms/probe"],
+    &["mechanisms/lock", "mechanisms/notify", "mechanisms/ring", "mechanisms/timer"],
+    &["mechanisms/event", "mechanisms/fiber", "mechanisms/sched"],
+    &["services/net"],
+    &["services/rpc"],
+    &["lab/"],
+    &["faces/"],
+];
+
+/// The rooms of the lab, each with the rooms that it may use.
+pub const LAB: &[(&str, &[&str])] = &[
+    ("lab/record", &[]),
+    ("lab/harness", &["lab/record"]),
+    ("lab/store", &["lab/record"]),
+    ("lab/report", &["lab/record"]),
+    ("lab/suite", &["lab/record", "lab/harness"]),
+];
+
+/// The rooms of the lab that know the mechanisms.
+const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
+
+/// What the other rooms of the lab may use of the house below them.
+const LAB_STANDS_ON: &[&str] = &["base", "mechanisms/probe"];
+
+/// Crates that stand beside the ladder: nobody depends on them, and they on nobody.
+pub const BESIDE: &[&str] = &["tidy", "xtask"];
+
+/// Finds crates that depend upwards or sideways.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let crates = tree.crates();
+    let mut found = Vec::new();
+    for one in &crates {
+        if rung(&one.folder).is_none() && !BESIDE.contains(&one.folder.as_str()) {
+            found.push(Violation::new(
+                NAME,
+                &one.manifest.path,
+                1,
+                format!("`{}` stands on no rung", one.folder),
+                "give it its place in RUNGS (and LAB) of tidy/src/rules/rungs.rs",
+            ));
+        }
+        for dependency in &one.dependencies {
+            let Some(other) = crates.iter().find(|other| other.name == dependency.package) else {
+                continue;
+            };
+            if let Err(why) = may_use(&one.folder, &other.folder) {
+                found.push(violation(one, dependency, &why));
+            }
+        }
+    }
+    found
+}
+
+fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
+    Violation::new(
+        NAME,
+        &one.manifest.path,
+        dependency.line,
+        format!("{} has {} in its {}: {why}", one.name, dependency.package, dependency.kind),
+        "move what both need to a lower rung, or the code that joins them to lab/suite or a face",
+    )
+}
+
+/// The height of a crate's rung, unless it stands on none.
+fn rung(folder: &str) -> Option<usize> {
+    let stands = |places: &&[&str]| {
+        places.iter().any(|place| match place.strip_suffix('/') {
+            Some(parent) => folder.rsplit_once('/').is_some_and(|(above, _)| above == parent),
+            None => *place == folder,
+        })
+    };
+    let height = RUNGS.iter().position(stands)?;
+    let known = !folder.starts_with("lab/") || LAB.iter().any(|(room, _)| *room == folder);
+    known.then_some(height)
+}
+
+fn may_use(one: &str, other: &str) -> Result<(), String> {
+    if BESIDE.contains(&one) || BESIDE.contains(&other) {
+        return Err("tidy and xtask stand beside the ladder".into());
+    }
+    let (Some(own), Some(its)) = (rung(one), rung(other)) else { return Ok(()) };
+    if own < its {
+        return Err(format!("`{one}` stands below `{other}`"));
+    }
+    if let Some((_, rooms)) = LAB.iter().find(|(room, _)| *room == one) {
+        let fine = if other.starts_with("lab/") {
+            rooms.contains(&other)
+        } else {
+            LAB_JOINS_MECHANISMS.contains(&one) || LAB_STANDS_ON.contains(&other)
+        };
+        return if fine { Ok(()) } else { Err(format!("`{one}` may not know `{other}`")) };
+    }
+    if own == its { Err(format!("`{one}` and `{other}` share a rung")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_design_allows_is_allowed() {
+        for (one, other) in [
+            ("mechanisms/lock", "base"),
+            ("mechanisms/lock", "mechanisms/probe"),
+            ("mechanisms/event", "mechanisms/notify"),
+            ("services/rpc", "services/net"),
+            ("lab/record", "base"),
+            ("lab/harness", "lab/record"),
+            ("lab/suite", "lab/harness"),
+            ("lab/suite", "services/rpc"),
+            ("faces/cli", "lab/report"),
+            ("faces/capi", "mechanisms/lock"),
+        ] {
+            assert_eq!(may_use(one, other), Ok(()), "{one} -> {other}");
+        }
+    }
+
+    #[test]
+    fn what_the_design_forbids_is_forbidden() {
+        for (one, other) in [
+            ("base", "mechanisms/probe"),
+            ("mechanisms/probe", "mechanisms/lock"),
+            ("mechanisms/lock", "mechanisms/notify"),
+            ("mechanisms/notify", "mechanisms/event"),
+            ("mechanisms/lock", "lab/record"),
+            ("services/net", "services/rpc"),
+            ("services/rpc", "lab/harness"),
+            ("lab/record", "lab/harness"),
+            ("lab/record", "mechanisms/lock"),
+            ("lab/harness", "lab/store"),
+            ("lab/harness", "mechanisms/notify"),
+            ("lab/store", "lab/report"),
+            ("lab/report", "lab/suite"),
+            ("lab/suite", "lab/store"),
+            ("lab/suite", "faces/cli"),
+            ("faces/cli", "faces/capi"),
+            ("faces/cli", "tidy"),
+            ("xtask", "lab/record"),
+        ] {
+            assert!(may_use(one, other).is_err(), "{one} -> {other}");
+        }
+    }
+
+    #[test]
+    fn a_new_folder_has_no_rung_until_it_is_given_one() {
+        for folder in ["mechanisms/gate", "lab/shed", "attic"] {
+            assert_eq!(rung(folder), None, "{folder}");
+        }
+        assert!(rung("faces/window") > rung("lab/suite"));
+    }
+}

@@ -1,0 +1,157 @@
+//! `unsafe` stands in private modules named in tidy's list, with a safe API outside and the fact
+//! that makes it sound at each block.
+
+use crate::{Listed, Source, Tree, Violation, words};
+
+/// The rule's name.
+pub const NAME: &str = "unsafe";
+
+/// Finds `unsafe` outside its homes, without its fact, and homes that are public or stale.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let listed = || tree.lists.raw.iter().chain(tree.lists.unsafe_elsewhere);
+    let mut found = Vec::new();
+    let mut used: Vec<&Listed> = Vec::new();
+    for source in tree.sources() {
+        let entry = listed().find(|entry| entry.covers(source.path));
+        let lines: Vec<(usize, usize)> =
+            words(&source.code, "unsafe").map(|offset| (offset, source.line_at(offset))).collect();
+        match (entry, lines.first()) {
+            (_, None) => {}
+            (None, Some(&(_, line))) => found.push(Violation::new(
+                NAME,
+                source.path,
+                line,
+                format!("`unsafe` outside its homes, {} times", lines.len()),
+                "move it to a private raw.rs with a safe API, listed in tidy/src/lists.rs",
+            )),
+            (Some(entry), _) => {
+                used.push(entry);
+                found.extend(without_fact(&source, &lines));
+            }
+        }
+        found.extend(public_homes(&source));
+        found.extend(open_root(&source));
+    }
+    for entry in listed().filter(|entry| !used.contains(entry)) {
+        found.push(tree.stale(NAME, entry.path, "holds no `unsafe`"));
+    }
+    for entry in tree.lists.raw.iter().filter(|entry| !is_raw(entry.path)) {
+        found.push(tree.stale(NAME, entry.path, "is listed as raw, but is no raw.rs nor raw/"));
+    }
+    found
+}
+
+fn is_raw(path: &str) -> bool {
+    path.split('/').any(|part| matches!(part, "raw" | "raw.rs"))
+}
+
+fn without_fact(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violation> {
+    lines
+        .iter()
+        .filter(|&&(offset, line)| {
+            asks_for_fact(&source.code[offset..]) && !states_fact(source, line)
+        })
+        .map(|&(_, line)| {
+            let instead = "write `// SAFETY:` right above, with the fact that makes it sound";
+            Violation::new(NAME, source.path, line, "`unsafe` without its fact", instead)
+        })
+        .collect()
+}
+
+/// A block, an impl, a foreign block or an attribute asserts something; a declaration of an
+/// `unsafe fn` or its type asks it of others.
+fn asks_for_fact(code: &str) -> bool {
+    let rest = code["unsafe".len()..].trim_start();
+    match rest.strip_prefix("extern") {
+        Some(rest) => rest.trim_start().starts_with('{'),
+        None => rest.starts_with(['{', '(']) || words(rest, "impl").next() == Some(0),
+    }
+}
+
+/// Whether a `SAFETY:` comment stands on `line`, or right above the statement that it is part of.
+fn states_fact(source: &Source<'_>, line: usize) -> bool {
+    let code: Vec<&str> = source.code.lines().collect();
+    let comments: Vec<&str> = source.comments.lines().collect();
+    let states = |line: usize| comments[line - 1].contains("SAFETY:");
+    let mut at = line;
+    while !states(at) {
+        at -= 1;
+        if at == 0 {
+            return false;
+        }
+        let above = code[at - 1].trim();
+        let comment_only = above.is_empty() && !comments[at - 1].trim().is_empty();
+        let continues = !above.is_empty() && !above.ends_with([';', '{', '}', ',']);
+        if !comment_only && !continues {
+            return false;
+        }
+    }
+    true
+}
+
+fn public_homes(source: &Source<'_>) -> Vec<Violation> {
+    words(&source.code, "mod raw")
+        .map(|offset| (offset, source.line_at(offset)))
+        .filter(|&(offset, _)| {
+            let start = source.code[..offset].rfind(['\n', ';', '}', ']']).map_or(0, |at| at + 1);
+            words(&source.code[start..offset], "pub").next().is_some()
+        })
+        .map(|(_, line)| {
+            let instead = "write `mod raw;` and a safe API around it";
+            Violation::new(NAME, source.path, line, "a raw module is not private", instead)
+        })
+        .collect()
+}
+
+/// The compiler helps: a crate's root denies `unsafe`, and allows it at its homes.
+fn open_root(source: &Source<'_>) -> Option<Violation> {
+    let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
+    let closed = ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]"];
+    (root && !closed.iter().any(|attribute| source.code.contains(attribute))).then(|| {
+        let instead = "write #![deny(unsafe_code)] there, and #[allow(unsafe_code)] at `mod raw;`";
+        Violation::new(NAME, source.path, 1, "the crate's root does not deny unsafe", instead)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_impls_and_foreign_blocks_ask_for_their_fact_and_declarations_do_not() {
+        for code in ["unsafe {", "unsafe impl Send", "unsafe extern     {", "unsafe(no_mangle)"] {
+            assert!(asks_for_fact(code), "{code}");
+        }
+        for code in ["unsafe fn f()", "unsafe extern     fn(u32)", "unsafe trait T", "unsafe impls"]
+        {
+            assert!(!asks_for_fact(code), "{code}");
+        }
+    }
+
+    #[track_caller]
+    fn assert_fact(text: &str, stated: bool) {
+        let source = Source::new("a/src/raw.rs", text);
+        let Some(offset) = words(&source.code, "unsafe").next() else {
+            panic!("no unsafe: {text}")
+        };
+        assert_eq!(states_fact(&source, source.line_at(offset)), stated, "{text}");
+    }
+
+    #[test]
+    fn a_fact_stands_above_the_statement_or_on_its_line() {
+        assert_fact("// SAFETY: x.\nunsafe { a() }", true);
+        assert_fact("// SAFETY: x\n// and y.\n#[inline]\nunsafe impl Send for A {}", true);
+        assert_fact("// SAFETY: x.\nlet y =\n    unsafe { a() };", true);
+        assert_fact("let y = unsafe { a() }; // SAFETY: x.", true);
+        assert_fact("let y = f(\n    // SAFETY: x.\n    unsafe { a() },\n);", true);
+    }
+
+    #[test]
+    fn a_fact_of_another_statement_does_not_count() {
+        assert_fact("unsafe { a() }", false);
+        assert_fact("// Sure.\nunsafe { a() }", false);
+        assert_fact("// SAFETY: x.\nlet z = 1;\nunsafe { a() }", false);
+        assert_fact("// SAFETY: x.\n\nunsafe { a() }", false);
+        assert_fact("f(\"// SAFETY: x.\",\n unsafe { a() })", false);
+    }
+}

@@ -1,0 +1,72 @@
+//! Public text speaks to strangers: it holds no path of one machine, and no note to its author.
+
+use crate::{Tree, Violation, words};
+
+/// The rule's name.
+pub const NAME: &str = "words";
+
+/// Where the folders of one machine begin.
+const PATHS: &[&str] = &["/work/", "/farm/", "/tmp/bash_jobs"];
+
+/// What an author writes to himself.
+const NOTES: &[&str] = &["TODO", "FIXME", "XXX"];
+
+/// Finds private paths and notes.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut spelling = Vec::new();
+    for (path, text) in tree.files() {
+        let violations = in_text(path, text);
+        match tree.lists.spelling.iter().find(|entry| entry.covers(path)) {
+            Some(entry) if !violations.is_empty() => spelling.push(entry),
+            Some(_) => {}
+            None => found.extend(violations),
+        }
+    }
+    for entry in tree.lists.spelling.iter().filter(|entry| !spelling.contains(entry)) {
+        found.push(tree.stale(NAME, entry.path, "spells none of the words"));
+    }
+    found
+}
+
+fn in_text(path: &str, text: &str) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        for private in PATHS.iter().filter(|private| is_absolute(line, private)) {
+            let what = format!("a path of one machine, `{private}`");
+            let instead = "a path from the workspace root, or one that the user gives";
+            found.push(Violation::new(NAME, path, number, what, instead));
+        }
+        for note in NOTES.iter().filter(|note| words(line, note).next().is_some()) {
+            let what = format!("a note to self, `{note}`");
+            let instead = "mend it now, or file it where others see it";
+            found.push(Violation::new(NAME, path, number, what, instead));
+        }
+    }
+    found
+}
+
+/// Whether `private` begins a path in `line`, and is not part of a longer one.
+fn is_absolute(line: &str, private: &str) -> bool {
+    line.match_indices(private).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        before.is_none_or(|c| !c.is_alphanumeric() && !"_-.~$})*>/".contains(c))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_words_and_absolute_paths_are_found() {
+        for text in
+            ["mktemp x.XXXXXX", "target/work/a", "https://a.b/farm/", "$HOME/work/x", "TODOS"]
+        {
+            assert_eq!(in_text("a.md", text), [], "{text}");
+        }
+        for text in ["see /work/house", "(/farm/a)", "`/work/`", "// TODO: x", "FIXME", "XXX!"] {
+            assert_eq!(in_text("a.md", text).len(), 1, "{text}");
+        }
+    }
+}

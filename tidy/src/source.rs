@@ -1,0 +1,247 @@
+//! A Rust source file as the rules see it.
+
+use crate::lexer::{is_word, lex};
+
+/// A Rust source file, parted into code and comments, with its test code marked.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    /// Relative to the workspace root.
+    pub path: &'a str,
+    /// The file as it is.
+    pub text: &'a str,
+    /// The file with literals and comments blanked; the same length.
+    pub code: String,
+    /// The file with all but comments blanked; the same length.
+    pub comments: String,
+    tests: Vec<bool>,
+}
+
+impl<'a> Source<'a> {
+    /// Parts `text`.
+    pub fn new(path: &'a str, text: &'a str) -> Self {
+        let lexed = lex(text);
+        let whole = is_test_path(path);
+        let mut tests = vec![whole; lexed.code.lines().count()];
+        for (first, last) in test_regions(&lexed.code) {
+            tests[first - 1..last].fill(true);
+        }
+        Self { path, text, code: lexed.code, comments: lexed.comments, tests }
+    }
+
+    /// The line, counted from 1, that byte `offset` stands on.
+    pub fn line_at(&self, offset: usize) -> usize {
+        line_at(&self.code, offset)
+    }
+
+    /// Whether `line` belongs to tests: a file below `tests/` or `benches/`, or named `tests.rs`,
+    /// or an item under `#[cfg(test)]`.
+    pub fn is_test(&self, line: usize) -> bool {
+        self.tests.get(line - 1).copied().unwrap_or(false)
+    }
+
+    /// How many lines are not tests.
+    pub fn lines_count(&self) -> usize {
+        self.tests.iter().filter(|test| !**test).count()
+    }
+
+    /// The lines on which `pattern` stands in the code as whole words, or is imported by a `use`
+    /// however its braces are nested: `process::exit` is found in `use std::{process::{exit}}`.
+    pub fn lines_with(&self, pattern: &str) -> Vec<usize> {
+        let mut lines: Vec<usize> =
+            words(&self.code, pattern).map(|offset| self.line_at(offset)).collect();
+        for (path, line) in self.imports() {
+            if words(&path, pattern).next().is_some() {
+                lines.push(line);
+            }
+        }
+        lines.sort_unstable();
+        lines.dedup();
+        lines
+    }
+
+    /// Every path that the file imports, whole, with the line of its last part.
+    pub fn imports(&self) -> Vec<(String, usize)> {
+        let mut imports = Vec::new();
+        for (start, end) in self.use_ranges() {
+            let tree = &self.code[start..end];
+            expand(tree, "", &mut |path, offset| {
+                imports.push((path, self.line_at(start + offset)));
+            });
+        }
+        imports
+    }
+
+    /// Whether byte `offset` stands in a `use` statement.
+    pub fn in_use(&self, offset: usize) -> bool {
+        self.use_ranges().iter().any(|&(start, end)| (start..end).contains(&offset))
+    }
+
+    /// From behind each `use` to its semicolon.
+    fn use_ranges(&self) -> Vec<(usize, usize)> {
+        words(&self.code, "use ")
+            .filter_map(|offset| {
+                let start = offset + "use ".len();
+                self.code[start..].find(';').map(|length| (start, start + length))
+            })
+            .collect()
+    }
+}
+
+/// The offsets of `pattern` in `text` where it is not part of a longer word.
+pub fn words<'t>(text: &'t str, pattern: &'t str) -> impl Iterator<Item = usize> + 't {
+    text.match_indices(pattern).map(|(at, _)| at).filter(move |&at| {
+        let opens = pattern.starts_with(is_word) && text[..at].ends_with(is_word);
+        let closes = pattern.ends_with(is_word) && text[at + pattern.len()..].starts_with(is_word);
+        !opens && !closes
+    })
+}
+
+pub(crate) fn line_at(text: &str, offset: usize) -> usize {
+    text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+fn is_test_path(path: &str) -> bool {
+    path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
+}
+
+/// Walks a use tree and calls `leaf` with each whole path and the offset of its last part.
+fn expand(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
+    let mut depth = 0_usize;
+    let mut start = 0;
+    let ends = tree.char_indices().chain([(tree.len(), ',')]).filter(|&(at, c)| {
+        depth = match c {
+            '{' => depth + 1,
+            '}' => depth.saturating_sub(1),
+            _ => depth,
+        };
+        c == ',' && (depth == 0 || at == tree.len())
+    });
+    for end in ends.map(|(at, _)| at).collect::<Vec<_>>() {
+        let branch = &tree[start..end];
+        if let Some(open) = branch.find('{') {
+            let stem = format!("{prefix}{}", squeeze(&branch[..open]));
+            let close = branch.rfind('}').filter(|&close| close > open).unwrap_or(branch.len());
+            let inner = start + open + 1;
+            expand(&tree[inner..start + close], &stem, &mut |path, at| leaf(path, inner + at));
+        } else if !branch.trim().is_empty() {
+            let blanks = branch.len() - branch.trim_start().len();
+            leaf(format!("{prefix}{}", squeeze(branch)), start + blanks);
+        }
+        start = end + 1;
+    }
+}
+
+/// A path without blanks, and without the name that `as` gives it.
+fn squeeze(path: &str) -> String {
+    let path = path.split(" as ").next().unwrap_or_default();
+    path.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+/// First and last line of each item under an attribute that asks for `cfg(test)`.
+fn test_regions(code: &str) -> Vec<(usize, usize)> {
+    let mut regions = Vec::new();
+    for (at, opener) in code.match_indices("#[cfg(").chain(code.match_indices("#![cfg(")) {
+        let bracket = at + opener.len() - "[cfg(".len();
+        let Some(end) = closing(code, bracket) else { continue };
+        let condition = &code[bracket..end];
+        let asks = words(condition, "test").next().is_some() && !condition.contains("not(test");
+        if !asks {
+            continue;
+        }
+        let last = if opener.starts_with("#!") { code.len() } else { item_end(code, end) };
+        regions.push((line_at(code, at), line_at(code, last).min(code.lines().count())));
+    }
+    regions
+}
+
+/// Where the item that begins at `from` ends: its closing brace, or its semicolon.
+fn item_end(code: &str, from: usize) -> usize {
+    let mut at = from;
+    while let Some(c) = code[at..].chars().next() {
+        match c {
+            ';' => return at,
+            '{' => return closing(code, at).unwrap_or(code.len()),
+            '(' | '[' => at = closing(code, at).unwrap_or(code.len() - 1) + 1,
+            _ => at += c.len_utf8(),
+        }
+    }
+    code.len()
+}
+
+/// The offset of the bracket that closes the one at `open`.
+fn closing(code: &str, open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, c) in code[open..].char_indices() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(open + at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_are_whole() {
+        let text = "unsafe unsafe_code my_unsafe (unsafe)";
+        assert_eq!(words(text, "unsafe").collect::<Vec<_>>(), [0, 29 + 1]);
+        assert_eq!(words("eprintln!() println!()", "println!").collect::<Vec<_>>(), [12]);
+    }
+
+    #[test]
+    fn imports_are_expanded_with_their_lines() {
+        let text = "use std::{sync::{Arc,\n  atomic::{AtomicU32, Ordering as O}},\n  process};\n";
+        let source = Source::new("a.rs", text);
+        let expected = [
+            ("std::sync::Arc", 1),
+            ("std::sync::atomic::AtomicU32", 2),
+            ("std::sync::atomic::Ordering", 2),
+            ("std::process", 3),
+        ];
+        assert_eq!(source.imports(), expected.map(|(path, line)| (path.to_owned(), line)));
+    }
+
+    #[test]
+    fn a_pattern_is_found_in_paths_and_in_imports() {
+        let source = Source::new("a.rs", "use std::process::{exit};\n\nstd::process::exit(1);\n");
+        assert_eq!(source.lines_with("process::exit"), [1, 3]);
+    }
+
+    #[test]
+    fn test_code_is_told_from_the_rest() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n  fn b() {}\n}\nfn c() {}\n\
+                    #[cfg(not(test))]\nfn d() {}\n#[cfg(all(test, unix))]\nuse x;\nfn e() {}\n";
+        let source = Source::new("src/a.rs", text);
+        let tests: Vec<usize> = (1..=11).filter(|&line| source.is_test(line)).collect();
+        assert_eq!(tests, [2, 3, 4, 5, 9, 10]);
+        assert_eq!(source.lines_count(), 5);
+        assert!(Source::new("lab/store/tests/a.rs", "fn a() {}").is_test(1));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_parser(pieces in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "use ", "{", "}", "(", ")", "[", "]", ",", ";", "::", "a", "é", "\n", " as ",
+                "#[cfg(", "#![cfg(", "test", "mod ", "\"", "//",
+            ]), 0..40)
+        ) {
+            let text = pieces.concat();
+            let source = Source::new("src/a.rs", &text);
+            for (_, line) in source.imports() {
+                prop_assert!(line <= text.lines().count().max(1));
+            }
+            prop_assert!(source.lines_count() <= text.lines().count());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
+
+use crate::{Crate, HOUSE, Lists, Manifest, Source, Violation};
+
+/// Folders that hold what is built, never what is written.
+const BUILT: [&str; 4] = [".git", "target", "dist", "node_modules"];
+
+/// A file tree, from path to text, with the lists of what the rules let pass.
+///
+/// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is there with
+/// an empty text.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    files: BTreeMap<String, String>,
+    /// What is let pass, with the reason.
+    pub lists: Lists,
+}
+
+impl Tree {
+    /// A tree in memory, with nothing let pass.
+    pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned()));
+        Self { files: files.collect(), lists: Lists::NONE }
+    }
+
+    /// The workspace at `root`: what git knows, and what it neither knows nor ignores; where git
+    /// cannot say, every file outside the folders that hold what is built.
+    ///
+    /// # Errors
+    /// When a folder or a file that is there cannot be read.
+    pub fn read(root: &Path) -> io::Result<Self> {
+        let paths = match git_paths(root) {
+            Some(paths) => paths,
+            None => walk(root)?,
+        };
+        let mut files = BTreeMap::new();
+        for path in paths {
+            match fs::read(root.join(&path)) {
+                Ok(bytes) => {
+                    files.insert(path, String::from_utf8(bytes).unwrap_or_default());
+                }
+                // In the index but not on disk, or a link to a folder: no file to look at.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { files, lists: HOUSE })
+    }
+
+    /// The text of the file at `path`.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(String::as_str)
+    }
+
+    /// Every file, with its text.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// Whether `path` is a file, or a folder with a file in it.
+    pub fn has(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches('/'));
+        self.files.contains_key(path)
+            || self
+                .files
+                .range(folder.clone()..)
+                .next()
+                .is_some_and(|(p, _)| p.starts_with(&folder))
+    }
+
+    /// Writes the file at `path`.
+    pub fn insert(&mut self, path: impl Into<String>, text: impl Into<String>) {
+        self.files.insert(path.into(), text.into());
+    }
+
+    /// Removes the file at `path`, and returns its text.
+    pub fn remove(&mut self, path: &str) -> Option<String> {
+        self.files.remove(path)
+    }
+
+    /// Every Rust source.
+    pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
+        self.files()
+            .filter(|(path, _)| path.ends_with(".rs"))
+            .map(|(path, text)| Source::new(path, text))
+    }
+
+    /// The root manifest.
+    pub fn root(&self) -> Manifest {
+        Manifest::parse("Cargo.toml", self.text("Cargo.toml").unwrap_or_default())
+    }
+
+    /// Every crate of the house: each folder with a manifest, but for the root's and for those
+    /// that the workspace excludes.
+    pub fn crates(&self) -> Vec<Crate> {
+        let root = self.root();
+        let excluded: Vec<&str> =
+            root.array("workspace.exclude").map(|(folder, _)| folder).collect();
+        self.files()
+            .filter_map(|(path, text)| Some((path.strip_suffix("/Cargo.toml")?, path, text)))
+            .filter(|(folder, ..)| {
+                !excluded.iter().any(|out| Path::new(folder).starts_with(Path::new(out)))
+            })
+            .map(|(folder, path, text)| Crate::new(folder, Manifest::parse(path, text)))
+            .collect()
+    }
+
+    /// A violation in tidy's own lists, at the line that names `entry`.
+    pub fn stale(&self, rule: &'static str, entry: &str, what: &str) -> Violation {
+        const LISTS: &str = "tidy/src/lists.rs";
+        let quoted = format!("\"{entry}\"");
+        let lines = self.text(LISTS).unwrap_or_default().lines();
+        let line = lines.zip(1..).find(|(text, _)| text.contains(&quoted)).map_or(1, |(_, n)| n);
+        Violation::new(rule, LISTS, line, format!("`{entry}` {what}"), "strike it off the list")
+    }
+}
+
+fn git_paths(root: &Path) -> Option<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut paths: Vec<String> =
+        text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();
+    paths.sort();
+    paths.dedup();
+    (output.status.success() && !paths.is_empty()).then_some(paths)
+}
+
+fn walk(root: &Path) -> io::Result<Vec<String>> {
+    let mut paths = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = folder.join(&name);
+            if entry.file_type()?.is_dir() {
+                if !BUILT.contains(&name.as_str()) && !name.starts_with("target-") {
+                    folders.push(path);
+                }
+            } else {
+                paths.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_there_when_a_file_in_it_is() {
+        let tree = Tree::new([("a/b.md", ""), ("a-b/c.md", "")]);
+        assert!(tree.has("a") && tree.has("a/") && tree.has("a/b.md") && tree.has("a-b"));
+        assert!(!tree.has("a/b") && !tree.has("b") && !tree.has("a-"));
+    }
+
+    #[test]
+    fn without_git_the_tree_is_walked_past_what_is_built() -> io::Result<()> {
+        let root = tempfile::tempdir()?;
+        fs::create_dir_all(root.path().join("target/debug"))?;
+        fs::create_dir_all(root.path().join("base/src"))?;
+        fs::write(root.path().join("target/debug/x.rs"), "")?;
+        fs::write(root.path().join("base/src/lib.rs"), "//! Base.")?;
+        fs::write(root.path().join("picture.png"), [0xff, 0xfe])?;
+        assert_eq!(walk(root.path())?, ["base/src/lib.rs", "picture.png"]);
+        let tree = Tree::read(root.path())?;
+        assert_eq!(tree.text("base/src/lib.rs"), Some("//! Base."));
+        assert_eq!(tree.text("picture.png"), Some(""));
+        Ok(())
+    }
+
+    #[test]
+    fn excluded_folders_hold_no_crate_of_the_house() {
+        let tree = Tree::new([
+            ("Cargo.toml", "[workspace]\nexclude = [\"fuzz\"]\n"),
+            ("fuzz/Cargo.toml", "[package]\nname = \"fuzz\"\n"),
+            ("base/Cargo.toml", "[package]\nname = \"handover-base\"\n"),
+        ]);
+        let names: Vec<String> = tree.crates().into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["handover-base"]);
+    }
+}

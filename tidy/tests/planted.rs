@@ -1,0 +1,381 @@
+//! Every rule has been seen to fail: in a sound house in memory, each test plants one violation
+//! and asks for exactly that report.
+
+use handover_tidy::rules::banned::BANS;
+use handover_tidy::rules::{self, RULES};
+use handover_tidy::{Listed, Tree};
+
+/// A house of six crates that keeps every rule.
+const SOUND: &[(&str, &str)] = &[
+    (
+        "Cargo.toml",
+        "[workspace]\nmembers = [\n    \"base\",\n    \"mechanisms/lock\",\n    \"mechanisms/notify\",\n    \
+         \"lab/record\",\n    \"lab/suite\",\n    \"faces/cli\",\n]\nexclude = [\"fuzz\"]\n",
+    ),
+    (
+        "README.md",
+        "`cargo run --release` and `cargo xtask test`. [Map](docs/ARCHITECTURE.md#map)\n",
+    ),
+    ("CHANGELOG.md", "# Changes\n\n## Unreleased\n"),
+    (
+        "docs/ARCHITECTURE.md",
+        "base, mechanisms/lock, mechanisms/notify, lab/record, lab/suite, faces/cli\n",
+    ),
+    ("docs/decisions/0001-record-decisions.md", "# 1. Record decisions\n"),
+    ("docs/decisions/0002-libraries.md", "# 2. Libraries\n"),
+    ("base/Cargo.toml", manifest!("handover-base", "")),
+    ("base/README.md", "# handover-base\n"),
+    ("base/src/lib.rs", LIBRARY),
+    ("mechanisms/lock/Cargo.toml", manifest!("handover-lock", "handover-base.workspace = true\n")),
+    (
+        "mechanisms/lock/README.md",
+        "# handover-lock\n\nA [lock](crate::Lock). [Map](../../README.md)\n",
+    ),
+    ("mechanisms/lock/src/lib.rs", LIBRARY),
+    (
+        "mechanisms/lock/src/engine.rs",
+        "use handover_base::sync::atomic::Ordering::{Acquire, Release};\n\nfn f() {\n    \
+         // Release: publishes the value to the Acquire in g().\n    x.store(1, Release);\n}\n",
+    ),
+    ("mechanisms/lock/src/raw.rs", "//! Cell.\n\n// SAFETY: the lock is held.\nunsafe { f() }\n"),
+    ("mechanisms/lock/tests/model.rs", "use std::sync::atomic::AtomicU32;\n"),
+    (
+        "mechanisms/notify/Cargo.toml",
+        manifest!("handover-notify", "handover-base.workspace = true\n"),
+    ),
+    ("mechanisms/notify/README.md", "# handover-notify\n"),
+    ("mechanisms/notify/src/lib.rs", LIBRARY),
+    ("lab/record/Cargo.toml", manifest!("handover-record", "")),
+    ("lab/record/README.md", "# handover-record\n"),
+    ("lab/record/src/lib.rs", LIBRARY),
+    ("lab/suite/Cargo.toml", manifest!("handover-suite", "handover-lock.workspace = true\n")),
+    ("lab/suite/README.md", "# handover-suite\n"),
+    ("lab/suite/src/lib.rs", LIBRARY),
+    ("lab/suite/src/lock.rs", "// What a lock costs.\n"),
+    ("lab/suite/src/notify/mod.rs", "// What a notification costs.\n"),
+    ("faces/cli/Cargo.toml", manifest!("handover", "anyhow.workspace = true\n")),
+    ("faces/cli/README.md", "# handover\n"),
+    (
+        "faces/cli/src/main.rs",
+        "#![deny(unsafe_code)]\n\nfn main() {\n    println!(\"todo!()\");\n    // unsafe, dbg!(), x.unwrap()\n}\n\n\
+         #[cfg(test)]\nmod tests {\n    fn f() {\n        g().unwrap();\n    }\n}\n",
+    ),
+];
+
+const LIBRARY: &str =
+    "#![doc = include_str!(\"../README.md\")]\n#![deny(unsafe_code)]\n\nmod raw;\n";
+
+/// A crate's manifest, whose first dependency stands on line 13.
+macro_rules! manifest {
+    ($name:literal, $dependencies:literal) => {
+        concat!(
+            "[package]\nname = \"",
+            $name,
+            "\"\nversion.workspace = true\nedition.workspace = true\nrust-version.workspace = true\n\
+             license.workspace = true\nauthors.workspace = true\n\n[lints]\nworkspace = true\n\n\
+             [dependencies]\n",
+            $dependencies
+        )
+    };
+}
+use manifest;
+
+const RAW: &[Listed] = &[Listed { path: "mechanisms/lock/src/raw.rs", reason: "the cell" }];
+const RAW_AND_FUTEX: &[Listed] = &[RAW[0], Listed { path: "base/src/futex.rs", reason: "a word" }];
+
+fn sound() -> Tree {
+    let mut tree = Tree::new(SOUND.iter().copied());
+    tree.lists.raw = RAW;
+    tree
+}
+
+/// Adds `text` at the end of the file at `path`, which is made if it is not there.
+fn append(tree: &mut Tree, path: &str, text: &str) {
+    let whole = tree.remove(path).unwrap_or_default() + text;
+    tree.insert(path, whole);
+}
+
+/// The line on which the next text that is appended to the file will begin.
+fn next_line(tree: &Tree, path: &str) -> usize {
+    tree.text(path).unwrap_or_default().lines().count() + 1
+}
+
+#[track_caller]
+fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
+    let text = tree.remove(path).expect("the sound house has the file");
+    assert!(text.contains(from), "{path} does not hold {from:?}");
+    tree.insert(path, text.replacen(from, to, 1));
+}
+
+/// One test for each planted violation, and the list of what was planted.
+macro_rules! planted {
+    ($($name:ident: $rule:literal at $at:expr, $plant:expr;)*) => {
+        const PLANTED: &[&str] = &[$($rule),*];
+        $(
+            #[test]
+            fn $name() {
+                let mut tree = sound();
+                let plant: fn(&mut Tree) = $plant;
+                plant(&mut tree);
+                assert_found(&tree, $rule, $at);
+            }
+        )*
+    };
+}
+
+#[track_caller]
+fn assert_found(tree: &Tree, rule: &str, at: &str) {
+    let found = rules::check(tree);
+    let shown: Vec<String> = found.iter().map(|one| format!("\n{one}")).collect();
+    let places: Vec<String> =
+        found.iter().map(|one| format!("{} at {}:{}", one.rule, one.path, one.line)).collect();
+    assert_eq!(places, [format!("{rule} at {at}")], "reported:{}", shown.concat());
+    assert!(!found[0].instead.is_empty(), "the report names no way out: {}", found[0]);
+}
+
+planted! {
+    a_mechanism_that_knows_the_lab_is_found:
+        "rungs" at "mechanisms/lock/Cargo.toml:14",
+        |tree| append(tree, "mechanisms/lock/Cargo.toml", "handover-record.workspace = true\n");
+    a_mechanism_that_tests_with_the_lab_is_found:
+        "rungs" at "mechanisms/lock/Cargo.toml:15",
+        |tree| append(tree, "mechanisms/lock/Cargo.toml",
+            "[dev-dependencies]\nhandover-record.workspace = true\n");
+    a_base_that_knows_a_mechanism_is_found:
+        "rungs" at "base/Cargo.toml:14",
+        |tree| append(tree, "base/Cargo.toml",
+            "[target.'cfg(unix)'.build-dependencies]\nhandover-lock.workspace = true\n");
+    neighbours_on_one_rung_are_found:
+        "rungs" at "mechanisms/lock/Cargo.toml:14",
+        |tree| append(tree, "mechanisms/lock/Cargo.toml", "handover-notify.workspace = true\n");
+    a_renamed_dependency_is_seen_through:
+        "rungs" at "lab/record/Cargo.toml:13",
+        |tree| append(tree, "lab/record/Cargo.toml",
+            "workloads = { package = \"handover-suite\", workspace = true }\n");
+    a_crate_without_a_rung_is_found:
+        "rungs" at "lab/shed/Cargo.toml:1",
+        |tree| {
+            tree.insert("lab/shed/Cargo.toml", manifest!("handover-shed", ""));
+            tree.insert("lab/shed/README.md", "# handover-shed\n");
+            append(tree, "docs/ARCHITECTURE.md", "lab/shed\n");
+            replace(tree, "Cargo.toml", "\"faces/cli\"", "\"faces/cli\",\n    \"lab/shed\"");
+        };
+
+    a_mechanism_that_is_not_measured_is_found:
+        "rooms" at "mechanisms/lock/Cargo.toml:1",
+        |tree| drop(tree.remove("lab/suite/src/lock.rs"));
+    a_library_without_a_page_is_found:
+        "rooms" at "base/Cargo.toml:1",
+        |tree| drop(tree.remove("base/README.md"));
+    a_page_that_is_not_the_rustdoc_is_found:
+        "rooms" at "base/src/lib.rs:1",
+        |tree| replace(tree, "base/src/lib.rs", "#![doc = include_str!(\"../README.md\")]",
+            "// #![doc = include_str!(\"../README.md\")]");
+
+    unsafe_outside_its_homes_is_found:
+        "unsafe" at "faces/cli/src/main.rs:4",
+        |tree| replace(tree, "faces/cli/src/main.rs", "println!(\"todo!()\")", "unsafe { f() }");
+    unsafe_in_a_build_script_is_found:
+        "unsafe" at "base/build.rs:1",
+        |tree| tree.insert("base/build.rs", "unsafe fn f() {}\n");
+    unsafe_without_its_fact_is_found:
+        "unsafe" at "mechanisms/lock/src/raw.rs:5",
+        |tree| append(tree, "mechanisms/lock/src/raw.rs", "unsafe impl Send for Cell {}\n");
+    a_fact_that_is_only_a_string_does_not_count:
+        "unsafe" at "mechanisms/lock/src/raw.rs:4",
+        |tree| replace(tree, "mechanisms/lock/src/raw.rs", "// SAFETY: the lock is held.",
+            "f(\"// SAFETY: the lock is held.\");");
+    a_public_raw_module_is_found:
+        "unsafe" at "mechanisms/lock/src/lib.rs:4",
+        |tree| replace(tree, "mechanisms/lock/src/lib.rs", "mod raw;", "pub(crate) mod raw;");
+    a_root_that_does_not_deny_unsafe_is_found:
+        "unsafe" at "lab/record/src/lib.rs:1",
+        |tree| replace(tree, "lab/record/src/lib.rs", "#![deny(unsafe_code)]\n", "");
+    a_home_without_unsafe_is_found:
+        "unsafe" at "tidy/src/lists.rs:2",
+        |tree| {
+            tree.insert("mechanisms/lock/src/raw.rs", "//! Cell.\n");
+            tree.insert("tidy/src/lists.rs", "// Lists.\nlisted(\"mechanisms/lock/src/raw.rs\")\n");
+        };
+    a_listed_home_that_is_gone_is_found:
+        "unsafe" at "tidy/src/lists.rs:1",
+        |tree| drop(tree.remove("mechanisms/lock/src/raw.rs"));
+    a_home_that_is_not_raw_is_found:
+        "unsafe" at "tidy/src/lists.rs:1",
+        |tree| {
+            tree.insert("base/src/futex.rs", "// SAFETY: a word.\nunsafe { f() }\n");
+            tree.lists.raw = RAW_AND_FUTEX;
+        };
+
+    an_atomic_that_loom_cannot_see_is_found:
+        "facade" at "mechanisms/lock/src/engine.rs:7",
+        |tree| append(tree, "mechanisms/lock/src/engine.rs",
+            "static A: core::sync::atomic::AtomicU32 = f();\n");
+    an_atomic_imported_in_braces_is_found:
+        "facade" at "mechanisms/lock/src/lib.rs:5",
+        |tree| append(tree, "mechanisms/lock/src/lib.rs",
+            "use std::{fmt, sync::{Arc, atomic::AtomicU32}};\n");
+
+    a_file_that_is_too_long_is_found:
+        "sizes" at "lab/suite/src/lock.rs:1501",
+        |tree| tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1501));
+    a_listed_file_that_is_short_again_is_found:
+        "sizes" at "tidy/src/lists.rs:1",
+        |tree| tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "a table" }];
+
+    a_crate_not_named_for_its_folder_is_found:
+        "crates" at "lab/record/Cargo.toml:2",
+        |tree| replace(tree, "lab/record/Cargo.toml", "handover-record", "handover-records");
+    a_version_of_its_own_is_found:
+        "crates" at "base/Cargo.toml:3",
+        |tree| replace(tree, "base/Cargo.toml", "version.workspace = true", "version = \"0.2.0\"");
+    an_edition_that_is_not_inherited_is_found:
+        "crates" at "base/Cargo.toml:1",
+        |tree| replace(tree, "base/Cargo.toml", "edition.workspace = true\n", "");
+    lints_of_its_own_are_found:
+        "crates" at "base/Cargo.toml:1",
+        |tree| replace(tree, "base/Cargo.toml", "[lints]\nworkspace = true", "[lints.rust]");
+    a_dependency_with_a_version_of_its_own_is_found:
+        "crates" at "base/Cargo.toml:13",
+        |tree| append(tree, "base/Cargo.toml", "rustix = { version = \"1\" }\n");
+    a_crate_outside_the_workspace_is_found:
+        "crates" at "faces/capi/Cargo.toml:1",
+        |tree| {
+            tree.insert("faces/capi/Cargo.toml", manifest!("handover-capi", ""));
+            tree.insert("faces/capi/README.md", "# handover-capi\n");
+            append(tree, "docs/ARCHITECTURE.md", "faces/capi\n");
+        };
+    a_member_that_is_gone_is_found:
+        "crates" at "Cargo.toml:8",
+        |tree| replace(tree, "Cargo.toml", "\"faces/cli\",", "\"services/net\",\n    \"faces/cli\",");
+    a_manifest_that_is_not_toml_is_found:
+        "crates" at "lab/record/Cargo.toml:3",
+        |tree| replace(tree, "lab/record/Cargo.toml", "version.workspace = true",
+            "version.workspace = ");
+
+    an_ordering_without_its_partner_is_found:
+        "orderings" at "mechanisms/lock/src/engine.rs:10",
+        |tree| append(tree, "mechanisms/lock/src/engine.rs",
+            "\nfn g() {\n    // Unlocks.\n    x.load(Ordering::Acquire);\n}\n");
+    an_ordering_under_its_bare_name_is_found:
+        "orderings" at "mechanisms/notify/src/lib.rs:5",
+        |tree| append(tree, "mechanisms/notify/src/lib.rs", "fn f() { x.swap(1, AcqRel) }\n");
+
+    a_readme_without_the_commands_is_found:
+        "documents" at "README.md:1",
+        |tree| replace(tree, "README.md", "cargo run --release", "cargo run");
+    a_link_that_leads_nowhere_is_found:
+        "documents" at "mechanisms/lock/README.md:5",
+        |tree| append(tree, "mechanisms/lock/README.md", "\nSee [it](../locks/README.md#a).\n");
+    a_crate_that_is_not_on_the_map_is_found:
+        "documents" at "docs/ARCHITECTURE.md:1",
+        |tree| replace(tree, "docs/ARCHITECTURE.md", "mechanisms/lock,", "mechanisms/locks,");
+    a_changelog_without_what_is_unreleased_is_found:
+        "documents" at "CHANGELOG.md:1",
+        |tree| replace(tree, "CHANGELOG.md", "## Unreleased", "## 0.1.0");
+    a_gap_between_decisions_is_found:
+        "documents" at "docs/decisions/0004-a-store.md:1",
+        |tree| tree.insert("docs/decisions/0004-a-store.md", "# 4. A store\n");
+    two_decisions_of_one_number_are_found:
+        "documents" at "docs/decisions/0002-no-libraries.md:1",
+        |tree| tree.insert("docs/decisions/0002-no-libraries.md", "# 2. No libraries\n");
+
+    a_note_to_self_is_found:
+        "words" at "lab/suite/src/lock.rs:2",
+        |tree| append(tree, "lab/suite/src/lock.rs", "// TODO: measure it.\n");
+    a_path_of_one_machine_is_found:
+        "words" at "lab/record/README.md:2",
+        |tree| append(tree, "lab/record/README.md", "See /work/house.\n");
+    a_listed_file_without_the_words_is_found:
+        "words" at "tidy/src/lists.rs:1",
+        |tree| tree.lists.spelling = &[Listed { path: "README.md", reason: "" }];
+}
+
+/// Every ban, with a file and code that break it.
+const BROKEN: &[(&str, &str, &str)] = &[
+    ("todo!", "lab/suite/src/lock.rs", "todo!()\n"),
+    ("unimplemented!", "lab/suite/src/lock.rs", "unimplemented!(\"x\")\n"),
+    ("dbg!", "mechanisms/lock/tests/api.rs", "dbg!(x);\n"),
+    ("#[ignore", "mechanisms/lock/tests/api.rs", "#[ignore = \"slow\"]\n"),
+    ("Instant::now", "mechanisms/lock/src/engine.rs", "let t = std::time::Instant::now();\n"),
+    ("SystemTime::now", "mechanisms/notify/src/engine/state.rs", "SystemTime::now()\n"),
+    ("thread::sleep", "mechanisms/lock/src/engine.rs", "use std::{thread::{self, sleep}};\n"),
+    ("println!", "base/src/lib.rs", "println!(\"{x}\");\n"),
+    ("print!", "lab/record/src/lib.rs", "print!(\"{x}\");\n"),
+    ("process::exit", "lab/suite/src/lock.rs", "use std::process::exit;\n"),
+    (".unwrap()", "faces/cli/src/main.rs", "fn f() { g().unwrap(); }\n"),
+    ("anyhow", "lab/record/src/lib.rs", "use anyhow::Result;\n"),
+];
+
+#[test]
+fn every_ban_is_found_and_names_its_replacement() {
+    for ban in BANS {
+        let broken = BROKEN.iter().find(|(pattern, ..)| *pattern == ban.pattern);
+        let (_, path, code) = broken.unwrap_or_else(|| panic!("{} is not planted", ban.pattern));
+        let mut tree = sound();
+        let line = next_line(&tree, path);
+        append(&mut tree, path, code);
+        assert_found(&tree, "banned", &format!("{path}:{line}"));
+        assert_eq!(rules::check(&tree)[0].instead, ban.instead);
+    }
+}
+
+#[test]
+fn anyhow_in_a_librarys_manifest_is_found() {
+    let mut tree = sound();
+    let line = next_line(&tree, "base/Cargo.toml");
+    append(&mut tree, "base/Cargo.toml", "anyhow.workspace = true\n");
+    assert_found(&tree, "banned", &format!("base/Cargo.toml:{line}"));
+}
+
+#[test]
+fn the_sound_house_keeps_every_rule() {
+    let found: Vec<String> = rules::check(&sound()).iter().map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn every_rule_is_planted() {
+    for rule in RULES.iter().filter(|rule| rule.name != "banned") {
+        assert!(PLANTED.contains(&rule.name), "{} has not been seen to fail", rule.name);
+    }
+}
+
+#[test]
+fn a_long_file_is_warned_about_before_it_is_too_long() {
+    let mut tree = sound();
+    tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(801));
+    let warned = rules::sizes::warnings(&tree);
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert_eq!((warned[0].path.as_str(), warned[0].line), ("lab/suite/src/lock.rs", 801));
+    assert!(rules::check(&tree).is_empty());
+}
+
+#[test]
+fn tests_and_tables_may_be_long() {
+    let mut tree = sound();
+    tree.insert("mechanisms/lock/tests/contract.rs", "f();\n".repeat(2000));
+    tree.insert("base/data/units.tsv", "1\t2\n".repeat(2000));
+    let tests = format!("mod a;\n#[cfg(test)]\nmod tests {{\n{}}}\n", "f();\n".repeat(2000));
+    tree.insert("lab/suite/src/lock.rs", tests);
+    assert!(rules::check(&tree).is_empty());
+    assert!(rules::sizes::warnings(&tree).is_empty());
+}
+
+#[test]
+fn a_long_file_with_its_reason_is_only_warned_about() {
+    let mut tree = sound();
+    tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1600));
+    tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "one table" }];
+    assert!(rules::check(&tree).is_empty());
+    assert_eq!(rules::sizes::warnings(&tree).len(), 1);
+}
+
+#[test]
+fn the_rules_look_at_code_and_not_at_text() {
+    let mut tree = sound();
+    let text = "// todo!() dbg!(x) unsafe { }\nconst A: &str = r#\"process::exit(1); anyhow\"#;\n\
+                /* #[ignore] println!() */\n";
+    append(&mut tree, "lab/suite/src/lock.rs", text);
+    assert!(rules::check(&tree).is_empty());
+}
