@@ -1,1 +1,29 @@
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod bench;
+mod counters;
+mod crew;
+mod fault;
+mod host;
+mod lab;
+mod noise;
+#[allow(unsafe_code)]
+mod raw;
+mod rig;
+mod samples;
+mod select;
+mod smoke;
+pub mod stats;
+mod workload;
+
+pub use bench::Bench;
+pub use crew::dispatch_partner;
+pub use fault::Fault;
+pub use host::capture as capture_host;
+pub use lab::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
+pub use rig::{Region, Rig};
+pub use samples::Samples;
+pub use select::{SelectError, Selection, select};
+pub use smoke::smoke;
+pub use workload::{Handover, Party, Role, Workload};

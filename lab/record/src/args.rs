@@ -207,15 +207,30 @@ impl Values {
             text: text.to_string(),
             why,
         })?;
+        self.set_within(param, value, text)
+    }
+
+    /// Sets an argument from its value in base units.
+    ///
+    /// # Errors
+    /// As [`set`](Values::set).
+    pub fn set_checked(&mut self, name: &str, value: u64) -> Result<(), ArgsError> {
+        let Some(param) = self.params.0.iter().find(|param| param.name == name) else {
+            return Err(ArgsError::unknown(name, self.params.0));
+        };
+        self.set_within(param, value, &param.kind.show(value))
+    }
+
+    fn set_within(&mut self, param: &Param, value: u64, text: &str) -> Result<(), ArgsError> {
         if value < param.min || value > param.max {
             return Err(ArgsError::Bounds {
-                name: name.to_string(),
+                name: param.name.to_string(),
                 text: text.to_string(),
                 min: param.kind.show(param.min),
                 max: param.kind.show(param.max),
             });
         }
-        self.values.insert(name.to_string(), value);
+        self.values.insert(param.name.to_string(), value);
         Ok(())
     }
 

@@ -126,6 +126,28 @@ pub struct Contender {
     pub kind: ContenderKind,
 }
 
+impl Contender {
+    /// A mechanism of this project.
+    pub const fn ours(name: &'static str) -> Contender {
+        Contender { name, kind: ContenderKind::Ours }
+    }
+
+    /// What a user would pick instead.
+    pub const fn peer(name: &'static str) -> Contender {
+        Contender { name, kind: ContenderKind::Peer }
+    }
+
+    /// What physics, the compiler or the kernel allows.
+    pub const fn floor(name: &'static str) -> Contender {
+        Contender { name, kind: ContenderKind::Floor }
+    }
+
+    /// One of two that are the same thing.
+    pub const fn null(name: &'static str) -> Contender {
+        Contender { name, kind: ContenderKind::Null }
+    }
+}
+
 /// What a contender stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

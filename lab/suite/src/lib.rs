@@ -1,1 +1,15 @@
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+pub mod call;
+pub mod clock;
+pub mod floor;
+pub mod lock;
+pub mod notify;
+pub mod null;
+
+use handover_harness::Bench;
+
+/// Every benchmark, rung by rung, in the order of the table.
+pub const ALL: &[&[Bench]] =
+    &[floor::ALL, clock::ALL, call::ALL, lock::ALL, notify::ALL, null::ALL];

@@ -1,0 +1,109 @@
+//! A workload with one contender, its types erased: what suites list and the lab runs.
+
+use crate::crew::{self, Stage};
+use crate::fault::Fault;
+use crate::rig::Rig;
+use crate::samples::{Notes, Samples};
+use crate::workload::{Handover, Party, Role, Workload};
+use handover_record::{Args, Contender, Param, Spec, Values};
+use std::fmt;
+
+/// One benchmark with one contender.
+///
+/// A suite is a visible slice of these; the contenders of one spec stand one after the other:
+///
+/// ```ignore
+/// pub const ALL: &[Bench] = &[
+///     Bench::one::<PushPopOf<Ours>>(Contender::ours("handover")),
+///     Bench::one::<PushPopOf<Rtrb>>(Contender::peer("rtrb")),
+/// ];
+/// ```
+#[derive(Clone, Copy)]
+pub struct Bench {
+    spec: &'static Spec,
+    contender: Contender,
+    params: &'static [Param],
+    roles: fn(&Values) -> Vec<Role>,
+    processes: bool,
+    round: fn(&Stage) -> Result<Vec<Notes>, Fault>,
+    partner: fn(&Stage, Rig, Party, Samples) -> Result<Notes, Fault>,
+}
+
+impl fmt::Debug for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bench({} [{}])", self.spec.id, self.contender.name)
+    }
+}
+
+impl Bench {
+    /// A benchmark of one party.
+    pub const fn one<W: Workload>(contender: Contender) -> Bench {
+        Bench {
+            spec: const { &W::SPEC },
+            contender,
+            params: <W::Args as Args>::PARAMS,
+            roles: |_| vec![Role::measured("one")],
+            processes: false,
+            round: crew::round_alone::<W>,
+            partner: |_, _, _, _| Err(Fault::new("a benchmark of one party has no partner")),
+        }
+    }
+
+    /// A benchmark of several parties.
+    pub const fn many<H: Handover>(contender: Contender) -> Bench {
+        Bench {
+            spec: const { &H::SPEC },
+            contender,
+            params: <H::Args as Args>::PARAMS,
+            roles: |values| H::roles(&H::Args::from_values(values)),
+            processes: H::PROCESSES,
+            round: crew::round_together::<H>,
+            partner: crew::play_as_process::<H>,
+        }
+    }
+
+    /// The declaration.
+    pub fn spec(&self) -> &'static Spec {
+        self.spec
+    }
+
+    /// The contender.
+    pub fn contender(&self) -> Contender {
+        self.contender
+    }
+
+    /// The arguments that it takes.
+    pub fn params(&self) -> &'static [Param] {
+        self.params
+    }
+
+    /// The parties that these values ask for.
+    pub fn roles(&self, values: &Values) -> Vec<Role> {
+        (self.roles)(values)
+    }
+
+    /// Whether its parties can be processes.
+    pub fn in_processes(&self) -> bool {
+        self.processes
+    }
+
+    pub(crate) fn round(&self, stage: &Stage) -> Result<Vec<Notes>, Fault> {
+        if stage.processes && !self.processes {
+            return Err(Fault::Unsupported(format!(
+                "{} [{}] cannot run its parties as processes; leave out --processes for it",
+                self.spec.id, self.contender.name
+            )));
+        }
+        (self.round)(stage)
+    }
+
+    pub(crate) fn partner(
+        &self,
+        stage: &Stage,
+        rig: Rig,
+        party: Party,
+        samples: Samples,
+    ) -> Result<Notes, Fault> {
+        (self.partner)(stage, rig, party, samples)
+    }
+}

@@ -1,0 +1,52 @@
+//! Hardware counters of one thread in user space, where the machine has them.
+
+use perf_event::events::Hardware;
+use perf_event::{Builder, Counter};
+use std::sync::OnceLock;
+
+/// Instructions, cycles and cache misses, counted together.
+pub(crate) struct Group {
+    group: perf_event::Group,
+    counters: [Counter; 3],
+}
+
+impl Group {
+    /// Starts counting on the calling thread, if asked to and if this machine can.
+    pub(crate) fn open(wanted: bool) -> Option<Group> {
+        if !wanted || !available() {
+            return None;
+        }
+        Group::try_open().ok()
+    }
+
+    fn try_open() -> std::io::Result<Group> {
+        let mut group = perf_event::Group::new()?;
+        let counters = [
+            group.add(&Builder::new(Hardware::INSTRUCTIONS))?,
+            group.add(&Builder::new(Hardware::CPU_CYCLES))?,
+            group.add(&Builder::new(Hardware::CACHE_MISSES))?,
+        ];
+        group.enable()?;
+        Ok(Group { group, counters })
+    }
+
+    /// Stops counting; `None` if the counters never got onto the hardware.
+    pub(crate) fn read(mut self) -> Option<[u64; 3]> {
+        self.group.disable().ok()?;
+        let counts = self.group.read().ok()?;
+        let read = self.counters.each_ref().map(|counter| counts[counter]);
+        (read[0] > 0).then_some(read)
+    }
+}
+
+/// Whether this machine and this process may count at all; tried once.
+pub(crate) fn available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| {
+        let counted = Group::try_open().ok().and_then(|group| {
+            std::hint::black_box((0..10_000u64).fold(0, |sum: u64, it| sum ^ it));
+            group.read()
+        });
+        counted.is_some()
+    })
+}

@@ -1,0 +1,92 @@
+//! The parties of one round, as threads or as processes: started, timed, and outlived.
+
+mod processes;
+mod threads;
+
+pub use processes::dispatch_partner;
+pub(crate) use processes::play_as_process;
+pub(crate) use threads::round_alone;
+
+use crate::fault::Fault;
+use crate::samples::{Notes, Timing};
+use crate::workload::{Handover, Role};
+use handover_record::{Args, Values};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Everything that a round needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    pub spec_id: &'static str,
+    pub contender: &'static str,
+    pub values: Values,
+    pub parts_count: usize,
+    /// One a party.
+    pub cpus: Vec<u32>,
+    pub timing: Timing,
+    pub processes: bool,
+    /// Call `check` before the first sample.
+    pub check: bool,
+    /// Hardware counters are worth a try.
+    pub count_hardware: bool,
+}
+
+impl Stage {
+    /// Whether the parties share a CPU, so that whoever waits must not spin.
+    fn crowded(&self) -> bool {
+        let mut cpus = self.cpus.clone();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus.len() < self.cpus.len()
+    }
+
+    /// How long a round may take before its parties are given up.
+    fn patience(&self) -> Duration {
+        let gaps_ns = self.timing.idle_gap_ns.saturating_mul(1000);
+        Duration::from_nanos(self.timing.round_ns.max(gaps_ns)) * 10 + Duration::from_secs(10)
+    }
+}
+
+/// A round of several parties, as the stage wants them.
+pub(crate) fn round_together<H: Handover>(stage: &Stage) -> Result<Vec<Notes>, Fault> {
+    let roles = H::roles(&H::Args::from_values(&stage.values));
+    if stage.processes {
+        processes::round::<H>(stage, &roles)
+    } else {
+        threads::round::<H>(stage, &roles)
+    }
+}
+
+/// Once a party has failed, the others get this long to end by themselves.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Waits for what each party has to say; the first fault wins, and is not waited behind.
+fn gather(
+    roles: &[Role],
+    from: &Receiver<(usize, Result<Notes, Fault>)>,
+    patience: Duration,
+) -> Result<Vec<Notes>, Fault> {
+    let mut notes: Vec<Option<Notes>> = roles.iter().map(|_| None).collect();
+    let mut fault = None;
+    let mut heard = 0;
+    let mut until = Instant::now() + patience;
+    while heard < roles.len() {
+        match from.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok((index, Ok(said))) => notes[index] = Some(said),
+            Ok((_, Err(said))) => {
+                fault.get_or_insert(said);
+                until = until.min(Instant::now() + GRACE);
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                let missing = notes.iter().position(Option::is_none).unwrap_or(0);
+                let role = roles[missing].name.to_string();
+                return Err(fault.unwrap_or(Fault::Stuck { role, after: patience }));
+            }
+        }
+        heard += 1;
+    }
+    match fault {
+        Some(fault) => Err(fault),
+        None => Ok(notes.into_iter().flatten().collect()),
+    }
+}

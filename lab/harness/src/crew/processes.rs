@@ -1,0 +1,257 @@
+//! Parties as processes: this program started again, once a party, with what they share inherited.
+
+use super::threads::{play, words_of};
+use super::{Stage, gather};
+use crate::bench::Bench;
+use crate::fault::Fault;
+use crate::raw::{Control, Region, take_over};
+use crate::rig::{Rig, inheritable, numbers};
+use crate::samples::{Notes, Samples, Timing};
+use crate::workload::{Handover, Party, Role};
+use handover_base::affinity;
+use handover_record::{Args, Values};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+
+/// Tells a started program that it is a party, and which.
+const PARTY_VARIABLE: &str = "HANDOVER_PARTY";
+
+/// What a party's process is told.
+#[derive(Serialize, Deserialize)]
+struct Assignment {
+    spec: String,
+    contender: String,
+    values: BTreeMap<String, u64>,
+    index: usize,
+    cpus: Vec<u32>,
+    timing: Timing,
+    count_hardware: bool,
+    parent: i32,
+    control: i32,
+    answer: i32,
+    rigged: Vec<i32>,
+}
+
+/// What it answers.
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Notes(Notes),
+    Fault(String),
+}
+
+/// Kills and reaps whatever is left when a round ends, however it ends.
+struct Started(Vec<Child>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Fails only for one that has ended, which is what is wanted.
+            let _ = child.kill();
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+pub(super) fn round<H: Handover>(stage: &Stage, roles: &[Role]) -> Result<Vec<Notes>, Fault> {
+    let mut rig = Rig::making(&stage.cpus, true);
+    let workload = H::rig(&H::Args::from_values(&stage.values), &mut rig)?;
+    let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
+    let rigged = rig.into_inheritable()?;
+    inheritable(&control_fd)?;
+
+    let mut started = Started(Vec::new());
+    let mut answers = Vec::new();
+    for (index, role) in roles.iter().enumerate() {
+        let (answer, to) = pipe_with(PipeFlags::CLOEXEC)?;
+        inheritable(&to)?;
+        let assignment = Assignment {
+            spec: stage.spec_id.to_string(),
+            contender: stage.contender.to_string(),
+            values: stage.values.all().clone(),
+            index,
+            cpus: stage.cpus.clone(),
+            timing: stage.timing,
+            count_hardware: stage.count_hardware,
+            parent: rustix::process::getpid().as_raw_nonzero().get(),
+            control: control_fd.as_raw_fd(),
+            answer: to.as_raw_fd(),
+            rigged: numbers(&rigged),
+        };
+        let told = serde_json::to_string(&assignment)
+            .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
+        let child = Command::new("/proc/self/exe")
+            .env(PARTY_VARIABLE, told)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            // SIGINT at the terminal is for the coordinator, which then ends the round itself.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
+        started.0.push(child);
+        answers.push(answer);
+    }
+    drop((rigged, control_fd));
+
+    let (to, from) = channel();
+    for (index, answer) in answers.into_iter().enumerate() {
+        let (to, role) = (to.clone(), roles[index]);
+        thread::spawn(move || {
+            // Nobody listens any more once a fault has ended the round.
+            let _ = to.send((index, read_answer(role, answer)));
+        });
+    }
+    drop(to);
+    let gathered = gather(roles, &from, stage.patience());
+    let gathered = match gathered {
+        Err(Fault::Died { role, .. }) => {
+            let status = describe_dead(&mut started.0);
+            Err(Fault::Died { role, status })
+        }
+        other => other,
+    };
+    drop(started);
+    let notes = gathered?;
+    workload.verify()?;
+    Ok(notes)
+}
+
+fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
+    let mut text = String::new();
+    let read = File::from(answer).read_to_string(&mut text);
+    match (read, serde_json::from_str(&text)) {
+        (Ok(_), Ok(Answer::Notes(notes))) => Ok(notes),
+        (Ok(_), Ok(Answer::Fault(why))) => {
+            Err(Fault::Workload(format!("party {}: {why}", role.name)))
+        }
+        _ => Err(Fault::Died { role: role.name.into(), status: String::new() }),
+    }
+}
+
+/// The exit status of the first child that ended without having been told to.
+fn describe_dead(children: &mut [Child]) -> String {
+    for _ in 0..100 {
+        for child in children.iter_mut() {
+            if let Ok(Some(status)) = child.try_wait()
+                && !status.success()
+            {
+                return status.to_string();
+            }
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    "it closed its answer without giving one".to_string()
+}
+
+/// If this process was started as a party, plays that party and returns its exit code; the caller
+/// must then end. Otherwise returns `None` at once. Call it first thing in `main` of every program
+/// that runs a [`Lab`](crate::Lab): parties are that same program started again.
+///
+/// It takes over the descriptors that the coordinator left open for it, so it must run before
+/// anything else opens or takes over descriptors.
+pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<ExitCode> {
+    let told = std::env::var(PARTY_VARIABLE).ok()?;
+    let assignment: Assignment = match serde_json::from_str(&told) {
+        Ok(assignment) => assignment,
+        Err(error) => {
+            eprintln!("{PARTY_VARIABLE} is set by handover for its own parties; unset it: {error}");
+            return Some(ExitCode::from(2));
+        }
+    };
+    let answer = match obey(all, &assignment) {
+        Ok((answer, to)) => write_answer(&answer, to),
+        Err(fault) => {
+            eprintln!("party {}: {fault}", assignment.index);
+            false
+        }
+    };
+    Some(if answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write_answer(answer: &Answer, to: OwnedFd) -> bool {
+    serde_json::to_vec(answer).is_ok_and(|text| File::from(to).write_all(&text).is_ok())
+}
+
+fn obey(all: &[&'static [Bench]], told: &Assignment) -> Result<(Answer, OwnedFd), Fault> {
+    // A coordinator that is killed must not leave parties behind.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(told.parent) {
+        return Err(Fault::new("the coordinator is gone"));
+    }
+    let mut fds = vec![told.answer, told.control];
+    fds.extend(&told.rigged);
+    let mut fds = take_over(&fds)?.into_iter();
+    let (Some(answer), Some(control)) = (fds.next(), fds.next()) else {
+        return Err(Fault::new("too few descriptors"));
+    };
+    let rigged = fds.collect();
+    let played = catch_unwind(AssertUnwindSafe(|| play_assigned(all, told, &control, rigged)));
+    Ok(match played {
+        Ok(Ok(notes)) => (Answer::Notes(notes), answer),
+        Ok(Err(fault)) => (Answer::Fault(fault.to_string()), answer),
+        Err(panic) => (Answer::Fault(format!("panicked: {}", words_of(&*panic))), answer),
+    })
+}
+
+fn play_assigned(
+    all: &[&'static [Bench]],
+    told: &Assignment,
+    control: &OwnedFd,
+    rigged: Vec<OwnedFd>,
+) -> Result<Notes, Fault> {
+    let bench = all
+        .iter()
+        .flat_map(|benches| benches.iter())
+        .find(|it| it.spec().id == told.spec && it.contender().name == told.contender)
+        .ok_or_else(|| Fault::new(format!("no benchmark {} [{}]", told.spec, told.contender)))?;
+    let mut values = Values::defaults(bench.params());
+    for (name, value) in &told.values {
+        values.set_checked(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
+    }
+    let roles = bench.roles(&values);
+    let role = *roles.get(told.index).ok_or_else(|| Fault::new("no such party"))?;
+    let cpu = *told.cpus.get(told.index).ok_or_else(|| Fault::new("no CPU for this party"))?;
+    affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
+    let measured = roles.iter().filter(|role| role.measured).count();
+    let control = Control::new(Region::attach(control)?, roles.len(), measured);
+    let parts_count = bench.spec().parts.len();
+    let samples = Samples::new(told.timing, parts_count, role.measured, Some(control));
+    let party = Party { index: told.index, count: roles.len(), cpu };
+    let stage = Stage {
+        spec_id: bench.spec().id,
+        contender: bench.contender().name,
+        values,
+        parts_count,
+        cpus: told.cpus.clone(),
+        timing: told.timing,
+        processes: true,
+        check: false,
+        count_hardware: told.count_hardware,
+    };
+    bench.partner(&stage, Rig::given(&told.cpus, rigged), party, samples)
+}
+
+/// The typed end of [`dispatch_partner`].
+pub(crate) fn play_as_process<H: Handover>(
+    stage: &Stage,
+    mut rig: Rig,
+    party: Party,
+    samples: Samples,
+) -> Result<Notes, Fault> {
+    let args = H::Args::from_values(&stage.values);
+    let workload = H::rig(&args, &mut rig)?;
+    let role = H::roles(&args)[party.index];
+    let control = samples.control().ok_or_else(|| Fault::new("no starting line"))?;
+    play(&workload, stage, role, party, &control, samples)
+}

@@ -1,0 +1,319 @@
+//! One benchmark: checked, warmed up, and then measured in blocks.
+
+use super::summarise::{self, Lane};
+use super::{Group, Lab, Profile, Watch};
+use crate::bench::Bench;
+use crate::counters;
+use crate::crew::Stage;
+use crate::fault::Fault;
+use crate::noise;
+use crate::samples::{Notes, Timing, empty_ns};
+use crate::stats;
+use handover_base::topology::Placed;
+use handover_base::{affinity, clock, usage};
+use handover_record::{ContenderKind, Record};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A round lasts about this long.
+const ROUND: Duration = Duration::from_millis(10);
+/// With a pause before each hand-over, a round holds at least this many of them.
+const ROUND_GAPS_MIN: u32 = 8;
+/// Warm-up ends when so many rounds agree within [`WARM_AGREE`].
+const WARM_ROUNDS: usize = 3;
+const WARM_AGREE: f64 = 0.02;
+/// Warm-up takes at most this part of the budget.
+const WARM_SHARE: u32 = 10;
+/// The intervals are narrow enough when each reaches at most this far.
+const NARROW: f64 = 0.02;
+/// Operations are timed one by one when the shortest contender's lasts this many readings of the clock.
+const SINGLE_CLOCKS_MIN: f64 = 20.0;
+
+/// What a benchmark yielded.
+pub(super) struct Figures {
+    pub records: Vec<Record>,
+    /// Contenders that yielded nothing, with the reason.
+    pub faults: Vec<(String, Fault)>,
+}
+
+pub(super) struct Measuring<'a> {
+    pub lab: &'a Lab,
+    pub group: &'a Group,
+    pub watch: &'a mut dyn Watch,
+    pub interrupted: &'a AtomicBool,
+    /// `None`: no end.
+    pub until: Option<Instant>,
+    pub budget: Duration,
+}
+
+impl Measuring<'_> {
+    pub fn measure(&mut self) -> Result<Figures, Fault> {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut faults = Vec::new();
+        let mut lanes = self.lanes()?;
+        let neighbour = self.neighbour(&mut lanes)?;
+        self.check(&mut lanes, &mut faults)?;
+        if self.lab.plan.profile != Profile::Smoke {
+            self.warm_up(&mut lanes)?;
+            choose_batches(&mut lanes);
+        }
+        let empty = empty_ns();
+        self.blocks(&mut lanes)?;
+        drop(neighbour);
+        let context = summarise::Context {
+            spec: self.group.selection.spec,
+            plan: &self.lab.plan,
+            args: self.group.values.all().clone(),
+            floors: &self.group.selection.floors,
+            started_unix_ns: i64::try_from(started.as_nanos()).unwrap_or(i64::MAX),
+            empty,
+        };
+        Ok(Figures { records: summarise::records(&context, &lanes), faults })
+    }
+
+    /// A lane for each contender, then one for each floor.
+    fn lanes(&self) -> Result<Vec<Lane>, Fault> {
+        let selection = &self.group.selection;
+        let mut lanes = Vec::new();
+        for bench in &selection.contenders {
+            lanes.push(self.lane(bench, false)?);
+        }
+        for (_, bench, _) in &selection.floors {
+            lanes.push(self.lane(bench, true)?);
+        }
+        Ok(lanes)
+    }
+
+    fn lane(&self, bench: &'static Bench, is_floor: bool) -> Result<Lane, Fault> {
+        let lab = self.lab;
+        let values = if is_floor {
+            match lab.plan.profile {
+                Profile::Smoke => handover_record::Values::smoke(bench.params()),
+                _ => handover_record::Values::defaults(bench.params()),
+            }
+        } else {
+            self.group.values.clone()
+        };
+        let roles = bench.roles(&values);
+        let Placed { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
+        let hands_over = bench.spec().hands_over;
+        let gap = if hands_over { lab.plan.idle_gap } else { Duration::ZERO };
+        let mut round = ROUND.max(gap * ROUND_GAPS_MIN);
+        if lab.plan.profile == Profile::Smoke {
+            round = Duration::from_secs(5);
+        }
+        let stage = Stage {
+            spec_id: bench.spec().id,
+            contender: bench.contender().name,
+            values,
+            parts_count: bench.spec().parts.len(),
+            cpus,
+            timing: Timing {
+                round_ns: u64::try_from(round.as_nanos()).unwrap_or(u64::MAX),
+                batch: 0,
+                batches_max: if lab.plan.profile == Profile::Smoke { 3 } else { 0 },
+                idle_gap_ns: u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX),
+            },
+            processes: lab.plan.processes && hands_over && bench.in_processes(),
+            check: false,
+            count_hardware: counters::available(),
+        };
+        Ok(Lane::new(bench, stage, roles, notes, is_floor))
+    }
+
+    /// Correct before fast. A contender that fails is out of the race; so is a floor, and ratios to it.
+    fn check(&self, lanes: &mut [Lane], faults: &mut Vec<(String, Fault)>) -> Result<(), Fault> {
+        for lane in lanes.iter_mut() {
+            self.go_on()?;
+            let mut stage = lane.stage.clone();
+            stage.check = true;
+            stage.timing.batches_max = 3;
+            stage.timing.round_ns = 5_000_000_000;
+            stage.timing.idle_gap_ns = 0;
+            if let Err(fault) = lane.bench.round(&stage) {
+                lane.out = true;
+                let name = lane.bench.contender().name;
+                let name = if lane.is_floor { lane.bench.spec().id } else { name };
+                faults.push((name.to_string(), fault));
+            }
+        }
+        if lanes.iter().all(|lane| lane.out || lane.is_floor)
+            && let Some((_, fault)) = faults.drain(..).next()
+        {
+            return Err(fault);
+        }
+        Ok(())
+    }
+
+    fn warm_up(&self, lanes: &mut [Lane]) -> Result<(), Fault> {
+        let share = self.budget / WARM_SHARE / lanes.len() as u32;
+        for lane in lanes.iter_mut().filter(|lane| !lane.out) {
+            let until = Instant::now() + share;
+            let mut figures: Vec<f64> = Vec::new();
+            loop {
+                self.go_on()?;
+                let notes = lane.bench.round(&lane.stage)?;
+                figures.push(lane.warm(&notes));
+                let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
+                let (least, most) = last
+                    .iter()
+                    .fold((f64::MAX, 0f64), |(least, most), it| (least.min(*it), most.max(*it)));
+                let steady = figures.len() >= WARM_ROUNDS && most <= least * (1.0 + WARM_AGREE);
+                if steady || Instant::now() >= until {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks of one round each, the order rotated, up to the look at which every interval is narrow.
+    fn blocks(&mut self, lanes: &mut [Lane]) -> Result<(), Fault> {
+        let looks = self.lab.plan.profile.looks();
+        let most = looks.last().copied().unwrap_or(1);
+        let mut block = 0;
+        for look in looks {
+            while block < *look {
+                self.block(lanes, block)?;
+                block += 1;
+                self.watch.block(block, most);
+                if block >= noise::ROUNDS_MIN as u32 && self.is_spent() {
+                    return Ok(());
+                }
+            }
+            let narrow = |lane: &Lane| lane.out || lane.half_width() <= NARROW;
+            if lanes.iter().filter(|lane| !lane.is_floor).all(narrow) {
+                break;
+            }
+        }
+        self.repeat_marked(lanes, block)
+    }
+
+    /// Disturbed rounds are kept, and made up for by further blocks while the budget lasts.
+    fn repeat_marked(&mut self, lanes: &mut [Lane], done: u32) -> Result<(), Fault> {
+        if self.lab.plan.profile == Profile::Smoke {
+            return Ok(());
+        }
+        let marked = lanes.iter().map(Lane::marked_count).max().unwrap_or(0);
+        for block in done..done + marked.min(done / 2) {
+            if self.is_spent() {
+                break;
+            }
+            self.block(lanes, block)?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
+        let count = lanes.len();
+        for turn in 0..count {
+            let lane = &mut lanes[(turn + block as usize) % count];
+            if lane.out {
+                continue;
+            }
+            self.go_on()?;
+            let before = usage::steal_ticks();
+            let notes = lane.bench.round(&lane.stage)?;
+            let steal = match (before, usage::steal_ticks()) {
+                (Some(before), Some(after)) => {
+                    let total = after.total_ns.saturating_sub(before.total_ns);
+                    let stolen = after.steal_ns.saturating_sub(before.steal_ns);
+                    stolen as f64 / total.max(1) as f64
+                }
+                _ => 0.0,
+            };
+            lane.keep(block, &notes, steal);
+        }
+        Ok(())
+    }
+
+    fn go_on(&self) -> Result<(), Fault> {
+        // Relaxed: a flag alone; nothing is published with it.
+        if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// A thread that burns the CPU next to the parties: one that none of them uses, or the last
+    /// party's own where there is no other.
+    fn neighbour(&self, lanes: &mut [Lane]) -> Result<Option<Neighbour>, Fault> {
+        if !self.lab.plan.neighbour || !self.group.selection.spec.hands_over {
+            return Ok(None);
+        }
+        let used = &lanes[0].stage.cpus;
+        let free = self.lab.allowed.iter().copied().find(|cpu| !used.contains(cpu));
+        let Some(cpu) = free.or_else(|| used.last().copied()) else {
+            return Ok(None);
+        };
+        for lane in lanes.iter_mut() {
+            lane.neighbour_cpu = Some(cpu);
+        }
+        Neighbour::start(cpu).map(Some)
+    }
+}
+
+/// Above twenty readings of the clock for the shortest contender, each operation of every contender is
+/// timed alone; below, batches. One rule for all contenders, so that none is burdened more.
+fn choose_batches(lanes: &mut [Lane]) {
+    let cost = clock::calibration().cost_ns;
+    let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
+    let least = racing.map(|lane| lane.warm_figure).fold(f64::MAX, f64::min);
+    let single = least >= SINGLE_CLOCKS_MIN * cost;
+    for lane in lanes.iter_mut() {
+        lane.stage.timing.batch = if single && !lane.is_floor { 1 } else { lane.warm_batch.max(1) };
+    }
+}
+
+/// Burns a CPU until dropped.
+struct Neighbour {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Neighbour {
+    fn start(cpu: u32) -> Result<Neighbour, Fault> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let body = move || {
+            // Unpinned it still burns a CPU, only perhaps another one.
+            let _ = affinity::pin(cpu);
+            let mut turns = 0u64;
+            // Relaxed: a flag alone.
+            while !seen.load(Ordering::Relaxed) {
+                turns = std::hint::black_box(turns.wrapping_mul(31).wrapping_add(1));
+            }
+        };
+        let thread = thread::Builder::new().name("neighbour".into()).spawn(body)?;
+        Ok(Neighbour { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        // Relaxed: a flag alone; join orders the rest.
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The figure of the first part that has samples, for warm-up.
+pub(super) fn first_figure(notes: &[Notes]) -> (f64, u64) {
+    let mut parts = notes.iter().flat_map(|it| &it.parts);
+    let Some(part) = parts.find(|part| !part.ticks.is_empty()) else {
+        return (0.0, 1);
+    };
+    let values: Vec<f64> = part.ticks.iter().map(|it| *it as f64).collect();
+    let ticks = stats::median(&values) / part.batch as f64;
+    (clock::ps((ticks * 1000.0) as u64) as f64 / 1e6, part.batch)
+}
+
+/// Whether a lane's contender takes part in ratios between contenders.
+pub(super) fn is_rival(kind: ContenderKind) -> bool {
+    matches!(kind, ContenderKind::Peer | ContenderKind::Null)
+}

@@ -1,0 +1,397 @@
+//! From the rounds of a benchmark to its records.
+
+use super::Plan;
+use super::measure::{first_figure, is_rival};
+use crate::bench::Bench;
+use crate::crew::Stage;
+use crate::noise;
+use crate::samples::Notes;
+use crate::stats;
+use crate::workload::Role;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use handover_base::clock;
+use handover_record::{
+    ContenderKind, Hardware, Mode, Parties, Ratio, Record, Round, Spec, Summary, Unit, Warning,
+    WarningCode,
+};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use std::collections::BTreeMap;
+
+/// Samples of one part kept over all rounds, to look for modes.
+const POOL_MAX: usize = 1 << 16;
+/// Histograms resolve three significant digits.
+const HISTOGRAM_DIGITS: u8 = 3;
+
+/// One contender, or one floor, through all rounds of a benchmark.
+pub(super) struct Lane {
+    pub bench: &'static Bench,
+    pub stage: Stage,
+    pub roles: Vec<Role>,
+    pub placement_notes: Vec<String>,
+    pub is_floor: bool,
+    /// It failed, and is not run any more.
+    pub out: bool,
+    pub neighbour_cpu: Option<u32>,
+    pub warm_figure: f64,
+    pub warm_batch: u64,
+    parts: Vec<PartLane>,
+    totals: Totals,
+}
+
+/// One part of a lane.
+struct PartLane {
+    rounds: Vec<Round>,
+    pool: Vec<f64>,
+    histogram: Histogram<u64>,
+    ops: u64,
+    samples: u64,
+    time_ns: f64,
+    batches: Vec<f64>,
+    rates: Vec<f64>,
+}
+
+/// What all parties used over all rounds.
+#[derive(Default)]
+struct Totals {
+    wall_ns: f64,
+    user_ns: f64,
+    system_ns: f64,
+    voluntary: u64,
+    involuntary: u64,
+    ops: u64,
+    bytes_per_op: u64,
+    counters: BTreeMap<String, f64>,
+    hardware: Option<[u64; 3]>,
+}
+
+impl PartLane {
+    fn new() -> PartLane {
+        let mut histogram = Histogram::new(HISTOGRAM_DIGITS).unwrap_or_else(|_| unreachable!());
+        histogram.auto(true);
+        PartLane {
+            rounds: Vec::new(),
+            pool: Vec::new(),
+            histogram,
+            ops: 0,
+            samples: 0,
+            time_ns: 0.0,
+            batches: Vec::new(),
+            rates: Vec::new(),
+        }
+    }
+
+    fn medians(&self) -> Vec<f64> {
+        // Undisturbed rounds alone, as long as they are enough for an interval.
+        let quiet: Vec<f64> =
+            self.rounds.iter().filter(|round| !round.marked).map(|round| round.median).collect();
+        if quiet.len() >= noise::ROUNDS_MIN {
+            return quiet;
+        }
+        self.rounds.iter().map(|round| round.median).collect()
+    }
+}
+
+impl Lane {
+    pub fn new(
+        bench: &'static Bench,
+        stage: Stage,
+        roles: Vec<Role>,
+        placement_notes: Vec<String>,
+        is_floor: bool,
+    ) -> Lane {
+        let parts = (0..bench.spec().parts.len().max(1)).map(|_| PartLane::new()).collect();
+        Lane {
+            bench,
+            stage,
+            roles,
+            placement_notes,
+            is_floor,
+            out: false,
+            neighbour_cpu: None,
+            warm_figure: 0.0,
+            warm_batch: 1,
+            parts,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Notes a warm-up round and returns its figure.
+    pub fn warm(&mut self, notes: &[Notes]) -> f64 {
+        let (figure, batch) = first_figure(notes);
+        (self.warm_figure, self.warm_batch) = (figure, batch);
+        figure
+    }
+
+    /// The widest of the parts' intervals.
+    pub fn half_width(&self) -> f64 {
+        let parts = self.parts.iter().filter(|part| !part.rounds.is_empty());
+        parts.map(|part| stats::interval(&part.medians()).half_width()).fold(0.0, f64::max)
+    }
+
+    pub fn marked_count(&self) -> u32 {
+        let marked = |part: &PartLane| part.rounds.iter().filter(|round| round.marked).count();
+        self.parts.iter().map(marked).max().unwrap_or(0) as u32
+    }
+
+    /// Keeps a measured round.
+    pub fn keep(&mut self, block: u32, notes: &[Notes], steal: f64) {
+        let involuntary = notes.iter().map(|it| it.switches_involuntary).sum();
+        let mut cpus = self.stage.cpus.clone();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let crowded = cpus.len() < self.stage.cpus.len() || self.neighbour_cpu.is_some();
+        let marked = noise::is_marked(steal, involuntary, crowded);
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            keep_part(part, index, block, notes, steal, involuntary, marked);
+        }
+        let totals = &mut self.totals;
+        let wall_ns = notes.iter().map(|it| it.wall_ns).max().unwrap_or(1);
+        totals.wall_ns += wall_ns as f64;
+        for it in notes {
+            totals.user_ns += it.user_ns as f64;
+            totals.system_ns += it.system_ns as f64;
+            totals.voluntary += it.switches_voluntary;
+            totals.involuntary += it.switches_involuntary;
+            totals.ops += it.parts.iter().map(|part| part.ops_total).sum::<u64>();
+            totals.bytes_per_op = totals.bytes_per_op.max(it.bytes_per_op);
+            for (name, count) in &it.counters {
+                *totals.counters.entry(name.clone()).or_default() += count;
+            }
+            if let Some(counted) = it.hardware {
+                let sums = totals.hardware.get_or_insert([0; 3]);
+                for (sum, count) in sums.iter_mut().zip(counted) {
+                    *sum += count;
+                }
+            }
+        }
+    }
+
+    fn parties(&self, plan: &Plan) -> Parties {
+        let several = self.stage.cpus.len() > 1;
+        Parties {
+            roles: self.roles.iter().map(|role| role.name.to_string()).collect(),
+            cpus: self.stage.cpus.clone(),
+            placement: if several { plan.place.to_string() } else { String::new() },
+            processes: self.stage.processes,
+            idle_gap_ns: self.stage.timing.idle_gap_ns,
+            neighbour_cpu: self.neighbour_cpu,
+        }
+    }
+}
+
+fn keep_part(
+    part: &mut PartLane,
+    index: usize,
+    block: u32,
+    notes: &[Notes],
+    steal: f64,
+    involuntary: u64,
+    marked: bool,
+) {
+    let mut values = Vec::new();
+    let (mut ops, mut time_ns, mut rate) = (0, 0.0, 0.0);
+    for party in notes {
+        let Some(said) = party.parts.get(index).filter(|said| !said.ticks.is_empty()) else {
+            continue;
+        };
+        let per_op = |ticks: u64| clock::ps(ticks) as f64 / 1000.0 / said.batch as f64;
+        values.extend(said.ticks.iter().map(|ticks| per_op(*ticks)));
+        let took_ns = clock::ps(said.ticks_total) as f64 / 1000.0;
+        ops += said.ops_total;
+        time_ns += took_ns;
+        let over_ns = if said.singles { party.wall_ns as f64 } else { took_ns };
+        rate += said.ops_total as f64 / over_ns.max(1.0) * 1e9;
+        part.batches.push(said.batch as f64);
+    }
+    if values.is_empty() {
+        return;
+    }
+    for value in &values {
+        // Saturating: a span of months is as good as one of weeks.
+        part.histogram.saturating_record((value * 1000.0).round() as u64);
+    }
+    let step = values.len().div_ceil(POOL_MAX / 64).max(1);
+    part.pool.extend(values.iter().step_by(step).take(POOL_MAX.saturating_sub(part.pool.len())));
+    part.samples += values.len() as u64;
+    values.sort_unstable_by(f64::total_cmp);
+    part.rounds.push(Round {
+        block,
+        median: stats::median(&values),
+        p99: stats::quantile_sorted(&values, 0.99),
+        mean: time_ns / ops.max(1) as f64,
+        steal,
+        switches_involuntary: involuntary,
+        marked,
+    });
+    part.ops += ops;
+    part.time_ns += time_ns;
+    part.rates.push(rate);
+}
+
+/// What all records of a benchmark share.
+pub(super) struct Context<'a> {
+    pub spec: &'static Spec,
+    pub plan: &'a Plan,
+    pub args: BTreeMap<String, u64>,
+    pub floors: &'a [(&'static str, &'static Bench, usize)],
+    pub started_unix_ns: i64,
+    /// The empty operation, alone and in a batch.
+    pub empty: (f64, f64),
+}
+
+/// A record for each part of each contender that has samples.
+pub(super) fn records(context: &Context<'_>, lanes: &[Lane]) -> Vec<Record> {
+    let mut records = Vec::new();
+    let parts_count = context.spec.parts.len().max(1);
+    for part in 0..parts_count {
+        for lane in lanes.iter().filter(|lane| !lane.is_floor && !lane.out) {
+            if let Some(record) = record(context, lanes, lane, part) {
+                records.push(record);
+            }
+        }
+    }
+    records
+}
+
+fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> Option<Record> {
+    let spec = context.spec;
+    let declared = spec.parts.get(index);
+    let part = &lane.parts[index];
+    if part.rounds.is_empty() {
+        return None;
+    }
+    let figure = stats::interval(&part.medians());
+    let batch = stats::median(&part.batches).round() as u64;
+    let modes = if batch == 1 { stats::modes(&part.pool) } else { None };
+    let smoke = context.plan.profile == super::Profile::Smoke;
+    let mut warnings = noise::warnings(&part.rounds, figure, modes, spec.unit == Unit::Ns, smoke);
+    warnings.extend(
+        lane.placement_notes
+            .iter()
+            .map(|text| Warning { code: WarningCode::Placement, text: text.clone() }),
+    );
+    let rate = stats::median(&part.rates);
+    let totals = &lane.totals;
+    let per_op = |count: f64| count / totals.ops.max(1) as f64;
+    Some(Record {
+        id: declared.map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name)),
+        spec: spec.id.to_string(),
+        contender: lane.bench.contender().name.to_string(),
+        kind: lane.bench.contender().kind,
+        what: declared.map_or(spec.what, |part| part.what).to_string(),
+        unit: spec.unit,
+        ladder: spec.ladder && declared.is_none_or(|part| part.ladder),
+        args: context.args.clone(),
+        parties: lane.parties(context.plan),
+        started_unix_ns: context.started_unix_ns,
+        summary: summary(part, figure, batch),
+        rate_per_s: rate,
+        bytes_per_s: (totals.bytes_per_op > 0).then_some(rate * totals.bytes_per_op as f64),
+        cpus_user: totals.user_ns / totals.wall_ns.max(1.0),
+        cpus_system: totals.system_ns / totals.wall_ns.max(1.0),
+        switches_voluntary_per_op: per_op(totals.voluntary as f64),
+        switches_involuntary_per_s: totals.involuntary as f64 / totals.wall_ns.max(1.0) * 1e9,
+        empty: (spec.unit == Unit::Ns).then(|| match batch {
+            1 => context.empty.0,
+            _ => context.empty.1 + context.empty.0 / batch as f64,
+        }),
+        floor: floor_ratio(context, lanes, part, declared.and_then(|part| part.floor)),
+        peers: peer_ratios(context, lanes, lane, index),
+        modes: modes.map_or_else(Vec::new, |modes| {
+            [modes.fast, modes.slow].map(|(share, median)| Mode { share, median }).to_vec()
+        }),
+        counters: totals.counters.iter().map(|(name, sum)| (name.clone(), per_op(*sum))).collect(),
+        hardware: totals.hardware.map(|[instructions, cycles, misses]| Hardware {
+            instructions: per_op(instructions as f64),
+            cycles: per_op(cycles as f64),
+            cache_misses: per_op(misses as f64),
+        }),
+        rounds: part.rounds.clone(),
+        histogram: encode(&part.histogram),
+        warnings,
+    })
+}
+
+fn summary(part: &PartLane, figure: stats::Interval, batch: u64) -> Summary {
+    let at = |q: f64| part.histogram.value_at_quantile(q) as f64 / 1000.0;
+    Summary {
+        ops: part.ops,
+        samples: part.samples,
+        batch,
+        median: figure.median,
+        low: figure.low,
+        high: figure.high,
+        min: part.histogram.min() as f64 / 1000.0,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: part.histogram.max() as f64 / 1000.0,
+        mean: part.time_ns / part.ops.max(1) as f64,
+    }
+}
+
+fn encode(histogram: &Histogram<u64>) -> String {
+    let mut bytes = Vec::new();
+    // Writing to memory cannot fail; should it ever, a record without histogram is still a record.
+    match V2DeflateSerializer::new().serialize(histogram, &mut bytes) {
+        Ok(_) => STANDARD.encode(bytes),
+        Err(_) => String::new(),
+    }
+}
+
+fn floor_ratio(
+    context: &Context<'_>,
+    lanes: &[Lane],
+    ours: &PartLane,
+    own: Option<&'static str>,
+) -> Option<Ratio> {
+    let wanted = own.or(context.spec.floor)?;
+    let (id, bench, part) = context.floors.iter().find(|(id, ..)| *id == wanted)?;
+    let lane = lanes
+        .iter()
+        .find(|lane| lane.is_floor && !lane.out && lane.bench.spec().id == bench.spec().id)?;
+    ratio(ours, &lane.parts[*part], id, lane.bench.contender().name)
+}
+
+fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
+    let kind = ours.bench.contender().kind;
+    if kind == ContenderKind::Floor {
+        return Vec::new();
+    }
+    let part = context.spec.parts.get(index);
+    let id =
+        part.map_or(context.spec.id.to_string(), |it| format!("{}/{}", context.spec.id, it.name));
+    lanes
+        .iter()
+        .filter(|lane| !lane.is_floor && !lane.out && !std::ptr::eq(*lane, ours))
+        .filter(|lane| is_rival(lane.bench.contender().kind))
+        .filter_map(|lane| {
+            ratio(&ours.parts[index], &lane.parts[index], &id, lane.bench.contender().name)
+        })
+        .collect()
+}
+
+/// The ratio of two lanes' parts: of rounds in one block, undisturbed in both where there are enough.
+fn ratio(ours: &PartLane, other: &PartLane, id: &str, contender: &str) -> Option<Ratio> {
+    let by_block: BTreeMap<u32, &Round> = other.rounds.iter().map(|it| (it.block, it)).collect();
+    let both: Vec<(&Round, &Round)> = ours
+        .rounds
+        .iter()
+        .filter_map(|round| Some((round, *by_block.get(&round.block)?)))
+        .collect();
+    let quiet: Vec<_> = both.iter().filter(|(a, b)| !a.marked && !b.marked).collect();
+    let taken = if quiet.len() >= noise::ROUNDS_MIN { quiet } else { both.iter().collect() };
+    let pairs: Vec<(f64, f64)> = taken.iter().map(|(a, b)| (a.median, b.median)).collect();
+    let found = stats::ratio(&pairs)?;
+    Some(Ratio {
+        id: id.to_string(),
+        contender: contender.to_string(),
+        other: stats::median(&other.medians()),
+        ratio: found.median,
+        low: found.low,
+        high: found.high,
+    })
+}

@@ -1,0 +1,225 @@
+//! Memory that several processes share. The sole home of `unsafe` in this crate.
+
+use handover_base::futex::{self, Scope};
+use handover_base::sync::shared::{AtomicU32, Ordering};
+use rustix::fd::{AsFd, FromRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use zerocopy::FromZeros;
+
+/// A mapped memfd: zero when made, at least page-aligned, the same memory in every process that maps
+/// the same descriptor.
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a Mapping is only an address range that it owns; what lies in it is handed out as `&T` with
+// `T: Sync` by Region alone.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; Mapping itself has no method that reads or writes the memory.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn of(fd: &OwnedFd, bytes: usize) -> rustix::io::Result<Mapping> {
+        // SAFETY: a null hint lets the kernel choose the place, so no existing mapping is touched; the
+        // descriptor is a memfd of at least `bytes` (ftruncate below, or the maker's).
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                fd,
+                0,
+            )
+        }?;
+        let start = NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Mapping { start, bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is exactly what mmap returned, and no Region borrows from it any more: each
+        // holds an Arc of this Mapping.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// A `T` in memory that the parties share, as threads or as processes. All zero when rigged.
+pub struct Region<T> {
+    mapping: Arc<Mapping>,
+    holds: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Region<T> {
+    fn clone(&self) -> Self {
+        Region { mapping: self.mapping.clone(), holds: PhantomData }
+    }
+}
+
+impl<T: fmt::Debug + FromZeros + Sync> fmt::Debug for Region<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: FromZeros + Sync> Region<T> {
+    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "a region is only page-aligned");
+
+    /// A fresh region and its descriptor.
+    pub(crate) fn make() -> rustix::io::Result<(Region<T>, OwnedFd)> {
+        let fd = memfd_create("handover-region", MemfdFlags::CLOEXEC)?;
+        ftruncate(&fd, size_of::<T>().max(1) as u64)?;
+        Ok((Region::attach(&fd)?, fd))
+    }
+
+    /// The region behind a descriptor that another process made.
+    pub(crate) fn attach(fd: &OwnedFd) -> rustix::io::Result<Region<T>> {
+        let () = Self::ALIGNED;
+        let bytes = size_of::<T>().max(1);
+        if rustix::fs::fstat(fd.as_fd())?.st_size < bytes as i64 {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        let mapping = Arc::new(Mapping::of(fd, bytes)?);
+        Ok(Region { mapping, holds: PhantomData })
+    }
+}
+
+impl<T: FromZeros + Sync> Deref for Region<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the mapping is at least size_of::<T>() long and page-aligned, began as zeros (a value
+        // of T, by FromZeros), and only `&T` with T: Sync is ever made from it, in any process, so every
+        // later state was written through T's own interior mutability.
+        unsafe { self.mapping.start.cast::<T>().as_ref() }
+    }
+}
+
+/// What the parties of a round and their coordinator agree through.
+#[derive(FromZeros)]
+#[repr(C)]
+pub(crate) struct ControlWords {
+    arrived: AtomicU32,
+    go: AtomicU32,
+    finished: AtomicU32,
+    pub(crate) stopped: AtomicU32,
+}
+
+/// The starting line and the finish of a round.
+#[derive(Clone)]
+pub(crate) struct Control {
+    region: Region<ControlWords>,
+    parties_count: u32,
+    measured_count: u32,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("parties_count", &self.parties_count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How often a party looks at the starting line before it sleeps there.
+const START_SPINS_MAX: u32 = 2000;
+
+impl Control {
+    pub(crate) fn new(
+        region: Region<ControlWords>,
+        parties_count: usize,
+        measured_count: usize,
+    ) -> Control {
+        Control {
+            region,
+            parties_count: parties_count as u32,
+            measured_count: measured_count as u32,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> &ControlWords {
+        &self.region
+    }
+
+    /// Waits until every party has come here. Blocks; a party that died before it came leaves the
+    /// others to the coordinator's patience.
+    pub(crate) fn start_line(&self, spin: bool) {
+        let words = self.words();
+        // AcqRel: what each party rigged before it came is seen by the last to come, and through `go`
+        // by all.
+        if words.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.parties_count {
+            // Release: pairs with the Acquire loads of `go` below.
+            words.go.store(1, Ordering::Release);
+            futex::wake(&words.go, u32::MAX, Scope::Shared);
+            return;
+        }
+        if spin {
+            for _ in 0..START_SPINS_MAX {
+                // Acquire: pairs with the Release store of `go`.
+                if words.go.load(Ordering::Acquire) != 0 {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        // Acquire: pairs with the Release store of `go`.
+        while words.go.load(Ordering::Acquire) == 0 {
+            futex::wait(&words.go, 0, None, Scope::Shared);
+        }
+    }
+
+    /// A measured party has ended; the last one tells those who serve.
+    pub(crate) fn finish(&self) {
+        let words = self.words();
+        // AcqRel: gathers what every measured party wrote, for the Release below to publish.
+        if words.finished.fetch_add(1, Ordering::AcqRel) + 1 == self.measured_count {
+            // Release: pairs with the Acquire in Samples::stopped.
+            words.stopped.store(1, Ordering::Release);
+        }
+    }
+}
+
+/// Takes over descriptors that the starting process left open for us under these numbers.
+pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
+    let mut fds = Vec::new();
+    for number in numbers {
+        // SAFETY: the number came from the starting process, which opened it for us alone; nothing in
+        // this fresh process has taken it over before: dispatch_partner runs once, first thing.
+        let fd = unsafe { OwnedFd::from_raw_fd(*number) };
+        fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+        fds.push(fd);
+    }
+    Ok(fds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_attachments_of_one_descriptor_are_the_same_memory() {
+        let (ours, fd) = Region::<AtomicU32>::make().unwrap();
+        let theirs = Region::<AtomicU32>::attach(&fd).unwrap();
+        assert_eq!(theirs.load(Ordering::Relaxed), 0);
+        ours.store(7, Ordering::Relaxed);
+        assert_eq!(theirs.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn a_descriptor_too_short_for_the_type_is_refused() {
+        let (_ours, fd) = Region::<u8>::make().unwrap();
+        assert!(Region::<[u64; 4]>::attach(&fd).is_err());
+    }
+}

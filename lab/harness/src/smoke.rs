@@ -1,0 +1,83 @@
+//! Every benchmark of a suite, once, with its smallest arguments: so that none can rot.
+
+use crate::bench::Bench;
+use crate::fault::Fault;
+use crate::lab::{Lab, Plan, Profile, Watch};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+/// Runs every benchmark of a suite once, correct rather than fast, in threads and, where they can, in
+/// processes; prints a line for each and the closing line `N passed, N failed`. The body of a
+/// `harness = false` test; it dispatches parties' processes itself.
+///
+/// Arguments that do not begin with a dash are patterns, as for [`select`](crate::select).
+pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
+    if let Some(party) = crate::dispatch_partner(all) {
+        return party;
+    }
+    let mut patterns: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    if patterns.is_empty() {
+        patterns.push("*".to_string());
+    }
+    let (mut passed, mut failed) = (0, 0);
+    for processes in [false, true] {
+        for selection in crate::select(all, &patterns).unwrap_or_default() {
+            let can = selection.contenders.iter().any(|bench| bench.in_processes());
+            if processes && !can {
+                continue;
+            }
+            let plan = Plan { profile: Profile::Smoke, processes, ..Plan::default() };
+            let id = selection.spec.id.to_string();
+            let said = match Lab::new(all, std::slice::from_ref(&id), plan) {
+                Ok(lab) => lab.run(&mut Quiet, &AtomicBool::new(false)),
+                Err(refused) => {
+                    failed += 1;
+                    eprintln!("{id}: {refused}");
+                    continue;
+                }
+            };
+            let way = if processes { " (processes)" } else { "" };
+            let absent = missing(&selection, &said.records, processes);
+            if said.faults.is_empty() && absent.is_empty() {
+                passed += 1;
+                eprintln!("{id}{way} ... ok");
+            } else {
+                failed += 1;
+                eprintln!("{id}{way} ... FAILED {:?} {absent:?}", said.faults);
+            }
+        }
+    }
+    eprintln!("{passed} passed, {failed} failed");
+    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+struct Quiet;
+
+impl Watch for Quiet {
+    fn fault(&mut self, id: &str, fault: &Fault) {
+        eprintln!("{id}: {fault}");
+    }
+}
+
+/// Figures that were declared, not optional, and did not come.
+fn missing(
+    selection: &crate::select::Selection,
+    records: &[handover_record::Record],
+    processes: bool,
+) -> Vec<String> {
+    let spec = selection.spec;
+    let optional = |id: &String| {
+        spec.parts.iter().any(|part| part.optional && id.ends_with(&format!("/{}", part.name)))
+    };
+    let mut absent = Vec::new();
+    for bench in selection.contenders.iter().filter(|bench| !processes || bench.in_processes()) {
+        for id in spec.figure_ids().into_iter().filter(|id| !optional(id)) {
+            let name = bench.contender().name;
+            if !records.iter().any(|record| record.id == id && record.contender == name) {
+                absent.push(format!("{id} [{name}]"));
+            }
+        }
+    }
+    absent
+}
