@@ -1,1 +1,16 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod finite;
+mod lines;
+mod pack;
+mod store;
+mod transfer;
+
+pub use error::{ExportError, ImportError, StoreError};
+pub use file::{SCHEMA, default_path};
+pub use lines::LINE_BYTES_MAX;
+pub use store::{RunRow, Store};
+pub use transfer::{Exported, Imported, import_bytes};

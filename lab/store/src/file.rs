@@ -1,0 +1,327 @@
+//! The file: whether it is ours, whether it can be written, and which schema it has.
+//!
+//! All of this is found out before a run measures anything, and finding it out changes nothing: the
+//! file is first looked at as if it were immutable (no lock, no journal), and a refusal comes before
+//! the first write.
+
+use crate::error::StoreError;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// `HaNd`: what marks a SQLite file as one of ours.
+pub(crate) const APPLICATION_ID: i32 = 0x4861_4e64;
+
+/// The schema that this version writes, kept in the file as `user_version`.
+pub const SCHEMA: u32 = STEPS.len() as u32;
+
+/// The step at index n brings a file of schema n to schema n + 1; a new file takes all of them. A
+/// step that has been released is never changed: a new one is added.
+pub(crate) const STEPS: &[&str] = &["
+    CREATE TABLE runs (
+        run INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        started_unix_ns INTEGER NOT NULL,
+        profile TEXT NOT NULL,
+        host TEXT NOT NULL,
+        version TEXT NOT NULL,
+        built_from TEXT NOT NULL,
+        complete INTEGER NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE records (
+        record INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        place INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        contender TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        unit TEXT NOT NULL,
+        started_unix_ns INTEGER NOT NULL,
+        median REAL NOT NULL,
+        low REAL NOT NULL,
+        high REAL NOT NULL,
+        p99 REAL NOT NULL,
+        rate_per_s REAL NOT NULL,
+        body BLOB NOT NULL,
+        histogram ANY NOT NULL,
+        UNIQUE (run, place)
+    ) STRICT;
+    CREATE INDEX records_by_figure ON records (id, contender);
+"];
+
+/// How long a lock is waited for when a file is opened.
+pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(2);
+
+/// Where results go unless `--db` names a file: `$XDG_DATA_HOME/handover/results.db`, or
+/// `~/.local/share/handover/results.db`. A relative `XDG_DATA_HOME` is ignored, as its specification
+/// demands.
+///
+/// # Errors
+/// [`StoreError::NoHome`] where neither variable is set.
+pub fn default_path() -> Result<PathBuf, StoreError> {
+    default_path_from(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
+}
+
+fn default_path_from(
+    data_home: Option<OsString>,
+    home: Option<OsString>,
+) -> Result<PathBuf, StoreError> {
+    let given = |value: Option<OsString>| value.filter(|it| !it.is_empty()).map(PathBuf::from);
+    given(data_home)
+        .filter(|path| path.is_absolute())
+        .or_else(|| given(home).map(|home| home.join(".local/share")))
+        .map(|data| data.join("handover/results.db"))
+        .ok_or(StoreError::NoHome)
+}
+
+/// Opens for writing, making the file and its folder where they are absent.
+pub(crate) fn open_for_writing(
+    path: &Path,
+    steps: &[&str],
+    wait: Duration,
+) -> Result<(Connection, PathBuf), StoreError> {
+    let path = absolute(path)?;
+    create_if_absent(&path)?;
+    look(&path, steps)?;
+    let mut connection = connect(&path, wait)?;
+    prepare(&mut connection, &path, steps, wait)?;
+    Ok((connection, path))
+}
+
+/// Opens for reading alone; also where nothing can be written.
+pub(crate) fn open_for_reading(
+    path: &Path,
+    steps: &[&str],
+    wait: Duration,
+) -> Result<(Connection, PathBuf), StoreError> {
+    let path = absolute(path)?;
+    refuse_unless_file(&path)?;
+    look(&path, steps)?;
+    let mut connection = connect(&path, wait)?;
+    let failed = |source| StoreError::from_sqlite(&path, wait_ms(wait), source);
+    // The first read also rolls back what a killed writer left.
+    match judge(&path, &Seen::of(&connection).map_err(failed)?, steps)? {
+        State::Fresh => return Err(StoreError::Empty { path }),
+        State::Older { found } => {
+            prepare(&mut connection, &path, steps, wait).map_err(|refused| match refused {
+                StoreError::Unwritable { path, why } => StoreError::Older { path, found, why },
+                other => other,
+            })?
+        }
+        State::Current => {}
+    }
+    connection.pragma_update(None, "query_only", true).map_err(failed)?;
+    Ok((connection, path))
+}
+
+/// A store that lives in memory and dies with its connection.
+pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
+    let path = PathBuf::from("(in memory)");
+    let failed = |source| StoreError::from_sqlite(&path, 0, source);
+    let mut connection = Connection::open_in_memory().map_err(failed)?;
+    settle(&connection).map_err(failed)?;
+    prepare(&mut connection, &path, STEPS, Duration::ZERO)?;
+    Ok((connection, path))
+}
+
+/// A store in a nameless file that SQLite removes when the connection closes; it may be lost.
+pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
+    let failed = |source| StoreError::from_sqlite(Path::new("(temporary file)"), 0, source);
+    let connection = Connection::open("").map_err(failed)?;
+    connection
+        .execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+        .map_err(failed)?;
+    for step in STEPS {
+        connection.execute_batch(step).map_err(failed)?;
+    }
+    Ok(connection)
+}
+
+/// Absolute, so that a later change of folder, or a name that SQLite reads in its own way
+/// (`:memory:`), changes nothing.
+fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
+    std::path::absolute(path).map_err(|refused| StoreError::Unwritable {
+        path: path.to_path_buf(),
+        why: refused.to_string(),
+    })
+}
+
+fn refuse_unless_file(path: &Path) -> Result<(), StoreError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => Err(StoreError::NotAFile { path: path.to_path_buf() }),
+        Err(refused) if refused.kind() == std::io::ErrorKind::NotFound => {
+            Err(StoreError::Absent { path: path.to_path_buf() })
+        }
+        Err(refused) => {
+            Err(StoreError::Unreadable { path: path.to_path_buf(), why: refused.to_string() })
+        }
+    }
+}
+
+fn create_if_absent(path: &Path) -> Result<(), StoreError> {
+    match refuse_unless_file(path) {
+        Err(StoreError::Absent { .. }) => {}
+        other => return other,
+    }
+    let unwritable = |path: &Path, refused: std::io::Error| StoreError::Unwritable {
+        path: path.to_path_buf(),
+        why: refused.to_string(),
+    };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|refused| unwritable(folder, refused))?;
+    }
+    match fs::OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => Ok(()),
+        // Another run made it in the meantime.
+        Err(refused) if refused.kind() == std::io::ErrorKind::AlreadyExists => {
+            refuse_unless_file(path)
+        }
+        Err(refused) => Err(unwritable(path, refused)),
+    }
+}
+
+/// What marks a file.
+struct Seen {
+    application_id: i64,
+    version: i64,
+    tables_count: i64,
+}
+
+impl Seen {
+    fn of(connection: &Connection) -> rusqlite::Result<Seen> {
+        let read = |query| connection.query_one(query, [], |row| row.get(0));
+        Ok(Seen {
+            application_id: read("PRAGMA application_id")?,
+            version: read("PRAGMA user_version")?,
+            tables_count: read("SELECT count(*) FROM main.sqlite_schema")?,
+        })
+    }
+}
+
+/// What is to be done with a file that is ours.
+enum State {
+    Fresh,
+    Current,
+    Older { found: u32 },
+}
+
+fn judge(path: &Path, seen: &Seen, steps: &[&str]) -> Result<State, StoreError> {
+    // Of no bytes, or of nobody: what a run that was killed early leaves.
+    if seen.application_id == 0 && seen.version == 0 && seen.tables_count == 0 {
+        return Ok(State::Fresh);
+    }
+    let path = path.to_path_buf();
+    if seen.application_id != i64::from(APPLICATION_ID) {
+        return Err(StoreError::Foreign { path });
+    }
+    let known = steps.len() as u32;
+    match u32::try_from(seen.version) {
+        Ok(found) if found == known => Ok(State::Current),
+        Ok(found) if found > known => Err(StoreError::Newer { path, found, known }),
+        Ok(found) if found > 0 => Ok(State::Older { found }),
+        _ => Err(StoreError::Damaged { path, why: format!("its schema is {}", seen.version) }),
+    }
+}
+
+/// Refuses a file that is not ours, by its marks alone, read as if nobody could change it: SQLite then
+/// takes no lock and makes no file beside it, whatever the file is. Reading its first bytes ourselves
+/// would do as well, but closing the file would drop every lock that this process has on it (POSIX
+/// locks belong to processes).
+fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
+    let mut uri = String::from("file://");
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'-' | b'_' | b'.' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => {
+                uri.push(char::from(byte));
+            }
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri.push_str("?mode=ro&immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(&uri, flags).map_err(|refused| unreadable(path, &refused))?;
+    match Seen::of(&connection) {
+        Ok(seen) => judge(path, &seen, steps).map(drop),
+        Err(refused) => match refused.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::CannotOpen) => Err(unreadable(path, &refused)),
+            // A database, but with another process in the middle of a commit, or killed there. SQLite
+            // itself must judge, with its locks and the journal.
+            Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(()),
+            _ => Err(StoreError::from_sqlite(path, 0, refused)),
+        },
+    }
+}
+
+fn unreadable(path: &Path, refused: &rusqlite::Error) -> StoreError {
+    StoreError::Unreadable { path: path.to_path_buf(), why: refused.to_string() }
+}
+
+fn connect(path: &Path, wait: Duration) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|refused| unreadable(path, &refused))?;
+    connection
+        .busy_timeout(wait)
+        .and_then(|()| settle(&connection))
+        .map_err(|source| StoreError::from_sqlite(path, wait_ms(wait), source))?;
+    Ok(connection)
+}
+
+/// What holds for every connection. The journal stays what a new file has, a rollback journal: see
+/// the crate's page for why it is not a write-ahead log.
+fn settle(connection: &Connection) -> rusqlite::Result<()> {
+    // A file from elsewhere may bring triggers and views of its own: it gets nothing to call.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "synchronous", "FULL")
+}
+
+/// Takes the write lock, brings the schema up to date, and proves that the file can be written.
+fn prepare(
+    connection: &mut Connection,
+    path: &Path,
+    steps: &[&str],
+    wait: Duration,
+) -> Result<(), StoreError> {
+    let failed = |source| StoreError::from_sqlite(path, wait_ms(wait), source);
+    if connection.is_readonly(rusqlite::MAIN_DB).map_err(failed)? {
+        let why = "the file is read-only".to_string();
+        return Err(StoreError::Unwritable { path: path.to_path_buf(), why });
+    }
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    // Judged again under the lock: another run may have made or changed it since we looked.
+    let from = match judge(path, &Seen::of(&transaction).map_err(failed)?, steps)? {
+        State::Current => {
+            // The same value once more makes SQLite open its journal beside the file, which a lock
+            // alone does not; rolled back, nothing of it reaches the file.
+            transaction
+                .pragma_update(None, "user_version", steps.len() as u32)
+                .and_then(|()| transaction.rollback())
+                .map_err(failed)?;
+            return Ok(());
+        }
+        State::Fresh => 0,
+        State::Older { found } => found as usize,
+    };
+    for step in &steps[from..] {
+        transaction.execute_batch(step).map_err(failed)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    transaction.pragma_update(None, "user_version", steps.len() as u32).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+pub(crate) fn wait_ms(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,186 @@
+//! Finds numbers that JSON cannot hold.
+//!
+//! JSON has no NaN and no infinity; a serializer writes `null` for both, which would read back as
+//! something else or not at all. So they are refused at the door. The patterns below name every field
+//! and end without `..`: a field added to the record does not compile until it is considered here.
+
+use handover_record::{Hardware, Host, Mode, Ratio, Record, Round, Run, Summary};
+
+/// The first field of a run that is not finite, and its value.
+pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
+    let Run {
+        id: _,
+        started_unix_ns: _,
+        version: _,
+        commit: _,
+        profile: _,
+        command: _,
+        host,
+        complete: _,
+        null_one,
+        null_several,
+    } = run;
+    let Host {
+        name: _,
+        cpu_model: _,
+        cpus_online: _,
+        cpus_allowed: _,
+        cores: _,
+        packages: _,
+        threads_per_core: _,
+        numa_nodes: _,
+        caches: _,
+        memory_bytes: _,
+        kernel: _,
+        hypervisor: _,
+        mitigations: _,
+        governor: _,
+        turbo: _,
+        clock_source: _,
+        clock: _,
+        clock_cost_ns,
+        cgroup_cpus,
+        cgroup_memory_bytes: _,
+        isolation: _,
+        huge_pages: _,
+        counters: _,
+        load_1min,
+    } = host;
+    let mut find = Find::default();
+    find.option("null_one", *null_one);
+    find.option("null_several", *null_several);
+    find.number("host.clock_cost_ns", *clock_cost_ns);
+    find.option("host.cgroup_cpus", *cgroup_cpus);
+    find.number("host.load_1min", *load_1min);
+    find.found
+}
+
+/// The first field of a record that is not finite, and its value.
+pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
+    let Record {
+        id: _,
+        spec: _,
+        contender: _,
+        kind: _,
+        what: _,
+        unit: _,
+        ladder: _,
+        args: _,
+        parties: _,
+        started_unix_ns: _,
+        summary,
+        rate_per_s,
+        bytes_per_s,
+        cpus_user,
+        cpus_system,
+        switches_voluntary_per_op,
+        switches_involuntary_per_s,
+        empty,
+        floor,
+        peers,
+        modes,
+        counters,
+        hardware,
+        rounds,
+        histogram: _,
+        warnings: _,
+    } = record;
+    let mut find = Find::default();
+    find.summary(summary);
+    find.number("rate_per_s", *rate_per_s);
+    find.option("bytes_per_s", *bytes_per_s);
+    find.number("cpus_user", *cpus_user);
+    find.number("cpus_system", *cpus_system);
+    find.number("switches_voluntary_per_op", *switches_voluntary_per_op);
+    find.number("switches_involuntary_per_s", *switches_involuntary_per_s);
+    find.option("empty", *empty);
+    if let Some(ratio) = floor {
+        find.ratio("floor", ratio);
+    }
+    for (place, ratio) in peers.iter().enumerate() {
+        find.ratio(&format!("peers[{place}]"), ratio);
+    }
+    for (place, Mode { share, median }) in modes.iter().enumerate() {
+        find.number(&format!("modes[{place}].share"), *share);
+        find.number(&format!("modes[{place}].median"), *median);
+    }
+    for (name, value) in counters {
+        find.number(&format!("counters.{name}"), *value);
+    }
+    if let Some(Hardware { instructions, cycles, cache_misses }) = hardware {
+        find.number("hardware.instructions", *instructions);
+        find.number("hardware.cycles", *cycles);
+        find.number("hardware.cache_misses", *cache_misses);
+    }
+    for (place, round) in rounds.iter().enumerate() {
+        find.round(place, round);
+    }
+    find.found
+}
+
+#[derive(Default)]
+struct Find {
+    found: Option<(String, f64)>,
+}
+
+impl Find {
+    fn number(&mut self, field: &str, value: f64) {
+        if !value.is_finite() && self.found.is_none() {
+            self.found = Some((field.to_string(), value));
+        }
+    }
+
+    fn option(&mut self, field: &str, value: Option<f64>) {
+        self.number(field, value.unwrap_or(0.0));
+    }
+
+    fn ratio(&mut self, field: &str, ratio: &Ratio) {
+        let Ratio { id: _, contender: _, other, ratio, low, high } = ratio;
+        for (name, value) in [("other", other), ("ratio", ratio), ("low", low), ("high", high)] {
+            self.number(&format!("{field}.{name}"), *value);
+        }
+    }
+
+    fn summary(&mut self, summary: &Summary) {
+        let Summary {
+            ops: _,
+            samples: _,
+            batch: _,
+            median,
+            low,
+            high,
+            min,
+            p50,
+            p90,
+            p99,
+            p999,
+            max,
+            mean,
+        } = summary;
+        for (name, value) in [
+            ("summary.median", median),
+            ("summary.low", low),
+            ("summary.high", high),
+            ("summary.min", min),
+            ("summary.p50", p50),
+            ("summary.p90", p90),
+            ("summary.p99", p99),
+            ("summary.p999", p999),
+            ("summary.max", max),
+            ("summary.mean", mean),
+        ] {
+            self.number(name, *value);
+        }
+    }
+
+    fn round(&mut self, place: usize, round: &Round) {
+        let Round { block: _, median, p99, mean, steal, switches_involuntary: _, marked: _ } =
+            round;
+        for (name, value) in [("median", median), ("p99", p99), ("mean", mean), ("steal", steal)] {
+            // The name is built for the culprit alone: there are thousands of rounds.
+            if !value.is_finite() {
+                self.number(&format!("rounds[{place}].{name}"), *value);
+            }
+        }
+    }
+}

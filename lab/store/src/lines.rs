@@ -1,0 +1,142 @@
+//! One line of an export, read with suspicion.
+
+use crate::error::ImportError;
+use handover_record::{Record, Run, SCHEMA};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::io::{BufRead, Read};
+
+/// The longest line that an import reads, and the longest that an insert lets come about: some 200
+/// times a usual record.
+pub const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// A line that opens a run.
+#[derive(Serialize)]
+pub(crate) struct RunLine<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub schema: u32,
+    #[serde(flatten)]
+    pub run: &'a Run,
+}
+
+/// A line that holds a record of the run that was opened last.
+#[derive(Serialize)]
+pub(crate) struct RecordLine<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub run: &'a str,
+    #[serde(flatten)]
+    pub record: &'a Record,
+}
+
+impl<'a> RunLine<'a> {
+    pub fn new(run: &'a Run) -> RunLine<'a> {
+        RunLine { kind: "run", schema: SCHEMA, run }
+    }
+}
+
+impl<'a> RecordLine<'a> {
+    pub fn new(run: &'a str, record: &'a Record) -> RecordLine<'a> {
+        RecordLine { kind: "record", run, record }
+    }
+}
+
+/// A line, understood.
+pub(crate) enum Line {
+    Run(Box<Run>),
+    Record(Box<Record>),
+}
+
+/// What every line begins with; the rest is skipped without being built.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Option<Cow<'a, str>>,
+    schema: Option<u32>,
+    #[serde(borrow)]
+    run: Option<Cow<'a, str>>,
+}
+
+/// Reads line after line; remembers which run the records belong to.
+pub(crate) struct Lines<'a> {
+    input: &'a mut dyn BufRead,
+    buffer: Vec<u8>,
+    /// The line read last, counted from 1.
+    pub number: u64,
+    run: Option<String>,
+}
+
+impl<'a> Lines<'a> {
+    pub fn new(input: &'a mut dyn BufRead) -> Lines<'a> {
+        Lines { input, buffer: Vec::new(), number: 0, run: None }
+    }
+
+    /// The next line that is not blank.
+    pub fn next(&mut self) -> Result<Option<Line>, ImportError> {
+        loop {
+            self.number += 1;
+            self.buffer.clear();
+            let line_and_newline_bytes_max = LINE_BYTES_MAX as u64 + 1;
+            (&mut *self.input)
+                .take(line_and_newline_bytes_max)
+                .read_until(b'\n', &mut self.buffer)?;
+            if self.buffer.is_empty() {
+                return Ok(None);
+            }
+            if self.buffer.last() == Some(&b'\n') {
+                self.buffer.pop();
+            }
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(ImportError::TooLong { line: self.number, bytes_max: LINE_BYTES_MAX });
+            }
+            if !self.buffer.trim_ascii().is_empty() {
+                let parsed = parse(&self.buffer, self.run.as_deref())
+                    .map_err(|why| ImportError::BadLine { line: self.number, why })?;
+                if let Line::Run(run) = &parsed {
+                    self.run = Some(run.id.clone());
+                }
+                return Ok(Some(parsed));
+            }
+        }
+    }
+}
+
+fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
+    let text = std::str::from_utf8(line)
+        .map_err(|refused| format!("no UTF-8 after byte {}", refused.valid_up_to()))?;
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(why)?;
+    match envelope.kind.as_deref() {
+        Some("run") => match envelope.schema {
+            Some(SCHEMA) => Ok(Line::Run(serde_json::from_str(text).map_err(why)?)),
+            Some(other) => Err(format!("schema {other}; this handover reads schema {SCHEMA}")),
+            None => Err(format!("a run without \"schema\":{SCHEMA}")),
+        },
+        Some("record") => match (envelope.run.as_deref(), open_run) {
+            (Some(named), Some(open)) if named == open => {
+                Ok(Line::Record(serde_json::from_str(text).map_err(why)?))
+            }
+            (Some(named), Some(open)) => Err(format!(
+                "a record of run {}, between the records of run {open}",
+                crate::pack::shortened(named)
+            )),
+            (Some(_), None) => Err("a record before any run".to_string()),
+            (None, _) => Err("a record that names no run".to_string()),
+        },
+        Some(other) => Err(format!(
+            "\"type\" is {:?}, and must be \"run\" or \"record\"",
+            crate::pack::shortened(other)
+        )),
+        None => Err("no \"type\"; it must be \"run\" or \"record\"".to_string()),
+    }
+}
+
+/// What the parser says, without its own idea of line numbers.
+fn why(refused: serde_json::Error) -> String {
+    let column = refused.column();
+    let text = refused.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((why, _)) => format!("{} (column {column})", crate::pack::shortened(why)),
+        None => text,
+    }
+}

@@ -1,0 +1,397 @@
+//! Runs and their records, kept and found again.
+
+use crate::error::StoreError;
+use crate::file::{self, OPEN_WAIT, STEPS, wait_ms};
+use crate::pack::{self, PackedRecord, PackedRun};
+use handover_record::{Document, Record, Run};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a write waits for the write of another run, which takes milliseconds.
+const WRITE_WAIT: Duration = Duration::from_secs(10);
+
+/// How many ids an error offers.
+const OFFERED_MAX: usize = 5;
+
+/// One SQLite file of runs and their records.
+///
+/// ```
+/// # fn main() -> Result<(), handover_store::StoreError> {
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let path = folder.path().join("results.db");
+/// use handover_store::Store;
+///
+/// let store = Store::open(&path)?;
+/// assert!(store.runs()?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) connection: Connection,
+    path: PathBuf,
+}
+
+/// What is known of a run without its records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRow {
+    /// Its id.
+    pub id: String,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub started_unix_ns: i64,
+    /// The profile: smoke, quick or full.
+    pub profile: String,
+    /// The host's name.
+    pub host: String,
+    /// The version of handover.
+    pub version: String,
+    /// The commit it was built from.
+    pub commit: String,
+    /// How many records it has.
+    pub records_count: u64,
+    /// Whether it came to its end.
+    pub complete: bool,
+}
+
+impl Store {
+    /// Opens a store to write to, and makes the file and its folder where they are absent. When this
+    /// returns, the file is a store of this schema, nobody held its write lock, and a journal could be
+    /// made beside it: what can be known beforehand of whether a run will be stored is known.
+    ///
+    /// # Errors
+    /// Something that is no store of ours or of a newer schema, a path or folder that cannot be written,
+    /// a lock held for 2 s. A file that was there is then unchanged, and no file was made beside it.
+    ///
+    /// # Blocking
+    /// Up to 2 s for a lock.
+    pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
+        let (connection, path) = file::open_for_writing(path.as_ref(), STEPS, OPEN_WAIT)?;
+        let store = Store { connection, path };
+        store.connection.busy_timeout(WRITE_WAIT).map_err(|refused| store.failed(refused))?;
+        Ok(store)
+    }
+
+    /// Opens a store to read from; also from a medium that cannot be written.
+    ///
+    /// # Errors
+    /// As [`open`](Store::open); also where there is no such file, or one without any run.
+    ///
+    /// # Blocking
+    /// Up to 2 s for a lock.
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Store, StoreError> {
+        let (connection, path) = file::open_for_reading(path.as_ref(), STEPS, OPEN_WAIT)?;
+        Ok(Store { connection, path })
+    }
+
+    /// A store in memory, gone when dropped.
+    ///
+    /// # Errors
+    /// Hardly any: SQLite finds no memory.
+    pub fn in_memory() -> Result<Store, StoreError> {
+        let (connection, path) = file::open_in_memory()?;
+        Ok(Store { connection, path })
+    }
+
+    /// The file, as an absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps a run that begins; its records follow with [`insert`](Store::insert).
+    ///
+    /// # Errors
+    /// A run of this id is there already, its id is unfit, a number in it is not finite, or the file
+    /// cannot be written.
+    pub fn begin(&mut self, run: &Run) -> Result<(), StoreError> {
+        let packed = PackedRun::new(run)?;
+        let (transaction, failed) = self.transaction()?;
+        if find_exact(&transaction, &run.id).map_err(&failed)?.is_some() {
+            return Err(StoreError::Duplicate { id: run.id.clone() });
+        }
+        insert_run(&transaction, &packed).map_err(&failed)?;
+        transaction.commit().map_err(failed)
+    }
+
+    /// Keeps the records of one benchmark: all of them or, where this fails, none.
+    ///
+    /// When it returns, they outlive the process and the machine's power.
+    ///
+    /// # Errors
+    /// No such run, a number that is not finite, a record beyond all bounds, or the file cannot be
+    /// written; whatever was stored before is untouched.
+    ///
+    /// # Blocking
+    /// Up to 10 s for the write of another process; some milliseconds for the disk.
+    pub fn insert(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
+        let packed: Vec<_> = records.iter().map(PackedRecord::new).collect::<Result<_, _>>()?;
+        let (transaction, failed) = self.transaction()?;
+        let Some(run) = find_exact(&transaction, run_id).map_err(&failed)? else {
+            drop(transaction);
+            return Err(self.unknown(run_id)?);
+        };
+        let next_place = "SELECT coalesce(max(place) + 1, 0) FROM main.records WHERE run = ?";
+        let first: i64 =
+            transaction.query_one(next_place, [run], |row| row.get(0)).map_err(&failed)?;
+        for (place, record) in (first..).zip(&packed) {
+            insert_record(&transaction, run, place, record).map_err(&failed)?;
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    /// Replaces what was kept of a run by its state at its end: whether it is complete, and its nulls.
+    ///
+    /// # Errors
+    /// No such run, a number that is not finite, or the file cannot be written.
+    pub fn finish(&mut self, run: &Run) -> Result<(), StoreError> {
+        let packed = PackedRun::new(run)?;
+        let (transaction, failed) = self.transaction()?;
+        let update = "UPDATE main.runs SET started_unix_ns = ?2, profile = ?3, host = ?4,
+            version = ?5, built_from = ?6, complete = ?7, body = ?8 WHERE id = ?1";
+        let changed = write_run(&transaction, update, &packed).map_err(&failed)?;
+        if changed == 0 {
+            drop(transaction);
+            return Err(self.unknown(&run.id)?);
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    /// All runs, the earliest first.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn runs(&self) -> Result<Vec<RunRow>, StoreError> {
+        let query = "SELECT id, started_unix_ns, profile, host, version, built_from, complete,
+            (SELECT count(*) FROM main.records WHERE records.run = runs.run)
+            FROM main.runs ORDER BY started_unix_ns, run";
+        self.connection
+            .prepare_cached(query)
+            .and_then(|mut statement| {
+                let rows = statement.query_map([], |row| {
+                    Ok(RunRow {
+                        id: row.get(0)?,
+                        started_unix_ns: row.get(1)?,
+                        profile: row.get(2)?,
+                        host: row.get(3)?,
+                        version: row.get(4)?,
+                        commit: row.get(5)?,
+                        complete: row.get(6)?,
+                        records_count: u64::try_from(row.get::<_, i64>(7)?).unwrap_or(0),
+                    })
+                })?;
+                rows.collect()
+            })
+            .map_err(|refused| self.failed(refused))
+    }
+
+    /// A run with its records, in the order in which they were inserted. `asked` is an id, a prefix of
+    /// one id alone, `last`, or a number from the end: `-1` is the last, `-2` the one before.
+    ///
+    /// # Errors
+    /// No such run (with the ids most like it), a prefix of several, an empty store, or a file that
+    /// cannot be read or is damaged.
+    pub fn load(&self, asked: &str) -> Result<Document, StoreError> {
+        let id = self.resolve(asked)?;
+        self.load_exact(&id)
+    }
+
+    /// The run that began last, with its records.
+    ///
+    /// # Errors
+    /// As [`load`](Store::load).
+    pub fn latest(&self) -> Result<Document, StoreError> {
+        self.load("last")
+    }
+
+    /// The id that `asked` stands for; see [`load`](Store::load).
+    ///
+    /// # Errors
+    /// As [`load`](Store::load).
+    pub fn resolve(&self, asked: &str) -> Result<String, StoreError> {
+        let mut ids = self.ids()?;
+        if ids.is_empty() {
+            return Err(StoreError::Empty { path: self.path.clone() });
+        }
+        let from_end = match asked {
+            "last" => Some(1),
+            _ => asked.strip_prefix('-').and_then(|places| places.parse::<usize>().ok()),
+        };
+        if let Some(places) = from_end {
+            let place = ids.len().checked_sub(places).filter(|_| places > 0);
+            return match place {
+                Some(place) => Ok(ids.swap_remove(place)),
+                None => Err(unknown(asked, &ids)),
+            };
+        }
+        if ids.iter().any(|id| id == asked) {
+            return Ok(asked.to_string());
+        }
+        let mut begin_so: Vec<String> =
+            ids.iter().filter(|id| !asked.is_empty() && id.starts_with(asked)).cloned().collect();
+        match begin_so.len() {
+            0 => Err(unknown(asked, &ids)),
+            1 => Ok(begin_so.remove(0)),
+            count => {
+                // The likeliest is the one that began last.
+                begin_so.reverse();
+                begin_so.truncate(OFFERED_MAX);
+                let asked = pack::shortened(asked);
+                Err(StoreError::Ambiguous { asked, count, candidates: begin_so })
+            }
+        }
+    }
+
+    /// Whether SQLite finds the whole file sound, and every row can be read.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] with the first fault.
+    ///
+    /// # Cost
+    /// Reads everything.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let said: String = self
+            .connection
+            .query_one("PRAGMA integrity_check(1)", [], |row| row.get(0))
+            .map_err(|refused| self.failed(refused))?;
+        if said != "ok" {
+            return Err(self.damaged(said));
+        }
+        for id in self.ids()? {
+            self.load_exact(&id)?;
+        }
+        Ok(())
+    }
+
+    /// The ids of all runs, the earliest first.
+    pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
+        let query = "SELECT id FROM main.runs ORDER BY started_unix_ns, run";
+        self.connection
+            .prepare_cached(query)
+            .and_then(|mut statement| statement.query_map([], |row| row.get(0))?.collect())
+            .map_err(|refused| self.failed(refused))
+    }
+
+    /// All of one run, as of one moment.
+    pub(crate) fn load_exact(&self, id: &str) -> Result<Document, StoreError> {
+        let failed = |refused| self.failed(refused);
+        let transaction = self.connection.unchecked_transaction().map_err(failed)?;
+        let found: Option<(i64, Vec<u8>)> = transaction
+            .prepare_cached("SELECT run, body FROM main.runs WHERE id = ?")
+            .and_then(|mut query| {
+                query.query_one([id], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+            })
+            .map_err(failed)?;
+        let Some((key, body)) = found else {
+            return Err(self.unknown(id)?);
+        };
+        let damaged = |why: String| self.damaged(format!("run {id}: {why}"));
+        let run = pack::unpack_run(&body).map_err(damaged)?;
+        let query = "SELECT body, histogram FROM main.records WHERE run = ? ORDER BY place";
+        let mut statement = transaction.prepare_cached(query).map_err(failed)?;
+        let mut rows = statement.query([key]).map_err(failed)?;
+        let mut records = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let body: Vec<u8> = row.get(0).map_err(failed)?;
+            let histogram: Value = row.get(1).map_err(failed)?;
+            records.push(pack::unpack_record(&body, histogram).map_err(damaged)?);
+        }
+        Ok(Document::new(run, records))
+    }
+
+    /// A write transaction, and what turns SQLite's errors into ours.
+    pub(crate) fn transaction(
+        &mut self,
+    ) -> Result<(Transaction<'_>, impl Fn(rusqlite::Error) -> StoreError + use<>), StoreError> {
+        let path = self.path.clone();
+        let failed = move |refused| StoreError::from_sqlite(&path, wait_ms(WRITE_WAIT), refused);
+        match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+            Ok(transaction) => Ok((transaction, failed)),
+            Err(refused) => Err(failed(refused)),
+        }
+    }
+
+    pub(crate) fn failed(&self, refused: rusqlite::Error) -> StoreError {
+        StoreError::from_sqlite(&self.path, wait_ms(WRITE_WAIT), refused)
+    }
+
+    fn damaged(&self, why: String) -> StoreError {
+        StoreError::Damaged { path: self.path.clone(), why }
+    }
+
+    fn unknown(&self, asked: &str) -> Result<StoreError, StoreError> {
+        Ok(unknown(asked, &self.ids()?))
+    }
+}
+
+fn unknown(asked: &str, ids: &[String]) -> StoreError {
+    let mut likeness: Vec<_> =
+        ids.iter().map(|id| (strsim::normalized_levenshtein(asked, id), id)).collect();
+    // Of equals, the one that began last.
+    likeness.reverse();
+    likeness.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let nearest = likeness.into_iter().take(OFFERED_MAX).map(|(_, id)| id.clone()).collect();
+    StoreError::UnknownRun { asked: pack::shortened(asked), nearest }
+}
+
+/// The key of the run of this id.
+pub(crate) fn find_exact(connection: &Connection, id: &str) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached("SELECT run FROM main.runs WHERE id = ?")?
+        .query_one([id], |row| row.get(0))
+        .optional()
+}
+
+pub(crate) fn insert_run(
+    connection: &Connection,
+    packed: &PackedRun<'_>,
+) -> rusqlite::Result<usize> {
+    let insert = "INSERT INTO main.runs
+        (id, started_unix_ns, profile, host, version, built_from, complete, body)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    write_run(connection, insert, packed)
+}
+
+fn write_run(
+    connection: &Connection,
+    statement: &str,
+    PackedRun { run, body }: &PackedRun<'_>,
+) -> rusqlite::Result<usize> {
+    connection.prepare_cached(statement)?.execute(params![
+        run.id,
+        run.started_unix_ns,
+        run.profile,
+        run.host.name,
+        run.version,
+        run.commit,
+        run.complete,
+        body,
+    ])
+}
+
+pub(crate) fn insert_record(
+    connection: &Connection,
+    run: i64,
+    place: i64,
+    PackedRecord { record, body, histogram }: &PackedRecord<'_>,
+) -> rusqlite::Result<usize> {
+    let insert = "INSERT INTO main.records (run, place, id, contender, kind, unit,
+        started_unix_ns, median, low, high, p99, rate_per_s, body, histogram)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+    connection.prepare_cached(insert)?.execute(params![
+        run,
+        place,
+        record.id,
+        record.contender,
+        record.kind.to_string(),
+        record.unit.to_string(),
+        record.started_unix_ns,
+        record.summary.median,
+        record.summary.low,
+        record.summary.high,
+        record.summary.p99,
+        record.rate_per_s,
+        body,
+        histogram,
+    ])
+}

@@ -1,0 +1,151 @@
+//! The store by example: what is put in is found again, by each of its names.
+
+mod support;
+
+use handover_store::{Store, StoreError};
+use support::{contents, record, run};
+use tempfile::tempdir;
+
+#[test]
+fn a_run_is_found_again_as_it_was_stored() {
+    let folder = tempdir().expect("a folder");
+    let path = folder.path().join("deep/er/results.db");
+    let mut this_run = run("aa11", 10);
+    let first = [record("lock/busy", "handover", 1.25), record("lock/busy", "std", 2.5)];
+    let second = [record("lock/free", "handover", 0.1 + 0.2)];
+    {
+        let mut store = Store::open(&path).expect("a store is made, with its folders");
+        store.begin(&this_run).expect("begin");
+        store.insert("aa11", &first).expect("insert");
+        store.insert("aa11", &second).expect("insert");
+        this_run.complete = true;
+        this_run.null_several = Some(0.015);
+        store.finish(&this_run).expect("finish");
+    }
+    let store = Store::open_existing(&path).expect("the store is there");
+    let found = store.latest().expect("the run is there");
+    assert_eq!(found.run, this_run);
+    assert_eq!(found.records, [first[0].clone(), first[1].clone(), second[0].clone()]);
+    store.check().expect("the file is sound");
+    let beside: Vec<_> = contents(path.parent().expect("a parent")).into_keys().collect();
+    assert_eq!(beside, [path], "a store at rest is one file");
+}
+
+#[test]
+fn runs_are_listed_by_their_start_with_the_number_of_their_records() {
+    let mut store = Store::in_memory().expect("a store");
+    store.begin(&run("late", 20)).expect("begin");
+    store.begin(&run("early", 10)).expect("begin");
+    store.insert("early", &[record("a/b", "x", 1.0), record("a/b", "y", 1.0)]).expect("insert");
+    let rows = store.runs().expect("rows");
+    let told: Vec<_> = rows.iter().map(|row| (row.id.as_str(), row.records_count)).collect();
+    assert_eq!(told, [("early", 2), ("late", 0)]);
+    assert!(!rows[0].complete && rows[0].host == "a host" && rows[0].profile == "quick");
+}
+
+#[test]
+fn a_run_is_named_by_its_id_a_prefix_last_or_its_place_from_the_end() {
+    let mut store = Store::in_memory().expect("a store");
+    for (id, started) in [("18aa01-1", 3), ("18ab02-2", 2), ("18ab02-22", 1)] {
+        store.begin(&run(id, started)).expect("begin");
+    }
+    let resolve = |asked: &str| store.resolve(asked).expect("a run of that name");
+    assert_eq!(resolve("18aa"), "18aa01-1", "a prefix of one");
+    assert_eq!(resolve("18ab02-2"), "18ab02-2", "an exact id, though also a prefix of another");
+    assert_eq!(resolve("last"), "18aa01-1");
+    assert_eq!(resolve("-1"), "18aa01-1");
+    assert_eq!(resolve("-3"), "18ab02-22");
+    assert!(matches!(
+        store.resolve("18ab"),
+        Err(StoreError::Ambiguous { count: 2, candidates, .. }) if candidates.len() == 2
+    ));
+}
+
+#[test]
+fn an_unknown_run_is_answered_with_the_nearest_ids() {
+    let mut store = Store::in_memory().expect("a store");
+    let empty = store.load("last").expect_err("nothing to load").to_string();
+    assert!(empty.contains("holds no run yet"), "{empty}");
+    for (id, started) in [("18aa01-1", 3), ("77ff02-2", 2)] {
+        store.begin(&run(id, started)).expect("begin");
+    }
+    for asked in ["18ab01-1", "-3", "-0", "", "--", "lost"] {
+        let refused = store.load(asked).expect_err("no such run");
+        assert!(matches!(&refused, StoreError::UnknownRun { nearest, .. } if nearest.len() == 2));
+        assert!(refused.to_string().starts_with(&format!("run {asked}: no such run")));
+    }
+    let refused = store.load("18ab01-1").expect_err("no such run").to_string();
+    assert!(refused.ends_with("the nearest are 18aa01-1, 77ff02-2"), "{refused}");
+}
+
+#[test]
+fn a_run_begins_once_and_records_need_their_run() {
+    let mut store = Store::in_memory().expect("a store");
+    store.begin(&run("aa", 1)).expect("begin");
+    assert!(matches!(store.begin(&run("aa", 2)), Err(StoreError::Duplicate { id }) if id == "aa"));
+    let stray = [record("a/b", "x", 1.0)];
+    assert!(matches!(store.insert("bb", &stray), Err(StoreError::UnknownRun { .. })));
+    assert!(matches!(store.finish(&run("bb", 2)), Err(StoreError::UnknownRun { .. })));
+    assert_eq!(store.runs().expect("rows").len(), 1);
+}
+
+#[test]
+fn an_id_that_could_not_be_asked_for_is_refused() {
+    let mut store = Store::in_memory().expect("a store");
+    let long = "a".repeat(65);
+    for id in ["", "last", "-1", "a b", "a\n", "é", long.as_str()] {
+        assert!(matches!(store.begin(&run(id, 1)), Err(StoreError::BadRunId { .. })), "{id:?}");
+    }
+}
+
+#[test]
+fn a_number_that_json_cannot_hold_is_refused_with_its_field() {
+    let mut store = Store::in_memory().expect("a store");
+    let mut bad_run = run("aa", 1);
+    bad_run.host.cgroup_cpus = Some(f64::INFINITY);
+    let refused = store.begin(&bad_run).expect_err("not finite").to_string();
+    assert_eq!(refused, "run aa: host.cgroup_cpus is inf, and only finite numbers are stored");
+    store.begin(&run("aa", 1)).expect("begin");
+    let good = record("a/b", "x", 1.0);
+    let mut bad = good.clone();
+    bad.rounds[2].p99 = f64::NAN;
+    let refused = store.insert("aa", &[good, bad]).expect_err("not finite").to_string();
+    assert_eq!(refused, "a/b of x: rounds[2].p99 is NaN, and only finite numbers are stored");
+    assert_eq!(store.latest().expect("the run").records, [], "all of a benchmark or nothing");
+}
+
+#[test]
+fn a_record_that_no_line_could_hold_is_refused() {
+    let mut store = Store::in_memory().expect("a store");
+    store.begin(&run("aa", 1)).expect("begin");
+    let mut long = record("a/b", "x", 1.0);
+    long.what = "w".repeat(handover_store::LINE_BYTES_MAX);
+    assert!(matches!(store.insert("aa", &[long]), Err(StoreError::TooLong { .. })));
+}
+
+#[test]
+fn two_runs_write_at_once_and_both_are_whole() {
+    let folder = tempdir().expect("a folder");
+    let path = folder.path().join("results.db");
+    std::thread::scope(|threads| {
+        for id in ["aa", "bb", "cc"] {
+            let path = &path;
+            threads.spawn(move || {
+                let mut store = Store::open(path).expect("open, though others do");
+                store.begin(&run(id, 1)).expect("begin");
+                for place in 0..20_u32 {
+                    let one = record("a/b", "x", f64::from(place + 1));
+                    store.insert(id, &[one]).expect("insert, though others do");
+                }
+            });
+        }
+    });
+    let store = Store::open_existing(&path).expect("open");
+    store.check().expect("sound");
+    for id in ["aa", "bb", "cc"] {
+        let medians: Vec<_> =
+            store.load(id).expect("load").records.iter().map(|it| it.summary.median).collect();
+        let expected: Vec<_> = (1..=20_u32).map(f64::from).collect();
+        assert_eq!(medians, expected, "run {id}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Runs and records to store, and what the tests look at.
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
+use handover_record::{
+    ContenderKind, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit, Warning,
+    WarningCode,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub fn run(id: &str, started_unix_ns: i64) -> Run {
+    let host = Host { name: "a host".into(), clock_cost_ns: 7.25, ..Host::default() };
+    Run {
+        id: id.into(),
+        started_unix_ns,
+        version: "0.1.0".into(),
+        commit: "abc".into(),
+        profile: "quick".into(),
+        command: "handover run".into(),
+        host,
+        complete: false,
+        null_one: Some(0.1 + 0.2),
+        null_several: None,
+    }
+}
+
+pub fn record(id: &str, contender: &str, median: f64) -> Record {
+    let ratio = |other: &str| Ratio {
+        id: "floor/x".into(),
+        contender: other.into(),
+        other: median / 3.0,
+        ratio: 3.0,
+        low: 2.9,
+        high: 3.1,
+    };
+    let round = |block| Round {
+        block,
+        median: median * (1.0 + f64::from(block) / 997.0),
+        p99: median * 1.7,
+        mean: median * 1.1,
+        steal: 0.0,
+        switches_involuntary: u64::MAX,
+        marked: block % 7 == 0,
+    };
+    Record {
+        id: id.into(),
+        spec: id.into(),
+        contender: contender.into(),
+        kind: ContenderKind::Ours,
+        what: "one push and one pop".into(),
+        unit: Unit::Ns,
+        ladder: true,
+        args: BTreeMap::from([("slots_count".into(), 64)]),
+        parties: Parties { roles: vec!["one".into()], cpus: vec![0], ..Parties::default() },
+        started_unix_ns: 5,
+        summary: Summary { median, low: median * 0.99, high: median * 1.01, ..Summary::default() },
+        rate_per_s: 1e9 / median,
+        bytes_per_s: None,
+        cpus_user: 1.0,
+        cpus_system: 0.5,
+        switches_voluntary_per_op: 0.0,
+        switches_involuntary_per_s: 3.5,
+        empty: Some(0.3),
+        floor: Some(ratio("floor")),
+        peers: vec![ratio("one"), ratio("two")],
+        modes: vec![Mode { share: 0.7, median }],
+        counters: BTreeMap::from([("slept_share".into(), 0.25)]),
+        hardware: None,
+        rounds: (0..30).map(round).collect(),
+        histogram: "SElTVEZBQUE=".into(),
+        warnings: vec![Warning { code: WarningCode::Wide, text: "wide: 5 %".into() }],
+    }
+}
+
+/// Every file of a folder with its bytes, by name.
+pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).expect("a folder to list") {
+        let path = entry.expect("an entry").path();
+        if path.is_file() {
+            let bytes = std::fs::read(&path).expect("a file to read");
+            found.insert(path, bytes);
+        }
+    }
+    found
+}
