@@ -290,3 +290,24 @@ impl Document {
         Document { schema: SCHEMA, host: run.host.clone(), run, records }
     }
 }
+
+impl std::fmt::Display for Record {
+    /// One line: id, contender, figure with interval, and the ratios.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let show = |value: f64| match self.unit {
+            Unit::Ns => handover_base::units::show_ns(value),
+            Unit::Bytes => format!("{value:.0} bytes"),
+            Unit::Count => format!("{value:.1}"),
+        };
+        let it = &self.summary;
+        write!(f, "{} [{}] {} ", self.id, self.contender, show(it.median))?;
+        write!(f, "({}..{}, p99 {})", show(it.low), show(it.high), show(it.p99))?;
+        for ratio in self.floor.iter().chain(&self.peers) {
+            write!(f, ", {:.2} x {}", ratio.ratio, ratio.contender)?;
+        }
+        for warning in &self.warnings {
+            write!(f, "; {}", warning.text)?;
+        }
+        Ok(())
+    }
+}

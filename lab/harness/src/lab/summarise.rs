@@ -209,8 +209,9 @@ fn keep_part(
         return;
     }
     for value in &values {
-        // Saturating: a span of months is as good as one of weeks.
-        part.histogram.saturating_record((value * 1000.0).round() as u64);
+        // It grows with its values; only memory running out could refuse one, and the figures do not
+        // depend on it.
+        let _ = part.histogram.record((value * 1000.0).round() as u64);
     }
     let step = values.len().div_ceil(POOL_MAX / 64).max(1);
     part.pool.extend(values.iter().step_by(step).take(POOL_MAX.saturating_sub(part.pool.len())));

@@ -1,0 +1,295 @@
+//! Parties as threads and as processes: measured, killed, stuck and panicking. `harness = false`,
+//! because parties' processes are this program started again.
+
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{
+    Bench, Fault, Handover, Lab, Party, Plan, Profile, Region, Rig, Role, Samples, Workload,
+};
+use handover_record::{Contender, ContenderKind, Part, Spec, args};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+args! {
+/// How the partner behaves.
+pub struct Echo {
+    /// What the partner does: 0 echoes, 1 kills itself, 2 panics, 3 returns an error.
+    manner: u32 = 0 (smoke 0, range 0..=3)
+} }
+
+/// The one-line mailbox: odd numbers there, even numbers back.
+struct Mailbox<const FLOOR: bool>(Region<AtomicU64>, u32);
+
+const STOP: u64 = u64::MAX;
+
+impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
+    type Args = Echo;
+    const PROCESSES: bool = true;
+    const SPEC: Spec = Spec {
+        id: if FLOOR { "box/floor" } else { "box/echo" },
+        what: "one line, there and back",
+        floor: if FLOOR { None } else { Some("box/floor") },
+        hands_over: true,
+        ..Spec::DEFAULT
+    };
+    fn roles(_: &Echo) -> Vec<Role> {
+        vec![Role::measured("caller"), Role::serving("echo")]
+    }
+    fn rig(args: &Echo, rig: &mut Rig) -> Result<Self, Fault> {
+        Ok(Mailbox(rig.region()?, args.manner))
+    }
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let wait = |wanted: &dyn Fn(u64) -> bool| {
+            loop {
+                // Acquire and Release: pair with the other party's stores and loads of this word.
+                let seen = self.0.load(Ordering::Acquire);
+                if wanted(seen) {
+                    return seen;
+                }
+                std::thread::yield_now();
+            }
+        };
+        if party.index == 0 {
+            let mut turn = 0;
+            out.batches(|n| {
+                for _ in 0..n {
+                    turn += 2;
+                    self.0.store(turn - 1, Ordering::Release);
+                    wait(&|seen| seen == turn);
+                }
+            });
+            self.0.store(STOP, Ordering::Release);
+            return Ok(());
+        }
+        for answered in 0.. {
+            let seen = wait(&|seen| seen % 2 == 1);
+            match self.1 {
+                1 if answered > 2 => rustix::process::kill_process(
+                    rustix::process::getpid(),
+                    rustix::process::Signal::KILL,
+                )?,
+                2 if answered > 2 => panic!("as asked"),
+                3 if answered > 2 => return Err(Fault::new("as told")),
+                _ => {}
+            }
+            if seen == STOP {
+                break;
+            }
+            self.0.store(seen + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+    fn verify(&self) -> Result<(), Fault> {
+        match self.0.load(Ordering::Acquire) {
+            STOP => Ok(()),
+            other => Err(Fault::new(format!("ended at {other}"))),
+        }
+    }
+}
+
+/// A lock-like workload: every party measured, two parts timed one by one, one of them rare.
+struct Counting(Region<AtomicU64>);
+
+impl Handover for Counting {
+    type Args = ();
+    const PROCESSES: bool = true;
+    const SPEC: Spec = Spec {
+        id: "count/parts",
+        what: "two parts",
+        parts: &[
+            Part::new("add", "an atomic addition"),
+            Part::new("never", "what never happens").optional(),
+        ],
+        hands_over: true,
+        ..Spec::DEFAULT
+    };
+    fn roles(_: &()) -> Vec<Role> {
+        vec![Role::measured("adder"); 3]
+    }
+    fn rig(_: &(), rig: &mut Rig) -> Result<Self, Fault> {
+        Ok(Counting(rig.region()?))
+    }
+    fn play(&self, _: Party, out: &mut Samples) -> Result<(), Fault> {
+        while out.running() {
+            let began = handover_base::clock::ticks();
+            self.0.fetch_add(1, Ordering::Relaxed);
+            out.note(0, handover_base::clock::ticks() - began);
+            out.tally("odd", 1.0);
+        }
+        Ok(())
+    }
+}
+
+/// A null: the same twice. And a workload that finds itself wrong.
+struct Nothing<const WRONG: bool>;
+
+impl<const WRONG: bool> Workload for Nothing<WRONG> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: if WRONG { "solo/wrong" } else { "null/solo" },
+        what: "an addition",
+        ..Spec::DEFAULT
+    };
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Nothing)
+    }
+    fn check(&mut self) -> Result<(), Fault> {
+        if WRONG { Err(Fault::new("2 + 2 = 5")) } else { Ok(()) }
+    }
+    fn sample(&mut self, out: &mut Samples) {
+        let mut sum = 0u64;
+        out.batches(|n| {
+            for i in 0..n {
+                sum = std::hint::black_box(sum + i);
+            }
+        });
+    }
+}
+
+const ALL: &[&[Bench]] = &[&[
+    Bench::many::<Mailbox<true>>(Contender::floor("hardware")),
+    Bench::many::<Mailbox<false>>(Contender::ours("handover")),
+    Bench::many::<Counting>(Contender::ours("handover")),
+    Bench::one::<Nothing<true>>(Contender::ours("handover")),
+    Bench::one::<Nothing<false>>(Contender::null("one")),
+    Bench::one::<Nothing<false>>(Contender::null("other")),
+]];
+
+fn run(pattern: &str, plan: Plan) -> handover_harness::Outcome {
+    let lab = Lab::new(ALL, &[pattern.to_string()], plan).expect("a sound plan");
+    lab.run(&mut (), &AtomicBool::new(false))
+}
+
+fn quick(processes: bool) -> Plan {
+    Plan { processes, ..Plan::default() }
+}
+
+fn with_manner(manner: &str, processes: bool) -> Plan {
+    let set = vec![("manner".to_string(), manner.to_string())];
+    Plan { processes, set, profile: Profile::Smoke, ..Plan::default() }
+}
+
+fn a_figure_comes_with_interval_floor_and_null() {
+    let outcome = run("box/echo", quick(false));
+    assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+    let record = &outcome.records[0];
+    assert!(record.summary.low <= record.summary.median);
+    assert!(record.summary.median <= record.summary.high);
+    assert!(record.rounds.len() >= 15 && record.summary.ops > 100);
+    let it = &record.summary;
+    assert!(0.0 < it.min && it.min <= it.p50 && it.p50 <= it.p99 && it.p99 <= it.max, "{it:?}");
+    let floor = record.floor.as_ref().expect("its floor was measured");
+    assert_eq!(floor.id, "box/floor");
+    assert!(floor.ratio > 0.05 && floor.ratio < 20.0, "{floor:?}");
+    assert!(outcome.null_one.is_some_and(|width| width >= 0.0));
+    let nulls = outcome.records.iter().filter(|it| it.kind == ContenderKind::Null).count();
+    assert_eq!(nulls, 2);
+}
+
+fn parties_as_processes_yield_the_same_kind_of_record() {
+    let outcome = run("box/echo", quick(true));
+    assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+    assert!(outcome.records[0].parties.processes);
+    assert!(outcome.records[0].summary.ops > 100);
+}
+
+fn every_measured_party_counts_and_absent_parts_are_absent() {
+    for processes in [false, true] {
+        let outcome = run("count/parts", quick(processes));
+        assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+        let ids: Vec<_> = outcome.records.iter().map(|it| it.id.as_str()).collect();
+        assert_eq!(ids, ["count/parts/add", "null/solo", "null/solo"]);
+        let record = &outcome.records[0];
+        assert_eq!(record.parties.roles.len(), 3);
+        assert!((record.counters["odd"] - 1.0).abs() < 1e-9, "{:?}", record.counters);
+    }
+}
+
+fn a_party_killed_in_mid_round_is_an_error_and_no_hang() {
+    let began = Instant::now();
+    let outcome = run("box/echo", with_manner("1", true));
+    let (_, why) = &outcome.faults[0];
+    assert!(why.contains("died") && why.contains("signal: 9"), "{why}");
+    assert!(began.elapsed() < Duration::from_secs(20));
+}
+
+fn a_party_that_panics_or_fails_is_an_error_and_no_hang() {
+    for (manner, processes, said) in [
+        ("2", false, "as asked"),
+        ("2", true, "as asked"),
+        ("3", false, "as told"),
+        ("3", true, "as told"),
+    ] {
+        let began = Instant::now();
+        let outcome = run("box/echo", with_manner(manner, processes));
+        let (_, why) = &outcome.faults[0];
+        assert!(why.contains(said), "{why}");
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
+}
+
+fn a_contender_that_is_wrong_is_not_measured() {
+    let outcome = run("solo/wrong", quick(false));
+    assert!(outcome.records.iter().all(|it| it.spec != "solo/wrong"));
+    assert!(outcome.faults[0].1.contains("2 + 2 = 5"));
+}
+
+fn an_interrupted_run_ends_at_once_with_what_it_has() {
+    let lab = Lab::new(ALL, &["box/*".to_string()], quick(false)).expect("a sound plan");
+    let outcome = lab.run(&mut (), &AtomicBool::new(true));
+    assert!(outcome.interrupted && outcome.records.is_empty());
+}
+
+fn plans_that_make_no_sense_are_refused_with_the_way_out() {
+    let refused = |pattern: &str, plan: Plan| {
+        Lab::new(ALL, &[pattern.to_string()], plan).expect_err("refused").to_string()
+    };
+    let set = |name: &str, text: &str| vec![(name.to_string(), text.to_string())];
+    assert!(refused("bx/echo", quick(false)).contains("did you mean box/echo?"));
+    let text = refused("box", Plan { set: set("manner", "9"), ..quick(false) });
+    assert_eq!(text, "--set manner=9: must lie in 0..=3");
+    let text = refused("box", Plan { set: set("maner", "1"), ..quick(false) });
+    assert!(text.contains("they take manner"), "{text}");
+    let text = refused("box", Plan { idle_gap: Duration::from_secs(1), ..quick(false) });
+    assert!(text.contains("--idle-gap 1s: must lie in 0..=100ms"), "{text}");
+    let text = refused("solo", Plan { neighbour: true, ..quick(false) });
+    assert!(text.contains("--neighbour: none of the chosen"), "{text}");
+    assert!(refused("box/[", quick(false)).contains("not a pattern"));
+}
+
+fn a_gap_and_a_neighbour_are_recorded() {
+    let idle_gap = Duration::from_micros(200);
+    let outcome = run("box/echo", Plan { idle_gap, neighbour: true, ..quick(false) });
+    let record = &outcome.records[0];
+    assert_eq!(record.parties.idle_gap_ns, 200_000);
+    assert!(record.parties.neighbour_cpu.is_some());
+    assert_eq!(record.summary.batch, 1);
+}
+
+fn main() -> ExitCode {
+    if let Some(party) = handover_harness::dispatch_partner(ALL) {
+        return party;
+    }
+    let tests: &[(&str, fn())] = &[
+        (
+            "a figure comes with interval, floor and null",
+            a_figure_comes_with_interval_floor_and_null,
+        ),
+        ("parties as processes", parties_as_processes_yield_the_same_kind_of_record),
+        ("every measured party counts", every_measured_party_counts_and_absent_parts_are_absent),
+        ("a party killed in mid-round", a_party_killed_in_mid_round_is_an_error_and_no_hang),
+        ("a party that panics or fails", a_party_that_panics_or_fails_is_an_error_and_no_hang),
+        ("a contender that is wrong", a_contender_that_is_wrong_is_not_measured),
+        ("an interrupted run", an_interrupted_run_ends_at_once_with_what_it_has),
+        ("plans that make no sense", plans_that_make_no_sense_are_refused_with_the_way_out),
+        ("a gap and a neighbour", a_gap_and_a_neighbour_are_recorded),
+    ];
+    let mut failed = 0;
+    for (name, test) in tests {
+        let passed = std::panic::catch_unwind(test).is_ok();
+        failed += usize::from(!passed);
+        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+    }
+    println!("{} passed, {failed} failed", tests.len() - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
