@@ -103,6 +103,19 @@ pub struct Calibration {
     pub why: String,
 }
 
+/// One line: the source, its rate, its cost, and why it is the source.
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mhz = self.ticks_hz / 1e6;
+        let (source, cost_ns, step_ns) = (self.source, self.cost_ns, self.resolution_ns);
+        write!(
+            f,
+            "{source} at {mhz:.3} MHz, {cost_ns:.1} ns a reading, steps of {step_ns:.2} ns: "
+        )?;
+        f.write_str(&self.why)
+    }
+}
+
 /// Nanoseconds per tick in fixed point. 2^48 / (ticks per ns): exact to 14 digits at 3 GHz, and
 /// the product with any u64 fits in 128 bits.
 const NS_SHIFT: u32 = 48;

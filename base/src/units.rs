@@ -25,7 +25,7 @@ pub use show::{show_bytes_rate, show_count, show_ns, show_rate};
 use std::fmt;
 use std::str::FromStr;
 
-/// A rate in bit/s, above zero when parsed: a plain integer or a decimal multiple, `20M`, `1.5G`
+/// A rate in bit/s, at least 1 when parsed: a plain integer or a decimal multiple, `20M`, `1.5G`
 /// (`k`, `M`, `G`, `T` for 10^3 to 10^12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
@@ -60,7 +60,7 @@ const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
 struct Scale {
     /// Ascending by factor; the first is the base unit.
     units: &'static [Unit],
-    /// The base unit with its article, for messages.
+    /// The base unit as messages put it behind a number.
     base: &'static str,
     /// What a correct text looks like.
     example: &'static str,
@@ -76,9 +76,9 @@ const DECIMAL: &[Unit] = &[
     unit(&["T"], 1_000_000_000_000),
 ];
 
-static RATE: Scale = Scale { units: DECIMAL, base: "bit/s", example: "20M", zero: false };
+static RATE: Scale = Scale { units: DECIMAL, base: " bit/s", example: "20M", zero: false };
 
-static COUNT: Scale = Scale { units: DECIMAL, base: "in all", example: "1.5k", zero: true };
+static COUNT: Scale = Scale { units: DECIMAL, base: "", example: "1.5k", zero: true };
 
 static SIZE: Scale = Scale {
     units: &[
@@ -92,7 +92,7 @@ static SIZE: Scale = Scale {
         unit(&["TB", "T"], 1_000_000_000_000),
         unit(&["TiB"], 1 << 40),
     ],
-    base: "bytes",
+    base: " B",
     example: "64KiB",
     zero: true,
 };
@@ -107,7 +107,7 @@ static SPAN: Scale = Scale {
         unit(&["min"], 60_000_000_000),
         unit(&["h"], 3_600_000_000_000),
     ],
-    base: "ns",
+    base: " ns",
     example: "30us",
     zero: true,
 };

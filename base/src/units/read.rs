@@ -44,32 +44,31 @@ pub(super) fn read(text: &str, scale: &Scale) -> Result<u64, UnitError> {
 
 fn read_or_why(text: &str, scale: &Scale) -> Result<u64, String> {
     let example = scale.example;
-    let number_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = (&text[..number_len], text[number_len..].trim_start());
     if text.is_empty() {
         return Err(format!("is empty: write for example {example}"));
     }
     if text.starts_with('-') {
         return Err(format!("is negative: write for example {example}"));
     }
+    let number_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = (&text[..number_len], text[number_len..].trim_start());
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || decimals.is_empty() || decimals.contains('.') {
-        return Err(format!("does not start with a number: write for example {example}"));
+        return Err(format!("is no number with a unit: write for example {example}"));
     }
-    let factor = factor(text, number, suffix, scale)?;
+    let factor = factor(number, suffix, scale)?;
 
+    let too_large = || format!("is too large: at most {}{}", u64::MAX, scale.base);
+    let uneven = || format!("does not come out even: the smallest step is 1{}", scale.base);
     let whole = whole.trim_start_matches('0');
     let decimals = decimals.trim_end_matches('0');
-    let too_large =
-        || format!("is too large: at most {} {}, for example {example}", u64::MAX, scale.base);
-    let uneven = || format!("does not come out even: it must be a whole number of {}", scale.base);
     if whole.len() > DIGITS_MAX {
         return Err(too_large());
     }
     if decimals.len() > DECIMALS_MAX {
         return Err(uneven());
     }
-    // Below 10^20 and 10^25, times at most 2^42: within 128 bits.
+    // Below 10^20 and 10^25, times less than 2^42: within 128 bits.
     let digits = |digits: &str| digits.bytes().fold(0u128, |n, d| n * 10 + u128::from(d - b'0'));
     let denominator = 10u128.pow(decimals.len() as u32);
     let fraction = digits(decimals) * u128::from(factor);
@@ -79,55 +78,47 @@ fn read_or_why(text: &str, scale: &Scale) -> Result<u64, String> {
     let value = digits(whole) * u128::from(factor) + fraction / denominator;
     let value = u64::try_from(value).map_err(|_| too_large())?;
     if value == 0 && !scale.zero {
-        return Err(format!(
-            "is zero: it must be at least 1 {}, for example {example}",
-            scale.base
-        ));
+        return Err(format!("is zero: at least 1{}, for example {example}", scale.base));
     }
     Ok(value)
 }
 
-fn factor(text: &str, number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
+/// What `suffix` multiplies by.
+fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
     if let Some(unit) = scale.units.iter().find(|unit| unit.names.contains(&suffix)) {
         return Ok(unit.factor);
     }
-    let is_zero = number.bytes().all(|c| c == b'0' || c == b'.');
-    let ways = |number: &str| {
-        let mut ways: Vec<String> =
-            scale.units.iter().map(|unit| format!("{number}{}", unit.names[0])).collect();
-        let last = ways.pop().unwrap_or_default();
-        format!("{} or {last}", ways.join(", "))
-    };
     if suffix.is_empty() {
-        // A scale without a bare unit: zero is zero in each.
-        return if is_zero { Ok(1) } else { Err(format!("has no unit: write {}", ways(number))) };
+        // Zero is the same in all units.
+        let is_zero = number.bytes().all(|c| matches!(c, b'0' | b'.'));
+        return if is_zero {
+            Ok(1)
+        } else {
+            Err(format!("has no unit: write {}", alternatives(number, scale, |_| true)))
+        };
     }
-    let mut rest = suffix.chars();
-    let exponent = matches!(rest.next(), Some('e' | 'E'))
-        && rest.all(|c| c.is_ascii_digit() || c == '+' || c == '-');
-    if exponent && suffix.len() > 1 {
-        return Err(format!(
-            "has an exponent: write the digits or a unit, for example {}",
-            scale.example
-        ));
+    if let Some(exponent) = suffix.strip_prefix(['e', 'E'])
+        && exponent.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-'))
+    {
+        return Err(format!("has an exponent: write {} or the like", scale.example));
     }
-    let same_but_for_case: Vec<String> = scale
-        .units
-        .iter()
-        .filter(|unit| {
-            let close = |name: &&str| {
-                name.eq_ignore_ascii_case(suffix)
-                    // 64K: decimal or binary? We do not guess.
-                    || (suffix.len() == 1 && name.len() == 3 && name[..1].eq_ignore_ascii_case(suffix))
-            };
-            unit.names.iter().any(close)
-        })
-        .map(|unit| format!("{number}{}", unit.names[0]))
-        .collect();
-    let _ = text;
-    if same_but_for_case.is_empty() {
-        Err(format!("ends in no unit that is known here: write {}", ways(number)))
-    } else {
-        Err(format!("ends in no unit that is known here: write {}", same_but_for_case.join(" or ")))
-    }
+    let meant = |name: &str| {
+        let case_apart = name.eq_ignore_ascii_case(suffix);
+        // 64K and 64m: decimal or binary? Asked, not guessed.
+        let prefix_only = suffix.len() == 1
+            && name.len() > 1
+            && name.chars().zip(suffix.chars()).all(|(a, b)| a.eq_ignore_ascii_case(&b));
+        case_apart || prefix_only
+    };
+    let any = scale.units.iter().any(|unit| unit.names.iter().any(|name| meant(name)));
+    let ways = alternatives(number, scale, |name| !any || meant(name));
+    Err(format!("ends in no unit known here: write {ways}"))
+}
+
+/// The number in each of the units with a fitting name: `20ns, 20us or 20ms`.
+fn alternatives(number: &str, scale: &Scale, fits: impl Fn(&str) -> bool) -> String {
+    let fitting = scale.units.iter().filter(|unit| unit.names.iter().any(|name| fits(name)));
+    let mut texts: Vec<String> = fitting.map(|unit| format!("{number}{}", unit.names[0])).collect();
+    let last = texts.pop().unwrap_or_default();
+    if texts.is_empty() { last } else { format!("{} or {last}", texts.join(", ")) }
 }

@@ -1,0 +1,59 @@
+//! Pinning. Each test has a thread of its own, so that no binding outlives it.
+
+use handover_base::affinity::{self, PinError};
+use handover_base::topology::allowed;
+
+#[test]
+fn a_pinned_thread_runs_on_its_cpu_from_then_on() {
+    for cpu in allowed() {
+        affinity::pin(cpu).unwrap();
+        assert_eq!(affinity::current_cpu(), cpu);
+        assert_eq!(affinity::mask(), [cpu]);
+        assert!(affinity::on_one_cpu());
+    }
+}
+
+#[test]
+fn the_mask_can_be_narrowed_and_given_back() {
+    let before = affinity::mask();
+    affinity::set_mask(&before[..1]).unwrap();
+    assert_eq!(affinity::mask(), before[..1]);
+    affinity::set_mask(&before).unwrap();
+    assert_eq!(affinity::mask(), before);
+    assert_eq!(affinity::on_one_cpu(), before.len() == 1);
+}
+
+#[test]
+fn pinning_one_thread_leaves_the_others_free() {
+    let before = affinity::mask();
+    let cpu = before[0];
+    std::thread::spawn(move || affinity::pin(cpu).unwrap()).join().unwrap();
+    assert_eq!(affinity::mask(), before);
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_refused_with_the_list_of_those_that_are() {
+    // One that any kernel could have, and one beyond the bits of any mask.
+    for cpu in [1000, 4_000_000_000] {
+        let before = affinity::mask();
+        let error = affinity::pin(cpu).unwrap_err();
+        let expected = PinError::NotAllowed { asked: vec![cpu], allowed: allowed() };
+        assert_eq!(error, expected);
+        let message = error.to_string();
+        assert!(message.contains(&cpu.to_string()), "{message}");
+        assert!(message.contains(&allowed()[0].to_string()), "{message}");
+        assert_eq!(affinity::mask(), before, "a refusal changed the mask");
+    }
+}
+
+#[test]
+fn what_is_not_allowed_is_left_out_of_a_mask_as_long_as_something_remains() {
+    let cpu = allowed()[0];
+    affinity::set_mask(&[cpu, 1000, 4_000_000_000]).unwrap();
+    assert_eq!(affinity::mask(), [cpu]);
+}
+
+#[test]
+fn an_empty_mask_is_refused() {
+    assert_eq!(affinity::set_mask(&[]), Err(PinError::Empty { allowed: allowed() }));
+}

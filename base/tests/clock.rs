@@ -1,0 +1,145 @@
+//! What the clock promises, whichever source it has.
+
+use handover_base::clock::{self, Source};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+const ROUNDS_COUNT: u32 = if cfg!(miri) { 20 } else { 20_000 };
+
+#[test]
+fn ticks_never_decrease_on_a_thread() {
+    let mut last = clock::ticks();
+    for _ in 0..ROUNDS_COUNT {
+        let now = clock::ticks();
+        assert!(now >= last, "{last} then {now}");
+        last = now;
+    }
+}
+
+#[test]
+fn now_never_decreases_on_a_thread_and_stays_by_the_kernels_clock() {
+    const APART_MAX_NS: u64 = 5_000;
+    let mut last = clock::now_ns();
+    for round in 0..ROUNDS_COUNT {
+        let before = monotonic_ns();
+        let now = clock::now_ns();
+        let after = monotonic_ns();
+        assert!(now >= last, "{last} then {now}");
+        // Whatever the scheduler does between the readings, the middle one lies between.
+        assert!(
+            now + APART_MAX_NS >= before && now <= after + APART_MAX_NS,
+            "{now} is not within [{before}, {after}]"
+        );
+        last = now;
+        if round % (ROUNDS_COUNT / 10) == 0 {
+            thread::sleep(Duration::from_millis(7)); // longer than a thread extrapolates
+        }
+    }
+}
+
+#[test]
+fn a_reading_after_a_hand_over_is_not_earlier_than_the_one_before() {
+    let (to_partner, from_us) = mpsc::channel::<u64>();
+    let (to_us, from_partner) = mpsc::channel::<u64>();
+    let partner = thread::spawn(move || {
+        for theirs in from_us {
+            let ours = clock::ticks();
+            assert!(ours >= theirs, "{theirs} here, then {ours} there");
+            to_us.send(clock::ticks()).unwrap();
+        }
+    });
+    for _ in 0..ROUNDS_COUNT / 10 {
+        to_partner.send(clock::ticks()).unwrap();
+        let theirs = from_partner.recv().unwrap();
+        let ours = clock::ticks();
+        assert!(ours >= theirs, "{theirs} there, then {ours} here");
+    }
+    drop(to_partner);
+    partner.join().unwrap();
+}
+
+#[test]
+fn a_span_in_ticks_is_as_long_as_the_kernel_says() {
+    let outer = Instant::now();
+    let start = clock::ticks();
+    let inner = Instant::now();
+    thread::sleep(Duration::from_millis(30));
+    let inner_ns = inner.elapsed().as_nanos() as f64;
+    let span_ns = clock::ns(clock::ticks() - start) as f64;
+    let outer_ns = outer.elapsed().as_nanos() as f64;
+    // A thousandth is a hundred times what the calibration promises.
+    assert!(
+        span_ns >= inner_ns * 0.999 && span_ns <= outer_ns * 1.001,
+        "{span_ns} is not within [{inner_ns}, {outer_ns}]"
+    );
+}
+
+#[test]
+fn conversions_agree_with_each_other_and_with_the_rate() {
+    let hz = clock::calibration().ticks_hz;
+    for ticks in [0u64, 1, 1000, 1 << 32, (hz * 86_400.0) as u64] {
+        let exact_ns = ticks as f64 / hz * 1e9;
+        assert!((clock::ns(ticks) as f64 - exact_ns).abs() <= 1.0 + exact_ns * 1e-9);
+        assert!((clock::ps(ticks) as f64 - exact_ns * 1e3).abs() <= 1.0 + exact_ns * 1e-6);
+    }
+    for ns in [0u64, 1, 1000, 1_000_000_000, 86_400_000_000_000] {
+        let there_and_back = clock::ns(clock::ticks_from_ns(ns));
+        // Rounded down twice: a tick is lost, and a nanosecond.
+        let loss_max_ns = 1 + (1e9 / hz).ceil() as u64 + ns / 1_000_000_000;
+        assert!(ns.abs_diff(there_and_back) <= loss_max_ns, "{ns} became {there_and_back}");
+    }
+    assert_eq!(clock::ns(0), 0);
+    assert_eq!(clock::ticks_from_ns(0), 0);
+}
+
+#[test]
+fn the_calibration_says_what_it_found() {
+    let found = clock::calibration();
+    assert!(found.ticks_hz >= 100e6, "{found:?}");
+    assert!(found.cost_ns > 0.0 && found.cost_ns.is_finite(), "{found:?}");
+    assert!(found.resolution_ns > 0.0, "{found:?}");
+    assert!(found.error_ppm_max >= 0.0, "{found:?}");
+    assert!(!found.why.is_empty() && !found.why.contains('\n'), "{found:?}");
+    assert!(found.to_string().contains(&found.source.to_string()), "{found}");
+    assert!(std::ptr::eq(found, clock::calibration()), "calibrated twice");
+}
+
+/// Runs all the tests above once more in processes of their own, one for each source.
+#[cfg(not(miri))]
+#[test]
+fn the_environment_chooses_the_source_and_all_promises_hold_for_each() {
+    let chosen = |text: &str| text.parse::<Source>().unwrap();
+    if let Ok(text) = std::env::var(clock::SOURCE_VARIABLE) {
+        let found = clock::calibration();
+        assert_eq!(found.source, chosen(&text), "{found:?}");
+        assert!(found.why.contains(clock::SOURCE_VARIABLE), "{found:?}");
+        return;
+    }
+    let mut sources = vec![Source::ClockGettime];
+    // Forced only where it would be chosen too: elsewhere the promises need not hold.
+    sources.extend((clock::calibration().source == Source::Tsc).then_some(Source::Tsc));
+    for source in sources {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .env(clock::SOURCE_VARIABLE, source.to_string())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{source}: {told}");
+        assert!(told.contains("the_environment_chooses"), "{source}: {told}");
+    }
+}
+
+#[test]
+fn many_threads_may_be_the_first_to_ask() {
+    let threads: Vec<_> = (0..8).map(|_| thread::spawn(|| clock::ns(clock::ticks()))).collect();
+    for thread in threads {
+        assert!(thread.join().unwrap() > 0);
+    }
+}

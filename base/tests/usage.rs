@@ -1,0 +1,65 @@
+//! What was spent.
+#![cfg(not(miri))] // which has no getrusage
+
+use handover_base::usage;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+#[test]
+fn work_is_charged_to_the_thread_that_does_it_and_to_the_process() {
+    const WORK_NS: u64 = 20_000_000;
+    let (thread, process) = (usage::thread(), usage::process());
+    let start = Instant::now();
+    while (usage::thread() - thread).cpu_ns() < WORK_NS {
+        black_box((0..1000u64).sum::<u64>());
+        assert!(start.elapsed() < Duration::from_secs(60), "no CPU time is ever charged");
+    }
+    // A thread that only waited is not charged for it.
+    let waiter = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(1));
+        usage::thread()
+    });
+    assert!(waiter.join().unwrap().cpu_ns() < WORK_NS);
+    // The kernel scales the two parts to the sum: each may be rounded down by a microsecond.
+    assert!((usage::process() - process).cpu_ns() + 10_000 >= WORK_NS);
+}
+
+#[test]
+fn sleeping_is_a_voluntary_switch() {
+    let before = usage::thread();
+    std::thread::sleep(Duration::from_millis(2));
+    assert!((usage::thread() - before).switches_voluntary >= 1);
+}
+
+#[test]
+fn the_peak_of_memory_covers_what_is_touched() {
+    const TOUCHED_BYTES: usize = 64 << 20;
+    let memory = black_box(vec![1u8; TOUCHED_BYTES]);
+    assert!(usage::process().rss_max_bytes >= TOUCHED_BYTES as u64);
+    assert_eq!(memory[TOUCHED_BYTES - 1], 1);
+}
+
+#[test]
+fn a_difference_never_wraps() {
+    let some = usage::Usage { user_ns: 5, rss_max_bytes: 7, ..usage::Usage::default() };
+    assert_eq!(usage::Usage::default() - some, usage::Usage::default());
+    let some = usage::Steal { steal_ns: 1, total_ns: 2 };
+    assert_eq!(usage::Steal::default() - some, usage::Steal::default());
+    assert_eq!(usage::Steal::default().share(), 0.0);
+}
+
+#[test]
+fn the_machines_time_grows_and_contains_what_was_stolen() {
+    let Some(before) = usage::steal_ticks() else {
+        assert!(!std::path::Path::new("/proc/stat").exists(), "/proc/stat was not understood");
+        return;
+    };
+    assert!(before.steal_ns <= before.total_ns, "{before:?}");
+    let start = Instant::now();
+    while usage::steal_ticks().unwrap().total_ns == before.total_ns {
+        assert!(start.elapsed() < Duration::from_secs(60), "the machine's time stands still");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let passed = usage::steal_ticks().unwrap() - before;
+    assert!((0.0..=1.0).contains(&passed.share()), "{passed:?}");
+}
