@@ -1,1 +1,12 @@
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod backoff;
+pub mod contend;
+#[allow(unsafe_code)]
+mod raw;
+mod word;
+
+pub use backoff::Backoff;
+pub use raw::cell::{Guard, TryLock};
+pub use word::RawTryLock;

@@ -1,0 +1,85 @@
+//! The five-minute tour: what a try-lock is for, and how it stands beside others.
+//!
+//! `cargo run --release -p handover-lock --example tour`
+
+use handover_lock::contend::{
+    Contender, Handover, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,
+};
+use handover_lock::{Backoff, TryLock};
+use std::hint::black_box;
+use std::thread;
+use std::time::Instant;
+
+fn main() {
+    // 1. Work that one thread should do and the others need not wait for.
+    let housekeeping = TryLock::new(0u32);
+    let skipped: u32 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut skipped = 0;
+                    for _ in 0..10_000 {
+                        match housekeeping.try_lock() {
+                            Some(mut rounds) => *rounds += 1, // ours to do
+                            None => skipped += 1,             // somebody is at it: go on
+                        }
+                    }
+                    skipped
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().expect("a worker")).sum()
+    });
+    let done = housekeeping.into_inner();
+    assert_eq!(done + skipped, 40_000);
+    println!("housekeeping: done {done} times, left to its holder {skipped} times");
+
+    // 2. Who must have it waits between tries, and not on the lock's own line.
+    let total = TryLock::new(0u64);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for n in 0..1000 {
+                    let mut backoff = Backoff::new();
+                    loop {
+                        if let Some(mut total) = total.try_lock() {
+                            *total += n;
+                            break;
+                        }
+                        backoff.wait();
+                    }
+                }
+            });
+        }
+    });
+    println!("summed: {}", total.into_inner());
+
+    // 3. The contenders, in one thread: what a try costs on a busy lock, and what a pair of try
+    //    and unlock costs on a free one. The lab measures this properly; here are round figures.
+    println!("\n{:<14} {:>9} {:>12}", "lock", "busy", "free + post");
+    row::<Handover>();
+    row::<RawCas>();
+    row::<PthreadSpin>();
+    row::<PosixSem>();
+    row::<PthreadMutex>();
+    row::<StdMutex>();
+    row::<ParkingLotMutex>();
+}
+
+fn row<L: Contender>() {
+    const TRIES_COUNT: u32 = 1_000_000;
+    let lock = L::new_free();
+    let free_ns = ns_each(TRIES_COUNT, || drop(black_box(lock.try_lock())));
+    let held = lock.try_lock().expect("free");
+    let busy_ns = ns_each(TRIES_COUNT, || assert!(black_box(lock.try_lock()).is_none()));
+    drop(held);
+    println!("{:<14} {busy_ns:>6.1} ns {free_ns:>9.1} ns", L::NAME);
+}
+
+fn ns_each(times: u32, mut what: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    for _ in 0..times {
+        what();
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(times)
+}

@@ -1,0 +1,170 @@
+//! Seven locks behind one trait, so that one procedure can test and measure them all.
+//!
+//! The trait is what they have in common and nothing else: try, and unlock by dropping what the
+//! try gave. Each implementation is in place, on 128-byte-aligned memory of its own, and every
+//! call is inlined down to the lock's own instructions or its C function, so what is measured
+//! through [`Contender`] is the lock.
+//!
+//! | type | what a try does | what an unlock does |
+//! |---|---|---|
+//! | [`Handover`] | load; if free, compare-and-swap | store |
+//! | [`RawCas`] | compare-and-swap, always | store |
+//! | [`PthreadMutex`] | C call; load and compare-and-swap; owner's bookkeeping | C call; exchange |
+//! | [`PthreadSpin`] | C call; compare-and-swap or exchange, always | C call; store |
+//! | [`PosixSem`] | C call; load; if free, compare-and-swap | C call; exchange-add |
+//! | [`StdMutex`] | compare-and-swap, always; poison flag | exchange; poison flag |
+//! | [`ParkingLotMutex`] | load; if free, compare-and-swap | compare-and-swap |
+//!
+//! The third column is why a lock that must be able to wake sleepers costs more to free: it has to
+//! learn whether there are any.
+//!
+//! ```
+//! use handover_lock::contend::{Contender, Handover, PosixSem};
+//!
+//! fn one_at_a_time<L: Contender>() {
+//!     let lock = L::new_free();
+//!     let held = lock.try_lock().expect("free");
+//!     assert!(lock.try_lock().is_none(), "{} is busy", L::NAME);
+//!     drop(held); // the unlock
+//!     assert!(lock.try_lock().is_some());
+//! }
+//! one_at_a_time::<Handover>();
+//! # #[cfg(not(miri))]
+//! one_at_a_time::<PosixSem>();
+//! ```
+
+use crate::RawTryLock;
+use core::pin::Pin;
+use handover_base::sync::CachePadded;
+use handover_base::sync::shared::{AtomicBool, Ordering};
+
+pub use crate::raw::posix::{Posix, PosixHeld, PosixSem, PthreadMutex, PthreadSpin};
+
+/// A lock that can be tried. Dropping [`Held`](Self::Held) is the unlock.
+pub trait Contender: Send + Sync + 'static {
+    /// Its name in tables: lower case, no spaces.
+    const NAME: &'static str;
+    /// What it is, in a few words.
+    const WHAT: &'static str;
+    /// The permission; only a successful try makes one, so nobody can unlock what he does not hold.
+    type Held<'a>
+    where
+        Self: 'a;
+
+    /// A free lock, at an address that is final: some locks must not be moved.
+    ///
+    /// # Panics
+    /// If the C library cannot make one (out of memory).
+    fn new_free() -> Pin<Box<Self>>;
+
+    /// Takes the lock if it is free. One look: never waits.
+    fn try_lock(&self) -> Option<Self::Held<'_>>;
+}
+
+/// This crate's own word, [`RawTryLock`], alone on its lines.
+#[derive(Debug, Default)]
+pub struct Handover(CachePadded<RawTryLock>);
+
+/// The permission that [`Handover`] gives.
+#[derive(Debug)]
+#[must_use = "the lock is freed as soon as the guard is dropped"]
+pub struct HandoverHeld<'a>(&'a RawTryLock);
+
+impl Contender for Handover {
+    const NAME: &'static str = "handover";
+    const WHAT: &'static str = "test, then compare-and-swap; unlock is a store";
+    type Held<'a> = HandoverHeld<'a>;
+
+    fn new_free() -> Pin<Box<Self>> {
+        Box::pin(Self::default())
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<HandoverHeld<'_>> {
+        self.0.try_lock().then(|| HandoverHeld(&self.0))
+    }
+}
+
+impl Drop for HandoverHeld<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// A compare-and-swap on each try, busy or not: what one writes first, and the reason to test
+/// before: each failed try takes the line away from the holder.
+#[derive(Debug, Default)]
+pub struct RawCas(CachePadded<AtomicBool>);
+
+/// The permission that [`RawCas`] gives.
+#[derive(Debug)]
+#[must_use = "the lock is freed as soon as the guard is dropped"]
+pub struct RawCasHeld<'a>(&'a AtomicBool);
+
+impl Contender for RawCas {
+    const NAME: &'static str = "cas";
+    const WHAT: &'static str = "compare-and-swap without a test; unlock is a store";
+    type Held<'a> = RawCasHeld<'a>;
+
+    fn new_free() -> Pin<Box<Self>> {
+        Box::pin(Self::default())
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<RawCasHeld<'_>> {
+        // Acquire: pairs with the Release in RawCasHeld::drop().
+        let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| RawCasHeld(&self.0))
+    }
+}
+
+impl Drop for RawCasHeld<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: publishes the holder's writes to the Acquire in RawCas::try_lock().
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// `std::sync::Mutex`, tried. Poisoning is looked through: this is about the lock.
+#[derive(Debug, Default)]
+pub struct StdMutex(CachePadded<std::sync::Mutex<()>>);
+
+impl Contender for StdMutex {
+    const NAME: &'static str = "std_mutex";
+    const WHAT: &'static str = "std::sync::Mutex::try_lock";
+    type Held<'a> = std::sync::MutexGuard<'a, ()>;
+
+    fn new_free() -> Pin<Box<Self>> {
+        Box::pin(Self::default())
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<Self::Held<'_>> {
+        match self.0.try_lock() {
+            Ok(held) => Some(held),
+            Err(std::sync::TryLockError::Poisoned(held)) => Some(held.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// `parking_lot::Mutex`, tried.
+#[derive(Debug, Default)]
+pub struct ParkingLotMutex(CachePadded<parking_lot::Mutex<()>>);
+
+impl Contender for ParkingLotMutex {
+    const NAME: &'static str = "parking_lot";
+    const WHAT: &'static str = "parking_lot::Mutex::try_lock";
+    type Held<'a> = parking_lot::MutexGuard<'a, ()>;
+
+    fn new_free() -> Pin<Box<Self>> {
+        Box::pin(Self::default())
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<Self::Held<'_>> {
+        self.0.try_lock()
+    }
+}

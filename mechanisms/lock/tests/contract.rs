@@ -1,0 +1,173 @@
+//! One contract, run over every lock of [`handover_lock::contend`].
+//!
+//! Under Miri `pthread_spin` and `posix_sem` are left out: it knows neither.
+#![cfg(not(handover_loom))]
+
+use handover_lock::contend::{
+    Contender, Handover, ParkingLotMutex, PthreadMutex, RawCas, StdMutex,
+};
+#[cfg(not(miri))]
+use handover_lock::contend::{PosixSem, PthreadSpin};
+use handover_lock::{Backoff, TryLock};
+use std::pin::Pin;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+const THREADS_COUNT: u64 = 4;
+const WINS_EACH: u64 = if cfg!(miri) { 20 } else { 20_000 };
+
+fn take<L: Contender>(lock: &L) -> L::Held<'_> {
+    let mut backoff = Backoff::new();
+    loop {
+        if let Some(held) = lock.try_lock() {
+            return held;
+        }
+        backoff.wait();
+    }
+}
+
+fn busy_is_reported_busy_and_free_after_the_unlock<L: Contender>() {
+    let lock = L::new_free();
+    for _ in 0..3 {
+        let held = lock.try_lock();
+        assert!(held.is_some(), "{} is free", L::NAME);
+        assert!(lock.try_lock().is_none(), "{} is busy for its holder", L::NAME);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| lock.try_lock().is_none());
+            assert!(other.join().expect("the other thread"), "{} is busy for others", L::NAME);
+        });
+        drop(held);
+    }
+    thread::scope(|scope| {
+        let other = scope.spawn(|| lock.try_lock().is_some());
+        assert!(other.join().expect("the other thread"), "{} is free for others", L::NAME);
+    });
+    assert!(lock.try_lock().is_some(), "{} is free after the other's unlock", L::NAME);
+}
+
+/// Two counters, incremented by a load and a store that only exclusion makes one step; Relaxed, so
+/// that (under Miri, which lets a relaxed load be stale) only the lock's own ordering shows one
+/// holder's writes to the next.
+fn one_at_a_time_and_each_sees_what_the_last_one_wrote<L: Contender>() {
+    let lock = L::new_free();
+    let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
+    let inside = AtomicBool::new(false);
+    let start = Barrier::new(THREADS_COUNT as usize);
+    let busy_count = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..THREADS_COUNT {
+            scope.spawn(|| {
+                start.wait();
+                let mut wins = 0;
+                let mut backoff = Backoff::new();
+                while wins < WINS_EACH {
+                    let Some(_held) = lock.try_lock() else {
+                        busy_count.fetch_add(1, Relaxed);
+                        backoff.wait();
+                        continue;
+                    };
+                    assert!(!inside.swap(true, Relaxed), "two holders of {}", L::NAME);
+                    let seen = first.load(Relaxed);
+                    assert_eq!(seen, second.load(Relaxed), "a half-written pair");
+                    first.store(seen + 1, Relaxed);
+                    if wins % 64 == 0 {
+                        thread::yield_now(); // be found busy now and then
+                    }
+                    second.store(seen + 1, Relaxed);
+                    inside.store(false, Relaxed);
+                    wins += 1;
+                    backoff.reset();
+                }
+            });
+        }
+    });
+    assert_eq!(first.into_inner(), THREADS_COUNT * WINS_EACH, "lost updates under {}", L::NAME);
+    assert!(busy_count.into_inner() > 0, "the threads never met: nothing was tested");
+}
+
+fn a_permission_that_is_leaked_leaves_the_lock_busy_and_droppable<L: Contender>() {
+    let lock = L::new_free();
+    std::mem::forget(lock.try_lock());
+    assert!(lock.try_lock().is_none());
+    drop(lock);
+}
+
+fn it_lies_alone_on_lines_of_its_own<L: Contender>() {
+    let lock: Pin<Box<L>> = L::new_free();
+    assert_eq!(&raw const *lock as usize % 128, 0);
+    assert_eq!(size_of::<L>() % 128, 0);
+    drop(take(&*lock));
+    assert!(!L::NAME.is_empty() && !L::WHAT.is_empty());
+}
+
+macro_rules! contract {
+    ($($(#[$meta:meta])* $module:ident: $lock:ty;)*) => {$(
+        $(#[$meta])*
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn busy_is_reported_busy_and_free_after_the_unlock() {
+                super::busy_is_reported_busy_and_free_after_the_unlock::<$lock>();
+            }
+
+            #[test]
+            fn one_at_a_time_and_each_sees_what_the_last_one_wrote() {
+                super::one_at_a_time_and_each_sees_what_the_last_one_wrote::<$lock>();
+            }
+
+            #[test]
+            fn a_permission_that_is_leaked_leaves_the_lock_busy_and_droppable() {
+                super::a_permission_that_is_leaked_leaves_the_lock_busy_and_droppable::<$lock>();
+            }
+
+            #[test]
+            fn it_lies_alone_on_lines_of_its_own() {
+                super::it_lies_alone_on_lines_of_its_own::<$lock>();
+            }
+        }
+    )*};
+}
+
+contract! {
+    handover: Handover;
+    cas: RawCas;
+    std_mutex: StdMutex;
+    parking_lot: ParkingLotMutex;
+    pthread_mutex: PthreadMutex;
+    #[cfg(not(miri))] pthread_spin: PthreadSpin;
+    #[cfg(not(miri))] posix_sem: PosixSem;
+}
+
+#[test]
+fn the_guarded_value_itself_loses_no_update() {
+    let total = TryLock::new(0u64);
+    thread::scope(|scope| {
+        for _ in 0..THREADS_COUNT {
+            scope.spawn(|| {
+                for _ in 0..WINS_EACH {
+                    let mut backoff = Backoff::new();
+                    loop {
+                        if let Some(mut held) = total.try_lock() {
+                            *held += 1;
+                            break;
+                        }
+                        backoff.wait();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(total.into_inner(), THREADS_COUNT * WINS_EACH);
+}
+
+#[test]
+fn a_guard_taken_by_one_thread_may_be_dropped_by_another() {
+    let lock = TryLock::new(vec![1]);
+    let mut held = lock.try_lock().expect("free");
+    thread::scope(|scope| {
+        scope.spawn(move || held.push(2));
+    });
+    assert_eq!(*lock.try_lock().expect("freed over there"), [1, 2]);
+}
