@@ -1,0 +1,186 @@
+//! Which figures there are, in which order, and which of their contenders have a row.
+
+use handover_record::{ContenderKind, Document, Record, WarningCode};
+
+/// The figures of a document as a reader goes through them.
+pub(crate) struct Model<'a> {
+    /// One for each mechanism, in order of first appearance.
+    pub groups: Vec<Group<'a>>,
+    /// Figures that the ladder does not show.
+    pub off_ladder_count: usize,
+}
+
+/// The figures of one mechanism.
+pub(crate) struct Group<'a> {
+    /// The first step of their ids.
+    pub name: &'a str,
+    pub figures: Vec<Figure<'a>>,
+}
+
+/// One figure with all its contenders.
+pub(crate) struct Figure<'a> {
+    pub id: &'a str,
+    /// Those with a row of their own.
+    pub rows: Vec<&'a Record>,
+}
+
+impl<'a> Model<'a> {
+    /// With `all`, every contender of every figure has a row. Otherwise ours stand for their figure, or
+    /// its floors where there is none of ours, or whoever is there; and figures that their spec keeps off
+    /// the ladder are left out where the document is a ladder (every spec has a figure on it).
+    pub fn new(document: &'a Document, all: bool) -> Model<'a> {
+        let records = &document.records;
+        let on_ladder = |spec: &str| records.iter().any(|it| it.spec == spec && it.ladder);
+        let is_ladder = !all && records.iter().all(|it| on_ladder(&it.spec));
+        let mut groups: Vec<Group<'a>> = Vec::new();
+        for record in records {
+            let name = record.id.split('/').next().unwrap_or_default();
+            let group = position_or_push(
+                &mut groups,
+                |it| it.name == name,
+                || Group { name, figures: Vec::new() },
+            );
+            let figure = position_or_push(
+                &mut group.figures,
+                |it| it.id == record.id,
+                || Figure { id: &record.id, rows: Vec::new() },
+            );
+            figure.rows.push(record);
+        }
+        let mut off_ladder_count = 0;
+        for group in &mut groups {
+            group.figures.retain(|figure| {
+                let kept = !is_ladder || figure.rows.iter().any(|it| it.ladder);
+                off_ladder_count += usize::from(!kept);
+                kept
+            });
+            if !all {
+                group.figures.iter_mut().for_each(|figure| keep_speakers(&mut figure.rows));
+            }
+        }
+        groups.retain(|group| !group.figures.is_empty());
+        Model { groups, off_ladder_count }
+    }
+
+    /// Every record that has a row, in order.
+    pub fn rows(&self) -> impl Iterator<Item = &'a Record> {
+        let figures = self.groups.iter().flat_map(|group| &group.figures);
+        figures.flat_map(|figure| figure.rows.iter().copied())
+    }
+
+    /// The doubts of the rows: each kind that is present, with who is in doubt and why.
+    pub fn doubts(&self) -> Vec<Doubt<'a>> {
+        let mut doubts: Vec<Doubt<'a>> = Vec::new();
+        let several = |id: &str| self.rows().filter(|it| it.id == id).count() > 1;
+        for record in self.rows() {
+            let name = match several(&record.id) {
+                true => format!("{} [{}]", record.id, record.contender),
+                false => record.id.clone(),
+            };
+            for warning in &record.warnings {
+                let doubt = position_or_push(
+                    &mut doubts,
+                    |it| it.code == warning.code,
+                    || Doubt { code: warning.code, told: Vec::new() },
+                );
+                let told = position_or_push(
+                    &mut doubt.told,
+                    |it| it.0 == warning.text,
+                    || (warning.text.as_str(), Vec::new()),
+                );
+                if told.1.last() != Some(&name) {
+                    told.1.push(name.clone());
+                }
+            }
+        }
+        doubts
+    }
+}
+
+/// One kind of doubt: each text of it, with the figures that it is told of.
+pub(crate) struct Doubt<'a> {
+    pub code: WarningCode,
+    pub told: Vec<(&'a str, Vec<String>)>,
+}
+
+fn keep_speakers(rows: &mut Vec<&Record>) {
+    for kind in [ContenderKind::Ours, ContenderKind::Floor] {
+        if rows.iter().any(|it| it.kind == kind) {
+            return rows.retain(|it| it.kind == kind);
+        }
+    }
+}
+
+fn position_or_push<T>(
+    list: &mut Vec<T>,
+    is_it: impl Fn(&T) -> bool,
+    make: impl FnOnce() -> T,
+) -> &mut T {
+    let place = list.iter().position(is_it).unwrap_or_else(|| {
+        list.push(make());
+        list.len() - 1
+    });
+    &mut list[place]
+}
+
+/// The host in one line.
+pub(crate) fn host_line(document: &Document) -> String {
+    let host = &document.host;
+    let mut parts = Vec::new();
+    if !host.name.is_empty() {
+        parts.push(host.name.clone());
+    }
+    if !host.cpu_model.is_empty() {
+        parts.push(host.cpu_model.clone());
+    }
+    if host.cpus_online > 0 {
+        parts.push(match host.cpus_allowed.len() {
+            0 => format!("{} CPUs", host.cpus_online),
+            allowed => format!("{allowed} of {} CPUs", host.cpus_online),
+        });
+    }
+    if let Some(hypervisor) = &host.hypervisor {
+        parts.push(hypervisor.clone());
+    }
+    parts.join(", ")
+}
+
+/// The run in one line.
+pub(crate) fn run_line(document: &Document) -> String {
+    let run = &document.run;
+    format!("run {}, {}, {}", run.id, run.profile, utc(run.started_unix_ns))
+}
+
+/// Nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.
+pub(crate) fn utc(unix_ns: i64) -> String {
+    let minutes = unix_ns.div_euclid(60_000_000_000);
+    let (days, minute) = (minutes.div_euclid(1440), minutes.rem_euclid(1440));
+    // Days to a civil date by eras of 400 years that begin in March: Howard Hinnant,
+    // "chrono-Compatible Low-Level Date Algorithms".
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn days_become_dates() {
+        let at = |seconds: i64| utc(seconds * 1_000_000_000);
+        assert_eq!(at(0), "1970-01-01 00:00 UTC");
+        assert_eq!(at(-1), "1969-12-31 23:59 UTC");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(at(1_795_296_600), "2026-11-21 21:30 UTC");
+        assert_eq!(utc(i64::MAX), "2262-04-11 23:47 UTC");
+        assert_eq!(utc(i64::MIN), "1677-09-21 00:12 UTC");
+    }
+}

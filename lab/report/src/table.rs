@@ -1,0 +1,429 @@
+//! The ladder as a table for a terminal of any width.
+//!
+//! Columns leave in a fixed order as the terminal narrows; when not even the last ones fit, each figure
+//! becomes a card of lines. No line is ever wider than asked for.
+
+use crate::model::{self, Model};
+use crate::text::{Line, Style, Tone, wrap};
+use crate::words;
+use handover_record::{Document, Mode, Ratio, Record};
+
+/// Narrower than this, nothing is laid out; lines are cut.
+const WIDTH_MIN: usize = 24;
+/// Narrower than this, what is timed is not worth a column.
+const WHAT_WIDTH_MIN: usize = 24;
+/// Of one kind of doubt, so many lines are shown.
+const DOUBT_LINES_MAX: usize = 8;
+/// Of one doubt, so many figures are named.
+const DOUBT_NAMES_MAX: usize = 4;
+
+/// The ladder table of a document, with its legend, at most `width` columns wide.
+///
+/// One row for each figure of ours, its peers summed up by the best of them; floors and plain facts of
+/// the machine have rows where nothing of ours stands beside them. With [`Style::all`] every contender
+/// has a row. A figure with two modes shows both with their shares in place of its median.
+pub fn table(document: &Document, width: usize, style: Style) -> String {
+    let model = Model::new(document, style.all);
+    let laid_out = width.max(WIDTH_MIN);
+    let mut lines = head(document);
+    lines.push(Line::default());
+    if document.records.is_empty() {
+        lines.push(Line::plain("No figure was recorded."));
+    } else {
+        match Layout::fit(&model, laid_out, style) {
+            Some(layout) => layout.draw(&model, style, &mut lines),
+            None => cards(&model, &mut lines),
+        }
+        lines.push(Line::default());
+        lines.extend(foot(document, &model, laid_out, style));
+    }
+    render(lines, width, style)
+}
+
+/// One figure of one contender on one line, for printing as it is measured.
+pub fn row(record: &Record, width: usize, style: Style) -> String {
+    let mut line = Line::new(&record.id, Tone::Strong);
+    line.push("  ", Tone::Plain);
+    line.push(&record.contender, Tone::Plain);
+    for fact in facts(record) {
+        line.push("  ", Tone::Plain);
+        if !matches!(fact.label, "median" | "floor" | "peer" | "doubt") {
+            line.push(format!("{} ", fact.label), Tone::Faint);
+        }
+        line.spans.extend(fact.value.spans);
+    }
+    render(vec![line], width, style)
+}
+
+fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
+    let mut text = String::new();
+    for line in lines {
+        line.cut(width, style).render(style, &mut text);
+    }
+    text
+}
+
+fn head(document: &Document) -> Vec<Line> {
+    let mut run = Line::new(model::run_line(document), Tone::Faint);
+    if !document.run.complete {
+        run.push(", not finished", Tone::Doubt);
+    }
+    let host = model::host_line(document);
+    let mut lines = vec![run];
+    if !host.is_empty() {
+        lines.push(Line::new(host, Tone::Faint));
+    }
+    lines
+}
+
+fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> Vec<Line> {
+    let run = &document.run;
+    let mut lines = wrap(&words::null_line(run.null_one, run.null_several), Tone::Plain, 2, width);
+    let guide = "± is half the 95 % interval of the median. × floor: the median by its floor's. \
+                 × peer: by the best peer's; below 1, ours takes less.";
+    lines.extend(wrap(guide, Tone::Faint, 2, width));
+    if model.off_ladder_count > 0 {
+        let count = model.off_ladder_count;
+        let text = format!("Figures kept off the ladder: {count}; --all shows them.");
+        lines.extend(wrap(&text, Tone::Faint, 2, width));
+    }
+    for doubt in model.doubts() {
+        lines.push(Line::default());
+        let mut legend = wrap(words::doubt(doubt.code), Tone::Plain, 0, width - 4);
+        for (place, text) in legend.drain(..).enumerate() {
+            let mut line = Line::default();
+            if place == 0 {
+                line.push(doubt.code.letter(), Tone::Doubt);
+            }
+            line.pad_to(4);
+            line.spans.extend(text.spans);
+            lines.push(line);
+        }
+        for (text, names) in doubt.told.iter().take(DOUBT_LINES_MAX) {
+            let names = match names.len() {
+                0..=DOUBT_NAMES_MAX => names.join(", "),
+                many => format!("{many} figures"),
+            };
+            let told = wrap(&format!("{names}: {text}"), Tone::Faint, 2, width - 4);
+            for text in told {
+                let mut line = Line::default();
+                line.pad_to(4);
+                line.spans.extend(text.spans);
+                lines.push(line.cut(width, style));
+            }
+        }
+        if let Some(more) = doubt.told.len().checked_sub(DOUBT_LINES_MAX + 1) {
+            lines.push(Line::new(format!("    and {} more", more + 1), Tone::Faint));
+        }
+    }
+    lines
+}
+
+/// A fact of a record with its name.
+struct Fact {
+    label: &'static str,
+    value: Line,
+}
+
+/// What is said of a record, in order.
+fn facts(record: &Record) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut say = |label, value: Line| facts.push(Fact { label, value });
+    if record.modes.len() > 1 {
+        let mut value = Line::default();
+        for (place, mode) in modes(record).into_iter().enumerate() {
+            value.push(if place > 0 { " " } else { "" }, Tone::Plain);
+            value.spans.extend(mode.spans);
+        }
+        say("median", value);
+    } else {
+        let mut value = median(record);
+        value.push(" ", Tone::Plain);
+        value.push(words::interval(record), Tone::Faint);
+        say("median", value);
+    }
+    say("p99", Line::plain(words::figure(record.unit, record.summary.p99)));
+    say("rate", Line::plain(words::rate(record)));
+    if let Some(floor) = &record.floor {
+        say("floor", Line::plain(format!("{} {}", words::ratio(floor.ratio), floor.id)));
+    }
+    if let Some(peer) = record.best_peer() {
+        let mut value = Line::new(words::ratio(peer.ratio), rival_tone(peer));
+        value.push(format!(" {}", peer.contender), Tone::Plain);
+        say("peer", value);
+    }
+    say("CPUs", Line::plain(words::cpus(record)));
+    if !record.warnings.is_empty() {
+        say("doubt", Line::new(words::letters(record), Tone::Doubt));
+    }
+    facts
+}
+
+fn median(record: &Record) -> Line {
+    Line::new(words::figure(record.unit, record.summary.median), Tone::Strong)
+}
+
+/// Each mode with its share.
+fn modes(record: &Record) -> Vec<Line> {
+    let shown = |(place, mode): (usize, &Mode)| {
+        let joint = if place == 0 { "" } else { "+ " };
+        let mut line = Line::plain(format!("{joint}{:.0} % ", mode.share * 100.0));
+        line.push(words::figure(record.unit, mode.median), Tone::Strong);
+        line
+    };
+    record.modes.iter().enumerate().map(shown).collect()
+}
+
+fn rival_tone(ratio: &Ratio) -> Tone {
+    match ratio {
+        it if it.high < 1.0 => Tone::Good,
+        it if it.low > 1.0 => Tone::Bad,
+        _ => Tone::Plain,
+    }
+}
+
+fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
+    for (place, record) in model.rows().enumerate() {
+        if place > 0 {
+            lines.push(Line::default());
+        }
+        let mut title = Line::new(&record.id, Tone::Strong);
+        title.push(format!("  {}", record.contender), Tone::Plain);
+        lines.push(title);
+        for Fact { label, value } in facts(record) {
+            let mut line = Line::new(format!("  {label}"), Tone::Faint);
+            line.pad_to(10);
+            line.spans.extend(value.spans);
+            lines.push(line);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Id,
+    Contender,
+    Median,
+    Interval,
+    P99,
+    Rate,
+    FloorRatio,
+    FloorId,
+    PeerRatio,
+    PeerName,
+    Cpus,
+    Doubt,
+}
+
+impl Column {
+    /// In the order of the table.
+    const ALL: [Column; 12] = [
+        Column::Id,
+        Column::Contender,
+        Column::Median,
+        Column::Interval,
+        Column::P99,
+        Column::Rate,
+        Column::FloorRatio,
+        Column::FloorId,
+        Column::PeerRatio,
+        Column::PeerName,
+        Column::Cpus,
+        Column::Doubt,
+    ];
+
+    /// In the order in which they leave; `None` is the ids' first step, which then stands above each
+    /// group. The others stay.
+    const LEAVING: [Option<Column>; 7] = [
+        Some(Column::FloorId),
+        Some(Column::Cpus),
+        Some(Column::Rate),
+        Some(Column::Contender),
+        None,
+        Some(Column::P99),
+        Some(Column::PeerName),
+    ];
+
+    fn header(self) -> &'static str {
+        match self {
+            Column::Id => "id",
+            Column::Contender => "contender",
+            Column::Median => "median",
+            Column::Interval => "± 95 %",
+            Column::P99 => "p99",
+            Column::Rate => "rate",
+            Column::FloorRatio => "× floor",
+            Column::FloorId => "floor",
+            Column::PeerRatio => "× peer",
+            Column::PeerName => "best peer",
+            Column::Cpus => "CPUs",
+            Column::Doubt => "doubt",
+        }
+    }
+
+    fn is_right(self) -> bool {
+        !matches!(
+            self,
+            Column::Id
+                | Column::Contender
+                | Column::Interval
+                | Column::FloorId
+                | Column::PeerName
+                | Column::Doubt
+        )
+    }
+
+    /// Columns between this and the one before: less where the two are one thought.
+    fn gap(self) -> usize {
+        match self {
+            Column::Id => 0,
+            Column::Interval | Column::FloorId | Column::PeerName => 1,
+            _ => 2,
+        }
+    }
+
+    /// The cell of a record, with more than one line where it has two modes.
+    fn cell(self, record: &Record) -> Vec<Line> {
+        let line = match self {
+            Column::Id => Line::plain(&record.id),
+            Column::Contender => Line::plain(&record.contender),
+            Column::Median if record.modes.len() > 1 => {
+                let shown =
+                    |mode: &Mode| Line::new(words::figure(record.unit, mode.median), Tone::Strong);
+                return record.modes.iter().map(shown).collect();
+            }
+            Column::Median => median(record),
+            Column::Interval if record.modes.len() > 1 => {
+                let shown = |mode: &Mode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
+                return record.modes.iter().map(shown).collect();
+            }
+            Column::Interval => Line::new(words::interval(record), Tone::Faint),
+            Column::P99 => Line::plain(words::figure(record.unit, record.summary.p99)),
+            Column::Rate => Line::plain(words::rate(record)),
+            Column::FloorRatio => match &record.floor {
+                Some(floor) => Line::plain(words::ratio(floor.ratio)),
+                None => Line::default(),
+            },
+            Column::FloorId => match &record.floor {
+                Some(floor) => Line::new(&floor.id, Tone::Faint),
+                None => Line::default(),
+            },
+            Column::PeerRatio => match record.best_peer() {
+                Some(peer) => Line::new(words::ratio(peer.ratio), rival_tone(peer)),
+                None => Line::default(),
+            },
+            Column::PeerName => match record.best_peer() {
+                Some(peer) => Line::plain(&peer.contender),
+                None => Line::default(),
+            },
+            Column::Cpus => Line::plain(words::cpus(record)),
+            Column::Doubt => Line::new(words::letters(record), Tone::Doubt),
+        };
+        vec![line]
+    }
+}
+
+/// The columns that fit, with their widths.
+struct Layout {
+    columns: Vec<(Column, usize)>,
+    /// Whether ids stand without their first step, below it.
+    headed: bool,
+    /// The width that is left for what is timed, if it is enough.
+    what_width: Option<usize>,
+}
+
+impl Layout {
+    fn fit(model: &Model<'_>, width: usize, style: Style) -> Option<Layout> {
+        let mut layout = Layout { columns: Vec::new(), headed: false, what_width: None };
+        for column in Column::ALL {
+            let widest = layout.widest(column, model);
+            // A column without a single cell says nothing.
+            if widest > 0 {
+                layout.columns.push((column, widest.max(Line::plain(column.header()).width())));
+            }
+        }
+        for leaving in Column::LEAVING {
+            // What is timed is worth more than the floor's name, which it comes after.
+            let wanted = match leaving {
+                Some(Column::FloorId) => layout.width() + 2 + WHAT_WIDTH_MIN,
+                _ => layout.width(),
+            };
+            // With every contender in a row of its own, its name cannot leave.
+            if wanted <= width || (style.all && leaving == Some(Column::Contender)) {
+                continue;
+            }
+            match leaving {
+                Some(leaving) => layout.columns.retain(|(column, _)| *column != leaving),
+                None => {
+                    layout.headed = true;
+                    layout.columns[0].1 = layout.widest(Column::Id, model).max(2);
+                }
+            }
+        }
+        let left = width.checked_sub(layout.width())?;
+        layout.what_width = left.checked_sub(2).filter(|left| *left >= WHAT_WIDTH_MIN);
+        Some(layout)
+    }
+
+    fn width(&self) -> usize {
+        self.columns.iter().map(|(column, width)| column.gap() + width).sum()
+    }
+
+    fn widest(&self, column: Column, model: &Model<'_>) -> usize {
+        let cells = model.rows().flat_map(|record| self.cell(column, record));
+        cells.map(|line| line.width()).max().unwrap_or(0)
+    }
+
+    fn cell(&self, column: Column, record: &Record) -> Vec<Line> {
+        match (column, record.id.split_once('/')) {
+            (Column::Id, Some((_, rest))) if self.headed => vec![Line::plain(format!("  {rest}"))],
+            _ => column.cell(record),
+        }
+    }
+
+    fn draw(&self, model: &Model<'_>, style: Style, lines: &mut Vec<Line>) {
+        let headers =
+            self.columns.iter().map(|(column, _)| vec![Line::new(column.header(), Tone::Faint)]);
+        let what = self.what_width.map(|_| Line::new("what is timed", Tone::Faint));
+        lines.extend(self.join(headers.collect(), what, style));
+        let rule = "─".repeat(self.width() + self.what_width.map_or(0, |what| what + 2));
+        lines.push(Line::new(rule, Tone::Faint));
+        for (place, group) in model.groups.iter().enumerate() {
+            if place > 0 {
+                lines.push(Line::default());
+            }
+            if self.headed {
+                lines.push(Line::plain(group.name));
+            }
+            for record in group.figures.iter().flat_map(|figure| &figure.rows) {
+                let cells = self.columns.iter().map(|(column, _)| self.cell(*column, record));
+                let what = self.what_width.map(|_| Line::new(&record.what, Tone::Faint));
+                lines.extend(self.join(cells.collect(), what, style));
+            }
+        }
+    }
+
+    /// One row as lines.
+    fn join(&self, cells: Vec<Vec<Line>>, what: Option<Line>, style: Style) -> Vec<Line> {
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        let mut lines = vec![Line::default(); height];
+        let mut start = 0;
+        for ((column, width), cell) in self.columns.iter().zip(cells) {
+            start += column.gap();
+            for (line, content) in lines.iter_mut().zip(&cell) {
+                if column.is_right() {
+                    line.push_right(content, start + width);
+                } else {
+                    line.pad_to(start);
+                    line.spans.extend(content.spans.iter().cloned());
+                }
+            }
+            start += width;
+        }
+        if let (Some(what), Some(width), Some(first)) = (what, self.what_width, lines.first_mut()) {
+            first.pad_to(start + 2);
+            first.spans.extend(what.cut(width, style).spans);
+        }
+        lines
+    }
+}

@@ -1,0 +1,261 @@
+//! Lines of a terminal: spans with a tone, measured in columns, cut and wrapped to a width.
+//!
+//! Whatever comes from a record may come from elsewhere (an import): nothing that would steer a terminal
+//! gets through.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// How a terminal table is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Whether escape sequences colour it.
+    pub color: bool,
+    /// Whether it may use `µ`, `±`, `×` and lines; otherwise plain ASCII.
+    pub unicode: bool,
+    /// Whether every contender of every figure has a row.
+    pub all: bool,
+}
+
+/// What a span is, which decides how it is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    /// The figure that one came for.
+    Strong,
+    /// What stands back.
+    Faint,
+    /// Better than its rival.
+    Good,
+    /// Worse than its rival.
+    Bad,
+    /// Doubtful.
+    Doubt,
+}
+
+impl Tone {
+    fn sequence(self) -> &'static str {
+        match self {
+            Tone::Plain => "",
+            Tone::Strong => "\x1b[1m",
+            Tone::Faint => "\x1b[2m",
+            Tone::Good => "\x1b[32m",
+            Tone::Bad => "\x1b[31m",
+            Tone::Doubt => "\x1b[33m",
+        }
+    }
+}
+
+/// Text of one tone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub text: String,
+    pub tone: Tone,
+}
+
+/// One line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub spans: Vec<Span>,
+}
+
+impl Line {
+    /// A line of one tone.
+    pub fn new(text: impl AsRef<str>, tone: Tone) -> Line {
+        let mut line = Line::default();
+        line.push(text, tone);
+        line
+    }
+
+    /// A line of no particular tone.
+    pub fn plain(text: impl AsRef<str>) -> Line {
+        Line::new(text, Tone::Plain)
+    }
+
+    /// Adds text at the end.
+    pub fn push(&mut self, text: impl AsRef<str>, tone: Tone) {
+        let text = clean(text.as_ref());
+        if !text.is_empty() {
+            self.spans.push(Span { text, tone });
+        }
+    }
+
+    /// Adds spaces up to a column.
+    pub fn pad_to(&mut self, column: usize) {
+        let width = self.width();
+        if width < column {
+            self.push(" ".repeat(column - width), Tone::Plain);
+        }
+    }
+
+    /// Adds another line's spans, after spaces that move its end to a column.
+    pub fn push_right(&mut self, other: &Line, end: usize) {
+        self.pad_to(end.saturating_sub(other.width()));
+        self.spans.extend(other.spans.iter().cloned());
+    }
+
+    /// Columns that it takes.
+    pub fn width(&self) -> usize {
+        self.spans.iter().map(|span| span.text.width()).sum()
+    }
+
+    /// Cut to a width, with a mark where something is missing.
+    pub fn cut(mut self, width_max: usize, style: Style) -> Line {
+        if self.width() <= width_max {
+            return self;
+        }
+        let mark = if style.unicode { "…" } else { "..." };
+        let mark = if mark.width() < width_max { mark } else { "" };
+        let mut room = width_max - mark.width();
+        let mut kept = Vec::new();
+        for mut span in self.spans.drain(..) {
+            let width = span.text.width();
+            if width <= room {
+                room -= width;
+                kept.push(span);
+                continue;
+            }
+            let mut text = String::new();
+            for char in span.text.chars() {
+                let width = char.width().unwrap_or(0);
+                if width > room {
+                    break;
+                }
+                room -= width;
+                text.push(char);
+            }
+            text.push_str(mark);
+            span.text = text;
+            kept.push(span);
+            break;
+        }
+        Line { spans: kept }
+    }
+
+    /// The line as text for a terminal, without spaces at its end.
+    pub fn render(&self, style: Style, out: &mut String) {
+        let mut spans = self.spans.clone();
+        while let Some(last) = spans.last_mut() {
+            let end = last.text.trim_end().len();
+            last.text.truncate(end);
+            if end > 0 {
+                break;
+            }
+            spans.pop();
+        }
+        for Span { text, tone } in spans {
+            let text = if style.unicode { text } else { to_ascii(&text) };
+            if style.color && tone != Tone::Plain {
+                out.push_str(tone.sequence());
+                out.push_str(&text);
+                out.push_str("\x1b[0m");
+            } else {
+                out.push_str(&text);
+            }
+        }
+        out.push('\n');
+    }
+}
+
+/// Text at a width, broken between words; the lines after the first are indented.
+pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        let room = width_max.saturating_sub(if lines.is_empty() { 0 } else { indent });
+        if !line.is_empty() && line.width() + 1 + word.width() > room {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    let indented = |(place, text): (usize, String)| {
+        let mut line = Line::default();
+        line.pad_to(if place == 0 { 0 } else { indent });
+        line.push(text, tone);
+        line
+    };
+    lines.into_iter().enumerate().map(indented).collect()
+}
+
+/// Without what steers a terminal or hides its order: control characters, and those that turn the
+/// direction of writing.
+pub(crate) fn clean(text: &str) -> String {
+    let steers = |char: char| {
+        char.is_control()
+            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|char| if steers(char) { '\u{fffd}' } else { char }).collect()
+}
+
+/// The same in ASCII and, so that columns stay columns, of the same width.
+fn to_ascii(text: &str) -> String {
+    let mut ascii = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            ' '..='~' => ascii.push(char),
+            'µ' => ascii.push('u'),
+            '×' => ascii.push('x'),
+            '±' => ascii.push('~'),
+            '–' | '─' => ascii.push('-'),
+            '≤' => ascii.push('<'),
+            other => ascii.extend(std::iter::repeat_n('?', other.width().unwrap_or(0))),
+        }
+    }
+    ascii
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Style = Style { color: false, unicode: true, all: false };
+
+    fn text(line: &Line, style: Style) -> String {
+        let mut out = String::new();
+        line.render(style, &mut out);
+        out
+    }
+
+    #[test]
+    fn what_would_steer_a_terminal_is_replaced() {
+        let line = Line::plain("a\x1b[31mb\r\nc\u{202e}d\u{9b}");
+        assert_eq!(text(&line, PLAIN), "a\u{fffd}[31mb\u{fffd}\u{fffd}c\u{fffd}d\u{fffd}\n");
+    }
+
+    #[test]
+    fn a_line_is_cut_by_columns_not_characters() {
+        let mut line = Line::plain("日本");
+        line.push("語x", Tone::Strong);
+        assert_eq!(line.width(), 7);
+        assert_eq!(
+            text(&line.clone().cut(6, PLAIN), PLAIN),
+            "日本…\n",
+            "語 would not fit beside …"
+        );
+        assert_eq!(text(&line.clone().cut(7, PLAIN), PLAIN), "日本語x\n");
+        assert_eq!(line.cut(1, PLAIN).width(), 0);
+    }
+
+    #[test]
+    fn words_are_wrapped_and_a_long_one_stays_whole() {
+        let texts = |width| -> Vec<String> {
+            wrap("one two threefour", Tone::Plain, 2, width)
+                .iter()
+                .map(|line| text(line, PLAIN))
+                .collect()
+        };
+        assert_eq!(texts(7), ["one two\n", "  threefour\n"]);
+        assert_eq!(texts(80), ["one two threefour\n"]);
+    }
+
+    #[test]
+    fn ascii_keeps_the_width() {
+        let line = Line::plain("1.20 µs ±2 % 3.1× 日");
+        let ascii = text(&line, Style { unicode: false, ..PLAIN });
+        assert_eq!(ascii, "1.20 us ~2 % 3.1x ??\n");
+        assert_eq!(ascii.trim_end().len(), line.width());
+    }
+}

@@ -1,0 +1,157 @@
+//! Figures in words, the same for the terminal and the page.
+
+use handover_base::units;
+use handover_record::{Record, Unit, WarningCode};
+
+/// Above this, in whatever unit, a figure is written with an exponent.
+const PLAIN_MAX: f64 = 1e15;
+
+/// A figure with its unit: `1.23 ns`, `64.0 KiB`, `12`.
+pub(crate) fn figure(unit: Unit, value: f64) -> String {
+    if !value.is_finite() || value.abs() >= PLAIN_MAX {
+        return match unit {
+            Unit::Count => format!("{value:.2e}"),
+            _ => format!("{value:.2e} {unit}"),
+        };
+    }
+    match unit {
+        Unit::Ns => units::show_ns(value),
+        Unit::Bytes => units::show_bytes_rate(value).trim_end_matches("/s").to_string(),
+        Unit::Count => units::show_count(value),
+    }
+}
+
+/// Half the interval's width beside the figure: `±0.4 %`.
+pub(crate) fn interval(record: &Record) -> String {
+    let percent = record.summary.half_width() * 100.0;
+    match percent {
+        p if !p.is_finite() => "±?".to_string(),
+        p if p < 9.95 => format!("±{p:.1} %"),
+        p if p < 999.5 => format!("±{p:.0} %"),
+        _ => "±>999 %".to_string(),
+    }
+}
+
+/// A ratio: `0.83×`, `3.1×`, `310×`.
+pub(crate) fn ratio(value: f64) -> String {
+    match value {
+        v if !v.is_finite() => "?×".to_string(),
+        v if v.abs() < 0.0005 => format!("{v:.0e}×"),
+        v if v.abs() < 0.0995 => format!("{v:.3}×"),
+        v if v.abs() < 9.995 => format!("{v:.2}×"),
+        v if v.abs() < 99.95 => format!("{v:.1}×"),
+        v if v.abs() < 99_999.5 => format!("{v:.0}×"),
+        v => format!("{v:.1e}×"),
+    }
+}
+
+/// Operations a second, or bytes where an operation moves bytes.
+pub(crate) fn rate(record: &Record) -> String {
+    let per_s = record.bytes_per_s.unwrap_or(record.rate_per_s);
+    if !per_s.is_finite() || per_s.abs() >= PLAIN_MAX {
+        return format!("{per_s:.1e} /s");
+    }
+    match record.bytes_per_s {
+        Some(bytes) => units::show_bytes_rate(bytes),
+        None => units::show_rate(per_s),
+    }
+}
+
+/// CPUs burnt, user and system together.
+pub(crate) fn cpus(record: &Record) -> String {
+    let cpus = record.cpus_user + record.cpus_system;
+    if cpus.is_finite() && cpus.abs() < 9_999.5 {
+        format!("{cpus:.2}")
+    } else {
+        format!("{cpus:.0e}")
+    }
+}
+
+/// A share: `0.4 %`, `12 %`.
+pub(crate) fn share(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        p if !p.is_finite() => "? %".to_string(),
+        p if p.abs() < 9.95 => format!("{p:.1} %"),
+        p if p.abs() < 99_999.5 => format!("{p:.0} %"),
+        p => format!("{p:.0e} %"),
+    }
+}
+
+/// What this machine cannot tell apart, as the sentence below every table.
+pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
+    let told: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
+        .into_iter()
+        .filter_map(|(width, where_)| Some(format!("{} ({where_})", share(width?))))
+        .collect();
+    if told.is_empty() {
+        return "How small a difference this machine can see was not measured in this run."
+            .to_string();
+    }
+    format!("This machine cannot see differences under {}.", told.join(", "))
+}
+
+/// A kind of doubt in a few words, for the legend.
+pub(crate) fn doubt(code: WarningCode) -> &'static str {
+    match code {
+        WarningCode::Steal => "steal: the hypervisor gave our CPUs to others",
+        WarningCode::Switches => "disturbed: other work ran on our CPUs",
+        WarningCode::Bimodal => "two modes: shown apart, never as one average",
+        WarningCode::Wide => "wide: the interval was still wide when the time was spent",
+        WarningCode::Drift => "drift: the last rounds differ from the first",
+        WarningCode::Resolution => "resolution: less than this clock and loop can tell",
+        WarningCode::Few => "few: fewer rounds than an interval needs",
+        WarningCode::Placement => "placement: the parties do not run where they were asked to",
+        WarningCode::Smoke => "smoke: shown to work, not measured",
+    }
+}
+
+/// The letters of a record's doubts, each once: `w st`.
+pub(crate) fn letters(record: &Record) -> String {
+    let mut letters: Vec<&str> = Vec::new();
+    for warning in &record.warnings {
+        let letter = warning.code.letter();
+        if !letters.contains(&letter) {
+            letters.push(letter);
+        }
+    }
+    letters.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_keep_three_digits_where_that_means_something() {
+        let shown: Vec<String> = [0.0, 0.0123, 0.834, 1.0, 3.104, 31.04, 310.4, 3.1e7]
+            .into_iter()
+            .map(ratio)
+            .collect();
+        assert_eq!(shown, ["0e0×", "0.012×", "0.83×", "1.00×", "3.10×", "31.0×", "310×", "3.1e7×"]);
+    }
+
+    #[test]
+    fn figures_of_any_size_stay_short() {
+        for unit in [Unit::Ns, Unit::Bytes, Unit::Count] {
+            for value in [0.0, 1e-300, 0.71, 12.0, 1e12, 1e15, 1e300, f64::MAX, f64::INFINITY] {
+                let shown = figure(unit, value);
+                assert!(shown.len() <= 18, "{shown}");
+            }
+        }
+        assert_eq!(figure(Unit::Bytes, 65536.0), "64.0 KiB");
+    }
+
+    #[test]
+    fn the_null_line_tells_what_was_measured() {
+        assert_eq!(
+            null_line(Some(0.012), Some(0.034)),
+            "This machine cannot see differences under 1.2 % (one CPU), 3.4 % (across CPUs)."
+        );
+        assert_eq!(
+            null_line(None, Some(0.12)),
+            "This machine cannot see differences under 12 % (across CPUs)."
+        );
+        assert!(null_line(None, None).contains("was not measured"));
+    }
+}

@@ -1,0 +1,180 @@
+//! The terminal table, looked at as it is printed.
+
+mod support;
+
+use handover_record::{ContenderKind, Document, Mode, WarningCode};
+use handover_report::{Style, row, table};
+use support::{assert_golden, ladder, record, run};
+use unicode_width::UnicodeWidthStr;
+
+const PLAIN: Style = Style { color: false, unicode: true, all: false };
+const COLOR: Style = Style { color: true, ..PLAIN };
+const ASCII: Style = Style { unicode: false, ..PLAIN };
+const ALL: Style = Style { all: true, ..PLAIN };
+
+/// The widest line, escape sequences apart.
+fn widest(text: &str) -> usize {
+    text.lines().map(|line| without_color(line).width()).max().unwrap_or(0)
+}
+
+fn without_color(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        plain.push_str(before);
+        rest = after.split_once('m').expect("a whole sequence").1;
+    }
+    plain + rest
+}
+
+#[test]
+fn the_ladder_is_drawn_as_it_was_looked_at() {
+    for width in [40, 80, 140, 200] {
+        assert_golden(&format!("ladder-{width}.txt"), &table(&ladder(), width, PLAIN));
+    }
+    assert_golden("ladder-80-color.txt", &table(&ladder(), 80, COLOR));
+    assert_golden("ladder-80-ascii.txt", &table(&ladder(), 80, ASCII));
+    assert_golden("ladder-100-all.txt", &table(&ladder(), 100, ALL));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for width in 1..=220 {
+        for style in [PLAIN, COLOR, ASCII, ALL] {
+            let drawn = table(&ladder(), width, style);
+            assert!(widest(&drawn) <= width, "{width} columns, {style:?}:\n{drawn}");
+        }
+    }
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    for width in [40, 80, 140] {
+        let plain = table(&ladder(), width, PLAIN);
+        assert_eq!(without_color(&table(&ladder(), width, COLOR)), plain);
+        assert!(!plain.contains('\x1b'));
+    }
+}
+
+#[test]
+fn ascii_is_ascii() {
+    for width in [40, 80, 140] {
+        assert!(table(&ladder(), width, ASCII).is_ascii());
+        assert!(row(&ladder().records[0], width, ASCII).is_ascii());
+    }
+}
+
+#[test]
+fn two_modes_are_shown_as_two_modes_and_never_as_their_average() {
+    for width in [40, 80, 140] {
+        let drawn = table(&ladder(), width, PLAIN);
+        let (fast, slow) = match width {
+            40 => ("70 % 121 ns", "+ 30 % 4.61 µs"),
+            _ => ("121 ns in 70 %", "4.61 µs in 30 %"),
+        };
+        assert!(drawn.contains(fast) && drawn.contains(slow), "{drawn}");
+        assert!(!drawn.contains("5.12 µs"), "{drawn}");
+    }
+}
+
+#[test]
+fn the_best_peer_is_the_one_that_takes_least() {
+    let drawn = table(&ladder(), 140, PLAIN);
+    let busy = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
+    assert!(busy.contains("0.76× parking_lot"), "{busy}");
+    assert!(!drawn.contains("semaphore"), "peers have no rows of their own");
+    assert!(table(&ladder(), 140, ALL).contains("semaphore"), "unless asked for");
+}
+
+#[test]
+fn every_letter_of_doubt_is_explained_below() {
+    let mut document = ladder();
+    for (record, code) in document.records.iter_mut().zip([
+        WarningCode::Steal,
+        WarningCode::Switches,
+        WarningCode::Bimodal,
+        WarningCode::Wide,
+        WarningCode::Drift,
+        WarningCode::Resolution,
+    ]) {
+        let text = format!("because of {code:?}");
+        record.warnings = vec![handover_record::Warning { code, text }];
+    }
+    for width in [40, 80, 140] {
+        let drawn = table(&document, width, ALL);
+        let words = drawn.split_whitespace().collect::<Vec<_>>().join(" ");
+        for record in &document.records {
+            for warning in &record.warnings {
+                let legend = format!("{:<4}", warning.code.letter());
+                assert!(drawn.lines().any(|line| line.starts_with(&legend)), "{legend}:\n{drawn}");
+                assert!(words.contains(&warning.text), "{}:\n{drawn}", warning.text);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_ladder_leaves_out_is_counted_and_shown_on_demand() {
+    let drawn = table(&ladder(), 80, PLAIN);
+    assert!(!drawn.contains("notify/busy/spun"));
+    assert!(drawn.contains("Figures kept off the ladder: 1"));
+    assert!(table(&ladder(), 140, ALL).contains("notify/busy/spun"));
+    // A run that asked for something off the ladder shows it.
+    let mut asked = ladder();
+    asked.records.retain(|it| it.id == "notify/busy/spun");
+    assert!(table(&asked, 80, PLAIN).contains("notify/busy/spun"));
+}
+
+#[test]
+fn a_run_that_did_not_finish_or_measured_nothing_says_so() {
+    let mut empty = Document::new(run(), vec![]);
+    empty.run.complete = false;
+    let drawn = table(&empty, 80, PLAIN);
+    assert!(drawn.contains("not finished") && drawn.contains("No figure was recorded."), "{drawn}");
+}
+
+#[test]
+fn a_row_is_one_line_within_the_width() {
+    let document = ladder();
+    let busy = document.records.iter().find(|it| it.id == "lock/busy").expect("a record");
+    assert_eq!(
+        row(busy, 120, PLAIN),
+        "lock/busy  handover  0.71 ns ±0.4 %  p99 0.86 ns  rate 1.41 G/s  0.017× floor/cache-line  \
+         0.76× parking_lot  CPUs 0.99\n"
+    );
+    for width in 1..150 {
+        let drawn = row(busy, width, COLOR);
+        assert!(drawn.lines().count() == 1 && widest(&drawn) <= width);
+    }
+}
+
+#[test]
+fn hostile_text_steers_no_terminal() {
+    let mut document = ladder();
+    document.host.name = "a\x1b]0;gotcha\x07\x1b[2J".into();
+    document.records[0].what = "what\r\n\x1b[31m".into();
+    document.records[0].id = "floor/\u{202e}evil\n".into();
+    document.records[0].contender = "\x08\x08".into();
+    for style in [PLAIN, ALL] {
+        let drawn = table(&document, 200, style);
+        assert!(!drawn.chars().any(|char| char.is_control() && char != '\n'), "{drawn:?}");
+        assert!(!drawn.contains('\u{202e}'));
+    }
+}
+
+#[test]
+fn figures_without_floor_peer_or_sense_are_drawn_too() {
+    let mut odd = Vec::new();
+    for (place, median) in [0.0, 1e12, 1e300, f64::NAN, f64::INFINITY, -1.0].into_iter().enumerate()
+    {
+        let mut one = record(&format!("odd/{place}"), "x", ContenderKind::Ours, median);
+        one.modes = vec![Mode { share: 0.5, median }, Mode { share: 0.5, median }];
+        odd.push(one.clone());
+        one.modes.clear();
+        odd.push(one);
+    }
+    for width in [1, 40, 80, 140] {
+        let drawn = table(&Document::new(run(), odd.clone()), width, PLAIN);
+        assert!(widest(&drawn) <= width);
+    }
+}
