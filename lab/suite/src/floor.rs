@@ -1,6 +1,136 @@
-//! To come.
+//! `floor/*`: what physics, the compiler or the kernel allows. Every other benchmark names one of
+//! these and is measured in the same blocks as it, so that its figure stands as a multiple.
+//!
+//! A floor is the barest thing that does the work: no queue, no lock, no check that a user would want.
+//! Those of one party stand here; those that go to another CPU and back are [`Medium`](relay::Medium)s,
+//! played by one [`Relay`](relay::Relay).
 
-use handover_harness::Bench;
+mod kernel;
+mod line;
+mod memory;
+mod relay;
+mod socket;
 
-/// None yet.
-pub const ALL: &[Bench] = &[];
+use handover_base::clock;
+use handover_harness::{Bench, Fault, Rig, Samples, Workload};
+use handover_record::{Contender, Spec};
+use relay::Relay;
+use std::hint::black_box;
+
+/// Every floor.
+pub const ALL: &[Bench] = &[
+    Bench::one::<Empty>(Contender::floor("hardware")),
+    Bench::one::<ClockPair>(Contender::floor("hardware")),
+    Bench::one::<Syscall>(Contender::floor("kernel")),
+    Bench::many::<CacheLine>(Contender::floor("hardware")),
+    Bench::many::<Relay<line::TwoLines>>(Contender::floor("hardware")),
+    Bench::many::<Relay<kernel::Futex>>(Contender::floor("kernel")),
+    Bench::many::<Relay<kernel::Eventfd>>(Contender::floor("kernel")),
+    Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel")),
+    Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel")),
+    Bench::one::<memory::Memcpy>(Contender::floor("libc")),
+];
+
+/// One line there and back; the null plays it against itself.
+pub(crate) type CacheLine = Relay<line::OneLine>;
+
+/// Nothing, in a loop that stays a loop.
+struct Empty;
+
+impl Workload for Empty {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/empty",
+        what: "the empty operation in a batch: a turn of the loop and a store to the stack",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Empty, Fault> {
+        Ok(Empty)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for i in 0..n {
+                black_box(i);
+            }
+        });
+    }
+}
+
+/// The clock before and after nothing.
+struct ClockPair;
+
+impl Workload for ClockPair {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/clock-pair",
+        what: "two readings of this program's clock: what timing one operation alone adds to it",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<ClockPair, Fault> {
+        Ok(ClockPair)
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let began = clock::ticks();
+        let ended = clock::ticks();
+        if ended < began {
+            return Err(Fault::new(format!("the clock went back from {began} to {ended}")));
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for _ in 0..n {
+                let began = clock::ticks();
+                black_box(clock::ticks().wrapping_sub(began));
+            }
+        });
+    }
+}
+
+/// Into the kernel and back, for an answer that it has at hand and the C library does not keep.
+struct Syscall;
+
+impl Workload for Syscall {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/syscall",
+        what: "a system call that does next to nothing: getppid",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Syscall, Fault> {
+        Ok(Syscall)
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let said = rustix::process::getppid().map_or(0, |it| it.as_raw_nonzero().get());
+        // The same by another way. A parent in another PID namespace is 0 for both.
+        let known = i32::try_from(std::os::unix::process::parent_id()).unwrap_or(0);
+        if said != known {
+            return Err(Fault::new(format!("getppid says {said}, the C library {known}")));
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for _ in 0..n {
+                black_box(rustix::process::getppid());
+            }
+        });
+    }
+}

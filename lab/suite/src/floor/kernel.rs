@@ -1,0 +1,245 @@
+//! What the kernel hands over between parties that sleep: futex, eventfd, pipe.
+//!
+//! Each side sleeps in the kernel until the other wakes it, so a round trip is two sleeps and two
+//! wake-ups: the floor of whatever blocks.
+
+use super::relay::Medium;
+use handover_base::futex::{self, Scope};
+use handover_base::sync::shared::{AtomicU32, Ordering};
+use handover_harness::{Fault, Region, Rig};
+use handover_record::Spec;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, read, retry_on_intr, write};
+use rustix::pipe::{PipeFlags, pipe_with};
+use zerocopy::FromZeros;
+
+/// A word that its reader sleeps on, alone on its lines.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+struct Word(AtomicU32);
+
+impl Word {
+    #[inline]
+    fn hand(&self, turn: u32, scope: Scope) {
+        // Release: whatever was done for this turn, to the Acquire in wait().
+        self.0.store(turn, Ordering::Release);
+        futex::wake(&self.0, 1, scope);
+    }
+
+    /// Sleeps while the word holds `last`.
+    #[inline]
+    fn wait(&self, last: u32, scope: Scope) -> u32 {
+        loop {
+            // Acquire: pairs with the Release in hand().
+            let turn = self.0.load(Ordering::Acquire);
+            if turn != last {
+                return turn;
+            }
+            futex::wait(&self.0, last, None, scope);
+        }
+    }
+}
+
+/// Two words, one for each direction, always woken.
+pub(crate) struct Futex {
+    words: Region<[Word; 2]>,
+    scope: Scope,
+}
+
+impl Futex {
+    /// Told in place of a turn: the round is over. A round of so many turns would last an hour.
+    const END: u32 = u32::MAX;
+}
+
+impl Medium for Futex {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/futex",
+        what: "a futex wake to a sleeping party and one back, without spinning",
+        ladder: true,
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = u32;
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Futex, Fault> {
+        let scope = if rig.processes() { Scope::Shared } else { Scope::Private };
+        Ok(Futex { words: rig.region()?, scope })
+    }
+
+    fn ping(&self) -> u32 {
+        0
+    }
+
+    fn round_trip(&self, turn: &mut u32) -> Result<(), Fault> {
+        let [there, back] = &*self.words;
+        there.hand(*turn + 1, self.scope);
+        *turn = back.wait(*turn, self.scope);
+        Ok(())
+    }
+
+    fn end(&self, _: &mut u32) -> Result<(), Fault> {
+        self.words[0].hand(Self::END, self.scope);
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let [there, back] = &*self.words;
+        let mut turn = 0;
+        loop {
+            let seen = there.wait(turn, self.scope);
+            if seen == Self::END {
+                return Ok(u64::from(turn));
+            }
+            turn = seen;
+            back.hand(turn, self.scope);
+        }
+    }
+}
+
+/// Two eventfds, one for each direction.
+pub(crate) struct Eventfd {
+    there: OwnedFd,
+    back: OwnedFd,
+}
+
+impl Eventfd {
+    /// Counted in place of the 1 of a turn: the round is over.
+    const END: u64 = 2;
+
+    fn make() -> Result<OwnedFd, Fault> {
+        Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
+    }
+
+    fn post(fd: &OwnedFd, count: u64) -> Result<(), Errno> {
+        retry_on_intr(|| write(fd, &count.to_ne_bytes())).map(drop)
+    }
+
+    fn take(fd: &OwnedFd) -> Result<u64, Errno> {
+        let mut count = [0; 8];
+        retry_on_intr(|| read(fd, &mut count))?;
+        Ok(u64::from_ne_bytes(count))
+    }
+}
+
+impl Medium for Eventfd {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/eventfd",
+        what: "an eventfd written for a party that sleeps in read, and one back",
+        ladder: true,
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = ();
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Eventfd, Fault> {
+        Ok(Eventfd { there: rig.fd(Self::make)?, back: rig.fd(Self::make)? })
+    }
+
+    fn ping(&self) {}
+
+    fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
+        Self::post(&self.there, 1)?;
+        Self::take(&self.back)?;
+        Ok(())
+    }
+
+    fn end(&self, (): &mut ()) -> Result<(), Fault> {
+        Ok(Self::post(&self.there, Self::END)?)
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut turns = 0;
+        while Self::take(&self.there)? != Self::END {
+            turns += 1;
+            Self::post(&self.back, 1)?;
+        }
+        Ok(turns)
+    }
+}
+
+/// Two pipes, one for each direction, a byte a turn.
+pub(crate) struct Pipe {
+    there: Ends,
+    back: Ends,
+}
+
+struct Ends {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+impl Ends {
+    fn rig(rig: &mut Rig) -> Result<Ends, Fault> {
+        let mut made = None;
+        let reader = rig.fd(|| {
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+            made = Some(writer);
+            Ok(reader)
+        })?;
+        let writer = rig.fd(|| made.ok_or_else(|| Fault::new("a pipe without its writer")))?;
+        Ok(Ends { reader, writer })
+    }
+
+    fn post(&self, byte: u8) -> Result<(), Errno> {
+        retry_on_intr(|| write(&self.writer, &[byte])).map(drop)
+    }
+
+    fn take(&self) -> Result<u8, Errno> {
+        let mut byte = [0];
+        match retry_on_intr(|| read(&self.reader, &mut byte))? {
+            0 => Err(Errno::PIPE),
+            _ => Ok(byte[0]),
+        }
+    }
+}
+
+impl Pipe {
+    const TURN: u8 = b'.';
+    /// Sent in place of a turn: the round is over.
+    const END: u8 = b'!';
+}
+
+impl Medium for Pipe {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/pipe",
+        what: "a byte through a pipe to a party that sleeps in read, and one back",
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = ();
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Pipe, Fault> {
+        Ok(Pipe { there: Ends::rig(rig)?, back: Ends::rig(rig)? })
+    }
+
+    fn ping(&self) {}
+
+    fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
+        self.there.post(Self::TURN)?;
+        self.back.take()?;
+        Ok(())
+    }
+
+    fn end(&self, (): &mut ()) -> Result<(), Fault> {
+        Ok(self.there.post(Self::END)?)
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut turns = 0;
+        while self.there.take()? != Self::END {
+            turns += 1;
+            self.back.post(Self::TURN)?;
+        }
+        Ok(turns)
+    }
+}

@@ -1,0 +1,156 @@
+//! Cache lines that two CPUs take from each other: the floor of every hand-over between running
+//! threads.
+//!
+//! The waiting party reads without a pause: on the machines tried a pause in the loop lengthened the
+//! round trip. Where both parties share one CPU, whoever waits yields it instead of spinning away its
+//! time slice.
+
+use super::relay::Medium;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Fault, Region, Rig};
+use handover_record::Spec;
+use zerocopy::FromZeros;
+
+/// Told in place of a turn: the round is over.
+const END: u64 = u64::MAX;
+
+/// A word alone on a pair of lines, so that no neighbour and no prefetcher disturbs it.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+struct Word(AtomicU64);
+
+impl Word {
+    fn hand(&self, turn: u64) {
+        // Release: whatever was done for this turn, to the Acquire in wait().
+        self.0.store(turn, Ordering::Release);
+    }
+
+    /// Waits for a value that `is_next`, spinning or yielding.
+    #[inline(always)]
+    fn wait(&self, yields: bool, is_next: impl Fn(u64) -> bool) -> u64 {
+        loop {
+            // Acquire: pairs with the Release in hand().
+            let turn = self.0.load(Ordering::Acquire);
+            if is_next(turn) {
+                return turn;
+            }
+            if yields {
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+}
+
+/// Whether the two parties share a CPU.
+fn crowded(rig: &Rig) -> bool {
+    matches!(rig.cpus(), [first, second, ..] if first == second)
+}
+
+/// One line: the ping stores odd turns, the echo the even one after it.
+pub(crate) struct OneLine {
+    word: Region<Word>,
+    yields: bool,
+}
+
+impl Medium for OneLine {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/cache-line",
+        what: "one shared cache line to another CPU and back, both sides spinning",
+        ladder: true,
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = u64;
+
+    fn rig((): &(), rig: &mut Rig) -> Result<OneLine, Fault> {
+        Ok(OneLine { word: rig.region()?, yields: crowded(rig) })
+    }
+
+    fn ping(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, turn: &mut u64) -> Result<(), Fault> {
+        let back = *turn + 2;
+        self.word.hand(*turn + 1);
+        self.word.wait(self.yields, |it| it == back);
+        *turn = back;
+        Ok(())
+    }
+
+    fn end(&self, _: &mut u64) -> Result<(), Fault> {
+        self.word.hand(END);
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut turn = 0;
+        loop {
+            // END is odd too.
+            let seen = self.word.wait(self.yields, |it| it % 2 == 1);
+            if seen == END {
+                return Ok(turn / 2);
+            }
+            turn = seen + 1;
+            self.word.hand(turn);
+        }
+    }
+}
+
+/// A line for each direction: what a queue with two indices moves at least.
+pub(crate) struct TwoLines {
+    words: Region<[Word; 2]>,
+    yields: bool,
+}
+
+impl Medium for TwoLines {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/cache-line-2",
+        what: "one cache line to another CPU and a second one back, both sides spinning",
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = u64;
+
+    fn rig((): &(), rig: &mut Rig) -> Result<TwoLines, Fault> {
+        Ok(TwoLines { words: rig.region()?, yields: crowded(rig) })
+    }
+
+    fn ping(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, turn: &mut u64) -> Result<(), Fault> {
+        *turn += 1;
+        let [there, back] = &*self.words;
+        there.hand(*turn);
+        back.wait(self.yields, |it| it == *turn);
+        Ok(())
+    }
+
+    fn end(&self, _: &mut u64) -> Result<(), Fault> {
+        self.words[0].hand(END);
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let [there, back] = &*self.words;
+        let mut turn = 0;
+        loop {
+            let seen = there.wait(self.yields, |it| it != turn);
+            if seen == END {
+                return Ok(turn);
+            }
+            turn = seen;
+            back.hand(turn);
+        }
+    }
+}
