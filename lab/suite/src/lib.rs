@@ -7,6 +7,8 @@ pub mod floor;
 pub mod lock;
 pub mod notify;
 pub mod null;
+#[allow(unsafe_code)]
+mod raw;
 
 use handover_harness::Bench;
 

@@ -1,0 +1,4 @@
+//! Everything in this crate that the compiler cannot vouch for: instructions, C functions, shared
+//! objects. Safe to call from the rest of the crate.
+
+pub(crate) mod clock;
