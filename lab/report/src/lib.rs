@@ -1,10 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod ladder;
 mod model;
+pub mod svg;
 mod table;
 mod text;
 mod words;
 
+pub use ladder::ladder;
 pub use table::{row, table};
 pub use text::Style;

@@ -124,10 +124,8 @@ mod tests {
 
     #[test]
     fn ratios_keep_three_digits_where_that_means_something() {
-        let shown: Vec<String> = [0.0, 0.0123, 0.834, 1.0, 3.104, 31.04, 310.4, 3.1e7]
-            .into_iter()
-            .map(ratio)
-            .collect();
+        let shown: Vec<String> =
+            [0.0, 0.0123, 0.834, 1.0, 3.104, 31.04, 310.4, 3.1e7].into_iter().map(ratio).collect();
         assert_eq!(shown, ["0e0×", "0.012×", "0.83×", "1.00×", "3.10×", "31.0×", "310×", "3.1e7×"]);
     }
 

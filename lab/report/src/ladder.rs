@@ -1,0 +1,95 @@
+//! The ladder: every figure as a rung on a logarithmic axis of time.
+
+use crate::model::Model;
+use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
+use crate::words;
+use handover_record::{Document, Record, Unit};
+
+/// The ladder of a document as a chart, `width_px` wide: for each figure that is a time, the tick of its
+/// floor, its median with the interval, its 99 % quantile, and the best peer. The axis begins at 1 ns or
+/// below and covers the data in whole decades.
+pub fn ladder(document: &Document, width_px: f64) -> Chart {
+    let model = Model::new(document, false);
+    let mut names = Vec::new();
+    let mut rungs = Rungs::default();
+    for group in &model.groups {
+        let rows = group.figures.iter().flat_map(|figure| &figure.rows);
+        let times = rows.filter(|record| record.unit == Unit::Ns);
+        for (place, record) in times.enumerate() {
+            rungs.add(names.len() as f64, record);
+            names.push(Name { label: label(record), note: note(record), opens_group: place == 0 });
+        }
+    }
+    let count = names.len();
+    let time = Axis::log("time of one operation", Quantity::Nanos).from(1.0);
+    let Rungs { stretch, tail, p99, floor, peer, median } = rungs;
+    Chart::new("The ladder: what each hand-over costs", time, Axis::names(names))
+        .described(format!(
+            "{count} figures on a logarithmic axis of time; each with its median and interval, \
+             its floor, its 99 % quantile and its best peer. The table has the same figures as text."
+        ))
+        .sized(width_px, 0.0)
+        .with(Series::new("", Role::Faint, Mark::Span, stretch))
+        .with(Series::new("", Role::Faint, Mark::Span, tail))
+        .with(Series::new("floor", Role::Floor, Mark::Tick, floor))
+        .with(Series::new("99 %", Role::Faint, Mark::Ring, p99))
+        .with(Series::new("best peer", Role::Peer, Mark::Diamond, peer))
+        .with(Series::new("median with interval", Role::Ours, Mark::Dot, median))
+}
+
+#[derive(Default)]
+struct Rungs {
+    /// From the floor to the median.
+    stretch: Vec<Point>,
+    /// From the median to the 99 % quantile.
+    tail: Vec<Point>,
+    p99: Vec<Point>,
+    floor: Vec<Point>,
+    peer: Vec<Point>,
+    median: Vec<Point>,
+}
+
+impl Rungs {
+    fn add(&mut self, row: f64, record: &Record) {
+        let summary = &record.summary;
+        let say = |what: &str, value: f64| {
+            format!("{}: {what} {}", record.id, words::figure(record.unit, value))
+        };
+        if let Some(floor) = &record.floor {
+            let text = format!("{} ({})", say("floor", floor.other), floor.id);
+            self.floor.push(Point::at(floor.other, row).told(text));
+            let first = record.modes.first().map_or(summary.median, |mode| mode.median);
+            self.stretch.push(Point::at(floor.other, row).between(floor.other, first));
+        }
+        if let Some(peer) = record.best_peer() {
+            let text = say(&format!("best peer {}", peer.contender), peer.other);
+            self.peer.push(Point::at(peer.other, row).told(text));
+        }
+        self.p99.push(Point::at(summary.p99, row).told(say("99 % quantile", summary.p99)));
+        self.tail.push(Point::at(summary.p99, row).between(summary.median, summary.p99));
+        if record.modes.len() > 1 {
+            for mode in &record.modes {
+                let text = say(&format!("{:.0} % near", mode.share * 100.0), mode.median);
+                self.median.push(Point::at(mode.median, row).told(text));
+            }
+        } else {
+            let text = format!("{} {}", say("median", summary.median), words::interval(record));
+            let point = Point::at(summary.median, row).between(summary.low, summary.high);
+            self.median.push(point.told(text));
+        }
+    }
+}
+
+fn label(record: &Record) -> String {
+    crate::text::clean(&record.id)
+}
+
+fn note(record: &Record) -> String {
+    match record.modes.as_slice() {
+        [fast, slow] => {
+            let shown = |it: &handover_record::Mode| words::figure(record.unit, it.median);
+            format!("{} + {}", shown(fast), shown(slow))
+        }
+        _ => words::figure(record.unit, record.summary.median),
+    }
+}

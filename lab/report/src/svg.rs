@@ -1,0 +1,500 @@
+//! One small chart writer: series on axes, as SVG.
+//!
+//! A [`Chart`] has two axes, each linear, logarithmic or of names, and any number of [`Series`]. What it
+//! draws is the same to the byte for the same data, takes its colours from CSS classes (so that it is
+//! light or dark with its page), tells a screen reader what it shows, and shows the text of a point under
+//! the pointer without any script.
+//!
+//! ```
+//! use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+//!
+//! let rate = Axis::log("offered", Quantity::PerSecond);
+//! let latency = Axis::linear("latency", Quantity::Nanos);
+//! let points = vec![Point::at(1e3, 120.0).between(118.0, 125.0), Point::at(1e6, 180.0)];
+//! let chart = Chart::new("Latency by load", rate, latency)
+//!     .with(Series::new("handover", Role::Ours, Mark::Line, points));
+//! assert!(chart.draw().starts_with("<svg"));
+//! ```
+
+mod axis;
+mod paint;
+
+pub use axis::{Axis, Name, Quantity};
+
+use axis::{Ends, Kind, Scale};
+use paint::{Paint, shorten, text_width};
+
+/// The rules that colour every chart, light and dark: for the `<style>` of a page that holds charts.
+pub const STYLE: &str = include_str!("svg/style.css");
+
+const TEXT_PX: f64 = 12.0;
+const ROW_PX: f64 = 22.0;
+const ROW_WITH_LABEL_ABOVE_PX: f64 = 36.0;
+const GROUP_GAP_PX: f64 = 8.0;
+const LEGEND_ROW_PX: f64 = 20.0;
+const WIDTH_PX_MIN: f64 = 200.0;
+/// Labels wider than this share of the chart stand above their rows instead of beside them.
+const LABELS_BESIDE_MAX: f64 = 0.36;
+
+/// What a series stands for, which decides its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The figure that one came for.
+    Ours,
+    /// Its rival.
+    Peer,
+    /// What it stands upon.
+    Floor,
+    /// What accompanies it.
+    Faint,
+    /// One of several equals: the colour at this place of the palette, again from its start past its end.
+    Nth(u8),
+}
+
+impl Role {
+    /// Colours of [`Role::Nth`] in the style sheet.
+    const PALETTE_COUNT: u8 = 8;
+
+    fn class(self) -> String {
+        match self {
+            Role::Ours => "ours".to_string(),
+            Role::Peer => "peer".to_string(),
+            Role::Floor => "floor".to_string(),
+            Role::Faint => "faint".to_string(),
+            Role::Nth(place) => format!("nth{}", place % Role::PALETTE_COUNT),
+        }
+    }
+}
+
+/// How the points of a series are drawn. Every mark but the bar also draws the points' spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A filled dot.
+    Dot,
+    /// A ring.
+    Ring,
+    /// A diamond.
+    Diamond,
+    /// A short stroke across the row.
+    Tick,
+    /// The spans alone.
+    Span,
+    /// Points joined in their order.
+    Line,
+    /// Bars from zero (or from the edge of a logarithmic axis).
+    Bar,
+    /// Bars upon those of the stacked series before.
+    Stacked,
+}
+
+/// One point of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    x: f64,
+    y: f64,
+    span: Option<(f64, f64)>,
+    text: String,
+}
+
+impl Point {
+    /// A point; on an axis of names, the place of the name, from 0.
+    pub fn at(x: f64, y: f64) -> Point {
+        Point { x, y, span: None, text: String::new() }
+    }
+
+    /// With a span along the axis of values: an interval, a range.
+    #[must_use]
+    pub fn between(mut self, low: f64, high: f64) -> Point {
+        self.span = Some((low, high));
+        self
+    }
+
+    /// With a text that is shown under the pointer.
+    #[must_use]
+    pub fn told(mut self, text: impl Into<String>) -> Point {
+        self.text = text.into();
+        self
+    }
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    name: String,
+    role: Role,
+    mark: Mark,
+    points: Vec<Point>,
+}
+
+impl Series {
+    /// A series; one without a name is not in the legend.
+    pub fn new(name: impl Into<String>, role: Role, mark: Mark, points: Vec<Point>) -> Series {
+        Series { name: name.into(), role, mark, points }
+    }
+}
+
+/// Series on two axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    title: String,
+    description: String,
+    x: Axis,
+    y: Axis,
+    width_px: f64,
+    height_px: f64,
+    series: Vec<Series>,
+}
+
+impl Chart {
+    /// An empty chart, 960 by 360 pixels.
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Chart {
+        Chart {
+            title: title.into(),
+            description: String::new(),
+            x,
+            y,
+            width_px: 960.0,
+            height_px: 360.0,
+            series: Vec::new(),
+        }
+    }
+
+    /// What the chart shows, for who cannot see it.
+    #[must_use]
+    pub fn described(mut self, text: impl Into<String>) -> Chart {
+        self.description = text.into();
+        self
+    }
+
+    /// Another size; with names on the upright axis, their number decides the height instead.
+    #[must_use]
+    pub fn sized(mut self, width_px: f64, height_px: f64) -> Chart {
+        self.width_px = width_px.max(WIDTH_PX_MIN);
+        self.height_px = height_px.max(WIDTH_PX_MIN / 2.0);
+        self
+    }
+
+    /// With one more series, drawn above those before.
+    #[must_use]
+    pub fn with(mut self, series: Series) -> Chart {
+        self.series.push(series);
+        self
+    }
+
+    /// The chart for a page that has [`STYLE`].
+    pub fn draw(&self) -> String {
+        self.paint("")
+    }
+
+    /// The chart as a file of its own, with its style.
+    pub fn draw_alone(&self) -> String {
+        self.paint(STYLE)
+    }
+
+    fn paint(&self, style: &str) -> String {
+        let plan = Plan::new(self);
+        let mut paint = Paint::new(self.width_px, plan.height_px, &self.title, &self.description);
+        if !style.is_empty() {
+            paint.raw("<style>");
+            paint.raw(style);
+            paint.raw("</style>");
+        }
+        self.paint_legend(&mut paint, &plan);
+        plan.paint_grid(self, &mut paint);
+        let mut stack = Stack::default();
+        for series in &self.series {
+            self.paint_series(series, &plan, &mut stack, &mut paint);
+        }
+        paint.finish()
+    }
+
+    fn paint_legend(&self, paint: &mut Paint, plan: &Plan) {
+        for (series, (x, y)) in plan.legend.iter() {
+            let series = &self.series[*series];
+            paint.open_group(&series.role.class(), "");
+            match series.mark {
+                Mark::Line => paint.line(x - 7.0, *y, x + 7.0, *y, "span"),
+                Mark::Span => paint.line(x - 7.0, *y, x + 7.0, *y, "span"),
+                Mark::Bar | Mark::Stacked => paint.rect(x - 5.0, y - 5.0, 10.0, 10.0),
+                mark => paint_mark(paint, mark, *x, *y),
+            }
+            paint.close_group();
+            paint.text(x + 11.0, y + 4.0, "start", "label", &series.name);
+        }
+    }
+
+    fn paint_series(&self, series: &Series, plan: &Plan, stack: &mut Stack, paint: &mut Paint) {
+        let visible = |point: &&Point| point.x.is_finite() && point.y.is_finite();
+        let points: Vec<&Point> = series.points.iter().filter(visible).collect();
+        if points.is_empty() {
+            return;
+        }
+        paint.open_group(&series.role.class(), "");
+        if series.mark == Mark::Line {
+            let path: Vec<_> = points.iter().map(|point| plan.place(point.x, point.y)).collect();
+            paint.polyline(&path);
+        }
+        for point in points {
+            paint.open_group("", &point.text);
+            match series.mark {
+                Mark::Bar => plan.paint_bar(paint, point, 0.0),
+                Mark::Stacked => plan.paint_bar(paint, point, stack.push(point, plan.lying)),
+                mark => {
+                    if let Some((low, high)) = point.span.filter(|it| both_finite(*it)) {
+                        let (from, to) = plan.span(point, low, high);
+                        paint.line(from.0, from.1, to.0, to.1, "span");
+                    }
+                    let (x, y) = plan.place(point.x, point.y);
+                    paint_mark(paint, mark, x, y);
+                }
+            }
+            paint.close_group();
+        }
+        paint.close_group();
+    }
+}
+
+fn both_finite((low, high): (f64, f64)) -> bool {
+    low.is_finite() && high.is_finite()
+}
+
+fn paint_mark(paint: &mut Paint, mark: Mark, x: f64, y: f64) {
+    match mark {
+        Mark::Dot => paint.circle(x, y, 4.0, "dot"),
+        Mark::Ring => paint.circle(x, y, 3.0, "ring"),
+        Mark::Diamond => paint.path(
+            &format!(
+                "M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z",
+                x - 4.5,
+                y - 4.5,
+                x + 4.5,
+                y + 4.5
+            ),
+            "dot",
+        ),
+        Mark::Tick => paint.line(x, y - 7.0, x, y + 7.0, "tick"),
+        Mark::Line => paint.circle(x, y, 2.5, "dot"),
+        Mark::Span | Mark::Bar | Mark::Stacked => {}
+    }
+}
+
+/// How high the stacked series before have come, by name.
+#[derive(Default)]
+struct Stack {
+    heights: Vec<(f64, f64)>,
+}
+
+impl Stack {
+    /// Where this point's bar begins.
+    fn push(&mut self, point: &Point, lying: bool) -> f64 {
+        let (name, value) = if lying { (point.y, point.x) } else { (point.x, point.y) };
+        match self.heights.iter_mut().find(|it| it.0 == name) {
+            Some((_, height)) => {
+                let base = *height;
+                *height += value;
+                base
+            }
+            None => {
+                self.heights.push((name, value));
+                0.0
+            }
+        }
+    }
+}
+
+/// Where everything goes.
+struct Plan {
+    x: Scale,
+    y: Scale,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    height_px: f64,
+    /// Names on the upright axis: spans and bars lie.
+    lying: bool,
+    labels_above: bool,
+    rows: Vec<f64>,
+    legend: Vec<(usize, (f64, f64))>,
+}
+
+impl Plan {
+    fn new(chart: &Chart) -> Plan {
+        let lying = matches!(chart.y.kind, Kind::Names(_));
+        let (x_ends, y_ends) = ends(chart, lying);
+        let y_labels: Vec<String> = match &chart.y.kind {
+            Kind::Names(names) => names.iter().map(|name| name.label.clone()).collect(),
+            _ => Scale::new(&chart.y, y_ends, (0.0, 1.0))
+                .ticks(8)
+                .into_iter()
+                .map(|it| it.1)
+                .collect(),
+        };
+        let widest = |labels: &mut dyn Iterator<Item = &str>| {
+            labels.map(|label| text_width(label, TEXT_PX)).fold(0.0, f64::max)
+        };
+        let labels_px = widest(&mut y_labels.iter().map(String::as_str));
+        let labels_above = lying && labels_px > chart.width_px * LABELS_BESIDE_MAX;
+        let notes_px = match &chart.y.kind {
+            Kind::Names(names) => widest(&mut names.iter().map(|name| name.note.as_str())),
+            _ => 0.0,
+        };
+        let left = if labels_above { 12.0 } else { labels_px + 16.0 };
+        // A label of the last tick, centred upon it, needs room to its right.
+        let beside_px = if notes_px > 0.0 && !labels_above { notes_px + 16.0 } else { 0.0 };
+        let right = chart.width_px - beside_px.max(24.0);
+        let (legend, legend_rows) = lay_legend(chart);
+        let upright_title = if chart.y.title.is_empty() || lying { 0.0 } else { 18.0 };
+        let top = 8.0 + legend_rows as f64 * LEGEND_ROW_PX + upright_title;
+        let below = if chart.x.title.is_empty() { 26.0 } else { 44.0 };
+        let row_px = if labels_above { ROW_WITH_LABEL_ABOVE_PX } else { ROW_PX };
+        let mut rows = Vec::new();
+        let mut bottom = chart.height_px - below;
+        if let Kind::Names(names) = &chart.y.kind {
+            let mut y = top + 4.0;
+            for (place, name) in names.iter().enumerate() {
+                if name.opens_group && place > 0 {
+                    y += GROUP_GAP_PX;
+                }
+                // With its label above, the row's line lies in its lower half.
+                rows.push(if labels_above { y + row_px - 11.0 } else { y + row_px / 2.0 });
+                y += row_px;
+            }
+            bottom = y + 4.0;
+        }
+        Plan {
+            x: Scale::new(&chart.x, x_ends, (left, right)),
+            y: Scale::new(&chart.y, y_ends, (bottom, top)),
+            left,
+            right,
+            top,
+            bottom,
+            height_px: bottom + below,
+            lying,
+            labels_above,
+            rows,
+            legend,
+        }
+    }
+
+    fn paint_grid(&self, chart: &Chart, paint: &mut Paint) {
+        paint.open_group("grid", "");
+        let x_ticks = self.x.ticks(((self.right - self.left) / 70.0) as usize);
+        for (at, label) in &x_ticks {
+            let x = self.x.place(*at);
+            if !self.x.is_names() {
+                paint.line(x, self.top, x, self.bottom, "rule");
+            }
+            let slot_px = if self.x.is_names() { self.slot_px() - 4.0 } else { 200.0 };
+            let label = shorten(label, slot_px, TEXT_PX);
+            paint.text(x, self.bottom + 17.0, "middle", "label", &label);
+        }
+        if let Kind::Names(names) = &chart.y.kind {
+            for (name, y) in names.iter().zip(&self.rows) {
+                paint.line(self.left, *y, self.right, *y, "row");
+                if self.labels_above {
+                    let room_px = chart.width_px - text_width(&name.note, TEXT_PX) - 20.0;
+                    let label = shorten(&name.label, room_px, TEXT_PX);
+                    paint.text(4.0, y - 12.0, "start", "name", &label);
+                    paint.text(chart.width_px - 4.0, y - 12.0, "end", "note", &name.note);
+                } else {
+                    paint.text(self.left - 10.0, y + 4.0, "end", "name", &name.label);
+                    paint.text(chart.width_px - 4.0, y + 4.0, "end", "note", &name.note);
+                }
+            }
+        } else {
+            for (at, label) in self.y.ticks(((self.bottom - self.top) / 40.0) as usize) {
+                let y = self.y.place(at);
+                paint.line(self.left, y, self.right, y, "rule");
+                paint.text(self.left - 8.0, y + 4.0, "end", "label", &label);
+            }
+            paint.text(4.0, self.top - 10.0, "start", "label", &chart.y.title);
+        }
+        let middle = f64::midpoint(self.left, self.right);
+        paint.text(middle, self.bottom + 36.0, "middle", "label", &chart.x.title);
+        paint.close_group();
+    }
+
+    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+        (self.x.place(x), self.upright(y))
+    }
+
+    fn upright(&self, y: f64) -> f64 {
+        if !self.lying {
+            return self.y.place(y);
+        }
+        // A name's place may have a fraction, which leans towards the next row.
+        let row = (y.max(0.0).floor() as usize).min(self.rows.len().saturating_sub(1));
+        self.rows.get(row).map_or(self.bottom, |at| at + (y - row as f64).clamp(-0.5, 0.5) * 14.0)
+    }
+
+    fn span(&self, point: &Point, low: f64, high: f64) -> ((f64, f64), (f64, f64)) {
+        if self.lying {
+            (self.place(low, point.y), self.place(high, point.y))
+        } else {
+            (self.place(point.x, low), self.place(point.x, high))
+        }
+    }
+
+    fn paint_bar(&self, paint: &mut Paint, point: &Point, base: f64) {
+        if self.lying {
+            let (from, to) = (self.x.place(base), self.x.place(base + point.x));
+            let y = self.upright(point.y);
+            paint.rect(from.min(to), y - 7.0, (to - from).abs(), 14.0);
+        } else {
+            let (from, to) = (self.y.place(base), self.y.place(base + point.y));
+            let width = if self.x.is_names() { self.slot_px() * 0.7 } else { 6.0 };
+            paint.rect(self.x.place(point.x) - width / 2.0, from.min(to), width, (to - from).abs());
+        }
+    }
+
+    fn slot_px(&self) -> f64 {
+        (self.right - self.left) / self.x.names_count().max(1) as f64
+    }
+}
+
+/// From where to where the data reach, along both axes.
+fn ends(chart: &Chart, lying: bool) -> (Ends, Ends) {
+    let (mut x, mut y) = (Ends::default(), Ends::default());
+    let mut stack = Stack::default();
+    for series in &chart.series {
+        for point in &series.points {
+            let base = match series.mark {
+                Mark::Stacked => stack.push(point, lying),
+                _ => 0.0,
+            };
+            let bar = matches!(series.mark, Mark::Bar | Mark::Stacked);
+            let (along, across) = if lying { (&mut x, &mut y) } else { (&mut y, &mut x) };
+            let (value, place) = if lying { (point.x, point.y) } else { (point.y, point.x) };
+            across.take(place);
+            along.take(base + value);
+            if bar {
+                along.take(0.0);
+            }
+            if let Some((low, high)) = point.span {
+                along.take(low);
+                along.take(high);
+            }
+        }
+    }
+    (x, y)
+}
+
+/// The legend's places, row after row, and the number of rows.
+fn lay_legend(chart: &Chart) -> (Vec<(usize, (f64, f64))>, usize) {
+    let mut places = Vec::new();
+    let (mut x, mut row) = (12.0, 0);
+    for (index, series) in chart.series.iter().enumerate() {
+        if series.name.is_empty() {
+            continue;
+        }
+        let width = 16.0 + text_width(&series.name, TEXT_PX) + 18.0;
+        if x + width > chart.width_px && x > 12.0 {
+            (x, row) = (12.0, row + 1);
+        }
+        places.push((index, (x, 12.0 + row as f64 * LEGEND_ROW_PX)));
+        x += width;
+    }
+    let rows = if places.is_empty() { 0 } else { row + 1 };
+    (places, rows)
+}

@@ -1,0 +1,307 @@
+//! Axes: where values lie, where ticks stand and what they say.
+
+/// What an axis counts, which decides how its ticks are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Nanoseconds: `10 ns`, `1 µs`.
+    Nanos,
+    /// Events a second: `10 k/s`.
+    PerSecond,
+    /// Bytes: `64 KiB`.
+    Bytes,
+    /// A plain number: `10 k`.
+    Count,
+    /// A share of one: `25 %`.
+    Share,
+}
+
+/// One place of an axis of names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// The name.
+    pub label: String,
+    /// What stands at the other end of its row, the figure itself say; may be empty.
+    pub note: String,
+    /// Whether it begins a group, set apart from those before.
+    pub opens_group: bool,
+}
+
+/// One axis of a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    pub(super) title: String,
+    pub(super) quantity: Quantity,
+    pub(super) kind: Kind,
+    from: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Linear,
+    Log,
+    Names(Vec<Name>),
+}
+
+impl Axis {
+    /// Equal steps.
+    pub fn linear(title: impl Into<String>, quantity: Quantity) -> Axis {
+        Axis { title: title.into(), quantity, kind: Kind::Linear, from: None }
+    }
+
+    /// Equal factors: whole decades. What is not above zero lies at its lower edge.
+    pub fn log(title: impl Into<String>, quantity: Quantity) -> Axis {
+        Axis { title: title.into(), quantity, kind: Kind::Log, from: None }
+    }
+
+    /// Names, one after the other; on the upright axis the first is at the top.
+    pub fn names(names: Vec<Name>) -> Axis {
+        let kind = Kind::Names(names);
+        Axis { title: String::new(), quantity: Quantity::Count, kind, from: None }
+    }
+
+    /// Reaching down to this value at least.
+    #[must_use]
+    pub fn from(mut self, value: f64) -> Axis {
+        self.from = Some(value);
+        self
+    }
+}
+
+/// From where to where some data reach.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ends {
+    ends: Option<(f64, f64)>,
+    /// The least value above zero.
+    positive: Option<f64>,
+}
+
+impl Ends {
+    pub fn take(&mut self, value: f64) {
+        if !value.is_finite() {
+            return;
+        }
+        self.ends = Some(match self.ends {
+            Some((low, high)) => (low.min(value), high.max(value)),
+            None => (value, value),
+        });
+        if value > 0.0 {
+            self.positive = Some(self.positive.map_or(value, |least| least.min(value)));
+        }
+    }
+}
+
+/// An axis laid on pixels.
+pub(super) struct Scale {
+    kind: Kind,
+    quantity: Quantity,
+    /// The values at both edges; exponents of ten on a logarithmic axis.
+    low: f64,
+    high: f64,
+    from_px: f64,
+    to_px: f64,
+}
+
+impl Scale {
+    pub fn new(axis: &Axis, mut ends: Ends, (from_px, to_px): (f64, f64)) -> Scale {
+        if let Some(from) = axis.from {
+            ends.take(from);
+        }
+        let (low, high) = match &axis.kind {
+            Kind::Linear => linear_ends(ends),
+            Kind::Log => log_ends(ends),
+            Kind::Names(names) => (-0.5, names.len().max(1) as f64 - 0.5),
+        };
+        Scale { kind: axis.kind.clone(), quantity: axis.quantity, low, high, from_px, to_px }
+    }
+
+    pub fn is_names(&self) -> bool {
+        matches!(self.kind, Kind::Names(_))
+    }
+
+    pub fn names_count(&self) -> usize {
+        match &self.kind {
+            Kind::Names(names) => names.len(),
+            _ => 0,
+        }
+    }
+
+    /// Where a value lies; never beyond the edges.
+    pub fn place(&self, value: f64) -> f64 {
+        let value = match self.kind {
+            Kind::Log if value > 0.0 => value.log10(),
+            Kind::Log => self.low,
+            _ => value,
+        };
+        let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        self.from_px + share * (self.to_px - self.from_px)
+    }
+
+    /// At most about so many ticks, with what they say.
+    pub fn ticks(&self, count_max: usize) -> Vec<(f64, String)> {
+        let count_max = count_max.max(2);
+        match &self.kind {
+            Kind::Names(names) => {
+                let label = |(place, name): (usize, &Name)| (place as f64, name.label.clone());
+                names.iter().enumerate().map(label).collect()
+            }
+            Kind::Log => {
+                let decades = (self.high - self.low).round() as usize;
+                // Powers of a thousand where decades are too many.
+                let step = [1, 3, 6, 15, 30, 60, 150, 300]
+                    .into_iter()
+                    .find(|step| decades / step < count_max)
+                    .unwrap_or(600);
+                (0..=decades)
+                    .step_by(step)
+                    .map(|decade| 10_f64.powf(self.low + decade as f64))
+                    .map(|value| (value, self.quantity.tick(value)))
+                    .collect()
+            }
+            Kind::Linear => {
+                let step = nice_step((self.high - self.low) / count_max as f64);
+                let first = (self.low / step).ceil();
+                let count = ((self.high / step).floor() - first).max(0.0) as usize;
+                (0..=count.min(2 * count_max + 2))
+                    .map(|place| (first + place as f64) * step)
+                    .map(|value| (value, self.quantity.tick(value)))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// From a nice value to a nice value, and never nothing.
+fn linear_ends(ends: Ends) -> (f64, f64) {
+    // Sums and differences of anything within these are finite.
+    const MOST: f64 = 1e300;
+    let (low, high) = ends.ends.unwrap_or((0.0, 1.0));
+    let (low, mut high) = (low.clamp(-MOST, MOST), high.clamp(-MOST, MOST));
+    if high - low <= high.abs() * 1e-9 {
+        high = low + if low == 0.0 { 1.0 } else { low.abs() * 0.1 };
+    }
+    // Data that come near zero are shown from zero.
+    let low = if low > 0.0 && low < high * 0.4 { 0.0 } else { low };
+    let step = nice_step((high - low) / 5.0);
+    ((low / step).floor() * step, (high / step).ceil() * step)
+}
+
+/// Whole decades, at least one, as exponents of ten.
+fn log_ends(ends: Ends) -> (f64, f64) {
+    let high = ends.ends.map(|it| it.1).filter(|high| *high > 0.0).unwrap_or(10.0);
+    let low = ends.positive.unwrap_or(high).min(high);
+    // A value on a decade is that decade's, in spite of the logarithm's rounding.
+    let low = (low.log10() + 1e-9).floor();
+    let high = (high.log10() - 1e-9).ceil();
+    (low, high.max(low + 1.0))
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below this.
+fn nice_step(at_least: f64) -> f64 {
+    if !at_least.is_finite() || at_least < 1e-300 {
+        return 1e-300;
+    }
+    let power = 10_f64.powf(at_least.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0];
+    let fits = |step: &f64| step * power >= at_least * (1.0 - 1e-9);
+    steps.into_iter().find(fits).unwrap_or(10.0) * power
+}
+
+impl Quantity {
+    /// A tick's value, as short as it can be.
+    fn tick(self, value: f64) -> String {
+        const BINARY: &[(&str, f64)] = &[
+            ("B", 1.0),
+            ("KiB", 1024.0),
+            ("MiB", 1_048_576.0),
+            ("GiB", 1_073_741_824.0),
+            ("TiB", 1_099_511_627_776.0),
+        ];
+        match self {
+            Quantity::Nanos => scaled(value, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)]),
+            Quantity::PerSecond => {
+                scaled(value, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9)])
+            }
+            Quantity::Bytes => scaled(value, BINARY),
+            Quantity::Count => scaled(value, &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)]),
+            Quantity::Share => format!("{} %", short(value * 100.0)),
+        }
+    }
+}
+
+fn scaled(value: f64, units: &[(&str, f64)]) -> String {
+    let fits = |unit: &&(&str, f64)| value.abs() >= unit.1 * (1.0 - 1e-9);
+    let (name, factor) = units.iter().rev().find(fits).unwrap_or(&units[0]);
+    format!("{} {name}", short(value / factor)).trim_end().to_string()
+}
+
+/// A number without the noise of its arithmetic and without zeros at its end.
+fn short(value: f64) -> String {
+    if value != 0.0 && !(1e-4..1e6).contains(&value.abs()) {
+        return format!("{value:.0e}");
+    }
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_string() } else { text.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(axis: &Axis, values: &[f64]) -> Scale {
+        let mut ends = Ends::default();
+        values.iter().for_each(|value| ends.take(*value));
+        Scale::new(axis, ends, (0.0, 100.0))
+    }
+
+    fn labels(scale: &Scale, count_max: usize) -> Vec<String> {
+        scale.ticks(count_max).into_iter().map(|it| it.1).collect()
+    }
+
+    #[test]
+    fn a_logarithmic_axis_takes_whole_decades() {
+        let nanos = Axis::log("", Quantity::Nanos);
+        assert_eq!(labels(&scale(&nanos, &[0.71, 40.0]), 9), ["0.1 ns", "1 ns", "10 ns", "100 ns"]);
+        assert_eq!(labels(&scale(&nanos, &[1.0, 1000.0]), 9), ["1 ns", "10 ns", "100 ns", "1 µs"]);
+        assert_eq!(labels(&scale(&nanos, &[5.0]), 9), ["1 ns", "10 ns"]);
+        assert_eq!(labels(&scale(&nanos.clone().from(1.0), &[500.0]), 9)[0], "1 ns");
+        assert_eq!(labels(&scale(&nanos, &[1.0, 1e9]), 4), ["1 ns", "1 µs", "1 ms", "1 s"]);
+    }
+
+    #[test]
+    fn a_linear_axis_takes_nice_steps() {
+        let count = Axis::linear("", Quantity::Count);
+        assert_eq!(labels(&scale(&count, &[0.0, 9.7]), 6), ["0", "2", "4", "6", "8", "10"]);
+        assert_eq!(
+            labels(&scale(&count, &[0.0, 2600.0]), 6),
+            ["0", "500", "1 k", "1.5 k", "2 k", "2.5 k", "3 k"]
+        );
+        let share = Axis::linear("", Quantity::Share);
+        assert_eq!(
+            labels(&scale(&share, &[0.0, 1.0]), 5),
+            ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]
+        );
+    }
+
+    #[test]
+    fn every_value_lies_between_the_edges() {
+        for axis in [Axis::linear("", Quantity::Nanos), Axis::log("", Quantity::Nanos)] {
+            for values in [
+                &[][..],
+                &[0.0],
+                &[-1.0, 0.0],
+                &[1e-300, 1e300],
+                &[f64::MAX, f64::MIN],
+                &[f64::NAN, f64::INFINITY],
+                &[7.0, 7.0],
+            ] {
+                let scale = scale(&axis, values);
+                for value in values.iter().copied().chain([0.0, 1.0]) {
+                    let place = scale.place(value);
+                    assert!(value.is_nan() || (0.0..=100.0).contains(&place), "{axis:?} {value}");
+                }
+                assert!(scale.ticks(6).len() <= 20, "{axis:?} {values:?}");
+            }
+        }
+    }
+}

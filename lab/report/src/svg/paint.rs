@@ -1,0 +1,148 @@
+//! The strokes: elements with escaped text and numbers of one decimal.
+
+use std::fmt::Write;
+
+/// An SVG document that grows.
+pub(super) struct Paint {
+    out: String,
+}
+
+impl Paint {
+    pub fn new(width_px: f64, height_px: f64, title: &str, description: &str) -> Paint {
+        let mut paint = Paint { out: String::new() };
+        paint.add(format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" \
+             viewBox=\"0 0 {width_px:.0} {height_px:.0}\" width=\"{width_px:.0}\" \
+             height=\"{height_px:.0}\" aria-label=\"{}\">\n<title>{}</title>\n",
+            escape(title),
+            escape(title)
+        ));
+        if !description.is_empty() {
+            paint.add(format_args!("<desc>{}</desc>\n", escape(description)));
+        }
+        paint
+    }
+
+    pub fn finish(mut self) -> String {
+        self.out.push_str("</svg>\n");
+        self.out
+    }
+
+    /// Text that is SVG itself.
+    pub fn raw(&mut self, text: &str) {
+        self.out.push_str(text);
+    }
+
+    /// Opens a group of a class, with what is shown under the pointer; either may be empty.
+    pub fn open_group(&mut self, class: &str, told: &str) {
+        match class {
+            "" => self.out.push_str("<g>"),
+            class => self.add(format_args!("<g class=\"{class}\">")),
+        }
+        if !told.is_empty() {
+            self.add(format_args!("<title>{}</title>", escape(told)));
+        }
+    }
+
+    pub fn close_group(&mut self) {
+        self.out.push_str("</g>\n");
+    }
+
+    pub fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str) {
+        self.add(format_args!(
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+        ));
+    }
+
+    pub fn circle(&mut self, x: f64, y: f64, radius: f64, class: &str) {
+        self.add(format_args!(
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
+        ));
+    }
+
+    pub fn rect(&mut self, x: f64, y: f64, width: f64, height: f64) {
+        self.add(format_args!(
+            "<rect class=\"bar\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+             height=\"{height:.1}\"/>"
+        ));
+    }
+
+    pub fn path(&mut self, data: &str, class: &str) {
+        self.add(format_args!("<path class=\"{class}\" d=\"{data}\"/>"));
+    }
+
+    pub fn polyline(&mut self, points: &[(f64, f64)]) {
+        self.out.push_str("<polyline class=\"joined\" points=\"");
+        for (place, (x, y)) in points.iter().enumerate() {
+            let between = if place == 0 { "" } else { " " };
+            self.add(format_args!("{between}{x:.1},{y:.1}"));
+        }
+        self.out.push_str("\"/>\n");
+    }
+
+    /// Text; empty text is left out.
+    pub fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
+        if !text.is_empty() {
+            self.add(format_args!(
+                "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
+                escape(text)
+            ));
+        }
+    }
+
+    fn add(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = self.out.write_fmt(text);
+    }
+}
+
+/// Text for content and attributes alike, without the characters that XML has no way to write.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\n' | '\t' => escaped.push(char),
+            '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            char if char.is_control() => escaped.push('\u{fffd}'),
+            char => escaped.push(char),
+        }
+    }
+    escaped
+}
+
+/// About how wide a text is, in pixels: the widths of a usual sans-serif, on the generous side.
+pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
+    let em = |char: char| match char {
+        'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' => 0.3,
+        'f' | 'r' | 't' | 'I' | ' ' | '/' | '(' | ')' | '-' => 0.4,
+        'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.92,
+        'A'..='Z' => 0.7,
+        ' '..='~' | 'µ' | '±' | '×' => 0.6,
+        _ => 1.0,
+    };
+    text.chars().map(em).sum::<f64>() * size_px
+}
+
+/// A text that fits a width, with a mark where something is missing.
+pub(super) fn shorten(text: &str, width_px: f64, size_px: f64) -> String {
+    if text_width(text, size_px) <= width_px {
+        return text.to_string();
+    }
+    let room_px = width_px - text_width("…", size_px);
+    let mut short = String::new();
+    let mut taken_px = 0.0;
+    for char in text.chars() {
+        taken_px += text_width(char.encode_utf8(&mut [0; 4]), size_px);
+        if taken_px > room_px {
+            break;
+        }
+        short.push(char);
+    }
+    short.push('…');
+    short
+}
