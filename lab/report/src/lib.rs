@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod html;
 mod ladder;
 mod model;
 pub mod svg;
@@ -8,6 +9,7 @@ mod table;
 mod text;
 mod words;
 
+pub use html::html;
 pub use ladder::ladder;
 pub use table::{row, table};
 pub use text::Style;

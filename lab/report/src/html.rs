@@ -1,0 +1,373 @@
+//! The page: one file with the table, the ladder, the doubts and the machine.
+
+use crate::ladder::ladder;
+use crate::model::{self, Model};
+use crate::svg;
+use crate::words;
+use handover_base::units;
+use handover_record::{Document, Host, Record, Unit, WarningCode};
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior};
+use serde::Serialize;
+
+const TEMPLATE: &str = include_str!("../templates/report.html");
+const STYLE: &str = include_str!("../templates/report.css");
+const WIDE_PX: f64 = 1080.0;
+const NARROW_PX: f64 = 380.0;
+
+/// The report of a document as one self-contained HTML file: no script, nothing from the network, light
+/// or dark as its reader prefers, readable on paper and on a phone. Text of the document is escaped,
+/// whatever it is.
+pub fn html(document: &Document) -> String {
+    let model = Model::new(document, false);
+    let page = Page {
+        version: &document.run.version,
+        run_id: &document.run.id,
+        host_line: model::host_line(document),
+        run_line: model::run_line(document),
+        when: model::utc(document.run.started_unix_ns),
+        complete: document.run.complete,
+        smoke: is_smoke(document),
+        null_line: words::null_line(document.run.null_one, document.run.null_several),
+        has_chart: model.rows().any(|record| record.unit == Unit::Ns),
+        chart_wide: ladder(document, WIDE_PX).draw(),
+        chart_narrow: ladder(document, NARROW_PX).draw(),
+        chart_style: svg::STYLE,
+        page_style: STYLE,
+        groups: groups(&model),
+        off_ladder_count: model.off_ladder_count,
+        doubts: doubts(&model),
+        contenders_count: document.records.len(),
+        contenders: contenders(document),
+        facts: facts(document),
+    };
+    let mut environment = Environment::new();
+    // A name that the page does not have is a fault of the template, not an empty text.
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    // The name decides that text is escaped.
+    let rendered = environment.render_named_str("report.html", TEMPLATE, Serde(&page));
+    // The template is part of the program and takes any page: the tests render all kinds of them.
+    rendered.unwrap_or_else(|refused| panic!("the embedded template: {refused:#}"))
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    version: &'a str,
+    run_id: &'a str,
+    host_line: String,
+    run_line: String,
+    when: String,
+    complete: bool,
+    smoke: bool,
+    null_line: String,
+    has_chart: bool,
+    chart_wide: String,
+    chart_narrow: String,
+    chart_style: &'static str,
+    page_style: &'static str,
+    groups: Vec<Group<'a>>,
+    off_ladder_count: usize,
+    doubts: Vec<Doubt<'a>>,
+    contenders_count: usize,
+    contenders: Vec<Contenders<'a>>,
+    facts: Vec<Fact>,
+}
+
+#[derive(Serialize)]
+struct Group<'a> {
+    name: &'a str,
+    rows: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    id: &'a str,
+    contender: &'a str,
+    /// Whether the contender must be told: the figure has more than one row.
+    told: bool,
+    what: &'a str,
+    median: String,
+    interval: String,
+    modes: Vec<ModeCell>,
+    p99: String,
+    rate: String,
+    floor: Option<RatioCell<'a>>,
+    peer: Option<RatioCell<'a>>,
+    cpus: String,
+    doubts: Vec<Letter>,
+}
+
+#[derive(Serialize)]
+struct ModeCell {
+    value: String,
+    share: String,
+}
+
+#[derive(Serialize)]
+struct RatioCell<'a> {
+    ratio: String,
+    name: &'a str,
+    tone: &'static str,
+}
+
+#[derive(Serialize)]
+struct Letter {
+    letter: &'static str,
+    words: &'static str,
+}
+
+#[derive(Serialize)]
+struct Doubt<'a> {
+    letter: &'static str,
+    words: &'static str,
+    told: Vec<Told<'a>>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    text: &'a str,
+    names: String,
+}
+
+#[derive(Serialize)]
+struct Contenders<'a> {
+    id: &'a str,
+    args: String,
+    rows: Vec<ContenderRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct ContenderRow<'a> {
+    contender: &'a str,
+    kind: String,
+    min: String,
+    median: String,
+    p90: String,
+    p99: String,
+    p999: String,
+    max: String,
+    samples: String,
+}
+
+#[derive(Serialize)]
+struct Fact {
+    name: &'static str,
+    value: String,
+}
+
+fn is_smoke(document: &Document) -> bool {
+    let smoke = |record: &Record| record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+    !document.records.is_empty() && document.records.iter().all(smoke)
+}
+
+fn groups<'a>(model: &Model<'a>) -> Vec<Group<'a>> {
+    let rows = |figure: &model::Figure<'a>| -> Vec<Row<'a>> {
+        let told = figure.rows.len() > 1;
+        figure.rows.iter().map(|record| row(record, told)).collect()
+    };
+    let group = |group: &model::Group<'a>| Group {
+        name: group.name,
+        rows: group.figures.iter().flat_map(rows).collect(),
+    };
+    model.groups.iter().map(group).collect()
+}
+
+fn row(record: &Record, told: bool) -> Row<'_> {
+    let shown = |value| words::figure(record.unit, value);
+    let modes = match record.modes.as_slice() {
+        [] | [_] => &[],
+        several => several,
+    };
+    let mut doubts: Vec<Letter> = Vec::new();
+    for warning in &record.warnings {
+        let letter = warning.code.letter();
+        if !doubts.iter().any(|it| it.letter == letter) {
+            doubts.push(Letter { letter, words: words::doubt(warning.code) });
+        }
+    }
+    Row {
+        id: &record.id,
+        contender: &record.contender,
+        told,
+        what: &record.what,
+        median: shown(record.summary.median),
+        interval: words::interval(record),
+        modes: modes
+            .iter()
+            .map(|it| ModeCell {
+                value: shown(it.median),
+                share: format!("{:.0} %", it.share * 100.0),
+            })
+            .collect(),
+        p99: shown(record.summary.p99),
+        rate: words::rate(record),
+        floor: record.floor.as_ref().map(|it| RatioCell {
+            ratio: words::ratio(it.ratio),
+            name: &it.id,
+            tone: "",
+        }),
+        peer: record.best_peer().map(|it| RatioCell {
+            ratio: words::ratio(it.ratio),
+            name: &it.contender,
+            tone: match it {
+                it if it.high < 1.0 => "good",
+                it if it.low > 1.0 => "bad",
+                _ => "",
+            },
+        }),
+        cpus: words::cpus(record),
+        doubts,
+    }
+}
+
+fn doubts<'a>(model: &Model<'a>) -> Vec<Doubt<'a>> {
+    let told = |(text, names): (&'a str, Vec<String>)| Told { text, names: names.join(", ") };
+    let doubt = |doubt: model::Doubt<'a>| Doubt {
+        letter: doubt.code.letter(),
+        words: words::doubt(doubt.code),
+        told: doubt.told.into_iter().map(told).collect(),
+    };
+    model.doubts().into_iter().map(doubt).collect()
+}
+
+fn contenders(document: &Document) -> Vec<Contenders<'_>> {
+    let model = Model::new(document, true);
+    let row = |record: &&'_ Record| {
+        let summary = record.summary;
+        let shown = |value| words::figure(record.unit, value);
+        (shown(summary.min), shown(summary.max), summary)
+    };
+    let mut all = Vec::new();
+    for figure in model.groups.into_iter().flat_map(|group| group.figures) {
+        let args = figure.rows.first().map(|record| arguments(record)).unwrap_or_default();
+        let rows = figure.rows.iter().map(|record| {
+            let (min, max, summary) = row(record);
+            let shown = |value| words::figure(record.unit, value);
+            ContenderRow {
+                contender: &record.contender,
+                kind: record.kind.to_string(),
+                min,
+                median: shown(summary.median),
+                p90: shown(summary.p90),
+                p99: shown(summary.p99),
+                p999: shown(summary.p999),
+                max,
+                samples: units::show_count(summary.samples as f64),
+            }
+        });
+        all.push(Contenders { id: figure.id, args, rows: rows.collect() });
+    }
+    all
+}
+
+/// The arguments and the parties of a figure in one line.
+fn arguments(record: &Record) -> String {
+    let mut told: Vec<String> =
+        record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let parties = &record.parties;
+    if parties.cpus.len() > 1 {
+        let roles = parties.roles.iter().zip(&parties.cpus);
+        let placed: Vec<String> = roles.map(|(role, cpu)| format!("{role} on CPU {cpu}")).collect();
+        told.push(placed.join(", "));
+    }
+    if parties.processes {
+        told.push("in processes".to_string());
+    }
+    if parties.idle_gap_ns > 0 {
+        told.push(format!("idle gap {}", units::show_ns(parties.idle_gap_ns as f64)));
+    }
+    if let Some(cpu) = parties.neighbour_cpu {
+        told.push(format!("a busy neighbour on CPU {cpu}"));
+    }
+    told.join(", ")
+}
+
+fn facts(document: &Document) -> Vec<Fact> {
+    let run = &document.run;
+    let mut facts = Vec::new();
+    let mut say = |name, value: String| {
+        if !value.is_empty() {
+            facts.push(Fact { name, value });
+        }
+    };
+    say("run", run.id.clone());
+    say("began", model::utc(run.started_unix_ns));
+    say("command", run.command.clone());
+    say("profile", run.profile.clone());
+    say(
+        "version",
+        match run.commit.as_str() {
+            "" => run.version.clone(),
+            commit => format!("{}, commit {commit}", run.version),
+        },
+    );
+    host_facts(&document.host, &mut say);
+    facts
+}
+
+fn host_facts(host: &Host, say: &mut impl FnMut(&'static str, String)) {
+    let optional = |value: &Option<String>| value.clone().unwrap_or_default();
+    let count = |count: u32, what: &str| match count {
+        0 => String::new(),
+        1 => format!("1 {what}"),
+        many => format!("{many} {what}s"),
+    };
+    let list = |parts: &[String]| {
+        parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(", ")
+    };
+    say("host", host.name.clone());
+    say("CPU", host.cpu_model.clone());
+    say(
+        "topology",
+        list(&[
+            count(host.packages, "package"),
+            count(host.cores, "core"),
+            count(host.threads_per_core, "thread")
+                + if host.threads_per_core > 0 { " a core" } else { "" },
+            count(host.numa_nodes, "NUMA node"),
+        ]),
+    );
+    let allowed: Vec<String> = host.cpus_allowed.iter().map(u32::to_string).collect();
+    say(
+        "CPUs",
+        list(&[
+            if host.cpus_online > 0 {
+                format!("{} online", host.cpus_online)
+            } else {
+                String::new()
+            },
+            if allowed.is_empty() {
+                String::new()
+            } else {
+                format!("allowed: {}", allowed.join(" "))
+            },
+            host.cgroup_cpus.map_or(String::new(), |cpus| format!("cgroup grants {cpus:.2}")),
+        ]),
+    );
+    let caches = host.caches.iter().map(|cache| {
+        let size = words::figure(Unit::Bytes, cache.size_bytes as f64);
+        format!("L{} {} {size}", cache.level, cache.kind.to_lowercase())
+    });
+    say("caches", caches.collect::<Vec<_>>().join(", "));
+    let bytes = |bytes: u64| words::figure(Unit::Bytes, bytes as f64);
+    say(
+        "memory",
+        list(&[
+            if host.memory_bytes > 0 { bytes(host.memory_bytes) } else { String::new() },
+            host.cgroup_memory_bytes
+                .map_or(String::new(), |limit| format!("cgroup grants {}", bytes(limit))),
+        ]),
+    );
+    say("kernel", host.kernel.clone());
+    say("hypervisor", optional(&host.hypervisor));
+    say("clock", host.clock.clone());
+    say("one clock reading", units::show_ns(host.clock_cost_ns));
+    say("kernel's clock", host.clock_source.clone());
+    say("governor", optional(&host.governor));
+    say("turbo", host.turbo.map_or(String::new(), |on| if on { "on" } else { "off" }.to_string()));
+    say("isolation", host.isolation.join(" "));
+    say("huge pages", optional(&host.huge_pages));
+    say("hardware counters", if host.counters { "readable" } else { "not readable" }.to_string());
+    say("load at start", format!("{:.2}", host.load_1min));
+    say("mitigations", host.mitigations.join("; "));
+}
