@@ -82,6 +82,22 @@ impl Manifest {
         found.map(|entry| (entry.value.as_str(), entry.line))
     }
 
+    /// The keys of the table at a dotted key, each with its line.
+    pub fn members_of(&self, table: &str) -> Vec<(&str, usize)> {
+        let table: Vec<&str> = table.split('.').collect();
+        let mut members: Vec<(&str, usize)> = Vec::new();
+        for entry in &self.entries {
+            let inside =
+                entry.keys.len() > table.len() && table.iter().eq(&entry.keys[..table.len()]);
+            let Some(name) = entry.keys.get(table.len()).filter(|_| inside) else { continue };
+            match members.last_mut() {
+                Some((last, line)) if last == name => *line = (*line).min(entry.line),
+                _ => members.push((name, entry.line)),
+            }
+        }
+        members
+    }
+
     fn dependencies(&self) -> Vec<Dependency> {
         let mut found: Vec<Dependency> = Vec::new();
         let mut last: Option<&[String]> = None;
@@ -188,6 +204,14 @@ anyhow = "1"
         assert_eq!(manifest.get("package.name"), Some(("handover-lock", 3)));
         assert_eq!(manifest.get("package.version.workspace"), Some(("true", 4)));
         assert_eq!(manifest.get("package.edition"), None);
+    }
+
+    #[test]
+    fn the_members_of_a_table_are_found_once_each() {
+        let manifest = Manifest::parse("Cargo.toml", TEXT);
+        assert_eq!(manifest.members_of("dependencies"), [("handover-base", 7), ("other", 8)]);
+        assert_eq!(manifest.members_of("workspace.dependencies"), [("anyhow", 14)]);
+        assert_eq!(manifest.members_of("workspace.lints"), []);
     }
 
     #[test]

@@ -10,7 +10,8 @@ const SOUND: &[(&str, &str)] = &[
     (
         "Cargo.toml",
         "[workspace]\nmembers = [\n    \"base\",\n    \"mechanisms/lock\",\n    \"mechanisms/notify\",\n    \
-         \"lab/record\",\n    \"lab/suite\",\n    \"faces/cli\",\n]\nexclude = [\"fuzz\"]\n",
+         \"lab/record\",\n    \"lab/suite\",\n    \"faces/cli\",\n]\nexclude = [\"fuzz\"]\n\n\
+         [workspace.dependencies]\nhandover-base = { path = \"base\" }\ntoml = \"1\"\n",
     ),
     (
         "README.md",
@@ -22,8 +23,8 @@ const SOUND: &[(&str, &str)] = &[
         "base, mechanisms/lock, mechanisms/notify, lab/record, lab/suite, faces/cli\n",
     ),
     ("docs/decisions/0001-record-decisions.md", "# 1. Record decisions\n"),
-    ("docs/decisions/0002-libraries.md", "# 2. Libraries\n"),
-    ("base/Cargo.toml", manifest!("handover-base", "")),
+    ("docs/decisions/0002-libraries.md", "# 2. Libraries\n\n`toml` reads manifests.\n"),
+    ("base/Cargo.toml", manifest!("handover-base", "toml.workspace = true\n")),
     ("base/README.md", "# handover-base\n"),
     ("base/src/lib.rs", LIBRARY),
     ("mechanisms/lock/Cargo.toml", manifest!("handover-lock", "handover-base.workspace = true\n")),
@@ -142,7 +143,7 @@ planted! {
         |tree| append(tree, "mechanisms/lock/Cargo.toml",
             "[dev-dependencies]\nhandover-record.workspace = true\n");
     a_base_that_knows_a_mechanism_is_found:
-        "rungs" at "base/Cargo.toml:14",
+        "rungs" at "base/Cargo.toml:15",
         |tree| append(tree, "base/Cargo.toml",
             "[target.'cfg(unix)'.build-dependencies]\nhandover-lock.workspace = true\n");
     neighbours_on_one_rung_are_found:
@@ -236,7 +237,7 @@ planted! {
         "crates" at "base/Cargo.toml:1",
         |tree| replace(tree, "base/Cargo.toml", "[lints]\nworkspace = true", "[lints.rust]");
     a_dependency_with_a_version_of_its_own_is_found:
-        "crates" at "base/Cargo.toml:13",
+        "crates" at "base/Cargo.toml:14",
         |tree| append(tree, "base/Cargo.toml", "rustix = { version = \"1\" }\n");
     a_crate_outside_the_workspace_is_found:
         "crates" at "faces/capi/Cargo.toml:1",
@@ -248,6 +249,9 @@ planted! {
     a_member_that_is_gone_is_found:
         "crates" at "Cargo.toml:8",
         |tree| replace(tree, "Cargo.toml", "\"faces/cli\",", "\"services/net\",\n    \"faces/cli\",");
+    a_library_that_nobody_uses_is_found:
+        "crates" at "Cargo.toml:14",
+        |tree| replace(tree, "base/Cargo.toml", "toml.workspace = true\n", "");
     a_manifest_that_is_not_toml_is_found:
         "crates" at "lab/record/Cargo.toml:3",
         |tree| replace(tree, "lab/record/Cargo.toml", "version.workspace = true",
@@ -279,6 +283,10 @@ planted! {
     two_decisions_of_one_number_are_found:
         "documents" at "docs/decisions/0002-no-libraries.md:1",
         |tree| tree.insert("docs/decisions/0002-no-libraries.md", "# 2. No libraries\n");
+
+    a_library_without_a_reason_is_found:
+        "documents" at "Cargo.toml:14",
+        |tree| replace(tree, "docs/decisions/0002-libraries.md", "`toml`", "It");
 
     a_note_to_self_is_found:
         "words" at "lab/suite/src/lock.rs:2",

@@ -1,2 +1,53 @@
-//! xtask.
-fn main() {}
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod bench_twice;
+mod dist;
+mod run;
+mod steps;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Commands for contributors to handover.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every check, in order, up to the first that fails.
+    Test(test::Options),
+    /// Write shell completions and the man page into dist/.
+    Dist(dist::Options),
+    /// Run the ladder twice and say whether this machine says the same twice.
+    BenchTwice(bench_twice::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Test(options) => test::test(&options),
+        Command::Dist(options) => dist::dist(&options),
+        Command::BenchTwice(options) => bench_twice::bench_twice(&options),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}

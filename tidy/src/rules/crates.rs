@@ -1,7 +1,7 @@
 //! One version, one edition, one licence, one set of lints and one version of each dependency:
 //! a crate inherits them, and is named for its folder.
 
-use crate::{Crate, Tree, Violation};
+use crate::{Crate, Manifest, Tree, Violation};
 
 /// The rule's name.
 pub const NAME: &str = "crates";
@@ -27,6 +27,23 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         if !crates.iter().any(|one| one.folder == *member) {
             let what = format!("no crate stands in `{member}`");
             found.push(Violation::new(NAME, &root.path, *line, what, "strike it off members"));
+        }
+    }
+    found.extend(unused(&root, &crates));
+    found
+}
+
+/// What the root manifest offers and nobody takes.
+fn unused(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
+    let taken = |package: &str| {
+        crates.iter().any(|one| one.dependencies.iter().any(|taken| taken.package == package))
+    };
+    let mut found: Vec<Violation> = Vec::new();
+    for (name, line) in root.members_of("workspace.dependencies") {
+        let own = crates.iter().any(|one| one.name == name);
+        if !own && !taken(name) {
+            let what = format!("no crate uses `{name}`");
+            found.push(Violation::new(NAME, &root.path, line, what, "strike it off"));
         }
     }
     found

@@ -20,6 +20,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found.extend(map(tree));
     found.extend(changes(tree));
     found.extend(decisions(tree));
+    found.extend(libraries(tree));
     for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
         found.extend(links(tree, path, text));
     }
@@ -77,6 +78,28 @@ fn decisions(tree: &Tree) -> Vec<Violation> {
         expected = number.filter(|&number| number >= expected).map_or(expected, |n| n + 1);
     }
     found
+}
+
+/// Every library of the root manifest has its reason in a decision.
+fn libraries(tree: &Tree) -> Vec<Violation> {
+    let records: Vec<&str> = tree
+        .files()
+        .filter(|(path, _)| path.starts_with(DECISIONS))
+        .map(|(_, text)| text)
+        .collect();
+    let root = tree.root();
+    let house = tree.crates();
+    let unexplained = root.members_of("workspace.dependencies").into_iter().filter(|(name, _)| {
+        let told = records.iter().any(|text| text.contains(&format!("`{name}`")));
+        !told && !house.iter().any(|one| one.name == *name)
+    });
+    unexplained
+        .map(|(name, line)| {
+            let what = format!("`{name}` has no reason in {DECISIONS}");
+            let instead = "say there in a line what it is for, and why this one; or do without";
+            Violation::new(NAME, &root.path, line, what, instead)
+        })
+        .collect()
 }
 
 fn links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {

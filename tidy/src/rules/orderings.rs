@@ -29,10 +29,10 @@ const WORDS: &[&str] = &[
 /// How many lines of code may stand between a comment and the ordering that it explains.
 const LINES_BETWEEN_MAX: usize = 4;
 
-/// Finds orderings in mechanisms and services that no comment explains.
+/// Finds orderings outside tests that no comment explains.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    for source in tree.sources().filter(|source| in_scope(source.path)) {
+    for source in tree.sources().filter(|source| source.path.contains("/src/")) {
         let mut lines: Vec<usize> = ORDERINGS
             .iter()
             .flat_map(|ordering| words(&source.code, ordering))
@@ -54,10 +54,6 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         }
     }
     found
-}
-
-fn in_scope(path: &str) -> bool {
-    (path.starts_with("mechanisms/") || path.starts_with("services/")) && path.contains("/src/")
 }
 
 /// Whether a comment on `line`, or above it with at most four lines of code between, speaks of

@@ -1,0 +1,242 @@
+//! Runs commands: their output passes through, their tests are counted, their time is bounded.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// A command to run. It is shown as a shell would take it.
+pub struct Run {
+    command: Command,
+    settings: Vec<String>,
+    timeout: Option<Duration>,
+}
+
+impl Run {
+    /// A command line, its words parted by blanks.
+    pub fn new(line: &str) -> Self {
+        let mut words = line.split_whitespace();
+        let program = words.next().unwrap_or_default();
+        let mut run = Self::program(program);
+        run.command.args(words);
+        run
+    }
+
+    /// A program, which may have blanks in its path.
+    pub fn program(program: impl AsRef<OsStr>) -> Self {
+        Self { command: Command::new(program), settings: Vec::new(), timeout: None }
+    }
+
+    /// Adds words, which may have blanks in them.
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Adds an option whose value is a path.
+    pub fn arg_path(mut self, option: &str, path: &Path) -> Self {
+        self.command.arg(option).arg(path);
+        self
+    }
+
+    /// Sets a variable.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self.settings.push(format!("{name}={}", quoted(value)));
+        self
+    }
+
+    /// Takes a variable away, silently.
+    pub fn unset(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Runs in `folder`.
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Kills the command when it takes longer.
+    pub fn at_most(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Runs the command with its output passing through.
+    ///
+    /// # Errors
+    /// When it cannot be started, is killed, takes too long or says that it failed.
+    pub fn pass(mut self) -> Result<()> {
+        println!("$ {self}");
+        let mut child = self.spawn()?;
+        let status = self.wait(&mut child)?;
+        self.demand(status.success(), &status.to_string())
+    }
+
+    /// Runs the command with its output passing through, and counts the tests that passed by the
+    /// lines `test result: ok. N passed` of the standard runner.
+    pub fn count(mut self) -> Result<u64> {
+        println!("$ {self}");
+        self.command.stdout(Stdio::piped());
+        let mut child = self.spawn()?;
+        let stdout = child.stdout.take();
+        let counter =
+            thread::spawn(move || stdout.map_or(0, |from| pass_and_count(from, std::io::stdout())));
+        let status = self.wait(&mut child)?;
+        let passed = counter.join().unwrap_or(0);
+        self.demand(status.success(), &status.to_string())?;
+        Ok(passed)
+    }
+
+    /// Runs the command silently, and returns what it printed.
+    ///
+    /// # Errors
+    /// As [`pass`](Self::pass), with what it printed on stderr.
+    pub fn read(self) -> Result<String> {
+        let shown = self.to_string();
+        let output = self.output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            bail!("`{shown}` failed ({}): {}", output.status, stderr.trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs the command silently, and returns how it ended and what it printed.
+    ///
+    /// # Errors
+    /// When it cannot be started or takes too long.
+    pub fn output(mut self) -> Result<Output> {
+        self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.spawn()?;
+        let stdout = child.stdout.take().map(read_all);
+        let stderr = child.stderr.take().map(read_all);
+        let status = self.wait(&mut child)?;
+        let text = |reader: Option<thread::JoinHandle<Vec<u8>>>| {
+            reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
+        };
+        Ok(Output { status, stdout: text(stdout), stderr: text(stderr) })
+    }
+
+    /// Whether the command runs here and succeeds; it is silent.
+    pub fn works(self) -> bool {
+        self.at_most(Duration::from_secs(60)).output().is_ok_and(|output| output.status.success())
+    }
+
+    fn spawn(&mut self) -> Result<Child> {
+        let shown = self.to_string();
+        self.command.spawn().with_context(|| format!("`{shown}` does not start"))
+    }
+
+    fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus> {
+        let Some(timeout) = self.timeout else { return Ok(child.wait()?) };
+        let start = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if start.elapsed() > timeout {
+                child.kill()?;
+                child.wait()?;
+                bail!("`{self}` took longer than {} s", timeout.as_secs());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn demand(&self, success: bool, how: &str) -> Result<()> {
+        if success { Ok(()) } else { bail!("`{self}` failed ({how})") }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for setting in &self.settings {
+            write!(f, "{setting} ")?;
+        }
+        write!(f, "{}", quoted(&self.command.get_program().to_string_lossy()))?;
+        for arg in self.command.get_args() {
+            write!(f, " {}", quoted(&arg.to_string_lossy()))?;
+        }
+        Ok(())
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=+./,:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{word}'") }
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is all that there is to show.
+        let _ = from.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+fn pass_and_count(from: impl Read, mut to: impl Write) -> u64 {
+    let mut passed = 0;
+    let mut line = Vec::new();
+    let mut from = BufReader::new(from);
+    while from.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        passed += passed_in(&String::from_utf8_lossy(&line));
+        // A closed terminal must not fail the tests.
+        let _ = to.write_all(&line);
+        line.clear();
+    }
+    passed
+}
+
+/// How many tests passed, by the last line that the standard runner prints.
+fn passed_in(line: &str) -> u64 {
+    let counted = line.trim_start().strip_prefix("test result: ok. ");
+    counted.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_as_a_shell_takes_them() {
+        let run = Run::new("cargo doc --no-deps").set("RUSTDOCFLAGS", "-D warnings").args(["a b"]);
+        assert_eq!(run.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'a b'");
+    }
+
+    #[test]
+    fn passed_tests_are_counted_by_the_runners_line() {
+        assert_eq!(passed_in("test result: ok. 31 passed; 0 failed; 0 ignored\n"), 31);
+        assert_eq!(passed_in("test result: FAILED. 2 passed; 1 failed\n"), 0);
+        assert_eq!(passed_in("test api::works ... ok\n"), 0);
+        let text = "test result: ok. 2 passed; x\nno\ntest result: ok. 3 passed; x";
+        let mut passed_through = Vec::new();
+        assert_eq!(pass_and_count(text.as_bytes(), &mut passed_through), 5);
+        assert_eq!(passed_through, text.as_bytes());
+    }
+
+    #[test]
+    fn what_fails_says_how() {
+        let error = Run::new("sh -c").args(["echo away >&2; exit 3"]).read();
+        let text = error.map_err(|error| error.to_string());
+        let expected = "`sh -c 'echo away >&2; exit 3'` failed (exit status: 3): away";
+        assert_eq!(text, Err(expected.to_owned()));
+        assert!(!Run::new("handover-no-such-program").works());
+    }
+
+    #[test]
+    fn what_takes_too_long_is_killed() {
+        let start = Instant::now();
+        let run = Run::new("sleep 60").at_most(Duration::from_millis(50));
+        assert!(run.output().is_err());
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,8 @@
+//! The steps of `cargo xtask test`.
+
+pub mod binary;
+pub mod chromium;
+pub mod deny;
+pub mod models;
+pub mod prerequisites;
+pub mod sources;

@@ -1,0 +1,141 @@
+//! The binary as users get it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use crate::run::Run;
+use crate::test::Context;
+use crate::workspace::Workspace;
+
+/// Builds the release binary, runs its ladder with smoke values and its faults.
+pub fn release(context: &mut Context) -> Result<()> {
+    ladder(context)?;
+    let faults = "faces/cli/tests/faults.rs";
+    if context.workspace.root.join(faults).exists() {
+        context.tests += Run::new("cargo test --release -p handover --test faults")
+            .within(&context.workspace.root)
+            .count()?;
+    } else {
+        context.skip("faults on the release binary", format!("{faults} is not written"));
+    }
+    Ok(())
+}
+
+/// The binary with fat LTO measures too.
+pub fn dist(context: &mut Context) -> Result<()> {
+    build(&context.workspace, "dist")?;
+    let folder = context.temporary.path().join("dist");
+    std::fs::create_dir(&folder)?;
+    smoke(&context.workspace.binary("dist"), &folder)
+}
+
+/// Runs the ladder with smoke values, unless that was done before; it leaves its store and its
+/// report in the temporary folder.
+pub fn ladder(context: &mut Context) -> Result<Ladder> {
+    let ladder = Ladder {
+        binary: context.workspace.binary("release"),
+        folder: context.temporary.path().to_owned(),
+    };
+    if !context.ladder_ran {
+        build(&context.workspace, "release")?;
+        smoke(&ladder.binary, &ladder.folder)?;
+        context.ladder_ran = true;
+    }
+    Ok(ladder)
+}
+
+/// Builds the binary.
+pub fn build(workspace: &Workspace, profile: &str) -> Result<()> {
+    let line = format!("cargo build -p handover --profile {profile}");
+    Run::new(&line).within(&workspace.root).pass()
+}
+
+fn smoke(binary: &Path, folder: &Path) -> Result<()> {
+    Run::program(binary)
+        .args(["run", "--profile", "smoke", "--db", STORE])
+        .within(folder)
+        .pass()?;
+    ensure!(folder.join(STORE).exists(), "the ladder left no {STORE}");
+    Ok(())
+}
+
+const STORE: &str = "results.db";
+
+/// What the ladder left behind.
+pub struct Ladder {
+    binary: PathBuf,
+    /// Where it ran.
+    pub folder: PathBuf,
+}
+
+impl Ladder {
+    /// The page that it wrote.
+    pub fn report(&self) -> PathBuf {
+        self.folder.join("report.html")
+    }
+
+    /// What it stored.
+    pub fn document(&self) -> Result<Document> {
+        show(&self.binary, &self.folder.join(STORE))
+    }
+}
+
+/// The last run in a store, as `handover show --json` prints it to the world.
+pub fn show(binary: &Path, store: &Path) -> Result<Document> {
+    let text = Run::program(binary).args(["show", "--json", "--db"]).args([store]).read()?;
+    serde_json::from_str(&text).context("reading what `handover show --json` printed")
+}
+
+/// A run and its records.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Document {
+    /// The records, in the order in which they were measured.
+    pub records: Vec<Record>,
+}
+
+/// One figure of one contender.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Record {
+    /// The figure's id.
+    pub id: String,
+    /// Who was measured.
+    pub contender: String,
+    /// The figure.
+    pub summary: Summary,
+    /// Its ratio to the floor.
+    pub floor: Option<Ratio>,
+    /// Who took part.
+    pub parties: Parties,
+    /// What makes it doubtful.
+    pub warnings: Vec<Warning>,
+}
+
+/// The figure and its quantiles.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Summary {
+    /// The figure.
+    pub median: f64,
+}
+
+/// A ratio to another figure.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Ratio {
+    /// This by the other.
+    pub ratio: f64,
+}
+
+/// Who took part.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Parties {
+    /// The CPU of each.
+    pub cpus: Vec<u32>,
+}
+
+/// A doubt.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Warning {
+    /// Its kind.
+    pub code: String,
+}

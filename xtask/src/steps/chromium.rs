@@ -1,0 +1,149 @@
+//! Opens the report that the ladder wrote in a browser without a window: every row must be in the
+//! page as the browser sees it, and the console must be silent.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::binary;
+use super::prerequisites::debian;
+use crate::run::Run;
+use crate::test::Context;
+
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+
+/// A browser that takes longer hangs.
+const BROWSER_MAX: Duration = Duration::from_secs(120);
+
+/// The network is away, so that a page which needs it fails here and not at a reader's.
+const OPTIONS: [&str; 11] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=5000",
+];
+
+/// The report in a browser.
+pub fn chromium(context: &mut Context) -> Result<()> {
+    let browser = match find() {
+        Some(browser) => browser,
+        None => {
+            let installed = debian(&["chromium", "chromium-driver"]);
+            let why = installed.err().map_or_else(String::new, |error| format!("{error:#}"));
+            let Some(browser) = find() else {
+                context.skip("chromium", why);
+                return Ok(());
+            };
+            browser
+        }
+    };
+    let ladder = binary::ladder(context)?;
+    let ids: Vec<String> = ladder.document()?.records.into_iter().map(|one| one.id).collect();
+    ensure!(!ids.is_empty(), "the ladder stored no record");
+    let page = open(browser, &ladder.report(), context.temporary.path())?;
+    ensure!(page.console.is_empty(), "the console is not silent:\n{}", page.console.join("\n"));
+    let fetched = fetched(&page.dom);
+    ensure!(fetched.is_empty(), "the page fetches {}", fetched.join(", "));
+    let missing = missing(&page.dom, &ids);
+    ensure!(missing.is_empty(), "the page has no row for {}", missing.join(", "));
+    println!(
+        "{} rows, each of {} ids has its own, the console is silent",
+        rows(&page.dom).count(),
+        ids.len()
+    );
+    Ok(())
+}
+
+fn find() -> Option<&'static str> {
+    NAMES.into_iter().find(|name| Run::new(name).args(["--version"]).works())
+}
+
+/// A page as the browser sees it.
+struct Page {
+    dom: String,
+    console: Vec<String>,
+}
+
+fn open(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
+    ensure!(file.exists(), "the ladder wrote no {}", file.display());
+    let run = Run::new(browser)
+        .args(OPTIONS)
+        .args([format!("--user-data-dir={}", temporary.join("browser").display())])
+        .args(["--dump-dom".to_owned(), format!("file://{}", file.display())])
+        .at_most(BROWSER_MAX);
+    println!("$ {run}");
+    let output = run.output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{browser} failed ({}): {stderr}", output.status);
+    Ok(Page {
+        dom: String::from_utf8_lossy(&output.stdout).into_owned(),
+        console: console(&stderr),
+    })
+}
+
+/// What the page wrote to the console, out of all that the browser says.
+fn console(stderr: &str) -> Vec<String> {
+    stderr.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect()
+}
+
+/// What the page takes from elsewhere: a report is one file.
+fn fetched(dom: &str) -> Vec<String> {
+    let sources =
+        dom.split(" src=\"").skip(1).chain(dom.split("<link").skip(1).filter_map(|link| {
+            let tag = link.split('>').next()?;
+            tag.split_once("href=\"").map(|(_, target)| target)
+        }));
+    let targets = sources.map(|rest| rest.split('"').next().unwrap_or_default());
+    targets.filter(|target| !target.starts_with("data:")).map(str::to_owned).collect()
+}
+
+fn rows(dom: &str) -> impl Iterator<Item = &str> {
+    dom.split("<tr").skip(1).map(|row| row.split("</tr").next().unwrap_or_default())
+}
+
+/// The ids that no row of a table names.
+fn missing(dom: &str, ids: &[String]) -> Vec<String> {
+    let escaped = |id: &str| id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut missing: Vec<String> =
+        ids.iter().filter(|id| !rows(dom).any(|row| row.contains(&escaped(id)))).cloned().collect();
+    missing.dedup();
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_not_there_is_missed() {
+        let dom = "<p>clock/now</p><table><tr class=a><td>lock/busy</td></tr><tr></tr></table>";
+        let ids = ["lock/busy", "clock/now"].map(str::to_owned);
+        assert_eq!(missing(dom, &ids), ["clock/now"]);
+        assert_eq!(rows(dom).count(), 2);
+    }
+
+    #[test]
+    fn what_a_page_takes_from_elsewhere_is_found() {
+        let dom = "<img src=\"data:image/png;base64,x\"><a href=\"https://a.b/\">a</a>\
+            <script src=\"https://a.b/c.js\"></script><link rel=\"icon\" href=\"c.png\">";
+        assert_eq!(fetched(dom), ["https://a.b/c.js", "c.png"]);
+    }
+
+    #[test]
+    fn only_the_pages_own_lines_are_the_console() {
+        let stderr = "[1:2:0101/000000.0:ERROR:bus.cc(408)] Failed to connect to the bus\n\
+            [1:2:0101/000000.0:INFO:CONSOLE:3] \"Uncaught ReferenceError\", source: file:///r (3)\n\
+            12 bytes written\n";
+        let found = console(stderr);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("ReferenceError"));
+    }
+}

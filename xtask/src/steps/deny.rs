@@ -1,0 +1,51 @@
+//! Licences, bans and sources of the dependencies, by cargo-deny; deny.toml has the lists.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::run::Run;
+use crate::test::Context;
+
+/// Without its default features it only leaves out what fetches advisories.
+const INSTALL: &str = "cargo install --locked --debug --no-default-features cargo-deny@0.20.2";
+
+/// Checks deny.toml's lists.
+pub fn deny(context: &mut Context) -> Result<()> {
+    let program = match find(context).or_else(|_| install(context)) {
+        Ok(program) => program,
+        Err(error) => {
+            context.skip("cargo-deny", format!("{error:#}"));
+            return Ok(());
+        }
+    };
+    Run::program(program)
+        .args(["--all-features", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
+        .within(&context.workspace.root)
+        .pass()
+}
+
+fn own(context: &Context) -> PathBuf {
+    context.workspace.target.join("tools")
+}
+
+fn find(context: &Context) -> Result<PathBuf> {
+    let places = [PathBuf::from("cargo-deny"), own(context).join("bin/cargo-deny")];
+    places
+        .into_iter()
+        .find(|program| Run::program(program).args(["--version"]).works())
+        .context("no cargo-deny")
+}
+
+/// Into the target folder: a contributor's own tools stay as they are.
+fn install(context: &Context) -> Result<PathBuf> {
+    println!("installing cargo-deny into {} (a minute or two)", own(context).display());
+    Run::new(INSTALL)
+        .arg_path("--root", &own(context))
+        .unset("CARGO_TARGET_DIR")
+        .set("CARGO_PROFILE_DEV_DEBUG", "0")
+        .at_most(Duration::from_secs(900))
+        .pass()?;
+    find(context)
+}

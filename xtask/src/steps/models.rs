@@ -1,0 +1,84 @@
+//! What threads may do to each other: loom's models, Miri, and fuzzing.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::prerequisites::component;
+use crate::run::Run;
+use crate::test::Context;
+use crate::workspace::packages;
+
+/// How long each fuzz target runs.
+const FUZZ_SECONDS: u32 = 60;
+
+/// How many schedules Miri tries with `--long`.
+const MIRI_SEEDS: u32 = 64;
+
+/// The loom models. They have a target folder of their own, as the flag rebuilds everything, and
+/// are built alone: other crates' dependencies do not work under a loom flag.
+pub fn loom(context: &mut Context) -> Result<()> {
+    let modelled = context.workspace.crates_with("tests/model.rs");
+    ensure!(!modelled.is_empty(), "no crate has a tests/model.rs");
+    let target = context.workspace.target.join("loom");
+    let passed = Run::new("cargo test --release --test model")
+        .args(packages(&modelled))
+        .arg_path("--target-dir", &target)
+        .set("RUSTFLAGS", "--cfg handover_loom")
+        .unset("CARGO_ENCODED_RUSTFLAGS")
+        .within(&context.workspace.root)
+        .count()?;
+    let count = modelled.len() as u64;
+    ensure!(passed >= count, "{count} crates have a tests/model.rs, but {passed} models ran");
+    context.tests += passed;
+    Ok(())
+}
+
+/// The mechanisms' tests under Miri.
+pub fn miri(context: &mut Context) -> Result<()> {
+    if let Err(why) = miri_at_hand() {
+        context.skip("miri", format!("{why:#}"));
+        return Ok(());
+    }
+    let mechanisms = context.workspace.crates_below("mechanisms");
+    let mut flags = String::from("-Zmiri-disable-isolation");
+    if context.long {
+        flags += &format!(" -Zmiri-many-seeds=0..{MIRI_SEEDS}");
+    }
+    context.tests += Run::new("cargo +nightly miri test --lib --tests")
+        .args(packages(&mechanisms))
+        .arg_path("--target-dir", &context.workspace.target.join("miri"))
+        .set("MIRIFLAGS", &flags)
+        .set("PROPTEST_CASES", "8")
+        .within(&context.workspace.root)
+        .count()?;
+    Ok(())
+}
+
+fn miri_at_hand() -> Result<()> {
+    let nightly = Run::new("cargo +nightly --version").works();
+    ensure!(nightly, "no nightly toolchain: rustup toolchain install nightly");
+    component(Some("nightly"), &["miri", "rust-src"], Run::new("cargo +nightly miri --version"))
+}
+
+/// Every fuzz target, for a minute each.
+pub fn fuzz(context: &mut Context) -> Result<()> {
+    let folder = context.workspace.root.join("fuzz");
+    if !folder.join("Cargo.toml").exists() {
+        context.skip("fuzz", "there are no fuzz targets");
+        return Ok(());
+    }
+    if !Run::new("cargo +nightly fuzz --version").works() {
+        context.skip("fuzz", "no cargo-fuzz: cargo install --locked cargo-fuzz");
+        return Ok(());
+    }
+    let targets = Run::new("cargo +nightly fuzz list").within(&folder).read()?;
+    for target in targets.lines() {
+        Run::new("cargo +nightly fuzz run")
+            .args([target, "--", &format!("-max_total_time={FUZZ_SECONDS}")])
+            .within(&folder)
+            .at_most(Duration::from_secs(900))
+            .pass()?;
+    }
+    Ok(())
+}

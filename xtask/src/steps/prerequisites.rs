@@ -1,0 +1,63 @@
+//! What a fresh machine lacks is installed where that is possible, and it is said.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::run::Run;
+use crate::test::Context;
+
+/// Installing takes no longer than this.
+const INSTALL_MAX: Duration = Duration::from_secs(600);
+
+/// A C compiler, for SQLite and for the calls that the suite measures.
+pub fn compiler(context: &mut Context) {
+    if Run::new("cc --version").works() {
+        return;
+    }
+    if let Err(error) = debian(&["gcc", "libc6-dev"]) {
+        // What needs it will fail and say so; what does not can still be checked.
+        context.skip("C compiler", format!("{error:#}"));
+    }
+}
+
+/// Installs Debian packages, as root and with apt-get at hand.
+pub fn debian(packages: &[&str]) -> Result<()> {
+    let names = packages.join(" and ");
+    if !Run::new("apt-get --version").works() {
+        bail!("{names} not found, and no apt-get to install it with");
+    }
+    if !is_root() {
+        bail!("{names} not found: apt-get install {}", packages.join(" "));
+    }
+    println!("installing Debian's {names}");
+    let apt =
+        |line: &str| Run::new(line).set("DEBIAN_FRONTEND", "noninteractive").at_most(INSTALL_MAX);
+    // A stale list may still do.
+    let updated = apt("apt-get -q update").pass();
+    apt("apt-get -q -y --no-install-recommends install").args(packages).pass().with_context(|| {
+        match updated {
+            Ok(()) => format!("{names} cannot be installed"),
+            Err(error) => format!("{names} cannot be installed, after {error:#}"),
+        }
+    })
+}
+
+/// A component of a Rust toolchain, unless `present` works.
+pub fn component(toolchain: Option<&str>, names: &[&str], present: Run) -> Result<()> {
+    if present.works() {
+        return Ok(());
+    }
+    println!("installing {} with rustup", names.join(" and "));
+    let mut run = Run::new("rustup component add");
+    if let Some(toolchain) = toolchain {
+        run = run.args(["--toolchain", toolchain]);
+    }
+    run.args(names).at_most(INSTALL_MAX).pass()
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}

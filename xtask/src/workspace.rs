@@ -1,0 +1,130 @@
+//! Where things are: the workspace, its crates and its target folder, as cargo tells them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::run::Run;
+
+/// The workspace.
+#[derive(Debug)]
+pub struct Workspace {
+    /// Its root folder.
+    pub root: PathBuf,
+    /// Where cargo builds, unless told otherwise.
+    pub target: PathBuf,
+    /// Its crates, by folder.
+    pub crates: Vec<Crate>,
+}
+
+/// A crate of the workspace.
+#[derive(Debug)]
+pub struct Crate {
+    /// Its package name.
+    pub name: String,
+    /// Its folder, relative to the root.
+    pub folder: PathBuf,
+    /// Its examples.
+    pub examples: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    workspace_root: PathBuf,
+    target_directory: PathBuf,
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    manifest_path: PathBuf,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+impl Workspace {
+    /// Asks cargo.
+    pub fn find() -> Result<Self> {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = Run::new("cargo metadata --no-deps --format-version 1").within(here).read()?;
+        Self::parse(&text).context("reading what `cargo metadata` printed")
+    }
+
+    fn parse(metadata: &str) -> Result<Self> {
+        let metadata: Metadata = serde_json::from_str(metadata)?;
+        let mut crates = Vec::new();
+        for package in metadata.packages {
+            let folder = package.manifest_path.parent().unwrap_or(Path::new(""));
+            let examples = package
+                .targets
+                .iter()
+                .filter(|target| target.kind.iter().any(|kind| kind == "example"))
+                .map(|target| target.name.clone());
+            crates.push(Crate {
+                name: package.name,
+                folder: folder.strip_prefix(&metadata.workspace_root)?.to_owned(),
+                examples: examples.collect(),
+            });
+        }
+        crates.sort_by(|one, other| one.folder.cmp(&other.folder));
+        Ok(Self { root: metadata.workspace_root, target: metadata.target_directory, crates })
+    }
+
+    /// The crates that have the file `path`.
+    pub fn crates_with(&self, path: &str) -> Vec<&Crate> {
+        let has = |one: &&Crate| self.root.join(&one.folder).join(path).exists();
+        self.crates.iter().filter(has).collect()
+    }
+
+    /// The crates below `folder`.
+    pub fn crates_below(&self, folder: &str) -> Vec<&Crate> {
+        self.crates.iter().filter(|one| one.folder.starts_with(folder)).collect()
+    }
+
+    /// The release binary, once it is built.
+    pub fn binary(&self, profile: &str) -> PathBuf {
+        self.target.join(profile).join("handover")
+    }
+}
+
+/// `-p NAME` for each crate.
+pub fn packages(crates: &[&Crate]) -> Vec<String> {
+    crates.iter().flat_map(|one| ["-p".to_owned(), one.name.clone()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crates_are_found_with_their_folders_and_examples() -> Result<()> {
+        let metadata = r#"{"workspace_root": "/h", "target_directory": "/t", "packages": [
+            {"name": "handover-lock", "manifest_path": "/h/mechanisms/lock/Cargo.toml", "targets": [
+                {"name": "handover_lock", "kind": ["lib"]}, {"name": "tour", "kind": ["example"]}]},
+            {"name": "handover-base", "manifest_path": "/h/base/Cargo.toml", "targets": []}]}"#;
+        let workspace = Workspace::parse(metadata)?;
+        let folders: Vec<_> = workspace.crates.iter().map(|one| one.folder.as_path()).collect();
+        assert_eq!(folders, [Path::new("base"), Path::new("mechanisms/lock")]);
+        let mechanisms = workspace.crates_below("mechanisms");
+        assert_eq!(mechanisms.len(), 1);
+        assert_eq!(mechanisms[0].examples, ["tour"]);
+        assert_eq!(packages(&mechanisms), ["-p", "handover-lock"]);
+        assert_eq!(workspace.binary("release"), Path::new("/t/release/handover"));
+        Ok(())
+    }
+
+    #[test]
+    fn this_workspace_is_found() -> Result<()> {
+        let workspace = Workspace::find()?;
+        assert!(workspace.crates.iter().any(|one| one.name == "handover-xtask"));
+        assert_eq!(workspace.crates_with("src/workspace.rs").len(), 1);
+        Ok(())
+    }
+}
