@@ -10,8 +10,8 @@
 //!     clock::ns(span), clock::calibration().cost_ns);
 //! ```
 //!
-//! The first use of anything here calibrates: about 10 ms, once per process, during which two
-//! short-lived threads compare the counters of the CPUs. Call [`calibration`] at a moment of your
+//! The first use of anything here calibrates: about 10 ms, once per process (up to 70 ms where the
+//! CPUs are very busy), during which short-lived threads compare the counters of the CPUs. Call [`calibration`] at a moment of your
 //! choosing, and before `fork`, to have it done with.
 //!
 //! # Which source
@@ -129,6 +129,9 @@ const TICKS_SHIFT: u32 = 48;
 const RESYNC_NS: u64 = 4_000_000;
 /// The distance of the two ends of the calibration.
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
+/// How long the CPUs are compared, within that span; and once more where they were too busy.
+const COMPARISON_NS: u64 = 8_000_000;
+const COMPARISON_AGAIN_NS: u64 = 50_000_000;
 /// Counters slower than this are no time-stamp counters (and would overflow PS_SHIFT).
 const TICKS_HZ_MIN: f64 = 100e6;
 const TICKS_HZ_MAX: f64 = 100e9;
@@ -171,7 +174,6 @@ static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
-    #[cfg(not(miri))]
     if RATES.source.load(Ordering::Relaxed) == TSC {
         return raw::rdtsc();
     }
@@ -255,7 +257,6 @@ thread_local! {
 #[inline]
 #[must_use]
 pub fn now_ns() -> u64 {
-    #[cfg(not(miri))]
     if RATES.source.load(Ordering::Relaxed) == TSC {
         return ANCHOR.with(|anchor| {
             let ticks = raw::rdtsc();
@@ -280,7 +281,6 @@ impl Anchor {
     }
 }
 
-#[cfg(not(miri))]
 #[cold]
 #[inline(never)]
 fn resync(anchor: &Anchor) -> u64 {
@@ -310,13 +310,13 @@ fn monotonic_ns() -> u64 {
 /// What the clock is and what it costs; calibrates on the first call.
 ///
 /// # Blocking
-/// The first call takes about 10 ms, most of it asleep; others wait for it.
+/// The first call takes about 10 ms (up to 70 ms where the CPUs are very busy), most of it asleep;
+/// other threads wait for it.
 pub fn calibration() -> &'static Calibration {
     CALIBRATION.get_or_init(calibrate)
 }
 
 /// A reading of the counter and of CLOCK_MONOTONIC at the same moment, give or take `width_ticks / 2`.
-#[cfg(not(miri))]
 #[derive(Clone, Copy)]
 struct Bracket {
     ticks: u64,
@@ -324,7 +324,6 @@ struct Bracket {
     width_ticks: u64,
 }
 
-#[cfg(not(miri))]
 impl Bracket {
     fn read() -> Self {
         let before = raw::rdtsc_fenced();
@@ -343,28 +342,28 @@ impl Bracket {
     }
 }
 
-#[cfg(miri)]
-fn calibrate() -> Calibration {
-    use_source(Source::ClockGettime, 1e9);
-    finish(Source::ClockGettime, 1e9, 0.0, "Miri has no time-stamp counter".to_owned())
-}
-
-#[cfg(not(miri))]
 fn calibrate() -> Calibration {
     const BRACKETS_COUNT: u32 = 15;
     let choice =
         trust::choose(std::env::var(SOURCE_VARIABLE).ok().as_deref(), trust::Evidence::read);
-    let (forced, mut reason) = match choice {
+    let (forced, kernel_uses_it, mut reason) = match choice {
         Choice::Kernel { reason } => return by_kernel(reason),
-        Choice::Tsc { forced, reason } => (forced, reason),
+        Choice::Tsc { forced, kernel_uses_it, reason } => (forced, kernel_uses_it, reason),
     };
 
     let begin = Bracket::tightest_of(BRACKETS_COUNT);
     // The wait between the two ends serves to compare the CPUs.
     if !forced {
-        let agreement = agree::compare(&crate::topology::allowed());
+        let cpus = crate::topology::allowed();
+        let mut agreement = agree::compare(&cpus, COMPARISON_NS);
+        if agreement.is_unknown() {
+            agreement = agree::compare(&cpus, COMPARISON_AGAIN_NS);
+        }
         if let agree::Agreement::Disagree { .. } = agreement {
             return by_kernel(format!("{agreement}, so the TSC cannot be trusted"));
+        }
+        if agreement.is_unknown() && !kernel_uses_it {
+            return by_kernel(format!("{reason}, but {agreement}"));
         }
         reason = format!("{reason}; {agreement}");
     }
@@ -384,7 +383,6 @@ fn calibrate() -> Calibration {
     finish(Source::Tsc, ticks_hz, error_ppm_max, why)
 }
 
-#[cfg(not(miri))]
 fn by_kernel(why: String) -> Calibration {
     use_source(Source::ClockGettime, 1e9);
     finish(Source::ClockGettime, 1e9, 0.0, why)

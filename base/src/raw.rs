@@ -3,24 +3,29 @@
 use crate::usage::Usage;
 
 /// The time-stamp counter. Not ordered with the instructions around it.
-#[cfg(not(miri))]
 #[inline(always)]
 pub(crate) fn rdtsc() -> u64 {
+    if cfg!(miri) {
+        return 0; // Miri has no counter: the clock never chooses it there.
+    }
     // SAFETY: every x86_64 processor has RDTSC; it touches no memory. (A process may forbid it to
     // itself by prctl(PR_SET_TSC), and is then killed by SIGSEGV: no memory is at risk.)
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The time-stamp counter, read after all loads before it and before anything after it.
-#[cfg(not(miri))]
+/// The time-stamp counter, read after all loads before it are done and before anything after it begins.
 #[inline(always)]
 pub(crate) fn rdtsc_fenced() -> u64 {
-    // SAFETY: every x86_64 processor has SSE2 and with it LFENCE, which touches no memory.
-    unsafe { core::arch::x86_64::_mm_lfence() };
+    load_fence();
     let ticks = rdtsc();
-    // SAFETY: as above.
-    unsafe { core::arch::x86_64::_mm_lfence() };
+    load_fence();
     ticks
+}
+
+#[inline(always)]
+fn load_fence() {
+    // SAFETY: every x86_64 processor has SSE2 and with it LFENCE, which touches no memory.
+    unsafe { core::arch::x86_64::_mm_lfence() }
 }
 
 /// Whose usage to read.
@@ -57,7 +62,6 @@ pub(crate) fn usage(whose: Whose) -> Usage {
 }
 
 /// What cpuid says: whether the counter is invariant, and whether a hypervisor is beneath.
-#[cfg(not(miri))]
 pub(crate) fn cpuid_tsc() -> (bool, bool) {
     use core::arch::x86_64::__cpuid;
     const EXTENDED_MAX: u32 = 0x8000_0000;
@@ -69,7 +73,6 @@ pub(crate) fn cpuid_tsc() -> (bool, bool) {
 }
 
 /// Whether this process has forbidden itself to read the counter.
-#[cfg(not(miri))]
 pub(crate) fn tsc_is_forbidden() -> bool {
     let mut mode: libc::c_int = 0;
     // SAFETY: PR_GET_TSC writes one int through the pointer, which is valid for the call.

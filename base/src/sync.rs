@@ -65,14 +65,6 @@ pub use loom::cell::UnsafeCell;
 /// pointer. With it, loom checks that no two threads are inside conflicting closures at a time.
 /// The closures receive raw pointers: dereferencing them is the caller's `unsafe`, and the
 /// pointer must not outlive the closure.
-///
-/// ```
-/// use handover_base::sync::UnsafeCell;
-/// let cell = UnsafeCell::new(1);
-/// let address = cell.with(|p| p as usize);
-/// assert_eq!(address, cell.with_mut(|p| p as usize));
-/// assert_eq!(cell.into_inner(), 1);
-/// ```
 #[cfg(not(handover_loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]

@@ -1,6 +1,6 @@
 //! What the clock promises, whichever source it has.
 
-use handover_base::clock::{self, Source};
+use handover_base::clock;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc;
 use std::thread;
@@ -115,6 +115,7 @@ fn the_calibration_says_what_it_found() {
 #[cfg(not(miri))]
 #[test]
 fn the_environment_chooses_the_source_and_all_promises_hold_for_each() {
+    use handover_base::clock::Source;
     let chosen = |text: &str| text.parse::<Source>().unwrap();
     if let Ok(text) = std::env::var(clock::SOURCE_VARIABLE) {
         let found = clock::calibration();

@@ -29,9 +29,11 @@ mod plain {
     #[test]
     fn the_facade_costs_no_space_and_works_in_constants() {
         static FLAG: AtomicBool = AtomicBool::new(false);
-        const CELL: UnsafeCell<u64> = UnsafeCell::new(3);
-        assert_eq!(size_of::<UnsafeCell<u64>>(), 8);
-        assert_eq!(CELL.into_inner(), 3);
+        let cell = const { UnsafeCell::new(3u64) };
+        assert_eq!(size_of_val(&cell), 8);
+        // Both closures are handed the value's own place.
+        assert_eq!(cell.with(|p| p.addr()), cell.with_mut(|p| p.addr()));
+        assert_eq!(cell.into_inner(), 3);
         assert!(!FLAG.load(Ordering::Relaxed));
     }
 

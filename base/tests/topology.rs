@@ -1,4 +1,5 @@
 //! Topologies read from trees made for the purpose, and from this machine.
+#![cfg(not(miri))] // files and safe code only: minutes under Miri, which could find nothing
 
 use handover_base::topology::{Placement, Topology, TopologyError, allowed};
 use std::fs;

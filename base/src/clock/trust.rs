@@ -6,8 +6,15 @@ use std::fs;
 /// The source to use, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Choice {
-    Tsc { forced: bool, reason: String },
-    Kernel { reason: String },
+    /// Taken because it is `forced`, or for good reasons; `kernel_uses_it` for its own time.
+    Tsc {
+        forced: bool,
+        kernel_uses_it: bool,
+        reason: String,
+    },
+    Kernel {
+        reason: String,
+    },
 }
 
 /// What there is to know without measuring.
@@ -23,13 +30,15 @@ pub(super) struct Evidence {
     pub kernel_source: Option<String>,
     /// The clock sources that the kernel would use, where it tells.
     pub kernel_offers: Option<String>,
-    /// The process has forbidden itself `rdtsc` (prctl PR_SET_TSC).
+    /// The process has forbidden itself `rdtsc` (prctl PR_SET_TSC), or runs under Miri.
     pub forbidden: bool,
 }
 
 impl Evidence {
-    #[cfg(not(miri))]
     pub(super) fn read() -> Self {
+        if cfg!(miri) {
+            return Evidence { forbidden: true, ..Evidence::default() }; // no counter, no files
+        }
         let (cpuid_invariant, hypervisor) = crate::raw::cpuid_tsc();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
@@ -47,6 +56,12 @@ impl Evidence {
             forbidden: crate::raw::tsc_is_forbidden(),
         }
     }
+
+    /// The kernel keeps its own time by the counter: it has tested it across the CPUs at boot and
+    /// watches it.
+    fn kernel_uses_it(&self) -> bool {
+        self.kernel_source.as_deref() == Some("tsc")
+    }
 }
 
 /// `wish` is the content of [`SOURCE_VARIABLE`].
@@ -61,13 +76,15 @@ pub(super) fn choose(wish: Option<&str>, evidence: impl FnOnce() -> Evidence) ->
     }
     let evidence = evidence();
     if evidence.forbidden {
-        return Choice::Kernel { reason: "this process may not read the TSC (prctl)".to_owned() };
+        return Choice::Kernel { reason: "this process may not read the TSC".to_owned() };
     }
+    let kernel_uses_it = evidence.kernel_uses_it();
     if wish == Some(Source::Tsc) {
-        return Choice::Tsc { forced: true, reason: format!("{SOURCE_VARIABLE} asks for it") };
+        let reason = format!("{SOURCE_VARIABLE} asks for it");
+        return Choice::Tsc { forced: true, kernel_uses_it, reason };
     }
     match judge(&evidence) {
-        Ok(reason) => Choice::Tsc { forced: false, reason: complaint + &reason },
+        Ok(reason) => Choice::Tsc { forced: false, kernel_uses_it, reason: complaint + &reason },
         Err(reason) => Choice::Kernel { reason: complaint + &reason },
     }
 }
@@ -79,7 +96,7 @@ fn judge(evidence: &Evidence) -> Result<String, String> {
     {
         return Err(format!("the kernel offers {offers} but not tsc: it found the TSC unreliable"));
     }
-    let kernel_uses_it = evidence.kernel_source.as_deref() == Some("tsc");
+    let kernel_uses_it = evidence.kernel_uses_it();
     let said = if evidence.cpuid_invariant {
         "cpuid calls the TSC invariant"
     } else if evidence.flags_constant {
@@ -144,7 +161,7 @@ mod tests {
         assert!(reason.contains(SOURCE_VARIABLE), "{reason}");
         let bad = Evidence::default;
         assert!(matches!(choose(Some("tsc"), bad), Choice::Tsc { forced: true, .. }));
-        let Choice::Tsc { forced: false, reason } = choose(Some("rdtsc"), good) else {
+        let Choice::Tsc { forced: false, reason, .. } = choose(Some("rdtsc"), good) else {
             panic!("a misspelt variable changed the choice")
         };
         assert!(reason.contains("rdtsc") && reason.contains("clock_gettime"), "{reason}");
