@@ -253,3 +253,89 @@ impl Usable {
         cores.concat()
     }
 }
+
+#[cfg(all(test, not(miri)))] // safe code only
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// Regular machines of up to 3 packages x 2 nodes x 2 caches x 3 cores x 2 threads.
+    fn topologies() -> impl Strategy<Value = Topology> {
+        let shape = (1u32..=3, 1u32..=2, 1u32..=2, 1u32..=3, 1u32..=2);
+        shape.prop_map(|(packages, nodes, caches, cores, threads)| {
+            let cores_count = packages * nodes * caches * cores;
+            let cpu = |id: u32| {
+                let core = id % cores_count;
+                let cache = core / cores;
+                Cpu {
+                    id,
+                    core,
+                    l3: cache * cores,
+                    node: cache / caches,
+                    package: cache / caches / nodes,
+                    siblings: (0..threads).map(|thread| core + thread * cores_count).collect(),
+                }
+            };
+            Topology {
+                cpus: (0..cores_count * threads).map(cpu).collect(),
+                caches: Vec::new(),
+                nodes_count: packages * nodes,
+                packages_count: packages,
+                cores_count,
+                assumed: Vec::new(),
+            }
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn parties_share_a_cpu_only_where_there_are_too_few(
+            machine in topologies(),
+            allowed in prop::collection::btree_set(0u32..72, 0..72),
+            parties_count in 0usize..80,
+            placement in prop::sample::select(&Placement::ALL[..]),
+        ) {
+            let allowed: Vec<u32> = allowed.into_iter().collect();
+            let usable: BTreeSet<u32> = if allowed.is_empty() {
+                machine.cpus.iter().map(|cpu| cpu.id).collect()
+            } else {
+                allowed.iter().copied().collect()
+            };
+            let placed = machine.place(placement, &allowed, parties_count);
+            prop_assert_eq!(placed.cpus.len(), parties_count);
+            prop_assert!(placed.cpus.iter().all(|cpu| usable.contains(cpu)));
+            let distinct: BTreeSet<u32> = placed.cpus.iter().copied().collect();
+            if placement == Placement::Same {
+                prop_assert!(distinct.len() <= 1);
+                prop_assert!(placed.notes.is_empty());
+            } else {
+                prop_assert_eq!(distinct.len(), parties_count.min(usable.len()));
+                let told = placed.notes.iter().any(|note| note.contains("parties share"));
+                prop_assert_eq!(told, parties_count > usable.len());
+            }
+        }
+
+        #[test]
+        fn two_parties_without_a_note_are_where_the_word_says(
+            machine in topologies(),
+            placement in prop::sample::select(&Placement::ALL[..]),
+        ) {
+            let placed = machine.place(placement, &[], 2);
+            let [a, b] = [0, 1].map(|party| machine.cpu(placed.cpus[party]).unwrap());
+            let distance = Distance::between(a, b);
+            let kept = match placement {
+                Placement::Near => distance == Distance::SameCache,
+                Placement::Far => distance >= Distance::OtherNode,
+                Placement::Smt => distance == Distance::SameCore,
+                Placement::Same => distance == Distance::SameCpu,
+            };
+            prop_assert_eq!(kept, placed.notes.is_empty(), "{:?}", placed);
+        }
+    }
+}
