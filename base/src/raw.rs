@@ -66,13 +66,18 @@ pub(crate) fn usage(whose: Whose) -> Usage {
 
 /// What cpuid says: whether the counter is invariant, and whether a hypervisor is beneath.
 pub(crate) fn cpuid_tsc() -> (bool, bool) {
-    use core::arch::x86_64::__cpuid;
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;
-    let has_power = __cpuid(EXTENDED_MAX).eax >= POWER;
-    let invariant = has_power && __cpuid(POWER).edx & (1 << 8) != 0;
-    let hypervisor = __cpuid(1).ecx & (1 << 31) != 0;
+    let has_power = cpuid(EXTENDED_MAX).eax >= POWER;
+    let invariant = has_power && cpuid(POWER).edx & (1 << 8) != 0;
+    let hypervisor = cpuid(1).ecx & (1 << 31) != 0;
     (invariant, hypervisor)
+}
+
+#[allow(unused_unsafe)] // a safe function in newer compilers than the oldest we support
+fn cpuid(leaf: u32) -> core::arch::x86_64::CpuidResult {
+    // SAFETY: every x86_64 processor has CPUID, which touches no memory.
+    unsafe { core::arch::x86_64::__cpuid(leaf) }
 }
 
 /// Whether this process has forbidden itself to read the counter.
