@@ -1,6 +1,319 @@
-//! To come.
+//! Locks: always busy, always free, and passed around.
 
-use handover_harness::Bench;
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
+use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples, Workload};
+use handover_lock::contend::{
+    self, Contender as Lock, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,
+};
+use handover_record::{Contender, Part, Spec, args};
+use std::hint::black_box;
+use std::marker::PhantomData;
+use std::pin::Pin;
 
-/// None yet.
-pub const ALL: &[Bench] = &[];
+/// Tries a lock that somebody holds, `n` times; returns how many tries found it busy.
+#[inline]
+pub fn try_busy<L: Lock>(lock: &L, n: u64) -> u64 {
+    let mut busy = 0;
+    for _ in 0..n {
+        busy += u64::from(lock.try_lock().is_none());
+    }
+    busy
+}
+
+/// What one turn at a lock that is passed around cost, in clock ticks.
+#[derive(Clone, Copy, Debug)]
+pub enum Turn {
+    /// Somebody else held it.
+    Busy {
+        /// The try.
+        tried: u64,
+    },
+    /// It was free, and is again.
+    Free {
+        /// The try.
+        tried: u64,
+        /// The unlock.
+        posted: u64,
+    },
+}
+
+/// One turn at a lock that is passed around: a try and, if it was free, `inside` and the unlock, each
+/// between two readings of the clock.
+#[inline]
+pub fn turn<L: Lock>(lock: &L, inside: impl FnOnce()) -> Turn {
+    let began = clock::ticks();
+    let held = lock.try_lock();
+    let tried = clock::ticks().wrapping_sub(began);
+    let Some(held) = held else {
+        return Turn::Busy { tried };
+    };
+    inside();
+    let began = clock::ticks();
+    drop(held);
+    Turn::Free { tried, posted: clock::ticks().wrapping_sub(began) }
+}
+
+args! {
+    /// Who contends.
+    pub struct Contention {
+        /// Threads that try the lock.
+        threads_count: u32 = 2 (smoke 2, range 1..=1024)
+    }
+}
+
+args! {
+    /// Who tries, alone.
+    pub struct Alone {
+        /// Threads that try the lock.
+        threads_count: u32 = 1 (smoke 1, range 1..=1)
+    }
+}
+
+/// A lock that the first party holds while all try it.
+struct Busy<L, A> {
+    lock: Pin<Box<L>>,
+    parties_count: u32,
+    held: AtomicU32,
+    ended: AtomicU32,
+    wrong: AtomicU64,
+    args: PhantomData<fn() -> A>,
+}
+
+/// The two benchmarks of a busy lock differ in their arguments and their place on the ladder.
+trait BusyArgs: handover_record::Args + 'static {
+    const SPEC: Spec;
+    fn threads_count(&self) -> u32;
+}
+
+impl BusyArgs for Contention {
+    const SPEC: Spec = Spec {
+        id: "lock/busy",
+        what: "one try of a lock that is held, several threads trying at once",
+        floor: Some("floor/empty"),
+        classic: Some("trylock"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    fn threads_count(&self) -> u32 {
+        self.threads_count
+    }
+}
+
+impl BusyArgs for Alone {
+    const SPEC: Spec = Spec {
+        id: "lock/busy-alone",
+        what: "one try of a lock that is held, one thread trying",
+        floor: Some("floor/empty"),
+        classic: Some("trylock"),
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    fn threads_count(&self) -> u32 {
+        self.threads_count
+    }
+}
+
+impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
+    type Args = A;
+    const SPEC: Spec = A::SPEC;
+
+    fn roles(args: &A) -> Vec<Role> {
+        vec![Role::measured("contender"); args.threads_count() as usize]
+    }
+
+    fn rig(args: &A, _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Busy {
+            lock: L::new_free(),
+            parties_count: args.threads_count(),
+            held: AtomicU32::new(0),
+            ended: AtomicU32::new(0),
+            wrong: AtomicU64::new(0),
+            args: PhantomData,
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let held = if party.index == 0 { self.lock.try_lock() } else { None };
+        if party.index == 0 {
+            // Release: pairs with the Acquire below; whoever sees it finds the lock held.
+            self.held.store(1, Ordering::Release);
+        }
+        // Acquire: pairs with the Release above.
+        while self.held.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        let mut wrong = 0;
+        out.batches(|n| wrong += n - try_busy(&*self.lock, n));
+        // Relaxed: read after the parties have been joined.
+        self.wrong.fetch_add(wrong, Ordering::Relaxed);
+        // Release: pairs with the Acquire below; the lock is freed after everyone's last try.
+        self.ended.fetch_add(1, Ordering::Release);
+        if party.index == 0 {
+            // Acquire: pairs with the Release above.
+            while self.ended.load(Ordering::Acquire) < self.parties_count {
+                std::thread::yield_now();
+            }
+        }
+        drop(held);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        match self.wrong.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            wrong => Err(Fault::new(format!("{wrong} tries found the held lock free"))),
+        }
+    }
+}
+
+/// A lock that nobody else wants.
+struct Free<L>(Pin<Box<L>>);
+
+impl<L: Lock> Workload for Free<L> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "lock/free",
+        what: "taking and freeing a lock that nobody else wants",
+        floor: Some("floor/empty"),
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Free(L::new_free()))
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let held = self.0.try_lock();
+        let again = self.0.try_lock().is_some();
+        match (held, again) {
+            (Some(_), false) => Ok(()),
+            (None, _) => Err(Fault::new("a free lock was found busy")),
+            (_, true) => Err(Fault::new("a held lock was taken a second time")),
+        }
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for _ in 0..n {
+                black_box(self.0.try_lock());
+            }
+        });
+    }
+}
+
+/// A lock that all parties take, free at once, and take again.
+struct Passed<L> {
+    lock: Pin<Box<L>>,
+    inside: AtomicU32,
+    wrong: AtomicU64,
+}
+
+const BUSY: usize = 0;
+const FREE: usize = 1;
+const POST: usize = 2;
+/// Turns between two looks at the time, so that the look is no part of the pace.
+const TURNS_PER_LOOK: u32 = 32;
+/// So many first turns of each party look whether it is alone inside.
+const TURNS_WATCHED: u32 = 64;
+
+impl<L: Lock> Handover for Passed<L> {
+    type Args = Contention;
+    const SPEC: Spec = Spec {
+        id: "lock/passed",
+        what: "a lock that several threads take, free and take again",
+        floor: Some("floor/clock-pair"),
+        classic: Some("trylock -F"),
+        ladder: true,
+        parts: &[
+            Part::new(
+                "busy",
+                "the try that finds the lock busy, one reading of the clock included",
+            ),
+            Part::new("free", "the try that takes the lock, one reading of the clock included"),
+            Part::new("post", "the unlock, one reading of the clock included"),
+        ],
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(args: &Contention) -> Vec<Role> {
+        vec![Role::measured("contender"); args.threads_count as usize]
+    }
+
+    fn rig(_: &Contention, _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Passed { lock: L::new_free(), inside: AtomicU32::new(0), wrong: AtomicU64::new(0) })
+    }
+
+    fn play(&self, _: Party, out: &mut Samples) -> Result<(), Fault> {
+        let mut watched = 0;
+        while out.running() {
+            for _ in 0..TURNS_PER_LOOK {
+                let watch = watched < TURNS_WATCHED;
+                watched += u32::from(watch);
+                let inside = || {
+                    if watch {
+                        self.be_alone();
+                    }
+                };
+                match turn(&*self.lock, inside) {
+                    Turn::Busy { tried } => out.note(BUSY, tried),
+                    Turn::Free { tried, posted } => {
+                        out.note(FREE, tried);
+                        out.note(POST, posted);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        match self.wrong.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            wrong => Err(Fault::new(format!("{wrong} times two threads held the lock"))),
+        }
+    }
+}
+
+impl<L> Passed<L> {
+    /// Looks for others inside. Relaxed throughout: the lock orders holders, and if it does not, that
+    /// is what is looked for.
+    fn be_alone(&self) {
+        let others = self.inside.fetch_add(1, Ordering::Relaxed);
+        self.wrong.fetch_add(u64::from(others != 0), Ordering::Relaxed);
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A row for each lock: ours first, then what a user would pick instead.
+macro_rules! rows {
+    ($make:ident, $workload:ident $(, $args:ty)?) => {
+        [
+            Bench::$make::<$workload<contend::Handover $(, $args)?>>(Contender::ours("handover")),
+            Bench::$make::<$workload<PosixSem $(, $args)?>>(Contender::peer("sem")),
+            Bench::$make::<$workload<PthreadMutex $(, $args)?>>(Contender::peer("pthread_mutex")),
+            Bench::$make::<$workload<PthreadSpin $(, $args)?>>(Contender::peer("pthread_spin")),
+            Bench::$make::<$workload<RawCas $(, $args)?>>(Contender::peer("cas")),
+            Bench::$make::<$workload<StdMutex $(, $args)?>>(Contender::peer("std_mutex")),
+            Bench::$make::<$workload<ParkingLotMutex $(, $args)?>>(Contender::peer("parking_lot")),
+        ]
+    };
+}
+
+/// The benchmarks of this file.
+pub const ALL: &[Bench] = &{
+    let [a, b, c, d, e, f, g] = rows!(many, Busy, Alone);
+    let [h, i, j, k, l, m, n] = rows!(many, Busy, Contention);
+    let [o, p, q, r, s, t, u] = rows!(one, Free);
+    let [v, w, x, y, z, aa, bb] = rows!(many, Passed);
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb]
+};

@@ -1,6 +1,395 @@
-//! To come.
+//! Notifications: to a receiver that is busy, to one that sleeps, and there and back.
 
-use handover_harness::Bench;
+use crate::floor::relay::{Medium, Relay};
+use handover_base::clock;
+use handover_base::futex::Scope;
+use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
+use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_notify::shared::Shared;
+use handover_notify::{Config, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive};
+use handover_record::{Contender, Nanos, Part, Spec, args};
+use rustix::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use zerocopy::FromZeros;
 
-/// None yet.
-pub const ALL: &[Bench] = &[];
+/// Notifies `n` times.
+#[inline]
+pub fn notify_many(sender: &impl Notify, n: u64) {
+    for _ in 0..n {
+        sender.notify();
+    }
+}
+
+/// Notifies once; what that cost the sender, in clock ticks, and when it began.
+#[inline]
+pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
+    let began = clock::ticks();
+    sender.notify();
+    (clock::ticks().wrapping_sub(began), began)
+}
+
+/// Lets time pass, so that a receiver can go to sleep: on the CPU, so that the sender itself is not
+/// asleep when the time is up, unless both share it.
+pub fn pause(gap_ns: u64, crowded: bool) {
+    if crowded {
+        std::thread::sleep(Duration::from_nanos(gap_ns));
+        return;
+    }
+    let until = clock::ticks() + clock::ticks_from_ns(gap_ns);
+    while clock::ticks() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// Two connected sides, rigged so that the parties can be processes where the mechanism allows.
+trait Wired: 'static {
+    /// Whether a rig in another process reaches the same notification.
+    const PROCESSES: bool;
+    type Sender: Notify + 'static;
+    type Receiver: Wait + 'static;
+    fn rig(rig: &mut Rig) -> Result<(Self::Sender, Self::Receiver), Fault>;
+    /// How many waits ended after spinning, without a sleep; 0 where a wait never spins.
+    fn spun(receiver: &Self::Receiver) -> u64;
+}
+
+/// Ours, on a core in mapped memory.
+enum Ours {}
+
+impl Wired for Ours {
+    const PROCESSES: bool = true;
+    type Sender = adaptive::Sender<Shared<adaptive::Core>>;
+    type Receiver = adaptive::Receiver<Shared<adaptive::Core>>;
+
+    fn rig(rig: &mut Rig) -> Result<(Self::Sender, Self::Receiver), Fault> {
+        let refused = |error: &dyn std::fmt::Display| Fault::new(error.to_string());
+        let scope = if rig.processes() { Scope::Shared } else { Scope::Private };
+        let file = rig.fd(|| {
+            let made = Shared::<adaptive::Core>::create();
+            made.map(|(_, file)| file).map_err(|error| refused(&error))
+        })?;
+        let core = Shared::<adaptive::Core>::map(file.as_fd()).map_err(|error| refused(&error))?;
+        let receiver = adaptive::Receiver::over(core.clone(), scope, Config::default())
+            .map_err(|error| refused(&error))?;
+        Ok((adaptive::Sender::over(core, scope), receiver))
+    }
+
+    fn spun(receiver: &Self::Receiver) -> u64 {
+        receiver.stats().by_spinning + receiver.stats().at_once
+    }
+}
+
+/// A mechanism of one process.
+struct Via<M>(std::marker::PhantomData<M>);
+
+impl<M: Mechanism> Wired for Via<M> {
+    const PROCESSES: bool = false;
+    type Sender = M::Sender;
+    type Receiver = M::Receiver;
+
+    fn rig(_: &mut Rig) -> Result<(M::Sender, M::Receiver), Fault> {
+        M::pair().map_err(|error| Fault::new(error.to_string()))
+    }
+
+    fn spun(_: &M::Receiver) -> u64 {
+        0
+    }
+}
+
+/// The receiving side, for the one party that waits.
+struct Receiving<R>(Mutex<R>);
+
+impl<R> Receiving<R> {
+    fn take(&self) -> MutexGuard<'_, R> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the parties tell each other beside the notification.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+struct Words {
+    /// The receiver has waited enough, or the sender has notified enough.
+    over: AtomicU32,
+    /// Whether the last wait ended without a sleep.
+    spun: AtomicU32,
+    /// When the last wait ended, in clock ticks.
+    woke: AtomicU64,
+    /// Waits that have ended.
+    waits: AtomicU64,
+    /// Notifications sent.
+    sent: AtomicU64,
+}
+
+/// A sender and a receiver that both go as fast as they can.
+struct Busy<W: Wired> {
+    sender: W::Sender,
+    receiver: Receiving<W::Receiver>,
+    words: Region<Words>,
+}
+
+const RECEIVER: usize = 0;
+const SENDER: usize = 1;
+
+impl<W: Wired> Handover for Busy<W> {
+    type Args = ();
+    const PROCESSES: bool = W::PROCESSES;
+    const SPEC: Spec = Spec {
+        id: "notify/busy",
+        what: "a sender that notifies without pause, a receiver that waits without pause",
+        floor: Some("floor/cache-line"),
+        classic: Some("notify"),
+        ladder: true,
+        parts: &[
+            Part::new("receiver", "one wait that returned, with all that had come since the last"),
+            Part::new("sender", "one notification, to a receiver that is mostly awake"),
+        ],
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles((): &()) -> Vec<Role> {
+        vec![Role::measured("sender"), Role::measured("receiver")]
+    }
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+        let (sender, receiver) = W::rig(rig)?;
+        Ok(Busy { sender, receiver: Receiving(receiver.into()), words: rig.region()? })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index == 0 {
+            out.batches_of(SENDER, |n| notify_many(&self.sender, n));
+            // Relaxed: a flag alone. The receiver is never left without a notification to come.
+            while self.words.over.load(Ordering::Relaxed) == 0 {
+                self.sender.notify();
+            }
+        } else {
+            let mut receiver = self.receiver.take();
+            out.batches_of(RECEIVER, |n| {
+                for _ in 0..n {
+                    receiver.wait();
+                }
+            });
+            self.words.over.store(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+args! {
+    /// How long a receiver is left alone.
+    pub struct Gap {
+        /// Pause before each notification, for the receiver to fall asleep.
+        gap_ns: Nanos = 30000 (smoke 30000, range 1000..=100000000)
+    }
+}
+
+/// A sender that gives the receiver time to fall asleep.
+struct Sleeping<W: Wired> {
+    sender: W::Sender,
+    receiver: Receiving<W::Receiver>,
+    words: Region<Words>,
+    gap_ns: u64,
+    crowded: bool,
+}
+
+const SEND: usize = 0;
+const WAKE: usize = 1;
+const SEND_SPUN: usize = 2;
+const WAKE_SPUN: usize = 3;
+
+impl<W: Wired> Handover for Sleeping<W> {
+    type Args = Gap;
+    const PROCESSES: bool = W::PROCESSES;
+    const SPEC: Spec = Spec {
+        id: "notify/sleeping",
+        what: "a notification to a receiver that has had time to fall asleep",
+        floor: Some("floor/futex"),
+        classic: Some("notify -S"),
+        ladder: true,
+        parts: &[
+            Part::new("send", "the sender's cost when the receiver truly slept, clock included")
+                .floor("floor/syscall"),
+            Part::new("wake", "from before the notification to after the wait of a true sleeper"),
+            Part::new("send-spun", "the sender's cost when the receiver was still spinning")
+                .floor("floor/cache-line")
+                .optional()
+                .off_ladder(),
+            Part::new("wake-spun", "the same way to a receiver that was still spinning")
+                .floor("floor/cache-line")
+                .optional()
+                .off_ladder(),
+        ],
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(_: &Gap) -> Vec<Role> {
+        vec![Role::measured("sender"), Role::serving("receiver")]
+    }
+
+    fn rig(args: &Gap, rig: &mut Rig) -> Result<Self, Fault> {
+        let (sender, receiver) = W::rig(rig)?;
+        Ok(Sleeping {
+            sender,
+            receiver: Receiving(receiver.into()),
+            words: rig.region()?,
+            gap_ns: args.gap_ns.0,
+            crowded: rig.cpus().windows(2).all(|pair| pair[0] == pair[1]),
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index == 0 {
+            self.send(out)
+        } else {
+            self.receive()
+        }
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        // Relaxed: both parties have ended.
+        let sent = self.words.sent.load(Ordering::Relaxed);
+        let waits = self.words.waits.load(Ordering::Relaxed);
+        match sent == waits && sent > 0 {
+            true => Ok(()),
+            false => Err(Fault::new(format!("{sent} notifications ended {waits} waits"))),
+        }
+    }
+}
+
+impl<W: Wired> Sleeping<W> {
+    fn send(&self, out: &mut Samples) {
+        let words = &*self.words;
+        let mut turn = 0;
+        let mut spun_count = 0u32;
+        while out.running() {
+            pause(self.gap_ns, self.crowded);
+            let (cost, began) = notify_timed(&self.sender);
+            turn += 1;
+            // Acquire: pairs with the Release in receive().
+            while words.waits.load(Ordering::Acquire) != turn {
+                std::thread::yield_now();
+            }
+            // Relaxed: ordered by the Acquire above.
+            let spun = words.spun.load(Ordering::Relaxed) != 0;
+            let latency = words.woke.load(Ordering::Relaxed).saturating_sub(began);
+            spun_count += u32::from(spun);
+            out.note(if spun { SEND_SPUN } else { SEND }, cost);
+            out.note(if spun { WAKE_SPUN } else { WAKE }, latency);
+        }
+        // Two figures come of each turn, and a count is told for each operation.
+        out.tally("spun_share", 2.0 * f64::from(spun_count));
+        words.sent.store(turn, Ordering::Relaxed);
+        // Release: pairs with the Acquire in receive().
+        words.over.store(1, Ordering::Release);
+        self.sender.notify();
+    }
+
+    fn receive(&self) {
+        let words = &*self.words;
+        let mut receiver = self.receiver.take();
+        let mut turn = 0;
+        loop {
+            let before = W::spun(&receiver);
+            receiver.wait();
+            let now = clock::ticks();
+            // Acquire: pairs with the Release in send().
+            if words.over.load(Ordering::Acquire) != 0 {
+                return;
+            }
+            turn += 1;
+            // Relaxed: published by the Release below.
+            words.spun.store(u32::from(W::spun(&receiver) != before), Ordering::Relaxed);
+            words.woke.store(now, Ordering::Relaxed);
+            // Release: pairs with the Acquire in send().
+            words.waits.store(turn, Ordering::Release);
+        }
+    }
+}
+
+/// A notification there and one back: a call to a thread that answers.
+struct There<W: Wired> {
+    there: (W::Sender, Receiving<W::Receiver>),
+    back: (W::Sender, Receiving<W::Receiver>),
+    words: Region<Words>,
+}
+
+impl<W: Wired> Medium for There<W>
+where
+    W::Receiver: Send,
+{
+    type Args = ();
+    const PROCESSES: bool = W::PROCESSES;
+    const SPEC: Spec = Spec {
+        id: "notify/round-trip",
+        what: "a notification to a thread that waits, and one back",
+        floor: Some("floor/cache-line"),
+        ladder: true,
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = ();
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+        let (there, back) = (W::rig(rig)?, W::rig(rig)?);
+        Ok(There {
+            there: (there.0, Receiving(there.1.into())),
+            back: (back.0, Receiving(back.1.into())),
+            words: rig.region()?,
+        })
+    }
+
+    fn ping(&self) {}
+
+    fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
+        self.there.0.notify();
+        self.back.1.take().wait();
+        Ok(())
+    }
+
+    fn end(&self, (): &mut ()) -> Result<(), Fault> {
+        // Release: pairs with the Acquire in echo().
+        self.words.over.store(1, Ordering::Release);
+        self.there.0.notify();
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut turns = 0;
+        let mut receiver = self.there.1.take();
+        loop {
+            receiver.wait();
+            // Acquire: pairs with the Release in end().
+            if self.words.over.load(Ordering::Acquire) != 0 {
+                return Ok(turns);
+            }
+            turns += 1;
+            self.back.0.notify();
+        }
+    }
+}
+
+/// The benchmarks of this file.
+pub const ALL: &[Bench] = &[
+    Bench::many::<Busy<Ours>>(Contender::ours("handover")),
+    Bench::many::<Busy<Via<EventFd>>>(Contender::peer("eventfd")),
+    Bench::many::<Busy<Via<Pipe>>>(Contender::peer("pipe")),
+    Bench::many::<Busy<Via<Futex>>>(Contender::peer("futex")),
+    Bench::many::<Sleeping<Ours>>(Contender::ours("handover")),
+    Bench::many::<Sleeping<Via<EventFd>>>(Contender::peer("eventfd")),
+    Bench::many::<Sleeping<Via<Pipe>>>(Contender::peer("pipe")),
+    Bench::many::<Sleeping<Via<Futex>>>(Contender::peer("futex")),
+    Bench::many::<Relay<There<Ours>>>(Contender::ours("handover")),
+    Bench::many::<Relay<There<Via<EventFd>>>>(Contender::peer("eventfd")),
+    Bench::many::<Relay<There<Via<Pipe>>>>(Contender::peer("pipe")),
+    Bench::many::<Relay<There<Via<Futex>>>>(Contender::peer("futex")),
+];

@@ -1,0 +1,291 @@
+//! The command line: one definition, from which help, completions and man page derive.
+
+use crate::classic;
+use crate::commands;
+use crate::exit::{self, usage};
+use crate::names;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use handover_base::topology::Placement;
+use handover_base::units::Span;
+use handover_harness::{Plan, Profile};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What does it cost to hand work over? Measured on this machine, from a function call to an RPC.
+///
+/// Without a command: `handover run`, the ladder, in about a minute. It prints the table, stores the
+/// run, and writes report.html.
+#[derive(Debug, Parser)]
+#[command(name = "handover", version = version(), max_term_width = 100, propagate_version = true)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct App {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+fn version() -> &'static str {
+    match env!("HANDOVER_COMMIT") {
+        "" => env!("CARGO_PKG_VERSION"),
+        _ => concat!(env!("CARGO_PKG_VERSION"), " (", env!("HANDOVER_COMMIT"), ")"),
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure: the ladder, or what the patterns name
+    Run(Run),
+    /// List the benchmarks: id, what is timed, floor, contenders, classic tool
+    List(List),
+    /// Show a stored run: the last one, or by id, by a prefix of it, or counted back (-1, -2)
+    Show(Show),
+    /// List the stored runs
+    Runs(Runs),
+    /// Write stored runs as JSON Lines to standard output
+    Export(Export),
+    /// Read runs from JSON Lines into the store
+    Import(Import),
+    /// Make links by the classic programs' names, so that their command lines run as written
+    Links(Links),
+    /// Contention on a lock that is always busy, or passed around (classic)
+    Trylock(classic::trylock::Trylock),
+    /// What a notification costs its receiver, and its sender (classic)
+    Notify(classic::notify::NotifyArgs),
+    /// What a function call costs, by where the function lives (classic)
+    Calls(classic::calls::Calls),
+    /// What small local operations cost (classic)
+    #[command(name = "node-microbench")]
+    NodeMicrobench(classic::node_microbench::NodeMicrobench),
+    /// Print shell completions
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page
+    #[command(hide = true)]
+    Man,
+}
+
+/// Where results are kept.
+#[derive(Debug, Args)]
+pub struct Db {
+    /// The store's file [default: handover/results.db below the user's data folder]
+    #[arg(long, value_name = "FILE")]
+    pub db: Option<PathBuf>,
+}
+
+/// What `run` takes besides patterns.
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// How much is measured: smoke (once, to see that it works), quick, full
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    pub profile: Profile,
+    /// Leave out the peers
+    #[arg(long)]
+    pub no_peers: bool,
+    /// Where parties are placed to each other: near, far, smt or same
+    #[arg(long, value_name = "NAME", default_value = "near")]
+    pub place: Placement,
+    /// Pause before each hand-over, 0 to 100ms, for what a cold one costs
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
+    pub idle_gap: Duration,
+    /// Keep a busy thread beside the parties
+    #[arg(long)]
+    pub neighbour: bool,
+    /// Run parties as processes rather than threads
+    #[arg(long)]
+    pub processes: bool,
+    /// Set an argument of every chosen benchmark that takes it
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    pub set: Vec<(String, String)>,
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Show every contender in a row of its own
+    #[arg(long)]
+    pub all: bool,
+    /// Where the page is written
+    #[arg(long, short = 'o', value_name = "FILE", default_value = "report.html")]
+    pub report: PathBuf,
+    /// Write no page
+    #[arg(long, conflicts_with = "report")]
+    pub no_report: bool,
+    #[command(flatten)]
+    pub db: Db,
+}
+
+impl RunOptions {
+    /// The same in the harness's words.
+    pub fn plan(&self) -> Plan {
+        Plan {
+            profile: self.profile,
+            place: self.place,
+            idle_gap: self.idle_gap,
+            neighbour: self.neighbour,
+            processes: self.processes,
+            peers: !self.no_peers,
+            set: self.set.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// A prefix of an id (lock, lock/busy) or a glob ('*/busy'); none: the ladder
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    #[command(flatten)]
+    pub options: RunOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    /// A prefix of an id, or a glob
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The run: its id, a prefix of it, or counted back from the last (-1)
+    #[arg(value_name = "RUN", allow_hyphen_values = true, default_value = "last")]
+    pub run: String,
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Show every contender in a row of its own
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub db: Db,
+}
+
+#[derive(Debug, Args)]
+pub struct Runs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub db: Db,
+}
+
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The runs; none: all
+    #[arg(value_name = "RUN", allow_hyphen_values = true)]
+    pub runs: Vec<String>,
+    #[command(flatten)]
+    pub db: Db,
+}
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The file; `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub db: Db,
+}
+
+#[derive(Debug, Args)]
+pub struct Links {
+    /// The folder; made if it is not there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
+    Ok(Duration::from_nanos(span.0))
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
+        _ => Err("must be NAME=VALUE, as in slots_count=128".to_string()),
+    }
+}
+
+/// Parses, runs, and decides the exit code.
+pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
+    let words = match as_subcommand(words.collect()) {
+        Ok(words) => words,
+        Err(error) => return exit::code(Err(error)),
+    };
+    match App::try_parse_from(&words) {
+        Ok(app) => exit::code(dispatch(app)),
+        Err(refused) => {
+            let code = if refused.use_stderr() { 2 } else { 0 };
+            // A closed pipe while help is printed is nobody's fault.
+            let _ = refused.print();
+            (ExitCode::from(code), None)
+        }
+    }
+}
+
+/// Called by a classic program's name, the binary is that program.
+fn as_subcommand(mut words: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
+    let Some(classic) = words.first().and_then(|called| names::called_as(called)) else {
+        return Ok(words);
+    };
+    if !classic.here {
+        return Err(usage(format!(
+            "{} is not in this version yet; `handover --help` lists what is",
+            classic.command
+        )));
+    }
+    words.splice(0..1, ["handover".into(), classic.command.into()]);
+    Ok(words)
+}
+
+fn dispatch(app: App) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match app.command {
+        None => {
+            drop(out);
+            commands::run::run(&Run { patterns: Vec::new(), options: app.run })
+        }
+        Some(Command::Run(run)) => {
+            drop(out);
+            commands::run::run(&run)
+        }
+        Some(Command::List(list)) => commands::list::list(&list, &mut out),
+        Some(Command::Show(show)) => commands::stored::show(&show, &mut out),
+        Some(Command::Runs(runs)) => commands::stored::runs(&runs, &mut out),
+        Some(Command::Export(export)) => commands::stored::export(&export, &mut out),
+        Some(Command::Import(import)) => commands::stored::import(&import, &mut out),
+        Some(Command::Links(links)) => commands::links::links(&links, &mut out),
+        Some(Command::Trylock(args)) => classic::trylock::run(&args, &mut out),
+        Some(Command::Notify(args)) => classic::notify::run(&args, &mut out),
+        Some(Command::Calls(args)) => classic::calls::run(&args, &mut out),
+        Some(Command::NodeMicrobench(args)) => classic::node_microbench::run(&args, &mut out),
+        Some(Command::Completions { shell }) => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut App::command(), "handover", &mut text);
+            Ok(std::io::Write::write_all(&mut out, &text)?)
+        }
+        Some(Command::Man) => Ok(clap_mangen::Man::new(App::command()).render(&mut out)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        App::command().debug_assert();
+        let app = App::parse_from(["handover", "run", "lock", "--set", "a=1"]);
+        assert!(matches!(app.command, Some(Command::Run(run)) if run.patterns == ["lock"]));
+    }
+}

@@ -1,0 +1,65 @@
+//! The classic programs: their options, their lines, their columns; the measuring is the suite's.
+
+pub mod calls;
+pub mod node_microbench;
+pub mod notify;
+pub mod stamp;
+pub mod trylock;
+
+use crate::exit::usage;
+use anyhow::Context;
+use std::thread;
+
+/// Refuses a core, named explicitly, that this process may not use.
+fn check_core(option: &str, core: u32, allowed: &[u32]) -> anyhow::Result<()> {
+    if allowed.contains(&core) {
+        return Ok(());
+    }
+    let list: Vec<String> = allowed.iter().map(u32::to_string).collect();
+    Err(usage(format!("{option} {core}: this process may use CPUs {} only", list.join(", "))))
+}
+
+/// Runs a body on as many threads as there are CPUs named, and waits for all of them. All threads are
+/// started before any result is looked at; one that cannot be started is an error, and the others are
+/// then not begun.
+fn on_threads<T: Send>(
+    cpus: &[u32],
+    body: impl Fn(usize) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    // A thread waits here until all have been started, so that a failure part-way leaves none stuck at
+    // a barrier of the body's.
+    let gate = (std::sync::Mutex::new(None::<bool>), std::sync::Condvar::new());
+    let open = |go: bool| {
+        *gate.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(go);
+        gate.1.notify_all();
+    };
+    let (gate, body) = (&gate, &body);
+    thread::scope(|scope| {
+        let mut started = Vec::new();
+        for index in 0..cpus.len() {
+            let waiting = move || {
+                let state = gate.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let go = gate.1.wait_while(state, |go| go.is_none());
+                let go = *go.unwrap_or_else(std::sync::PoisonError::into_inner);
+                (go == Some(true)).then(|| body(index))
+            };
+            match thread::Builder::new().stack_size(1 << 18).spawn_scoped(scope, waiting) {
+                Ok(thread) => started.push(thread),
+                Err(error) => {
+                    open(false);
+                    let count = cpus.len();
+                    return Err(error).with_context(|| {
+                        format!("thread {index} of {count} could not be started")
+                    });
+                }
+            }
+        }
+        open(true);
+        let mut results = Vec::new();
+        for thread in started {
+            let said = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            results.push(said.context("a thread was not begun")??);
+        }
+        Ok(results)
+    })
+}

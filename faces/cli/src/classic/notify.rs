@@ -1,0 +1,228 @@
+//! `notify`: what a notification costs its receiver (test A), and its sender (test B).
+
+use super::stamp::{Stamp, e3};
+use crate::exit::usage;
+use clap::{Args, ValueEnum};
+use handover_base::units::show_ns;
+use handover_base::{affinity, clock, topology};
+use handover_harness::stats::quantile_sorted;
+use handover_notify::{Adaptive, EventFd, Futex, Mechanism, Notify, Pipe, Wait};
+use handover_suite::notify::{notify_many, notify_timed, pause};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+
+/// Notifications in test A and in test B, unless told, in thousands.
+const THOUSANDS_BUSY: u64 = 2000;
+const THOUSANDS_SLOW: u64 = 40;
+/// Thousands at most: weeks.
+const THOUSANDS_MAX: u64 = 1_000_000_000;
+/// The pause between two notifications of test B.
+const GAP_NS: u64 = 30_000;
+/// Costs kept for the quantiles.
+const COSTS_MAX: usize = 1 << 20;
+
+/// What a notification costs its receiver (test A), and its sender (test B, -S).
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Test A notifies without pause and counts the waits that returned (#wakeups) \
+and their rate. Test B lets the receiver fall asleep, 30 us, before each notification, and prints what \
+it cost the sender."
+)]
+pub struct NotifyArgs {
+    /// Number of notifications to be sent, in thousands [default: 2000; with -S 40]
+    #[arg(short = 'n', value_name = "THOUSANDS")]
+    thousands: Option<u64>,
+    /// The core where the sender is run
+    #[arg(short = 's', value_name = "CORE")]
+    sender: Option<u32>,
+    /// The core where the receiver is run
+    #[arg(short = 'r', value_name = "CORE")]
+    receiver: Option<u32>,
+    /// Carry out test B: the receiver sleeps
+    #[arg(short = 'S')]
+    slow: bool,
+    /// The mechanism: an eventfd, as the original, or another
+    #[arg(long, value_enum, default_value_t = Via::Eventfd)]
+    via: Via,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Via {
+    /// Linux eventfd
+    Eventfd,
+    /// Unix pipe
+    Pipe,
+    /// futex, woken always
+    Futex,
+    /// this project's: spin, then park, and wake only who sleeps
+    Handover,
+}
+
+pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let default = if args.slow { THOUSANDS_SLOW } else { THOUSANDS_BUSY };
+    let thousands = args.thousands.unwrap_or(default);
+    if thousands == 0 || thousands > THOUSANDS_MAX {
+        return Err(usage(format!("-n {thousands}: must lie in 1..={THOUSANDS_MAX}")));
+    }
+    let allowed = topology::allowed();
+    for (option, core) in [("-s", args.sender), ("-r", args.receiver)] {
+        if let Some(core) = core {
+            super::check_core(option, core, &allowed)?;
+        }
+    }
+    let (sender, receiver) = place(args.sender, args.receiver, &allowed);
+    if sender == receiver && (args.sender.is_none() || args.receiver.is_none()) {
+        eprintln!("notify: warning: sender and receiver share CPU {sender}");
+    }
+    let plan = Plan {
+        count: thousands * 1000,
+        cpus: [sender, receiver],
+        slow: args.slow,
+        stamp: Stamp::new(),
+    };
+    match args.via {
+        Via::Eventfd => measure::<EventFd>(&plan, out),
+        Via::Pipe => measure::<Pipe>(&plan, out),
+        Via::Futex => measure::<Futex>(&plan, out),
+        Via::Handover => measure::<Adaptive>(&plan, out),
+    }
+}
+
+/// The CPUs of both: as named, otherwise one that the other does not use.
+fn place(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u32) {
+    let other = |than: u32| allowed.iter().copied().find(|cpu| *cpu != than).unwrap_or(than);
+    match (sender, receiver) {
+        (Some(sender), Some(receiver)) => (sender, receiver),
+        (Some(sender), None) => (sender, other(sender)),
+        (None, Some(receiver)) => (other(receiver), receiver),
+        (None, None) => {
+            let first = allowed.first().copied().unwrap_or(0);
+            (first, other(first))
+        }
+    }
+}
+
+struct Plan {
+    count: u64,
+    cpus: [u32; 2],
+    slow: bool,
+    stamp: Stamp,
+}
+
+/// What a side saw.
+#[derive(Default)]
+struct Seen {
+    count: u64,
+    took_ns: u64,
+    costs_ticks: Vec<u64>,
+    total_ticks: u64,
+}
+
+impl Seen {
+    fn rate(&self) -> f64 {
+        self.count as f64 / self.took_ns.max(1) as f64 * 1e9
+    }
+}
+
+fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()> {
+    clock::calibration();
+    let (sender, receiver) = M::pair()?;
+    let receiver = Mutex::new(receiver);
+    let (start, over, waits) = (Barrier::new(2), AtomicBool::new(false), AtomicU64::new(0));
+    let crowded = plan.cpus[0] == plan.cpus[1];
+    let sides = super::on_threads(&plan.cpus, |index| {
+        affinity::pin(plan.cpus[index])?;
+        if index == 1 {
+            let mut receiver = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            start.wait();
+            return Ok(receive(&mut *receiver, &over, &waits));
+        }
+        start.wait();
+        let seen = match plan.slow {
+            true => send_slowly(&sender, plan.count, crowded, &waits),
+            false => send(&sender, plan.count),
+        };
+        // Release: pairs with the Acquire in receive().
+        over.store(true, Ordering::Release);
+        sender.notify();
+        Ok(seen)
+    })?;
+    let [sent, received] = &sides[..] else {
+        anyhow::bail!("a side is missing");
+    };
+    let rate = e3(received.rate());
+    let woke = received.count;
+    if plan.slow {
+        let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
+        plan.stamp.line(out, "rcv_body", line!(), text)?;
+        let cost = clock::ps(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
+        let text = format_args!("sender cost {} ns", e3(cost));
+        plan.stamp.line(out, "snd_slow_body", line!(), text)?;
+        return quantiles(plan, sent, out);
+    }
+    let text = format_args!("sender rate {} ops", e3(sent.rate()));
+    plan.stamp.line(out, "snd_body", line!(), text)?;
+    let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
+    Ok(plan.stamp.line(out, "rcv_body", line!(), text)?)
+}
+
+fn send(sender: &impl Notify, count: u64) -> Seen {
+    let began = clock::ticks();
+    notify_many(sender, count);
+    Seen { count, took_ns: clock::ns(clock::ticks() - began), ..Seen::default() }
+}
+
+/// Waits for each notification to be taken before the pause, so that every one of them finds the
+/// receiver on its way to sleep.
+fn send_slowly(sender: &impl Notify, count: u64, crowded: bool, waits: &AtomicU64) -> Seen {
+    let mut seen = Seen { count, ..Seen::default() };
+    let began = clock::ticks();
+    for turn in 1..=count {
+        pause(GAP_NS, crowded);
+        let (cost, _) = notify_timed(sender);
+        seen.total_ticks += cost;
+        if seen.costs_ticks.len() < COSTS_MAX {
+            seen.costs_ticks.push(cost);
+        }
+        // Acquire: pairs with the Release in receive().
+        while waits.load(Ordering::Acquire) < turn {
+            std::thread::yield_now();
+        }
+    }
+    seen.took_ns = clock::ns(clock::ticks() - began);
+    seen
+}
+
+fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Seen {
+    let began = clock::ticks();
+    let mut count = 0;
+    loop {
+        receiver.wait();
+        // Acquire: pairs with the Release in measure().
+        if over.load(Ordering::Acquire) {
+            let took_ns = clock::ns(clock::ticks() - began);
+            return Seen { count, took_ns, ..Seen::default() };
+        }
+        count += 1;
+        // Release: pairs with the Acquire in send_slowly().
+        waits.store(count, Ordering::Release);
+    }
+}
+
+fn quantiles(plan: &Plan, sent: &Seen, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut costs: Vec<f64> =
+        sent.costs_ticks.iter().map(|ticks| clock::ps(*ticks) as f64 / 1000.0).collect();
+    costs.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| show_ns(quantile_sorted(&costs, q));
+    let text = format_args!(
+        "sender cost: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each: {}",
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        show_ns(clock::calibration().cost_ns)
+    );
+    Ok(plan.stamp.line(out, "main", line!(), text)?)
+}

@@ -1,0 +1,79 @@
+//! The head of a line as trylock and notify print it: `001.843513 fn_busy    [109] `.
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+/// Seconds since the program began, as its lines show them.
+#[derive(Clone, Copy)]
+pub struct Stamp {
+    began: Instant,
+}
+
+impl Stamp {
+    /// Begins to count.
+    pub fn new() -> Stamp {
+        Stamp { began: Instant::now() }
+    }
+
+    /// Writes a line: time, the function's name in ten columns, the line's number in the source.
+    pub fn line(
+        self,
+        out: &mut dyn Write,
+        function: &str,
+        line: u32,
+        text: std::fmt::Arguments<'_>,
+    ) -> io::Result<()> {
+        let elapsed = self.began.elapsed();
+        let (seconds, micros) = (elapsed.as_secs() % 1000, elapsed.subsec_micros());
+        writeln!(out, "{seconds:03}.{micros:06} {function:<10.10} [{line}] {text}")
+    }
+}
+
+/// A number as C prints it with `%.3e`: `2.031e+08`.
+pub fn e3(value: f64) -> String {
+    exponent(value, 3)
+}
+
+/// A number as C prints it with `%e`: `0.000000e+00`.
+pub fn e6(value: f64) -> String {
+    exponent(value, 6)
+}
+
+fn exponent(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$e}");
+    match text.split_once('e') {
+        Some((mantissa, power)) => {
+            let (sign, power) = match power.strip_prefix('-') {
+                Some(power) => ('-', power),
+                None => ('+', power),
+            };
+            format!("{mantissa}e{sign}{power:0>2}")
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_printed_as_c_prints_them() {
+        assert_eq!(e3(203_100_000.0), "2.031e+08");
+        assert_eq!(e6(0.0), "0.000000e+00");
+        assert_eq!(e3(0.0), "0.000e+00");
+        assert_eq!(e3(57.0), "5.700e+01");
+        assert_eq!(e3(1.5e-12), "1.500e-12");
+        assert_eq!(e3(-2.5e100), "-2.500e+100");
+        assert_eq!(e3(9.9996), "1.000e+01");
+        assert_eq!(e3(f64::INFINITY), "inf");
+    }
+
+    #[test]
+    fn a_line_begins_as_the_classic_programs_begin_it() {
+        let mut out = Vec::new();
+        Stamp::new().line(&mut out, "snd_slow_body", 109, format_args!("x")).expect("memory");
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.starts_with("000.") && text.ends_with(" snd_slow_b [109] x\n"), "{text}");
+    }
+}

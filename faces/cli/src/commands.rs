@@ -1,0 +1,6 @@
+//! The lab's commands.
+
+pub mod links;
+pub mod list;
+pub mod run;
+pub mod stored;

@@ -1,0 +1,54 @@
+//! `handover links DIR`: the classic programs' names, as links to this binary.
+
+use crate::app::Links;
+use crate::exit::usage;
+use crate::names::CLASSICS;
+use anyhow::Context;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
+    let binary = std::env::current_exe().context("the path of this binary")?;
+    let folder = &args.folder;
+    if folder.exists() && !folder.is_dir() {
+        return Err(usage(format!("{}: not a folder; name one, or a new one", folder.display())));
+    }
+    let paths = || CLASSICS.iter().flat_map(|classic| classic.links);
+    // Everything is looked at before anything is made: a file of somebody else's is never replaced,
+    // and no half of the links is left behind.
+    for path in paths() {
+        let link = folder.join(path);
+        if link.symlink_metadata().is_ok_and(|it| !it.is_symlink()) {
+            let shown = link.display();
+            return Err(usage(format!(
+                "{shown}: there is a file by this name; choose another folder"
+            )));
+        }
+    }
+    for path in paths() {
+        make(&folder.join(path), &binary)?;
+    }
+    let count = paths().count();
+    writeln!(out, "{count} links to {} in {}", binary.display(), folder.display())?;
+    let later: Vec<_> =
+        CLASSICS.iter().filter(|classic| !classic.here).map(|classic| classic.command).collect();
+    if !later.is_empty() {
+        writeln!(out, "not in this version yet: {}", later.join(", "))?;
+    }
+    Ok(())
+}
+
+fn make(link: &Path, binary: &Path) -> anyhow::Result<()> {
+    if let Some(parent) = link.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    match fs::remove_file(link) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", link.display()));
+        }
+        _ => {}
+    }
+    symlink(binary, link).with_context(|| format!("cannot make {}", link.display()))
+}

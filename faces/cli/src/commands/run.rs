@@ -1,0 +1,195 @@
+//! `handover run`: measure, store, show.
+
+use crate::app::{Run, RunOptions};
+use crate::commands::stored;
+use crate::console;
+use crate::exit::{Interrupted, usage};
+use anyhow::Context;
+use handover_harness::{Fault, Lab, Watch};
+use handover_record::{Document, Record};
+use handover_store::Store;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub fn run(args: &Run) -> anyhow::Result<()> {
+    // Everything that the command line can have wrong is found before anything is measured.
+    let options = &args.options;
+    let lab = Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(usage)?;
+    let store = Store::open(stored::path(&options.db)?).map_err(usage)?;
+    let page = page(options)?;
+    let interrupted = console::interrupted().context("cannot listen for signals")?;
+
+    let mut run = begin(&lab, options);
+    let mut watcher = Watcher::new(store, &run.id, options.json);
+    watcher.keep(|store| store.begin(&run));
+    let outcome = lab.run(&mut watcher, &interrupted);
+    watcher.bar.finish_and_clear();
+
+    run.complete = !outcome.interrupted && watcher.refused.is_none();
+    (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
+    watcher.keep(|store| store.finish(&run));
+    let document = Document::new(run, outcome.records);
+    let shown = show(&document, options, watcher.store.path(), page.as_deref());
+
+    // The figures are out, whatever else went wrong; now say that it did.
+    if let Some(refused) = watcher.refused {
+        return Err(anyhow::Error::new(refused)
+            .context("the results above could not be stored; what was stored before is intact"));
+    }
+    shown?;
+    // Relaxed: a flag alone.
+    if outcome.interrupted || interrupted.load(Ordering::Relaxed) {
+        return Err(Interrupted.into());
+    }
+    match outcome.faults.len() {
+        0 => Ok(()),
+        1 => anyhow::bail!("1 benchmark could not be measured: see above"),
+        count => anyhow::bail!("{count} benchmarks could not be measured: see above"),
+    }
+}
+
+fn begin(lab: &Lab, options: &RunOptions) -> handover_record::Run {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    handover_record::Run {
+        id: format!("{:x}-{:x}", now.as_micros(), std::process::id()),
+        started_unix_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        commit: env!("HANDOVER_COMMIT").to_string(),
+        profile: options.profile.to_string(),
+        command: words.join(" "),
+        host: lab.host(),
+        complete: false,
+        null_one: None,
+        null_several: None,
+    }
+}
+
+/// The page's path, if one is wanted, shown to be writable without changing what is there.
+fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
+    if options.no_report {
+        return Ok(None);
+    }
+    let path = &options.report;
+    let existed = path.exists();
+    OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+        usage(format!(
+            "--report {}: cannot be written: {error}; name another with --report FILE, or --no-report",
+            path.display()
+        ))
+    })?;
+    if !existed {
+        std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(Some(path.clone()))
+}
+
+fn show(
+    document: &Document,
+    options: &RunOptions,
+    store: &Path,
+    page: Option<&Path>,
+) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if options.json {
+        stored::json(document, &mut out)?;
+    } else {
+        let style = console::style(options.all);
+        let table = handover_report::table(document, console::width(), style);
+        out.write_all(table.as_bytes())?;
+    }
+    let mut told = format!("run {} is in {}", document.run.id, store.display());
+    if let Some(page) = page {
+        std::fs::write(page, handover_report::html(document))
+            .with_context(|| format!("cannot write {}", page.display()))?;
+        let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
+        told.push_str(&format!("\nthe page is {}", shown.display()));
+    }
+    if options.json {
+        eprintln!("{told}");
+    } else {
+        writeln!(out, "{told}")?;
+    }
+    Ok(())
+}
+
+/// Stores each benchmark as it ends, and shows how far the run is.
+struct Watcher {
+    store: Store,
+    run: String,
+    refused: Option<handover_store::StoreError>,
+    bar: ProgressBar,
+    plain: bool,
+    done: u64,
+    id: String,
+}
+
+/// The bar moves in this many steps a benchmark.
+const STEPS: u64 = 60;
+
+impl Watcher {
+    fn new(store: Store, run: &str, quiet: bool) -> Watcher {
+        let bar = if console::bar_wanted() {
+            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(8))
+        } else {
+            ProgressBar::hidden()
+        };
+        let template = "{bar:30} {percent:>3} %  {elapsed} of about {duration}  {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Watcher {
+            store,
+            run: run.to_string(),
+            refused: None,
+            plain: !console::bar_wanted() && !quiet,
+            bar,
+            done: 0,
+            id: String::new(),
+        }
+    }
+
+    /// Does something with the store, unless it has refused before; remembers why if it refuses now.
+    fn keep(
+        &mut self,
+        with: impl FnOnce(&mut Store) -> Result<(), handover_store::StoreError>,
+    ) -> bool {
+        if self.refused.is_none() {
+            self.refused = with(&mut self.store).err();
+        }
+        self.refused.is_none()
+    }
+}
+
+impl Watch for Watcher {
+    fn begin(&mut self, index: usize, count: usize, id: &str) {
+        self.done = index as u64 * STEPS;
+        self.id = id.to_string();
+        self.bar.set_length(count as u64 * STEPS);
+        self.bar.set_position(self.done);
+        self.bar.set_message(self.id.clone());
+    }
+
+    fn block(&mut self, done: u32, most: u32) {
+        self.bar.set_position(self.done + u64::from(done) * STEPS / u64::from(most.max(1)));
+    }
+
+    fn records(&mut self, records: &[Record]) -> bool {
+        let run = self.run.clone();
+        self.keep(|store| store.insert(&run, records));
+        if self.plain {
+            eprintln!("{} measured", self.id);
+        }
+        // A run goes on without its store: the figures are still worth showing.
+        true
+    }
+
+    fn fault(&mut self, id: &str, fault: &Fault) {
+        self.bar.suspend(|| eprintln!("handover: {id}: {fault}"));
+    }
+}

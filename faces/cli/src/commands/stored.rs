@@ -1,0 +1,111 @@
+//! What is done with stored runs: `show`, `runs`, `export`, `import`.
+
+use crate::app::{Db, Export, Import, Runs, Show};
+use crate::console;
+use crate::exit::usage;
+use handover_record::Document;
+use handover_store::{ExportError, ImportError, Store, StoreError, default_path};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+
+/// The store's path: as named, or the default.
+pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
+    match &db.db {
+        Some(path) => Ok(path.clone()),
+        None => default_path().map_err(usage),
+    }
+}
+
+fn existing(db: &Db) -> anyhow::Result<Store> {
+    Store::open_existing(path(db)?).map_err(usage)
+}
+
+pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
+    let document = existing(&args.db)?.load(&args.run).map_err(asked)?;
+    if args.json {
+        return json(&document, out);
+    }
+    let table = handover_report::table(&document, console::width(), console::style(args.all));
+    Ok(out.write_all(table.as_bytes())?)
+}
+
+/// One JSON document and nothing else.
+pub fn json(document: &Document, out: &mut dyn Write) -> anyhow::Result<()> {
+    serde_json::to_writer(&mut *out, document).map_err(std::io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let rows = existing(&args.db)?.runs()?;
+    if args.json {
+        let all: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "id": row.id, "started_unix_ns": row.started_unix_ns, "profile": row.profile,
+                    "host": row.host, "records": row.records_count, "complete": row.complete,
+                })
+            })
+            .collect();
+        writeln!(out, "{}", json!({"schema": 1, "runs": all}))?;
+        return Ok(());
+    }
+    for row in rows {
+        let started = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
+            .map_or_else(
+                |_| "unknown".to_string(),
+                |it| it.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+            );
+        let ended = if row.complete { "" } else { "  (not complete)" };
+        let figures = row.records_count;
+        writeln!(
+            out,
+            "{}  {started}  {:<5}  {figures:>4} figures  {}{ended}",
+            row.id, row.profile, row.host
+        )?;
+    }
+    Ok(())
+}
+
+pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
+    let store = existing(&args.db)?;
+    let mut buffered = std::io::BufWriter::new(&mut *out);
+    match store.export(&args.runs, &mut buffered) {
+        Ok(_) => Ok(buffered.flush()?),
+        Err(ExportError::Store(refused)) => Err(asked(refused)),
+        Err(other) => Err(other.into()),
+    }
+}
+
+pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut store = Store::open(path(&args.db)?).map_err(usage)?;
+    let named = args.file.display();
+    let imported = if args.file == Path::new("-") {
+        store.import(&mut std::io::stdin().lock())
+    } else {
+        let file = File::open(&args.file).map_err(|error| usage(format!("{named}: {error}")))?;
+        store.import(&mut BufReader::new(file))
+    };
+    let imported = imported.map_err(|refused| match refused {
+        ImportError::Store(error) => anyhow::Error::new(error),
+        other => usage(format!("{named}: {other}")),
+    })?;
+    writeln!(
+        out,
+        "{} runs with {} figures imported, {} were there already",
+        imported.runs, imported.records, imported.skipped
+    )?;
+    Ok(())
+}
+
+/// A run that is not there is the command line's fault; a store that fails is the world's.
+fn asked(refused: StoreError) -> anyhow::Error {
+    match refused {
+        StoreError::Empty { .. }
+        | StoreError::UnknownRun { .. }
+        | StoreError::Ambiguous { .. } => usage(refused),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,58 @@
+//! Exit codes, decided in one place: 0 fine, 1 the world or a check failed, 2 the command line or a
+//! file named on it is wrong, 130 after SIGINT.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The command line, or a file named on it, is wrong.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Turns any refusal into one of the command line.
+pub fn usage(refused: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Usage(refused.to_string()))
+}
+
+/// SIGINT or SIGTERM ended the work.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted; what was measured is kept")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// The exit code and, if there is something to say about it, the error to show.
+pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
+    let Err(error) = outcome else {
+        return (ExitCode::SUCCESS, None);
+    };
+    if closed_pipe(&error) {
+        // Whoever read our output has seen enough.
+        return (ExitCode::SUCCESS, None);
+    }
+    if error.is::<Interrupted>() {
+        return (ExitCode::from(130), Some(error));
+    }
+    let code = if error.is::<Usage>() { 2 } else { 1 };
+    (ExitCode::from(code), Some(error))
+}
+
+fn closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,103 @@
+//! The names by which this binary is called: its own, and those of the classic programs.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// A classic program.
+pub struct Classic {
+    /// The subcommand that does its work.
+    pub command: &'static str,
+    /// Every path below a links folder at which its own documentation calls it.
+    pub links: &'static [&'static str],
+    /// Whether this version has it.
+    pub here: bool,
+}
+
+/// All of them, those to come included: a link to one of these says so when it is called.
+pub const CLASSICS: &[Classic] = &[
+    Classic { command: "hello1", links: &["hello1_evm", "build/demos/hello1_evm"], here: false },
+    Classic { command: "hello2", links: &["hello2_evm", "build/demos/hello2_evm"], here: false },
+    Classic { command: "hello3", links: &["hello3_evm", "build/demos/hello3_evm"], here: false },
+    Classic { command: "hello4", links: &["hello4_evm", "build/demos/hello4_evm"], here: false },
+    Classic { command: "hello5", links: &["hello5_evm", "build/demos/hello5_evm"], here: false },
+    Classic { command: "sched", links: &["sched"], here: false },
+    Classic { command: "trylock", links: &["trylock"], here: true },
+    Classic { command: "notify", links: &["notify"], here: true },
+    Classic { command: "calls", links: &["calls"], here: true },
+    Classic { command: "evh_perf", links: &["evh_perf", "target/release/evh_perf"], here: false },
+    Classic {
+        command: "margo-p2p-latency",
+        links: &[
+            "margo-p2p-latency",
+            "perf-regression/margo-p2p-latency",
+            "tests/perf-regression/margo-p2p-latency",
+            "build/perf-regression/margo-p2p-latency",
+        ],
+        here: false,
+    },
+    Classic {
+        command: "margo-p2p-bw",
+        links: &[
+            "margo-p2p-bw",
+            "perf-regression/margo-p2p-bw",
+            "tests/perf-regression/margo-p2p-bw",
+            "build/perf-regression/margo-p2p-bw",
+        ],
+        here: false,
+    },
+    Classic {
+        command: "node-microbench",
+        links: &[
+            "node-microbench",
+            "perf-regression/node-microbench",
+            "tests/perf-regression/node-microbench",
+            "build/perf-regression/node-microbench",
+        ],
+        here: true,
+    },
+    Classic {
+        command: "abt-eventual-bench",
+        links: &[
+            "abt-eventual-bench",
+            "perf-regression/abt-eventual-bench",
+            "tests/perf-regression/abt-eventual-bench",
+            "build/perf-regression/abt-eventual-bench",
+        ],
+        here: false,
+    },
+    Classic {
+        command: "sweep-abt-eventual-bench",
+        links: &["sweep-abt-eventual-bench.sh", "tests/sweep-abt-eventual-bench.sh"],
+        here: false,
+    },
+    Classic {
+        command: "plot-abt-eventual-bench",
+        links: &["plot-abt-eventual-bench.sh", "tests/plot-abt-eventual-bench.sh"],
+        here: false,
+    },
+];
+
+/// The classic program that a name called with means, if it is one of theirs.
+pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
+    let name = Path::new(called).file_name()?.to_str()?;
+    let name = name.strip_suffix(".sh").unwrap_or(name);
+    let name = name.strip_suffix("_evm").unwrap_or(name);
+    CLASSICS.iter().find(|classic| classic.command == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_calls_its_own_program() {
+        for classic in CLASSICS {
+            for link in classic.links {
+                let found = called_as(OsStr::new(link)).map(|it| it.command);
+                assert_eq!(found, Some(classic.command), "{link}");
+            }
+        }
+        assert!(called_as(OsStr::new("/usr/bin/handover")).is_none());
+        assert!(called_as(OsStr::new("")).is_none());
+    }
+}
