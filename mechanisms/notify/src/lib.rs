@@ -1,1 +1,25 @@
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod config;
+#[cfg(not(handover_loom))]
+mod drive;
+mod engine;
+mod error;
+mod mechanism;
+#[cfg(not(handover_loom))]
+#[allow(unsafe_code)]
+mod raw;
+mod word;
+
+pub use config::Config;
+#[cfg(not(handover_loom))]
+pub use drive::{adaptive, adaptive_fd, eventfd, futex, pipe, shared};
+#[cfg(not(handover_loom))]
+pub use drive::{
+    adaptive::Adaptive, adaptive_fd::AdaptiveFd, eventfd::EventFd, futex::Futex, pipe::Pipe,
+};
+pub use engine::{Engine, Plan, Stats};
+pub use error::{ConfigError, MapError, PairError};
+pub use mechanism::{Mechanism, Notify, Wait};
+pub use word::{Sender as SenderCpu, StateWord};

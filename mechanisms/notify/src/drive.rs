@@ -1,0 +1,10 @@
+//! The mechanisms: what meets the kernel and the clock.
+
+pub mod adaptive;
+pub mod adaptive_fd;
+mod descriptor;
+pub mod eventfd;
+pub mod futex;
+pub mod pipe;
+pub mod shared;
+mod waiting;

@@ -1,0 +1,68 @@
+//! The few system calls on descriptors that the mechanisms share, with EINTR dealt with.
+
+use crate::PairError;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Whether reading an empty descriptor waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blocking {
+    Yes,
+    No,
+}
+
+pub(crate) fn eventfd(blocking: Blocking) -> Result<OwnedFd, PairError> {
+    let flags = match blocking {
+        Blocking::Yes => EventfdFlags::CLOEXEC,
+        Blocking::No => EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+    };
+    rustix::event::eventfd(0, flags).map_err(|errno| PairError::Refused { call: "eventfd2", errno })
+}
+
+/// Adds one to an eventfd. EAGAIN would mean a counter at its maximum: readable, which is all that
+/// a notification needs.
+#[inline]
+pub(crate) fn add_one(counter: &OwnedFd) {
+    match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
+        Ok(_) | Err(Errno::AGAIN) => {}
+        Err(errno) => panic!("write to an eventfd failed: {errno}"),
+    }
+}
+
+/// Takes an eventfd's count and resets it; `None` if it was zero and the descriptor does not
+/// block.
+#[inline]
+pub(crate) fn read_count(counter: &OwnedFd) -> Option<u64> {
+    let mut count = [0; 8];
+    match retry_on_intr(|| rustix::io::read(counter, &mut count)) {
+        Ok(_) => Some(u64::from_ne_bytes(count)),
+        Err(Errno::AGAIN) => None,
+        Err(errno) => panic!("read from an eventfd failed: {errno}"),
+    }
+}
+
+/// Sleeps until `fd` is readable or `timeout` has passed (`None`: for ever); whether it is
+/// readable.
+pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map(|deadline| {
+            // A timeout that reached its deadline still looks once: ppoll with zero.
+            timespec(deadline.saturating_duration_since(Instant::now()))
+        });
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
+            Ok(ready_count) => return ready_count > 0,
+            Err(Errno::INTR) => {}
+            Err(errno) => panic!("poll failed: {errno}"),
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

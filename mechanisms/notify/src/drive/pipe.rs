@@ -1,0 +1,108 @@
+//! A pipe: what was used before eventfd, and is where there is none. A byte is a notification.
+//!
+//! The pipe is shrunk to one page, so that one read takes everything there is. When it is full,
+//! further notifications are dropped: thousands are pending, and none of those is lost.
+
+use super::descriptor;
+use crate::{Mechanism, Notify, PairError, Wait};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One page: the least a pipe can hold, and what one read takes.
+const PIPE_BYTES: usize = 4096;
+
+/// The mechanism as a type, for code that runs with each of them.
+#[derive(Debug, Clone, Copy)]
+pub enum Pipe {}
+
+impl Mechanism for Pipe {
+    const NAME: &'static str = "pipe";
+    const WHAT: &'static str = "a byte through a pipe, read blocking";
+    const COUNTS: bool = true;
+    type Sender = Sender;
+    type Receiver = Receiver;
+
+    fn pair() -> Result<(Sender, Receiver), PairError> {
+        let refused = |call| move |errno| PairError::Refused { call, errno };
+        let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
+        // Where the size cannot be set (an old kernel, Miri), a wait may need several reads.
+        let _ = fcntl_setpipe_size(&write_end, PIPE_BYTES);
+        // The write end alone must not block; the flag belongs to the end, not to the pipe.
+        let flags = rustix::fs::fcntl_getfl(&write_end).map_err(refused("fcntl"))?;
+        rustix::fs::fcntl_setfl(&write_end, flags | rustix::fs::OFlags::NONBLOCK)
+            .map_err(refused("fcntl"))?;
+        let ends = Arc::new(Ends { read_end, write_end });
+        Ok((Sender { ends: Arc::clone(&ends) }, Receiver { ends }))
+    }
+}
+
+/// Both sides hold both ends: a receiver that is left alone then waits, as with every other
+/// mechanism, instead of reading an end of file; a sender that is left alone raises no SIGPIPE.
+#[derive(Debug)]
+struct Ends {
+    read_end: OwnedFd,
+    write_end: OwnedFd,
+}
+
+/// The side that wakes.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    ends: Arc<Ends>,
+}
+
+impl Notify for Sender {
+    #[inline]
+    fn notify(&self) {
+        match retry_on_intr(|| rustix::io::write(&self.ends.write_end, &[1])) {
+            // AGAIN: full, so a notification is pending.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(errno) => panic!("write to a pipe failed: {errno}"),
+        }
+    }
+}
+
+/// The side that waits; readable in an epoll set while something is pending. The count it gives is
+/// exact up to 4096.
+#[derive(Debug)]
+pub struct Receiver {
+    ends: Arc<Ends>,
+}
+
+impl Wait for Receiver {
+    #[inline]
+    fn wait(&mut self) -> u64 {
+        let mut total = 0;
+        let mut bytes = [0; PIPE_BYTES];
+        loop {
+            match retry_on_intr(|| rustix::io::read(&self.ends.read_end, &mut bytes)) {
+                Ok(count) => total += count as u64,
+                Err(errno) => panic!("read from a pipe failed: {errno}"),
+            }
+            // A full buffer may have left some behind, if the pipe could not be shrunk.
+            let maybe_more = total % PIPE_BYTES as u64 == 0;
+            if !(maybe_more && descriptor::wait_readable(&self.ends.read_end, Some(Duration::ZERO)))
+            {
+                return total;
+            }
+        }
+    }
+
+    fn wait_timeout(&mut self, timeout: Duration) -> Option<u64> {
+        // Only this receiver reads, so what is readable stays so, and the read does not block.
+        descriptor::wait_readable(&self.ends.read_end, Some(timeout)).then(|| self.wait())
+    }
+
+    fn try_wait(&mut self) -> Option<u64> {
+        self.wait_timeout(Duration::ZERO)
+    }
+}
+
+/// The descriptor to put into an epoll set. Only poll it: the receiver reads it itself.
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ends.read_end.as_fd()
+    }
+}

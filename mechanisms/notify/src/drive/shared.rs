@@ -1,0 +1,94 @@
+//! A core in memory that another process can map: for notifications across processes.
+//!
+//! One process makes it, the other maps the same file, and each puts its side on it. The file is a
+//! memfd, sealed so that it cannot shrink under those who have mapped it; pass its descriptor by
+//! inheritance, over a Unix socket, or as `/proc/PID/fd/N`.
+//!
+//! ```
+//! use handover_base::futex::Scope;
+//! use handover_notify::shared::Shared;
+//! use handover_notify::{Config, Notify, Wait, adaptive};
+//!
+//! let (core, file) = Shared::<adaptive::Core>::create()?;
+//! let mut receiver = adaptive::Receiver::over(core, Scope::Shared, Config::default())?;
+//! // ... and in the other process, which has received `file`:
+//! let sender = adaptive::Sender::over(Shared::<adaptive::Core>::map(&file)?, Scope::Shared);
+//! sender.notify();
+//! assert_eq!(receiver.wait(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The words in it are atomics without pointers. A partner that dies leaves them as they are; one
+//! that misbehaves can make its receiver wake for nothing or sleep on, so wait with a timeout where
+//! the partner is not trusted, and look whether it still lives.
+
+use crate::MapError;
+use crate::raw::{Mapping, ZeroFresh};
+use core::ops::Deref;
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// A core of one of the mechanisms ([`adaptive::Core`](crate::adaptive::Core) or
+/// [`futex::Core`](crate::futex::Core)) in a mapped file. Cloning gives another handle to the same
+/// mapping, which ends with its last handle.
+#[derive(Debug)]
+pub struct Shared<C> {
+    mapping: Arc<Mapping>,
+    holds: PhantomData<fn() -> C>,
+}
+
+impl<C: ZeroFresh> Shared<C> {
+    /// Makes a fresh core in an anonymous file, and gives the file to pass on.
+    ///
+    /// # Errors
+    /// [`MapError::Refused`] when descriptors or memory are short, or memfds forbidden.
+    pub fn create() -> Result<(Self, OwnedFd), MapError> {
+        let refused = |call| move |errno| MapError::Refused { call, errno };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("handover-notify", flags).map_err(refused("memfd_create"))?;
+        ftruncate(&file, size_of::<C>() as u64).map_err(refused("ftruncate"))?;
+        fcntl_add_seals(&file, SealFlags::SHRINK).map_err(refused("fcntl(F_ADD_SEALS)"))?;
+        Ok((Self::map(&file)?, file))
+    }
+
+    /// Maps the core that [`create`](Self::create) made, of the same type, in this process or
+    /// another. The file may be closed afterwards.
+    ///
+    /// # Errors
+    /// [`MapError::TooSmall`] and [`MapError::NotSealed`] when the file is something else;
+    /// [`MapError::Refused`] when it cannot be mapped.
+    pub fn map(file: impl AsFd) -> Result<Self, MapError> {
+        let refused = |call| move |errno| MapError::Refused { call, errno };
+        // Not a memfd: EINVAL. Anything without the seal could be cut off while it is mapped.
+        let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(MapError::NotSealed);
+        }
+        let bytes = rustix::fs::fstat(&file).map_err(refused("fstat"))?.st_size as u64;
+        let needed_bytes = size_of::<C>() as u64;
+        if bytes < needed_bytes {
+            return Err(MapError::TooSmall { bytes, needed_bytes });
+        }
+        let mapping = Mapping::of(file, size_of::<C>()).map_err(refused("mmap"))?;
+        Ok(Self { mapping: Arc::new(mapping), holds: PhantomData })
+    }
+}
+
+impl<C: ZeroFresh> Deref for Shared<C> {
+    type Target = C;
+
+    #[inline]
+    fn deref(&self) -> &C {
+        self.mapping.get()
+    }
+}
+
+impl<C> Clone for Shared<C> {
+    fn clone(&self) -> Self {
+        Self { mapping: Arc::clone(&self.mapping), holds: PhantomData }
+    }
+}

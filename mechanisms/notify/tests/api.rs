@@ -1,0 +1,309 @@
+//! The mechanisms by example: what each promises beyond the common contract.
+//!
+//! Under Miri, what needs ppoll, memfds or CPUs is left out: it knows none of them.
+#![cfg(not(handover_loom))]
+
+use handover_base::futex::Scope;
+use handover_notify::{
+    Config, ConfigError, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive, futex,
+};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+#[test]
+fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
+    let too_long = Config { spin_ns_max: 1_000_001, ..Config::default() };
+    let refused = adaptive::pair(too_long).expect_err("refused");
+    assert_eq!(refused.to_string(), "spin_ns_max=1000001: must lie in 0..=1000000");
+    let never_again = Config { quiet_waits_max: 0, ..Config::default() };
+    assert_eq!(
+        never_again.validate(),
+        Err(ConfigError::OutOfRange { knob: "quiet_waits_max", value: 0, min: 1, max: 65_536 })
+    );
+    assert_eq!(Config::default().validate(), Ok(()));
+    assert_eq!(Config::never_spin().validate(), Ok(()));
+}
+
+#[test]
+fn statistics_tell_how_each_wait_ended() {
+    let (sender, mut receiver) = adaptive::pair(Config::never_spin()).expect("valid");
+    sender.notify();
+    receiver.wait();
+    assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
+    let waker = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        sender.notify();
+    });
+    receiver.wait();
+    waker.join().expect("the waker");
+    let stats = receiver.stats();
+    assert_eq!((stats.at_once, stats.timed_out, stats.spins), (1, 1, 0));
+    // A stalled machine may have let the notification come before the wait: at once, then.
+    assert_eq!(stats.at_once + stats.by_sleeping, 2);
+}
+
+#[test]
+fn any_number_of_notifications_to_an_idle_receiver_leaves_one() {
+    let (sender, mut receiver) = adaptive::pair(Config::default()).expect("valid");
+    for _ in 0..if cfg!(miri) { 100 } else { 1_000_000 } {
+        sender.notify();
+    }
+    assert_eq!(receiver.try_wait(), Some(1));
+    assert_eq!(receiver.try_wait(), None);
+}
+
+#[test]
+fn both_sides_may_stand_on_a_core_of_the_users_own() {
+    static CORE: adaptive::Core = adaptive::Core::new();
+    let sender = adaptive::Sender::over(&CORE, Scope::Private);
+    sender.notify();
+    let mut receiver = adaptive::Receiver::over(&CORE, Scope::Private, Config::default())
+        .expect("a valid configuration");
+    assert_eq!(receiver.wait(), 1, "what was pending before the receiver came");
+
+    let core = Arc::new(futex::Core::new());
+    let sender = futex::Sender::over(Arc::clone(&core), Scope::Private);
+    let mut receiver = futex::Receiver::over(core, Scope::Private);
+    sender.notify();
+    sender.notify();
+    assert_eq!(receiver.wait(), 2);
+}
+
+#[test]
+fn counting_mechanisms_count_beyond_any_buffer() {
+    fn count<M: Mechanism>(times: u64) -> u64 {
+        let (sender, mut receiver) = M::pair().expect(M::NAME);
+        (0..times).for_each(|_| sender.notify());
+        receiver.wait()
+    }
+    if cfg!(miri) {
+        assert_eq!(count::<Futex>(100), 100);
+        return;
+    }
+    assert_eq!(count::<Futex>(10_000), 10_000);
+    assert_eq!(count::<EventFd>(10_000), 10_000);
+    assert_eq!(count::<Pipe>(4096), 4096);
+    // A pipe is full then; the rest is dropped, and nothing blocks.
+    assert_eq!(count::<Pipe>(10_000), 4096);
+}
+
+#[cfg(not(miri))]
+mod with_cpus {
+    use super::*;
+    use handover_base::affinity;
+
+    const ROUNDS_COUNT: u64 = 2_000;
+
+    /// Ping-pong with both threads pinned; the statistics of the two receivers.
+    fn ping_pong(cpus: [u32; 2]) -> [handover_notify::Stats; 2] {
+        let (ping, mut pinged) = adaptive::pair(Config::default()).expect("valid");
+        let (pong, mut ponged) = adaptive::pair(Config::default()).expect("valid");
+        let partner = thread::spawn(move || {
+            affinity::pin(cpus[1]).expect("allowed");
+            for _ in 0..ROUNDS_COUNT {
+                pinged.wait();
+                pong.notify();
+            }
+            pinged.stats()
+        });
+        let main = thread::spawn(move || {
+            affinity::pin(cpus[0]).expect("allowed");
+            for _ in 0..ROUNDS_COUNT {
+                ping.notify();
+                ponged.wait();
+            }
+            ponged.stats()
+        });
+        [main.join().expect("main"), partner.join().expect("the partner")]
+    }
+
+    #[test]
+    fn two_sides_on_one_cpu_never_spin_for_each_other() {
+        let cpu = affinity::mask()[0];
+        for stats in ping_pong([cpu, cpu]) {
+            // Pinned to one CPU before the first wait, so not even that one spins.
+            assert_eq!(stats.spins, 0, "{stats:?}");
+            assert_eq!(stats.unspun_shared_cpu, stats.by_sleeping, "{stats:?}");
+            assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
+        }
+    }
+
+    #[test]
+    fn two_sides_on_two_cpus_do_spin() {
+        let cpus = affinity::mask();
+        let [first, second, ..] = cpus[..] else {
+            assert_eq!(cpus.len(), 1, "one CPU: there is nobody to spin for");
+            return;
+        };
+        for stats in ping_pong([first, second]) {
+            // The first wait of a pinned receiver does not know yet that its sender is elsewhere.
+            assert!(stats.unspun_shared_cpu <= 1, "{stats:?}");
+            assert!(stats.spins > 0, "{stats:?}");
+        }
+    }
+
+    #[test]
+    fn a_receiver_whose_sender_moves_to_its_cpu_stops_spinning_and_starts_again() {
+        let cpus = affinity::mask();
+        let [here, there, ..] = cpus[..] else {
+            assert_eq!(cpus.len(), 1, "one CPU: there is nowhere to move from");
+            return;
+        };
+        let (sender, mut receiver) = adaptive::pair(Config::default()).expect("valid");
+        affinity::pin(there).expect("allowed");
+        sender.notify();
+        affinity::pin(here).expect("allowed");
+        receiver.wait(); // the last notification came from over there
+        assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
+        let spun = receiver.stats();
+        assert!(spun.spins > 0 && spun.unspun_shared_cpu == 0, "{spun:?}");
+        sender.notify(); // from here
+        receiver.wait();
+        assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
+        let unspun = receiver.stats();
+        assert_eq!((unspun.spins, unspun.unspun_shared_cpu), (spun.spins, 1));
+        affinity::set_mask(&cpus).expect("as before");
+    }
+}
+
+#[cfg(not(miri))]
+mod in_an_epoll_set {
+    use super::*;
+    use handover_notify::adaptive_fd;
+    use rustix::event::epoll::{self, EventData, EventFlags};
+    use std::os::fd::{AsFd, OwnedFd};
+
+    struct Set(OwnedFd);
+
+    impl Set {
+        fn with(fd: impl AsFd) -> Self {
+            let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll_create1");
+            epoll::add(&set, fd, EventData::new_u64(7), EventFlags::IN).expect("epoll_ctl");
+            Self(set)
+        }
+
+        /// How many descriptors are ready within `timeout`.
+        fn ready_count(&self, timeout: Duration) -> usize {
+            let mut events = Vec::with_capacity(4);
+            let timeout = timeout.try_into().expect("a timespec");
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            let count = epoll::wait(&self.0, spare, Some(&timeout)).expect("epoll_wait");
+            assert!(events.iter().all(|event| event.data.u64() == 7));
+            count
+        }
+    }
+
+    const SOON: Duration = Duration::from_millis(5);
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn a_pending_notification_makes_it_readable<M: Mechanism>()
+    where
+        M::Receiver: AsFd,
+    {
+        let (sender, mut receiver) = M::pair().expect(M::NAME);
+        let set = Set::with(&receiver);
+        assert_eq!(set.ready_count(SOON), 0);
+        sender.notify();
+        assert_eq!(set.ready_count(LONG), 1);
+        assert_eq!(receiver.try_wait(), Some(1));
+        assert_eq!(set.ready_count(SOON), 0, "consumed, so readable no more");
+    }
+
+    #[test]
+    fn a_pending_eventfd_is_readable() {
+        a_pending_notification_makes_it_readable::<EventFd>();
+    }
+
+    #[test]
+    fn a_pending_pipe_is_readable() {
+        a_pending_notification_makes_it_readable::<Pipe>();
+    }
+
+    #[test]
+    fn a_parked_receiver_is_woken_and_an_awake_one_is_spared() {
+        let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
+        let set = Set::with(&receiver);
+        sender.notify();
+        assert_eq!(set.ready_count(SOON), 0, "awake: no write, no readiness");
+        assert!(!receiver.prepare_park(), "something is pending: do not sleep");
+        assert_eq!(receiver.cancel_park(), Some(1));
+
+        assert!(receiver.prepare_park());
+        assert!(receiver.prepare_park(), "saying it twice changes nothing");
+        assert_eq!(receiver.try_wait(), None, "parked, and nothing came");
+        sender.notify();
+        sender.notify();
+        assert_eq!(set.ready_count(LONG), 1);
+        assert_eq!(receiver.cancel_park(), Some(1));
+        assert_eq!(set.ready_count(SOON), 0, "emptied");
+        assert_eq!(receiver.cancel_park(), None);
+        assert_eq!(receiver.stats().by_sleeping, 1);
+    }
+
+    #[test]
+    fn a_park_that_something_else_ends_is_taken_back() {
+        let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
+        let set = Set::with(&receiver);
+        assert!(receiver.prepare_park());
+        assert_eq!(set.ready_count(SOON), 0); // another descriptor's turn, say
+        assert_eq!(receiver.cancel_park(), None);
+        sender.notify();
+        assert_eq!(set.ready_count(SOON), 0, "not parked: not written to");
+        assert_eq!(receiver.try_wait(), Some(1));
+    }
+
+    #[test]
+    fn every_other_wait_works_in_the_middle_of_a_park() {
+        let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
+        let set = Set::with(&receiver);
+        for round in 0..4 {
+            assert!(receiver.prepare_park());
+            sender.notify();
+            let notified = match round {
+                0 => receiver.try_wait(),
+                1 => Some(receiver.wait()),
+                2 => receiver.wait_timeout(SOON),
+                _ => receiver.spin_wait(),
+            };
+            assert_eq!(notified, Some(1), "round {round}");
+            assert_eq!(set.ready_count(Duration::ZERO), 0, "round {round}: emptied");
+        }
+        assert!(receiver.prepare_park());
+        assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
+        sender.notify();
+        assert_eq!(set.ready_count(SOON), 0, "the timed wait has ended the park");
+        assert_eq!(receiver.wait(), 1);
+    }
+
+    #[test]
+    fn a_loop_that_parks_in_the_set_misses_none_of_a_storm() {
+        const STORM_COUNT: u64 = 20_000;
+        let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
+        let sent = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let storm = thread::spawn({
+            let sent = Arc::clone(&sent);
+            move || {
+                for number in 1..=STORM_COUNT {
+                    sent.store(number, std::sync::atomic::Ordering::Relaxed);
+                    sender.notify();
+                    if number % 64 == 0 {
+                        thread::sleep(Duration::from_micros(60)); // long enough to be parked
+                    }
+                }
+            }
+        });
+        let set = Set::with(&receiver);
+        let mut seen = 0;
+        while seen < STORM_COUNT {
+            if receiver.spin_wait().is_none() && receiver.prepare_park() {
+                assert_eq!(set.ready_count(LONG), 1, "a wake-up was lost after {seen}");
+            }
+            receiver.cancel_park();
+            seen = sent.load(std::sync::atomic::Ordering::Relaxed);
+        }
+        storm.join().expect("the storm");
+        let stats = receiver.stats();
+        assert!(stats.by_sleeping > 0, "it never parked: {stats:?}");
+    }
+}

@@ -1,0 +1,314 @@
+//! One contract, run over every mechanism.
+//!
+//! Under Miri only the mechanisms made of memory and a futex are run: it knows no `ppoll`, which
+//! those with a descriptor need for their timed and polled waits.
+#![cfg(not(handover_loom))]
+
+use handover_notify::{Adaptive, Futex, Mechanism, Notify, Wait};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const STORM_COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
+const ROUNDS_COUNT: u64 = if cfg!(miri) { 20 } else { 5_000 };
+const SENDERS_COUNT: u64 = 4;
+
+/// A lost wake-up shows as a hang: make it a failure. Far above what any machine needs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs `what` in a thread of its own; fails if it takes longer than [`PATIENCE`].
+fn in_time<R: Send + 'static>(name: &str, what: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, finished) = mpsc::channel();
+    let runner = thread::spawn(move || {
+        let result = what();
+        let _ = done.send(()); // nobody listens any more only when the test has failed already
+        result
+    });
+    if finished.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("{name}: not finished after {PATIENCE:?}: a notification was lost");
+    }
+    runner.join().expect("the runner panicked")
+}
+
+/// Pauses of all kinds between notifications: none, a short spin, a yield, a sleep long enough for
+/// the receiver to park. xorshift, so that a failure can be run again.
+struct Pauses(u64);
+
+impl Pauses {
+    fn pause(&mut self) {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        match self.0 % 1000 {
+            0 => thread::sleep(Duration::from_micros(100)),
+            1..10 => thread::yield_now(),
+            10..300 => (0..self.0 % 300).for_each(|_| std::hint::spin_loop()),
+            _ => {}
+        }
+    }
+}
+
+fn a_notification_before_the_wait_is_kept<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    assert_eq!(receiver.try_wait(), None, "nothing pending at first");
+    sender.notify();
+    assert_eq!(receiver.try_wait(), Some(1));
+    assert_eq!(receiver.try_wait(), None, "consumed");
+    sender.notify();
+    assert_eq!(receiver.wait(), 1);
+    sender.notify();
+    assert_eq!(receiver.wait_timeout(Duration::ZERO), Some(1));
+    assert_eq!(receiver.wait_timeout(Duration::ZERO), None);
+}
+
+fn one_wait_consumes_all_that_is_pending<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    let other = sender.clone();
+    for _ in 0..5 {
+        sender.notify();
+        other.notify();
+    }
+    assert_eq!(receiver.wait(), if M::COUNTS { 10 } else { 1 });
+    assert_eq!(receiver.try_wait(), None);
+}
+
+fn a_timed_wait_ends_in_time_and_leaves_nothing_behind<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    for timeout in [Duration::from_nanos(1), Duration::from_micros(50), Duration::from_millis(20)] {
+        let start = Instant::now();
+        assert_eq!(receiver.wait_timeout(timeout), None);
+        let took = start.elapsed();
+        assert!(took >= timeout, "{}: gave up after {took:?} of {timeout:?}", M::NAME);
+        assert!(took < timeout + Duration::from_secs(10), "{}: took {took:?}", M::NAME);
+    }
+    sender.notify();
+    assert_eq!(receiver.wait_timeout(Duration::MAX), Some(1), "a time-out beyond all clocks");
+    assert_eq!(receiver.try_wait(), None);
+}
+
+fn a_sleeper_is_woken_from_each_kind_of_wait<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    let asleep = Arc::new(Barrier::new(2));
+    let waker = thread::spawn({
+        let asleep = Arc::clone(&asleep);
+        move || {
+            for _ in 0..4 {
+                asleep.wait();
+                thread::sleep(Duration::from_millis(5)); // let it go to sleep
+                sender.notify();
+            }
+        }
+    });
+    in_time(M::NAME, move || {
+        for _ in 0..2 {
+            asleep.wait();
+            assert_eq!(receiver.wait(), 1);
+            asleep.wait();
+            assert_eq!(receiver.wait_timeout(PATIENCE), Some(1));
+        }
+    });
+    waker.join().expect("the waker");
+}
+
+fn in_a_storm_with_pauses_none_is_lost<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    let sent = Arc::new(AtomicU64::new(0));
+    let storm = thread::spawn({
+        let sent = Arc::clone(&sent);
+        move || {
+            let mut pauses = Pauses(0x9E37_79B9_7F4A_7C15);
+            for number in 1..=STORM_COUNT {
+                sent.store(number, Relaxed); // ordered by the notification alone
+                sender.notify();
+                pauses.pause();
+            }
+        }
+    });
+    let (consumed, mut receiver) = in_time(M::NAME, move || {
+        let mut consumed = 0;
+        loop {
+            consumed += receiver.wait();
+            // Whatever this wait consumed has published its number; so the last one must show.
+            if sent.load(Relaxed) == STORM_COUNT {
+                break;
+            }
+        }
+        (consumed, receiver)
+    });
+    storm.join().expect("the storm");
+    let consumed = consumed + receiver.try_wait().unwrap_or(0);
+    if M::COUNTS {
+        assert_eq!(consumed, STORM_COUNT, "{}", M::NAME);
+    } else {
+        assert!((1..=STORM_COUNT).contains(&consumed), "{}: {consumed}", M::NAME);
+    }
+}
+
+/// Each notification is awaited by itself, so that none can make up for a lost one.
+fn in_ping_pong_each_one_arrives_with_what_was_written_before<M: Mechanism>() {
+    let (ping, mut pinged) = M::pair().expect(M::NAME);
+    let (pong, mut ponged) = M::pair().expect(M::NAME);
+    let ball = Arc::new(AtomicU64::new(0));
+    let partner = thread::spawn({
+        let ball = Arc::clone(&ball);
+        move || {
+            let mut pauses = Pauses(3);
+            for round in 0..ROUNDS_COUNT {
+                pinged.wait();
+                assert_eq!(ball.load(Relaxed), 2 * round + 1);
+                ball.store(2 * round + 2, Relaxed);
+                pauses.pause();
+                pong.notify();
+            }
+        }
+    });
+    in_time(M::NAME, move || {
+        let mut pauses = Pauses(5);
+        for round in 0..ROUNDS_COUNT {
+            ball.store(2 * round + 1, Relaxed);
+            ping.notify();
+            match round % 3 {
+                0 => assert!(ponged.wait_timeout(PATIENCE).is_some()),
+                _ => assert_eq!(ponged.wait(), 1),
+            }
+            assert_eq!(ball.load(Relaxed), 2 * round + 2);
+            pauses.pause();
+        }
+    });
+    partner.join().expect("the partner");
+}
+
+fn many_senders_reach_one_receiver<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    let each = STORM_COUNT / 10;
+    let sent: Arc<[AtomicU64]> = (0..SENDERS_COUNT).map(|_| AtomicU64::new(0)).collect();
+    let senders: Vec<_> = (0..SENDERS_COUNT)
+        .map(|index| {
+            let (sender, sent) = (sender.clone(), Arc::clone(&sent));
+            thread::spawn(move || {
+                let mut pauses = Pauses(index + 1);
+                for number in 1..=each {
+                    sent[index as usize].store(number, Relaxed);
+                    sender.notify();
+                    pauses.pause();
+                }
+            })
+        })
+        .collect();
+    in_time(M::NAME, move || {
+        while sent.iter().map(|sent| sent.load(Relaxed)).sum::<u64>() < SENDERS_COUNT * each {
+            receiver.wait();
+        }
+    });
+    for sender in senders {
+        sender.join().expect("a sender");
+    }
+}
+
+fn timed_waits_that_race_with_notifications_lose_none<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    let (answer, mut answered) = M::pair().expect(M::NAME);
+    let partner = thread::spawn(move || {
+        let mut pauses = Pauses(7);
+        for _ in 0..ROUNDS_COUNT {
+            pauses.pause();
+            sender.notify();
+            answered.wait();
+        }
+    });
+    in_time(M::NAME, move || {
+        let mut received = 0;
+        while received < ROUNDS_COUNT {
+            // About as long as the partner takes: many run out just as the notification comes.
+            if let Some(count) = receiver.wait_timeout(Duration::from_micros(received % 8)) {
+                assert_eq!(count, 1);
+                received += 1;
+                answer.notify();
+            }
+        }
+        assert_eq!(receiver.try_wait(), None);
+    });
+    partner.join().expect("the partner");
+}
+
+fn senders_outlive_their_receiver_unharmed<M: Mechanism>() {
+    let (sender, receiver) = M::pair().expect(M::NAME);
+    drop(receiver);
+    for _ in 0..10_000 / if cfg!(miri) { 100 } else { 1 } {
+        sender.notify();
+    }
+    assert!(!M::NAME.is_empty() && !M::WHAT.is_empty());
+}
+
+fn a_receiver_without_senders_goes_on_as_before<M: Mechanism>() {
+    let (sender, mut receiver) = M::pair().expect(M::NAME);
+    sender.notify();
+    drop(sender);
+    assert_eq!(receiver.wait(), 1);
+    in_time(M::NAME, move || {
+        assert_eq!(receiver.try_wait(), None);
+        assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
+    });
+}
+
+fn on_one_cpu_both_sides_make_progress<M: Mechanism>() {
+    let cpu = handover_base::affinity::mask()[0];
+    let (ping, mut pinged) = M::pair().expect(M::NAME);
+    let (pong, mut ponged) = M::pair().expect(M::NAME);
+    let pinned = move || handover_base::affinity::pin(cpu).expect("an allowed CPU");
+    let partner = thread::spawn(move || {
+        pinned();
+        for _ in 0..ROUNDS_COUNT {
+            pinged.wait();
+            pong.notify();
+        }
+    });
+    in_time(M::NAME, move || {
+        pinned();
+        for _ in 0..ROUNDS_COUNT {
+            ping.notify();
+            assert_eq!(ponged.wait(), 1);
+        }
+    });
+    partner.join().expect("the partner");
+}
+
+macro_rules! contract {
+    (@test $mechanism:ty: $($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            super::$name::<$mechanism>();
+        }
+    )*};
+    ($($(#[$meta:meta])* $module:ident: $mechanism:ident;)*) => {$(
+        $(#[$meta])*
+        mod $module {
+            use super::$mechanism;
+            contract! { @test $mechanism:
+                a_notification_before_the_wait_is_kept
+                one_wait_consumes_all_that_is_pending
+                a_timed_wait_ends_in_time_and_leaves_nothing_behind
+                a_sleeper_is_woken_from_each_kind_of_wait
+                in_a_storm_with_pauses_none_is_lost
+                in_ping_pong_each_one_arrives_with_what_was_written_before
+                many_senders_reach_one_receiver
+                timed_waits_that_race_with_notifications_lose_none
+                senders_outlive_their_receiver_unharmed
+                a_receiver_without_senders_goes_on_as_before
+                on_one_cpu_both_sides_make_progress
+            }
+        }
+    )*};
+}
+
+#[cfg(not(miri))]
+use handover_notify::{AdaptiveFd, EventFd, Pipe};
+
+contract! {
+    adaptive: Adaptive;
+    futex: Futex;
+    #[cfg(not(miri))] adaptive_fd: AdaptiveFd;
+    #[cfg(not(miri))] eventfd: EventFd;
+    #[cfg(not(miri))] pipe: Pipe;
+}

@@ -1,0 +1,201 @@
+//! The state word under loom, with the futex modelled above it: a value compared and a thread put
+//! to sleep in one step with respect to the wake, which is what the kernel promises.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-notify --test model --release \
+//!     --target-dir target/loom
+//! ```
+//!
+//! Seen to fail: FILLME
+#![cfg(handover_loom)]
+
+use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use handover_base::sync::{Arc, UnsafeCell, hint, thread};
+use handover_notify::StateWord;
+use loom::sync::{Condvar, Mutex};
+
+/// A futex: its own lock makes comparing and falling asleep one step, as the kernel's bucket lock
+/// does. A wake finds who sleeps; it leaves nothing behind for who does not yet.
+#[derive(Default)]
+struct Futex {
+    bucket: Mutex<()>,
+    sleeper: Condvar,
+}
+
+impl Futex {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let bucket = self.bucket.lock().expect("never poisoned");
+        // Relaxed: the kernel's comparison promises no more.
+        let _ = (word, expected);
+        {
+            drop(self.sleeper.wait(bucket).expect("never poisoned"));
+        }
+    }
+
+    fn wake(&self) {
+        let _bucket = self.bucket.lock().expect("never poisoned");
+        self.sleeper.notify_one();
+    }
+}
+
+/// What a sender and a receiver of the adaptive mechanism are, without kernel and clock.
+#[derive(Default)]
+struct Pair {
+    word: StateWord,
+    futex: Futex,
+}
+
+impl Pair {
+    fn notify(&self) {
+        if self.word.notify(Some(0)) {
+            self.futex.wake();
+        }
+    }
+
+    fn wait(&self, spins_max: u32) {
+        for _ in 0..=spins_max {
+            if self.word.try_consume().is_some() {
+                return;
+            }
+            hint::spin_loop();
+        }
+        let notified = self.word.sleep_until_notified(|word, expected| {
+            self.futex.wait(word, expected);
+            true
+        });
+        assert!(notified.is_some(), "gave up, though there is no time to run out of");
+    }
+}
+
+#[test]
+fn a_notification_is_never_lost_whether_it_comes_before_or_after_the_sleep() {
+    for spins_max in [0, 1] {
+        loom::model(move || {
+            let pair = Arc::new(Pair::default());
+            let sender = thread::spawn({
+                let pair = Arc::clone(&pair);
+                move || pair.notify()
+            });
+            pair.wait(spins_max); // loom reports a deadlock if nothing wakes it
+            sender.join().expect("the sender");
+            assert!(pair.word.try_consume().is_none(), "consumed");
+        });
+    }
+}
+
+#[test]
+fn what_was_written_before_the_notification_is_seen_after_the_wait() {
+    loom::model(|| {
+        let pair = Arc::new(Pair::default());
+        // Not atomic: loom reports a race unless the notification orders the two accesses.
+        let plain = Arc::new(UnsafeCell::new(0));
+        let sender = thread::spawn({
+            let (pair, plain) = (Arc::clone(&pair), Arc::clone(&plain));
+            move || {
+                plain.with_mut(|_write| ());
+                pair.notify();
+            }
+        });
+        pair.wait(0);
+        plain.with(|_read| ());
+        sender.join().expect("the sender");
+    });
+}
+
+#[test]
+fn the_last_of_two_notifications_shows_what_was_written_before_it() {
+    loom::model(|| {
+        let pair = Arc::new(Pair::default());
+        let sent = Arc::new(AtomicU32::new(0));
+        let sender = thread::spawn({
+            let (pair, sent) = (Arc::clone(&pair), Arc::clone(&sent));
+            move || {
+                for number in 1..=2 {
+                    sent.store(number, Relaxed); // ordered by the notification alone
+                    pair.notify();
+                }
+            }
+        });
+        // A deadlock, if the wait that consumes the second does not show its number.
+        while sent.load(Relaxed) < 2 {
+            pair.wait(0);
+        }
+        sender.join().expect("the sender");
+    });
+}
+
+#[test]
+fn two_senders_that_merge_are_both_seen() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3); // three threads: all interleavings would take hours
+    model.check(|| {
+        let pair = Arc::new(Pair::default());
+        let sent = Arc::new(AtomicU32::new(0));
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let (pair, sent) = (Arc::clone(&pair), Arc::clone(&sent));
+                thread::spawn(move || {
+                    sent.fetch_add(1, Relaxed); // ordered by the notification alone
+                    pair.notify();
+                })
+            })
+            .collect();
+        while sent.load(Relaxed) < 2 {
+            pair.wait(0);
+        }
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
+    });
+}
+
+#[test]
+fn a_wait_that_gives_up_in_the_last_moment_loses_nothing() {
+    loom::model(|| {
+        let pair = Arc::new(Pair::default());
+        let sender = thread::spawn({
+            let pair = Arc::clone(&pair);
+            move || pair.notify()
+        });
+        let out_of_time_at_once = |_: &AtomicU32, _| false;
+        if pair.word.sleep_until_notified(out_of_time_at_once).is_none() {
+            pair.wait(0); // what was not returned is pending still, or comes
+        }
+        sender.join().expect("the sender");
+        assert!(pair.word.try_consume().is_none(), "returned once");
+    });
+}
+
+/// The descriptor that `adaptive_fd` parks on: what is written stays until it is read.
+#[derive(Default)]
+struct Counter {
+    writes: Mutex<u32>,
+    readable: Condvar,
+}
+
+#[test]
+fn a_receiver_parked_on_a_counter_is_notified_when_it_becomes_readable() {
+    loom::model(|| {
+        let shared = Arc::new((StateWord::new(), Counter::default()));
+        let sender = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let (word, counter) = &*shared;
+                if word.notify(None) {
+                    *counter.writes.lock().expect("never poisoned") += 1;
+                    counter.readable.notify_one();
+                }
+            }
+        });
+        let (word, counter) = &*shared;
+        if word.declare_sleep() {
+            let mut writes = counter.writes.lock().expect("never poisoned");
+            while *writes == 0 {
+                writes = counter.readable.wait(writes).expect("never poisoned");
+            }
+            assert!(!word.withdraw(), "readable, so notified");
+        }
+        assert!(word.try_consume().is_some());
+        sender.join().expect("the sender");
+    });
+}

@@ -1,0 +1,135 @@
+//! Two processes, one mapped core: the test runs itself again as the partner.
+//!
+//! Not under Miri, which has neither processes nor memfds.
+#![cfg(not(any(handover_loom, miri)))]
+
+use handover_base::futex::Scope;
+use handover_notify::shared::Shared;
+use handover_notify::{Config, MapError, Notify, Wait, adaptive, futex};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Set for the partner: the paths of the core that it waits on and of the one that it notifies.
+const PARTNER: &str = "HANDOVER_NOTIFY_PARTNER";
+const ROUNDS_COUNT: u64 = 2_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn path(file: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+fn open(path: &str) -> File {
+    File::options().read(true).write(true).open(path).expect("the other process's file")
+}
+
+/// Runs `test` of this file again in another process, with `paths` to work on.
+fn run_partner(test: &str, paths: [String; 2]) -> std::process::Child {
+    Command::new(std::env::current_exe().expect("this very file"))
+        .args(["--exact", test])
+        .env(PARTNER, paths.join(" "))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a second process")
+}
+
+fn partner_paths() -> Option<[String; 2]> {
+    let paths = std::env::var(PARTNER).ok()?;
+    let (first, second) = paths.split_once(' ').expect("two paths");
+    Some([first.to_owned(), second.to_owned()])
+}
+
+/// Notifies and waits in turn; one side starts.
+fn ping_pong(sender: &impl Notify, receiver: &mut impl Wait, starts: bool) {
+    for round in 0..ROUNDS_COUNT {
+        if starts {
+            sender.notify();
+        }
+        assert_eq!(receiver.wait_timeout(PATIENCE), Some(1), "round {round}");
+        if !starts {
+            sender.notify();
+        }
+        if round % 100 == 0 {
+            std::thread::sleep(Duration::from_micros(200)); // let the other one park
+        }
+    }
+}
+
+fn adaptive_ends(
+    mine: Shared<adaptive::Core>,
+    theirs: Shared<adaptive::Core>,
+) -> (adaptive::Sender<Shared<adaptive::Core>>, adaptive::Receiver<Shared<adaptive::Core>>) {
+    let receiver = adaptive::Receiver::over(mine, Scope::Shared, Config::default());
+    (adaptive::Sender::over(theirs, Scope::Shared), receiver.expect("a valid configuration"))
+}
+
+#[test]
+fn two_processes_hand_over_through_a_mapped_adaptive_core() {
+    type Core = Shared<adaptive::Core>;
+    if let Some([mine, theirs]) = partner_paths() {
+        let core = |path: &str| Core::map(open(path)).expect("the core");
+        let (sender, mut receiver) = adaptive_ends(core(&mine), core(&theirs));
+        ping_pong(&sender, &mut receiver, false);
+        return;
+    }
+    let (mine, my_file) = Core::create().expect("a memfd");
+    let (theirs, their_file) = Core::create().expect("a memfd");
+    let name = "two_processes_hand_over_through_a_mapped_adaptive_core";
+    let mut partner = run_partner(name, [path(&their_file), path(&my_file)]);
+    let (sender, mut receiver) = adaptive_ends(mine, theirs);
+    ping_pong(&sender, &mut receiver, true);
+    assert!(partner.wait().expect("its end").success());
+    let stats = receiver.stats();
+    assert_eq!(stats.at_once + stats.by_spinning + stats.by_sleeping, ROUNDS_COUNT);
+}
+
+#[test]
+fn two_processes_hand_over_through_a_mapped_futex_core() {
+    type Core = Shared<futex::Core>;
+    if let Some([mine, theirs]) = partner_paths() {
+        let core = |path: &str| Core::map(open(path)).expect("the core");
+        let sender = futex::Sender::over(core(&theirs), Scope::Shared);
+        let mut receiver = futex::Receiver::over(core(&mine), Scope::Shared);
+        ping_pong(&sender, &mut receiver, false);
+        return;
+    }
+    let (mine, my_file) = Core::create().expect("a memfd");
+    let (theirs, their_file) = Core::create().expect("a memfd");
+    let name = "two_processes_hand_over_through_a_mapped_futex_core";
+    let mut partner = run_partner(name, [path(&their_file), path(&my_file)]);
+    let sender = futex::Sender::over(theirs, Scope::Shared);
+    let mut receiver = futex::Receiver::over(mine, Scope::Shared);
+    ping_pong(&sender, &mut receiver, true);
+    assert!(partner.wait().expect("its end").success());
+}
+
+#[test]
+fn a_mapping_outlives_its_file_and_its_clones_share_it() {
+    let (core, file) = Shared::<adaptive::Core>::create().expect("a memfd");
+    let other = Shared::<adaptive::Core>::map(&file).expect("the same file");
+    drop(file);
+    let (sender, mut receiver) = adaptive_ends(core.clone(), other);
+    sender.notify();
+    assert_eq!(receiver.wait(), 1, "two mappings, one memory");
+    drop((sender, receiver));
+    adaptive::Sender::over(core, Scope::Shared).notify();
+}
+
+#[test]
+fn a_file_that_could_be_cut_off_or_is_too_short_is_refused() {
+    let ordinary = tempfile_without_seals();
+    assert_eq!(Shared::<adaptive::Core>::map(&ordinary).err(), Some(MapError::NotSealed));
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let empty = memfd_create("empty", MemfdFlags::ALLOW_SEALING).expect("a memfd");
+    fcntl_add_seals(&empty, SealFlags::SHRINK).expect("sealed");
+    assert_eq!(
+        Shared::<adaptive::Core>::map(&empty).err(),
+        Some(MapError::TooSmall { bytes: 0, needed_bytes: 128 })
+    );
+}
+
+fn tempfile_without_seals() -> File {
+    File::open(std::env::current_exe().expect("this very file")).expect("readable")
+}
