@@ -1,6 +1,372 @@
-//! To come.
+//! `call/*`: what it costs to call a function, by where the function stands and how it is reached.
+//!
+//! Every loop does `i = next(i)` until `i` is `n`, where `next` adds one: `n` calls, each of which
+//! needs the one before it, and the result proves that none was left out. A turn of the loop is in
+//! the figure; `call/inline` is that turn without a call. The C loops are compiled from `c/` by
+//! build.rs, at -O0 and at -O3, into a real archive and a real shared object; the Rust ones stand in
+//! [`rust`]. The benchmarks run the C loops at -O3, the classic program both.
 
-use handover_harness::Bench;
+pub mod library;
+pub mod rust;
 
-/// None yet.
-pub const ALL: &[Bench] = &[];
+use crate::raw::{calls, shared};
+use handover_harness::{Bench, Fault, Rig, Samples, Workload};
+use handover_record::{Contender, Spec};
+use std::hint::black_box;
+use std::marker::PhantomData;
+
+/// Every way of calling.
+pub const ALL: &[Bench] = &[
+    Bench::one::<InC<Inline>>(C),
+    Bench::one::<InRust<Inline>>(RUST),
+    Bench::one::<InC<SameFile>>(C),
+    Bench::one::<InRust<SameFile>>(RUST),
+    Bench::one::<InC<OtherObject>>(C),
+    Bench::one::<InC<Static>>(C),
+    Bench::one::<InC<Plt>>(C),
+    Bench::one::<InC<NoPlt>>(C),
+    Bench::one::<InC<Pointer>>(C),
+    Bench::one::<InRust<Pointer>>(RUST),
+    Bench::one::<InRust<Dyn>>(RUST),
+    Bench::one::<InC<TwoExtra>>(C),
+];
+
+const C: Contender = Contender::floor("c");
+const RUST: Contender = Contender::floor("rust");
+
+/// Makes `n` calls and returns `n`, counted by what was called.
+pub type Loop = extern "C" fn(n: u64) -> u64;
+
+/// How the called function is reached, in C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Nothing is called: the loop and the addition alone.
+    Alone,
+    /// Inlined at every level.
+    Inline,
+    /// In the same source file.
+    SameFile,
+    /// In another object of the same archive.
+    OtherObject,
+    /// In a static library.
+    Static,
+    /// In a shared object, through the procedure linkage table.
+    Plt,
+    /// In a shared object, through the global offset table alone (`-fno-plt`).
+    NoPlt,
+    /// Through a pointer.
+    Pointer,
+    /// In the same source file, and it calls two further functions, where it begins and where it ends.
+    TwoExtra,
+}
+
+/// How the C compiler was told to optimise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// `-O0`: not at all.
+    O0,
+    /// `-O3`.
+    O3,
+}
+
+/// The embedded shared objects cannot be loaded here.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; calls into shared objects cannot be measured")]
+#[non_exhaustive]
+pub struct LoadError(&'static str);
+
+/// The C loop that calls in this way, compiled at this level.
+///
+/// # Errors
+/// If the shared objects are needed and cannot be loaded.
+///
+/// # Blocking
+/// The first use of a shared object loads it, which takes a millisecond or so.
+pub fn c_loop(way: Way, level: Level) -> Result<Loop, LoadError> {
+    let [o0, o3]: [Loop; 2] = match way {
+        Way::Alone => [calls::handover_loop_alone_o0, calls::handover_loop_alone_o3],
+        Way::Inline => [calls::handover_loop_inline_o0, calls::handover_loop_inline_o3],
+        Way::SameFile => [calls::handover_loop_same_file_o0, calls::handover_loop_same_file_o3],
+        Way::OtherObject => {
+            [calls::handover_loop_other_object_o0, calls::handover_loop_other_object_o3]
+        }
+        Way::Static => [calls::handover_loop_static_o0, calls::handover_loop_static_o3],
+        Way::Plt => shared::loops().map_err(LoadError)?.plt,
+        Way::NoPlt => shared::loops().map_err(LoadError)?.no_plt,
+        Way::Pointer => [pointer_o0, pointer_o3],
+        Way::TwoExtra => [calls::handover_loop_two_extra_o0, calls::handover_loop_two_extra_o3],
+    };
+    Ok(match level {
+        Level::O0 => o0,
+        Level::O3 => o3,
+    })
+}
+
+extern "C" fn pointer_o0(n: u64) -> u64 {
+    calls::handover_loop_pointer_o0(n, black_box(calls::handover_next_static_o0))
+}
+
+extern "C" fn pointer_o3(n: u64) -> u64 {
+    c_through_pointer(n, black_box(calls::handover_next_static_o3))
+}
+
+/// The C loop of [`Way::Pointer`] at -O3, with a function of one's own: calls `next` with 0 and then
+/// with its own answers, until one is not below `n`; returns that.
+pub fn c_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
+    calls::handover_loop_pointer_o3(n, next)
+}
+
+/// A shared object that this crate embeds.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedObject {
+    /// Its soname.
+    pub name: &'static str,
+    /// The whole file.
+    pub bytes: &'static [u8],
+}
+
+/// What [`Way::Plt`] and [`Way::NoPlt`] load: the callee, and the loops that call it.
+pub const SHARED_OBJECTS: [SharedObject; 2] = [
+    SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE },
+    SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER },
+];
+
+/// A way of calling, as a benchmark.
+trait Kind {
+    const SPEC: Spec;
+}
+
+/// One that is tried in C.
+trait KindInC: Kind {
+    const WAY: Way;
+}
+
+/// One that is tried in Rust.
+trait KindInRust: Kind {
+    const LOOP: Loop;
+}
+
+struct InC<K>(Loop, PhantomData<K>);
+
+impl<K: KindInC> Workload for InC<K> {
+    type Args = ();
+    const SPEC: Spec = K::SPEC;
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        match c_loop(K::WAY, Level::O3) {
+            Ok(run) => Ok(InC(run, PhantomData)),
+            Err(refused) => Err(Fault::new(refused.to_string())),
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        counts(self.0)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            black_box((self.0)(n));
+        });
+    }
+}
+
+struct InRust<K>(PhantomData<K>);
+
+impl<K: KindInRust> Workload for InRust<K> {
+    type Args = ();
+    const SPEC: Spec = K::SPEC;
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(InRust(PhantomData))
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        counts(K::LOOP)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        let run = black_box(K::LOOP);
+        out.batches(|n| {
+            black_box(run(n));
+        });
+    }
+}
+
+/// Whether a loop makes as many calls as it is told to.
+fn counts(run: Loop) -> Result<(), Fault> {
+    for n in [0, 1, 1000] {
+        let counted = run(n);
+        if counted != n {
+            return Err(Fault::new(format!("{n} calls were asked for and {counted} counted")));
+        }
+    }
+    Ok(())
+}
+
+/// What the ways' declarations have in common.
+const CALL: Spec = Spec { floor: Some("call/inline"), classic: Some("calls"), ..Spec::DEFAULT };
+
+struct Inline;
+
+impl Kind for Inline {
+    const SPEC: Spec = Spec {
+        id: "call/inline",
+        what: "a function that was inlined: one turn of the loop and one addition",
+        floor: Some("floor/empty"),
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for Inline {
+    const WAY: Way = Way::Inline;
+}
+
+impl KindInRust for Inline {
+    const LOOP: Loop = rust::inline;
+}
+
+struct SameFile;
+
+impl Kind for SameFile {
+    const SPEC: Spec = Spec {
+        id: "call/same-file",
+        what: "a call to a function of the same source file",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for SameFile {
+    const WAY: Way = Way::SameFile;
+}
+
+impl KindInRust for SameFile {
+    const LOOP: Loop = rust::same_file;
+}
+
+struct OtherObject;
+
+impl Kind for OtherObject {
+    const SPEC: Spec = Spec {
+        id: "call/other-object",
+        what: "a call to a function in another object",
+        classic: Some("node-microbench"),
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for OtherObject {
+    const WAY: Way = Way::OtherObject;
+}
+
+struct Static;
+
+impl Kind for Static {
+    const SPEC: Spec = Spec {
+        id: "call/static",
+        what: "a call to a function in a static library",
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for Static {
+    const WAY: Way = Way::Static;
+}
+
+struct Plt;
+
+impl Kind for Plt {
+    const SPEC: Spec = Spec {
+        id: "call/plt",
+        what: "a call into a shared object through the procedure linkage table",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for Plt {
+    const WAY: Way = Way::Plt;
+}
+
+struct NoPlt;
+
+impl Kind for NoPlt {
+    const SPEC: Spec = Spec {
+        id: "call/no-plt",
+        what: "a call into a shared object through the global offset table alone (-fno-plt)",
+        classic: None,
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for NoPlt {
+    const WAY: Way = Way::NoPlt;
+}
+
+struct Pointer;
+
+impl Kind for Pointer {
+    const SPEC: Spec = Spec {
+        id: "call/pointer",
+        what: "a call through a function pointer",
+        classic: None,
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for Pointer {
+    const WAY: Way = Way::Pointer;
+}
+
+impl KindInRust for Pointer {
+    const LOOP: Loop = rust::pointer;
+}
+
+struct Dyn;
+
+impl Kind for Dyn {
+    const SPEC: Spec = Spec {
+        id: "call/dyn",
+        what: "a call to a method of a trait object",
+        classic: None,
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInRust for Dyn {
+    const LOOP: Loop = rust::dynamic;
+}
+
+struct TwoExtra;
+
+impl Kind for TwoExtra {
+    const SPEC: Spec = Spec {
+        id: "call/two-extra",
+        what: "a call to a function that calls two others, as a traced one calls its tracer",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..CALL
+    };
+}
+
+impl KindInC for TwoExtra {
+    const WAY: Way = Way::TwoExtra;
+}

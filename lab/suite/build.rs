@@ -1,0 +1,90 @@
+//! Compiles the C side of `call/*`: real objects, a real archive, and two real shared objects.
+//!
+//! Each way of calling is compiled at `-O0` and at `-O3`, because a loop of calls says different
+//! things at each. What is linked into the program goes into two archives: `handover_calls` with the
+//! loops (and one callee, in an object of its own), `handover_callee` with the callee that stands in a
+//! static library. The shared objects, one with the loops and one with what they call, are left in
+//! `OUT_DIR` for the crate to embed.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiled once each; the name of the level ends the name of every function.
+const LEVELS: [(&str, &str); 2] = [("o0", "-O0"), ("o3", "-O3")];
+
+fn main() {
+    println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=build.rs");
+    let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else {
+        panic!("cargo sets OUT_DIR");
+    };
+    let (mut loops, mut callee) = (Vec::new(), Vec::new());
+    let (mut shared_loops, mut shared_callee) = (Vec::new(), Vec::new());
+    for (level, flag) in LEVELS {
+        let one = |file: &str, way: &str, flags: &[&str]| {
+            let defines = [("LOOP", format!("loop_{way}")), ("NEXT", format!("next_{way}"))];
+            object(&out, file, &format!("{way}_{level}"), &defines, level, flag, flags)
+        };
+        for way in ["alone", "inline", "same_file", "pointer", "two_extra"] {
+            loops.push(one(way, way, &[]));
+        }
+        loops.push(one("elsewhere", "other_object", &[]));
+        loops.push(one("next", "other_object", &[]));
+        loops.push(one("elsewhere", "static", &[]));
+        callee.push(one("next", "static", &[]));
+        shared_loops.push(one("elsewhere", "plt", &["-fplt"]));
+        shared_callee.push(one("next", "plt", &[]));
+        shared_loops.push(one("elsewhere", "no_plt", &["-fno-plt"]));
+        shared_callee.push(one("next", "no_plt", &[]));
+    }
+    // In this order: a linker that reads each archive once looks for the callee after its callers.
+    cc::Build::new().objects(&loops).compile("handover_calls");
+    cc::Build::new().objects(&callee).compile("handover_callee");
+    let callee = shared(&out, "libhandover_callee.so", &shared_callee, &[]);
+    shared(&out, "libhandover_caller.so", &shared_loops, &[callee.into_os_string()]);
+}
+
+/// Compiles one file under its own names into a folder of its own.
+fn object(
+    out: &Path,
+    file: &str,
+    variant: &str,
+    defines: &[(&str, String)],
+    level: &str,
+    optimise: &str,
+    flags: &[&str],
+) -> PathBuf {
+    let mut build = cc::Build::new();
+    build.file(format!("c/{file}.c")).pic(true).warnings(true).extra_warnings(true);
+    // Whatever the Rust side's profile is, the C side is what its level alone makes of it.
+    build.debug(false).force_frame_pointer(false);
+    for (name, value) in defines {
+        build.define(name, format!("handover_{value}_{level}").as_str());
+    }
+    // Last, so that whatever CFLAGS says, the level is the one that is named; and no optimiser sees
+    // caller and callee together when they are linked. Functions begin on a line, so that where a
+    // linker puts them decides little.
+    for flag in flags.iter().chain(&[optimise, "-fno-lto", "-falign-functions=64"]) {
+        build.flag(flag);
+    }
+    let folder = out.join(file).join(variant);
+    match build.out_dir(folder).compile_intermediates().as_slice() {
+        [object] => object.clone(),
+        objects => panic!("c/{file}.c became {} objects", objects.len()),
+    }
+}
+
+/// Links a shared object without the C library, which it has no use for.
+fn shared(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> PathBuf {
+    let path = out.join(name);
+    let mut link: Command = cc::Build::new().get_compiler().to_command();
+    link.args(["-shared", "-nostdlib", "-fno-lto", "-Wl,--no-undefined"]);
+    link.arg(format!("-Wl,-soname,{name}")).arg("-o").arg(&path).args(objects).args(needed);
+    match link.status() {
+        Ok(status) if status.success() => path,
+        Ok(status) => panic!("{name} was not linked ({status}) by {link:?}"),
+        Err(error) => panic!("the C compiler could not be started: {error}; by {link:?}"),
+    }
+}
