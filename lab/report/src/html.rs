@@ -6,8 +6,8 @@ use crate::svg;
 use crate::words;
 use handover_base::units;
 use handover_record::{Document, Host, Record, Unit, WarningCode};
-use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior};
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use serde::Serialize;
 
 const TEMPLATE: &str = include_str!("../templates/report.html");
@@ -44,10 +44,22 @@ pub fn html(document: &Document) -> String {
     let mut environment = Environment::new();
     // A name that the page does not have is a fault of the template, not an empty text.
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_formatter(write_escaped);
     // The name decides that text is escaped.
     let rendered = environment.render_named_str("report.html", TEMPLATE, Serde(&page));
     // The template is part of the program and takes any page: the tests render all kinds of them.
     rendered.unwrap_or_else(|refused| panic!("the embedded template: {refused:#}"))
+}
+
+/// Writes a value as text of the page, whatever is in it; only what the template itself calls safe (the
+/// charts and styles made here) goes through as it is.
+fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    let text = value.to_string();
+    let text = if value.is_safe() { text } else { svg::escape(&text) };
+    out.write_str(&text).map_err(Error::from)
 }
 
 #[derive(Serialize)]
@@ -141,7 +153,7 @@ struct ContenderRow<'a> {
     contender: &'a str,
     kind: String,
     min: String,
-    median: String,
+    p50: String,
     p90: String,
     p99: String,
     p999: String,
@@ -232,26 +244,21 @@ fn doubts<'a>(model: &Model<'a>) -> Vec<Doubt<'a>> {
 
 fn contenders(document: &Document) -> Vec<Contenders<'_>> {
     let model = Model::new(document, true);
-    let row = |record: &&'_ Record| {
-        let summary = record.summary;
-        let shown = |value| words::figure(record.unit, value);
-        (shown(summary.min), shown(summary.max), summary)
-    };
     let mut all = Vec::new();
     for figure in model.groups.into_iter().flat_map(|group| group.figures) {
         let args = figure.rows.first().map(|record| arguments(record)).unwrap_or_default();
         let rows = figure.rows.iter().map(|record| {
-            let (min, max, summary) = row(record);
+            let summary = record.summary;
             let shown = |value| words::figure(record.unit, value);
             ContenderRow {
                 contender: &record.contender,
                 kind: record.kind.to_string(),
-                min,
-                median: shown(summary.median),
+                min: shown(summary.min),
+                p50: shown(summary.p50),
                 p90: shown(summary.p90),
                 p99: shown(summary.p99),
                 p999: shown(summary.p999),
-                max,
+                max: shown(summary.max),
                 samples: units::show_count(summary.samples as f64),
             }
         });

@@ -3,7 +3,7 @@
 use crate::model::Model;
 use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
 use crate::words;
-use handover_record::{Document, Record, Unit};
+use handover_record::{ContenderKind, Document, Record, Unit};
 
 /// The ladder of a document as a chart, `width_px` wide: for each figure that is a time, the tick of its
 /// floor, its median with the interval, its 99 % quantile, and the best peer. The axis begins at 1 ns or
@@ -22,7 +22,7 @@ pub fn ladder(document: &Document, width_px: f64) -> Chart {
     }
     let count = names.len();
     let time = Axis::log("time of one operation", Quantity::Nanos).from(1.0);
-    let Rungs { stretch, tail, p99, floor, peer, median } = rungs;
+    let Rungs { stretch, tail, p99, floor, peer, ours, facts } = rungs;
     Chart::new("The ladder: what each hand-over costs", time, Axis::names(names))
         .described(format!(
             "{count} figures on a logarithmic axis of time; each with its median and interval, \
@@ -34,7 +34,8 @@ pub fn ladder(document: &Document, width_px: f64) -> Chart {
         .with(Series::new("floor", Role::Floor, Mark::Tick, floor))
         .with(Series::new("99 %", Role::Faint, Mark::Ring, p99))
         .with(Series::new("best peer", Role::Peer, Mark::Diamond, peer))
-        .with(Series::new("median with interval", Role::Ours, Mark::Dot, median))
+        .with(Series::new("median with interval", Role::Ours, Mark::Dot, ours))
+        .with(Series::new("fact of the machine", Role::Floor, Mark::Dot, facts))
 }
 
 #[derive(Default)]
@@ -46,7 +47,9 @@ struct Rungs {
     p99: Vec<Point>,
     floor: Vec<Point>,
     peer: Vec<Point>,
-    median: Vec<Point>,
+    ours: Vec<Point>,
+    /// Medians of figures in which nothing of ours takes part.
+    facts: Vec<Point>,
 }
 
 impl Rungs {
@@ -67,15 +70,19 @@ impl Rungs {
         }
         self.p99.push(Point::at(summary.p99, row).told(say("99 % quantile", summary.p99)));
         self.tail.push(Point::at(summary.p99, row).between(summary.median, summary.p99));
+        let medians = match record.kind {
+            ContenderKind::Ours => &mut self.ours,
+            _ => &mut self.facts,
+        };
         if record.modes.len() > 1 {
             for mode in &record.modes {
                 let text = say(&format!("{:.0} % near", mode.share * 100.0), mode.median);
-                self.median.push(Point::at(mode.median, row).told(text));
+                medians.push(Point::at(mode.median, row).told(text));
             }
         } else {
             let text = format!("{} {}", say("median", summary.median), words::interval(record));
             let point = Point::at(summary.median, row).between(summary.low, summary.high);
-            self.median.push(point.told(text));
+            medians.push(point.told(text));
         }
     }
 }

@@ -20,6 +20,7 @@ mod axis;
 mod paint;
 
 pub use axis::{Axis, Name, Quantity};
+pub(crate) use paint::escape;
 
 use axis::{Ends, Kind, Scale};
 use paint::{Paint, shorten, text_width};
@@ -209,7 +210,7 @@ impl Chart {
     }
 
     fn paint_legend(&self, paint: &mut Paint, plan: &Plan) {
-        for (series, (x, y)) in plan.legend.iter() {
+        for Entry { series, x, y } in &plan.legend {
             let series = &self.series[*series];
             paint.open_group(&series.role.class(), "");
             match series.mark {
@@ -302,6 +303,13 @@ impl Stack {
     }
 }
 
+/// A series in the legend: the middle of its mark.
+struct Entry {
+    series: usize,
+    x: f64,
+    y: f64,
+}
+
 /// Where everything goes.
 struct Plan {
     x: Scale,
@@ -315,7 +323,7 @@ struct Plan {
     lying: bool,
     labels_above: bool,
     rows: Vec<f64>,
-    legend: Vec<(usize, (f64, f64))>,
+    legend: Vec<Entry>,
 }
 
 impl Plan {
@@ -339,12 +347,12 @@ impl Plan {
             Kind::Names(names) => widest(&mut names.iter().map(|name| name.note.as_str())),
             _ => 0.0,
         };
-        let left = if labels_above { 12.0 } else { labels_px + 16.0 };
-        // A label of the last tick, centred upon it, needs room to its right.
+        // The labels of the first and the last tick, centred upon them, need room beside.
+        let left = if labels_above { 24.0 } else { (labels_px + 16.0).max(24.0) };
         let beside_px = if notes_px > 0.0 && !labels_above { notes_px + 16.0 } else { 0.0 };
         let right = chart.width_px - beside_px.max(24.0);
         let (legend, legend_rows) = lay_legend(chart);
-        let upright_title = if chart.y.title.is_empty() || lying { 0.0 } else { 18.0 };
+        let upright_title = if chart.y.title.is_empty() || lying { 0.0 } else { 22.0 };
         let top = 8.0 + legend_rows as f64 * LEGEND_ROW_PX + upright_title;
         let below = if chart.x.title.is_empty() { 26.0 } else { 44.0 };
         let row_px = if labels_above { ROW_WITH_LABEL_ABOVE_PX } else { ROW_PX };
@@ -379,7 +387,7 @@ impl Plan {
 
     fn paint_grid(&self, chart: &Chart, paint: &mut Paint) {
         paint.open_group("grid", "");
-        let x_ticks = self.x.ticks(((self.right - self.left) / 70.0) as usize);
+        let x_ticks = self.x.ticks(((self.right - self.left) / 56.0) as usize);
         for (at, label) in &x_ticks {
             let x = self.x.place(*at);
             if !self.x.is_names() {
@@ -408,7 +416,7 @@ impl Plan {
                 paint.line(self.left, y, self.right, y, "rule");
                 paint.text(self.left - 8.0, y + 4.0, "end", "label", &label);
             }
-            paint.text(4.0, self.top - 10.0, "start", "label", &chart.y.title);
+            paint.text(4.0, self.top - 14.0, "start", "label", &chart.y.title);
         }
         let middle = f64::midpoint(self.left, self.right);
         paint.text(middle, self.bottom + 36.0, "middle", "label", &chart.x.title);
@@ -481,7 +489,7 @@ fn ends(chart: &Chart, lying: bool) -> (Ends, Ends) {
 }
 
 /// The legend's places, row after row, and the number of rows.
-fn lay_legend(chart: &Chart) -> (Vec<(usize, (f64, f64))>, usize) {
+fn lay_legend(chart: &Chart) -> (Vec<Entry>, usize) {
     let mut places = Vec::new();
     let (mut x, mut row) = (12.0, 0);
     for (index, series) in chart.series.iter().enumerate() {
@@ -492,7 +500,7 @@ fn lay_legend(chart: &Chart) -> (Vec<(usize, (f64, f64))>, usize) {
         if x + width > chart.width_px && x > 12.0 {
             (x, row) = (12.0, row + 1);
         }
-        places.push((index, (x, 12.0 + row as f64 * LEGEND_ROW_PX)));
+        places.push(Entry { series: index, x, y: 12.0 + row as f64 * LEGEND_ROW_PX });
         x += width;
     }
     let rows = if places.is_empty() { 0 } else { row + 1 };

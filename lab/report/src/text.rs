@@ -180,13 +180,15 @@ pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> V
     lines.into_iter().enumerate().map(indented).collect()
 }
 
-/// Without what steers a terminal or hides its order: control characters, and those that turn the
-/// direction of writing.
+/// Whether a character steers what shows it, or hides its order: control characters, and those that turn
+/// the direction of writing.
+pub(crate) fn steers(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text with a mark in place of what steers.
 pub(crate) fn clean(text: &str) -> String {
-    let steers = |char: char| {
-        char.is_control()
-            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     text.chars().map(|char| if steers(char) { '\u{fffd}' } else { char }).collect()
 }
 

@@ -1,12 +1,227 @@
-//! The page and its chart.
+//! The page and its charts, looked at as they are drawn and parsed as what they claim to be.
 
 mod support;
 
-use handover_report::{html, ladder};
-use support::{assert_golden, ladder as a_run};
+use handover_record::{ContenderKind, Document, Mode, Unit, Warning, WarningCode};
+use handover_report::{Style, html, ladder, row, table};
+use proptest::prelude::*;
+use support::{assert_golden, ladder as a_run, record, run};
+
+/// The page as a tree. It is written as XML would be but for what HTML alone allows.
+fn parse(page: &str) -> roxmltree::Document<'_> {
+    roxmltree::Document::parse(page).expect("well-formed XML")
+}
+
+/// The page with its void elements closed, so that a strict parser takes it.
+fn as_xml(page: &str) -> String {
+    let page = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
+    page.replace("<br>", "<br/>")
+        .replace("<meta charset=\"utf-8\">", "")
+        .lines()
+        .map(|line| {
+            if line.starts_with("<meta ") {
+                format!("{}/>\n", &line[..line.len() - 1])
+            } else {
+                format!("{line}\n")
+            }
+        })
+        .collect()
+}
 
 #[test]
 fn the_page_is_drawn_as_it_was_looked_at() {
     assert_golden("report.html", &html(&a_run()));
     assert_golden("ladder.svg", &ladder(&a_run(), 1080.0).draw_alone());
+    assert_golden("ladder-narrow.svg", &ladder(&a_run(), 380.0).draw_alone());
+}
+
+#[test]
+fn the_page_is_one_file_without_scripts_or_network() {
+    let page = html(&a_run());
+    let xml = as_xml(&page);
+    let tree = parse(&xml);
+    for node in tree.descendants().filter(|node| node.is_element()) {
+        let name = node.tag_name().name();
+        assert!(
+            !["script", "link", "img", "iframe", "object", "embed", "form", "base"].contains(&name),
+            "<{name}>"
+        );
+        for attribute in node.attributes() {
+            let name = attribute.name();
+            assert!(
+                !name.starts_with("on") && !["href", "src", "srcset"].contains(&name),
+                "{name}"
+            );
+        }
+    }
+    assert!(!page.contains("url(") && !page.contains("@import"));
+    assert!(page.contains("prefers-color-scheme: dark") && page.contains("@media print"));
+}
+
+#[test]
+fn hostile_text_cannot_leave_its_place() {
+    let evil = "</script></style></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}{%x%}&#x3c;\0\u{202e}";
+    let calm = html(&a_run());
+    let mut document = a_run();
+    let spread = |text: &mut String| *text = format!("{text}{evil}");
+    spread(&mut document.run.id);
+    spread(&mut document.run.version);
+    spread(&mut document.run.commit);
+    spread(&mut document.run.command);
+    spread(&mut document.run.profile);
+    for text in [
+        &mut document.host.name,
+        &mut document.host.cpu_model,
+        &mut document.host.kernel,
+        &mut document.host.clock,
+        &mut document.host.clock_source,
+    ] {
+        spread(text);
+    }
+    document.host.hypervisor = Some(evil.into());
+    document.host.governor = Some(evil.into());
+    document.host.mitigations = vec![evil.into()];
+    document.host.isolation = vec![evil.into()];
+    for record in &mut document.records {
+        for text in [&mut record.id, &mut record.contender, &mut record.what] {
+            spread(text);
+        }
+        record.parties.roles = vec![evil.into(), evil.into()];
+        record.parties.cpus = vec![0, 1];
+        record.args = [(evil.to_string(), 1)].into();
+        record.warnings.iter_mut().for_each(|warning| spread(&mut warning.text));
+        record.floor.iter_mut().for_each(|floor| spread(&mut floor.id));
+        record.peers.iter_mut().for_each(|peer| spread(&mut peer.contender));
+    }
+    let page = html(&document);
+    assert!(
+        !page.contains("<script") && !page.contains("<img") && !page.contains(['\0', '\u{202e}'])
+    );
+    assert!(page.contains("{{7*7}}{%x%}"), "a template's marks in data are text");
+    let elements = |page: &str| {
+        let xml = as_xml(page);
+        let tree = parse(&xml);
+        let names = tree.descendants().filter(|node| node.is_element());
+        names.map(|node| node.tag_name().name().to_string()).collect::<Vec<_>>()
+    };
+    let allowed: std::collections::BTreeSet<String> = elements(&calm).into_iter().collect();
+    assert!(elements(&page).iter().all(|name| allowed.contains(name)));
+    parse(&ladder(&document, 400.0).draw_alone());
+}
+
+#[test]
+fn a_full_run_stays_well_under_half_a_megabyte() {
+    let base = a_run();
+    let mut records = Vec::new();
+    for copy in 0..10 {
+        for record in &base.records {
+            let mut record = record.clone();
+            record.id = format!("{}-{copy}", record.id);
+            record.spec = record.id.clone();
+            record.ladder = true;
+            records.push(record);
+        }
+    }
+    let page = html(&Document::new(run(), records));
+    assert!(page.len() < 400_000, "{} bytes", page.len());
+}
+
+#[test]
+fn every_figure_of_the_table_is_on_the_page() {
+    let page = html(&a_run());
+    for row in a_run().records.iter().filter(|it| it.ladder) {
+        assert!(page.contains(&format!("<code>{}</code>", row.id)), "{}", row.id);
+    }
+    for text in ["121 ns", "in 70 %", "4.61 µs", "in 30 %", "0.6 % (one CPU), 3.4 % (across CPUs)"]
+    {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn what_a_run_lacks_is_told_or_left_out() {
+    let mut empty = Document::new(run(), vec![]);
+    empty.run.complete = false;
+    let page = html(&empty);
+    assert!(page.contains("No figure was recorded.") && page.contains("did not come to its end"));
+    let mut smoke = a_run();
+    for record in &mut smoke.records {
+        record.warnings = vec![Warning { code: WarningCode::Smoke, text: "smoke".into() }];
+    }
+    assert!(html(&smoke).contains("Nothing here is a measurement"));
+    let mut bytes = a_run();
+    bytes.records.iter_mut().for_each(|record| record.unit = Unit::Bytes);
+    assert!(!html(&bytes).contains("<svg"), "a ladder is of times");
+}
+
+fn any_figure() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        Just(0.0),
+        Just(-0.0),
+        Just(1e12),
+        Just(f64::MIN_POSITIVE),
+        Just(f64::NAN),
+        Just(f64::INFINITY),
+        any::<f64>(),
+        0.1..1e6_f64,
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn any_record_is_drawn(
+        id in "\\PC{0,12}(/\\PC{0,12})?",
+        contender in any::<String>(),
+        kind in 0..4_u8,
+        unit in 0..3_u8,
+        figures in prop::collection::vec(any_figure(), 16),
+        modes_count in 0..4_usize,
+        with_floor in any::<bool>(),
+        started in any::<i64>(),
+        width in 0..160_usize,
+    ) {
+        let kinds =
+            [ContenderKind::Ours, ContenderKind::Peer, ContenderKind::Floor, ContenderKind::Null];
+        let mut one = record(&id, &contender, kinds[usize::from(kind)], figures[0]);
+        one.unit = [Unit::Ns, Unit::Bytes, Unit::Count][usize::from(unit)];
+        let summary = &mut one.summary;
+        (summary.low, summary.high, summary.p99, summary.max) =
+            (figures[1], figures[2], figures[3], figures[4]);
+        one.rate_per_s = figures[5];
+        one.cpus_user = figures[6];
+        one.bytes_per_s = with_floor.then_some(figures[7]);
+        one.modes = vec![Mode { share: figures[8], median: figures[9] }; modes_count];
+        let ratio = handover_record::Ratio {
+            id: id.clone(),
+            contender: contender.clone(),
+            other: figures[10],
+            ratio: figures[11],
+            low: figures[12],
+            high: figures[13],
+        };
+        one.floor = with_floor.then(|| ratio.clone());
+        one.peers = vec![ratio; usize::from(!with_floor)];
+        let mut run = run();
+        run.started_unix_ns = started;
+        run.null_one = Some(figures[14]);
+        let document = Document::new(run, vec![one.clone(), one.clone()]);
+        let style = Style { unicode: true, ..Style::default() };
+        for line in table(&document, width, style).lines() {
+            prop_assert!(unicode_width::UnicodeWidthStr::width(line) <= width, "{line:?}");
+        }
+        prop_assert_eq!(row(&one, width, style).lines().count(), 1);
+        let page = as_xml(&html(&document));
+        prop_assert!(roxmltree::Document::parse(&page).is_ok());
+        let chart = ladder(&document, width as f64).draw_alone();
+        let chart = roxmltree::Document::parse(&chart).expect("well-formed XML");
+        for attribute in chart.descendants().flat_map(|node| node.attributes()) {
+            let number = ["x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "height"];
+            if number.contains(&attribute.name()) {
+                let value: f64 = attribute.value().parse().expect("a number");
+                prop_assert!(value.is_finite(), "{} is {value}", attribute.name());
+            }
+        }
+    }
 }

@@ -149,7 +149,7 @@ impl Scale {
                 // Powers of a thousand where decades are too many.
                 let step = [1, 3, 6, 15, 30, 60, 150, 300]
                     .into_iter()
-                    .find(|step| decades / step < count_max)
+                    .find(|step| decades / step <= count_max)
                     .unwrap_or(600);
                 (0..=decades)
                     .step_by(step)
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(labels(&scale(&nanos, &[1.0, 1000.0]), 9), ["1 ns", "10 ns", "100 ns", "1 µs"]);
         assert_eq!(labels(&scale(&nanos, &[5.0]), 9), ["1 ns", "10 ns"]);
         assert_eq!(labels(&scale(&nanos.clone().from(1.0), &[500.0]), 9)[0], "1 ns");
-        assert_eq!(labels(&scale(&nanos, &[1.0, 1e9]), 4), ["1 ns", "1 µs", "1 ms", "1 s"]);
+        assert_eq!(labels(&scale(&nanos, &[1.0, 1e9]), 5), ["1 ns", "1 µs", "1 ms", "1 s"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The strokes: elements with escaped text and numbers of one decimal.
 
+use crate::text::steers;
 use std::fmt::Write;
 
 /// An SVG document that grows.
@@ -96,8 +97,9 @@ impl Paint {
     }
 }
 
-/// Text for content and attributes alike, without the characters that XML has no way to write.
-pub(super) fn escape(text: &str) -> String {
+/// Text for content and attributes alike, of XML and HTML, with a mark in place of what they cannot hold
+/// or what would steer a reader's eye.
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
@@ -108,7 +110,7 @@ pub(super) fn escape(text: &str) -> String {
             '\'' => escaped.push_str("&#39;"),
             '\n' | '\t' => escaped.push(char),
             '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
-            char if char.is_control() => escaped.push('\u{fffd}'),
+            char if steers(char) => escaped.push('\u{fffd}'),
             char => escaped.push(char),
         }
     }

@@ -1,0 +1,159 @@
+//! The chart writer: what it draws is looked at, parsed, and the same each time.
+
+mod support;
+
+use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, STYLE, Series};
+use support::assert_golden;
+
+fn names(labels: &[&str]) -> Vec<Name> {
+    let name = |(place, label): (usize, &&str)| Name {
+        label: (*label).into(),
+        note: format!("{place}"),
+        opens_group: place == 2,
+    };
+    labels.iter().enumerate().map(name).collect()
+}
+
+/// Rate by load: lines with intervals on two logarithmic axes.
+fn sweep() -> Chart {
+    let line = |scale: f64| -> Vec<Point> {
+        (0..7)
+            .map(|step| {
+                let (load, cost) = (10_f64.powi(step), scale * (1.0 + f64::from(step).powi(3)));
+                Point::at(load, cost).between(cost * 0.9, cost * 1.15).told(format!("{cost:.0} ns"))
+            })
+            .collect()
+    };
+    let (x, y) = (Axis::log("offered", Quantity::PerSecond), Axis::log("latency", Quantity::Nanos));
+    Chart::new("Latency by load", x, y)
+        .described("Both rise with the load; ours less.")
+        .sized(640.0, 320.0)
+        .with(Series::new("handover", Role::Nth(0), Mark::Line, line(80.0)))
+        .with(Series::new("eventfd", Role::Nth(1), Mark::Line, line(410.0)))
+}
+
+/// The stages of hand-offs as stacked bars that lie.
+fn stages() -> Chart {
+    let stage = |name: &str, place: u8, sizes: [f64; 3]| {
+        let bars = sizes.iter().zip([0.0, 1.0, 2.0]).map(|(size, row)| Point::at(*size, row));
+        Series::new(name, Role::Nth(place), Mark::Stacked, bars.collect())
+    };
+    let time = Axis::linear("time", Quantity::Nanos);
+    Chart::new(
+        "Anatomy",
+        time,
+        Axis::names(names(&["busy", "asleep, on the other package", "one CPU"])),
+    )
+    .sized(640.0, 0.0)
+    .with(stage("floor", 0, [120.0, 2300.0, 900.0]))
+    .with(stage("wake", 1, [0.0, 1800.0, 2100.0]))
+    .with(stage("dispatch", 2, [40.0, 60.0, 45.0]))
+}
+
+/// A histogram: bars that stand, on names.
+fn histogram() -> Chart {
+    let counts = [3.0, 120.0, 940.0, 310.0, 22.0];
+    let bars = counts.iter().zip(0..).map(|(count, place)| Point::at(f64::from(place), *count));
+    let x = Axis::names(names(&[
+        "1 ns",
+        "2 ns",
+        "4 ns",
+        "8 ns",
+        "a longer name than there is room for",
+    ]));
+    Chart::new("Distribution", x, Axis::linear("samples", Quantity::Count))
+        .sized(420.0, 240.0)
+        .with(Series::new("", Role::Ours, Mark::Bar, bars.collect()))
+}
+
+#[test]
+fn charts_are_drawn_as_they_were_looked_at() {
+    assert_golden("chart-lines.svg", &sweep().draw_alone());
+    assert_golden("chart-stacked.svg", &stages().draw_alone());
+    assert_golden("chart-bars.svg", &histogram().draw_alone());
+}
+
+#[test]
+fn a_chart_tells_what_it_shows_to_who_cannot_see_it() {
+    let text = sweep().draw();
+    let tree = roxmltree::Document::parse(&text).expect("well-formed XML");
+    let root = tree.root_element();
+    assert_eq!(root.attribute("role"), Some("img"));
+    assert_eq!(root.attribute("aria-label"), Some("Latency by load"));
+    let child = |name: &str| {
+        root.children().find(|node| node.has_tag_name(("http://www.w3.org/2000/svg", name)))
+    };
+    assert_eq!(child("title").and_then(|node| node.text()), Some("Latency by load"));
+    assert_eq!(
+        child("desc").and_then(|node| node.text()),
+        Some("Both rise with the load; ours less.")
+    );
+}
+
+#[test]
+fn colours_are_the_style_sheets_alone() {
+    for chart in [sweep(), stages(), histogram()] {
+        let drawn = chart.draw();
+        assert!(!drawn.contains('#') && !drawn.contains("style="), "{drawn}");
+        assert!(chart.draw_alone().contains(STYLE));
+    }
+    assert!(STYLE.contains("prefers-color-scheme: dark"));
+}
+
+#[test]
+fn stacked_bars_stand_end_to_end() {
+    let drawn = stages().draw();
+    let tree = roxmltree::Document::parse(&drawn).expect("well-formed XML");
+    let number = |node: roxmltree::Node<'_, '_>, name: &str| -> f64 {
+        node.attribute(name).and_then(|text| text.parse().ok()).expect("a number")
+    };
+    let legend_px = 10.0;
+    let bars: Vec<_> = tree
+        .descendants()
+        .filter(|node| node.attribute("class") == Some("bar"))
+        .filter(|node| number(*node, "height") > legend_px)
+        .map(|node| (number(node, "y"), number(node, "x"), number(node, "width")))
+        .collect();
+    assert_eq!(bars.len(), 9);
+    for row in 0..3 {
+        let (floor, wake, dispatch) = (bars[row], bars[3 + row], bars[6 + row]);
+        assert!((floor.1 + floor.2 - wake.1).abs() < 0.2, "{floor:?} {wake:?}");
+        assert!((wake.1 + wake.2 - dispatch.1).abs() < 0.2, "{wake:?} {dispatch:?}");
+    }
+}
+
+#[test]
+fn hostile_text_stays_text() {
+    let evil = "]]></svg><script>\"'&\u{1}";
+    let name = Name { label: evil.into(), note: evil.into(), opens_group: true };
+    let axis = Axis::linear(evil, Quantity::Share);
+    let points = vec![Point::at(0.5, 0.0).told(evil)];
+    let chart = Chart::new(evil, axis, Axis::names(vec![name])).described(evil).with(Series::new(
+        evil,
+        Role::Floor,
+        Mark::Diamond,
+        points,
+    ));
+    let drawn = chart.draw_alone();
+    let tree = roxmltree::Document::parse(&drawn).expect("well-formed XML");
+    assert!(!tree.descendants().any(|node| node.tag_name().name() == "script"));
+}
+
+#[test]
+fn nothing_is_drawn_of_nothing() {
+    for axis in
+        [Axis::linear("", Quantity::Bytes), Axis::log("", Quantity::Bytes), Axis::names(vec![])]
+    {
+        for other in
+            [Axis::linear("", Quantity::Count), Axis::log("", Quantity::Count), Axis::names(vec![])]
+        {
+            for mark in [Mark::Dot, Mark::Line, Mark::Bar, Mark::Stacked, Mark::Span] {
+                for points in [vec![], vec![Point::at(f64::NAN, 1.0)], vec![Point::at(5.0, -5.0)]] {
+                    let series = Series::new("x", Role::Peer, mark, points);
+                    let drawn = Chart::new("", axis.clone(), other.clone()).with(series).draw();
+                    roxmltree::Document::parse(&drawn).expect("well-formed XML");
+                }
+            }
+        }
+    }
+}
