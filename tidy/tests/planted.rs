@@ -262,8 +262,9 @@ planted! {
         |tree| append(tree, "mechanisms/lock/src/engine.rs",
             "\nfn g() {\n    // Unlocks.\n    x.load(Ordering::Acquire);\n}\n");
     an_ordering_under_its_bare_name_is_found:
-        "orderings" at "mechanisms/notify/src/lib.rs:5",
-        |tree| append(tree, "mechanisms/notify/src/lib.rs", "fn f() { x.swap(1, AcqRel) }\n");
+        "orderings" at "mechanisms/notify/src/lib.rs:6",
+        |tree| append(tree, "mechanisms/notify/src/lib.rs",
+            "use handover_base::sync::atomic::Ordering::*;\nfn f() { x.swap(1, AcqRel) }\n");
 
     a_readme_without_the_commands_is_found:
         "documents" at "README.md:1",

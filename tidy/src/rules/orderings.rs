@@ -33,10 +33,8 @@ const LINES_BETWEEN_MAX: usize = 4;
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources().filter(|source| source.path.contains("/src/")) {
-        let mut lines: Vec<usize> = ORDERINGS
-            .iter()
-            .flat_map(|ordering| words(&source.code, ordering))
-            .filter(|&offset| !source.in_use(offset))
+        let mut lines: Vec<usize> = uses(&source)
+            .into_iter()
             .map(|offset| source.line_at(offset))
             .filter(|&line| !source.is_test(line))
             .collect();
@@ -52,6 +50,23 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                  `// Release: publishes slot i to the Acquire in pop().`",
             ));
         }
+    }
+    found
+}
+
+/// Where orderings are used: `Ordering::Release`, or `Release` where it is imported.
+fn uses(source: &Source<'_>) -> Vec<usize> {
+    let imports = source.imports();
+    let mut found = Vec::new();
+    for ordering in ORDERINGS {
+        let imported = imports.iter().any(|(path, _)| {
+            path.rsplit_once("Ordering::").is_some_and(|(_, last)| last == *ordering || last == "*")
+        });
+        found.extend(words(&source.code, ordering).filter(|&offset| {
+            let before = &source.code[..offset];
+            let named = before.ends_with("Ordering::");
+            (named || imported && !before.ends_with("::")) && !source.in_use(offset)
+        }));
     }
     found
 }
@@ -107,6 +122,15 @@ mod tests {
             "// Release: a long\n// story\n// told\n// on\n// and\n// on.\nRelease",
             true,
         );
+    }
+
+    #[test]
+    fn a_bare_name_is_an_ordering_only_where_it_is_imported() {
+        let count = |text: &str| uses(&Source::new("base/src/lib.rs", text)).len();
+        assert_eq!(count("use a::Ordering::{self, Release};\nx.store(1, Release);\n"), 1);
+        assert_eq!(count("use a::Ordering::*;\nx.load(Acquire); y(Step::Acquire);\n"), 1);
+        assert_eq!(count("x.load(core::sync::atomic::Ordering::SeqCst);\n"), 1);
+        assert_eq!(count("enum Step { Release }\nfn f() { g(Step::Release); }\n"), 0);
     }
 
     #[test]

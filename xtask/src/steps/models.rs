@@ -13,7 +13,7 @@ use crate::workspace::packages;
 const FUZZ_SECONDS: u32 = 60;
 
 /// How many schedules Miri tries with `--long`.
-const MIRI_SEEDS: u32 = 64;
+const MIRI_SEEDS: u32 = 16;
 
 /// The loom models. They have a target folder of their own, as the flag rebuilds everything, and
 /// are built alone: other crates' dependencies do not work under a loom flag.
@@ -25,6 +25,7 @@ pub fn loom(context: &mut Context) -> Result<()> {
         .args(packages(&modelled))
         .arg_path("--target-dir", &target)
         .set("RUSTFLAGS", "--cfg handover_loom")
+        .set("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .unset("CARGO_ENCODED_RUSTFLAGS")
         .within(&context.workspace.root)
         .count()?;
