@@ -488,12 +488,6 @@ mod tests {
         assert_eq!(scale(u64::MAX, u64::MAX, 40), u64::MAX);
     }
 
-    #[test]
-    fn the_step_is_the_common_divisor() {
-        assert_eq!(greatest_common_divisor(0, 0), 0);
-        assert_eq!(greatest_common_divisor(26, 0), 26);
-        assert_eq!(greatest_common_divisor(78, 52), 26);
-    }
 
     #[test]
     fn sources_parse_as_they_print_and_others_are_told_how() {

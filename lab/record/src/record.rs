@@ -164,7 +164,8 @@ impl Summary {
 pub struct Round {
     /// The block it belongs to; rounds of one block are compared with each other.
     pub block: u32,
-    /// The median of its samples.
+    /// The median of its samples; where the clock's step is too coarse for one (above 5 % of it), the
+    /// mean of all but the greatest 1 %.
     pub median: f64,
     /// Their 99 % quantile.
     pub p99: f64,

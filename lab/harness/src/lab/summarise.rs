@@ -217,9 +217,10 @@ fn keep_part(
     part.pool.extend(values.iter().step_by(step).take(POOL_MAX.saturating_sub(part.pool.len())));
     part.samples += values.len() as u64;
     values.sort_unstable_by(f64::total_cmp);
+    let figure = figure(&values, stats::median(&part.batches));
     part.rounds.push(Round {
         block,
-        median: stats::median(&values),
+        median: figure,
         p99: stats::quantile_sorted(&values, 0.99),
         mean: time_ns / ops.max(1) as f64,
         steal,
@@ -229,6 +230,25 @@ fn keep_part(
     part.ops += ops;
     part.time_ns += time_ns;
     part.rates.push(rate);
+}
+
+/// A clock's step coarser than this share of the median makes the median jump from step to step.
+const STEP_SHARE_MAX: f64 = 0.05;
+/// Then the mean is taken, of all but this share of the greatest samples: interrupts are no part of it.
+const TAIL_SHARE: f64 = 0.01;
+
+/// The figure of a round: the median of its sorted samples or, where the clock's step is too coarse for
+/// a median, the mean without the tail. A clock that counts steps makes each sample wrong by up to a
+/// step, but their mean right.
+fn figure(sorted: &[f64], batch: f64) -> f64 {
+    let median = stats::quantile_sorted(sorted, 0.5);
+    let step_ns = clock::calibration().resolution_ns / batch.max(1.0);
+    if step_ns <= STEP_SHARE_MAX * median {
+        return median;
+    }
+    let kept = ((1.0 - TAIL_SHARE) * sorted.len() as f64).ceil() as usize;
+    let kept = &sorted[..kept.clamp(1, sorted.len())];
+    kept.iter().sum::<f64>() / kept.len() as f64
 }
 
 /// What all records of a benchmark share.
