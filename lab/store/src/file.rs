@@ -152,7 +152,12 @@ fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
 }
 
 fn refuse_unless_file(path: &Path) -> Result<(), StoreError> {
+    /// The smallest page of SQLite. It takes a file of one byte for an empty one, and we do not.
+    const DATABASE_BYTES_MIN: u64 = 512;
     match fs::metadata(path) {
+        Ok(found) if found.is_file() && (1..DATABASE_BYTES_MIN).contains(&found.len()) => {
+            Err(StoreError::NotADatabase { path: path.to_path_buf() })
+        }
         Ok(found) if found.is_file() => Ok(()),
         Ok(_) => Err(StoreError::NotAFile { path: path.to_path_buf() }),
         Err(refused) if refused.kind() == std::io::ErrorKind::NotFound => {
@@ -324,4 +329,86 @@ fn prepare(
 
 pub(crate) fn wait_ms(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Version 1 with a step to a version 2 that never was.
+    const TWO_STEPS: &[&str] = &[STEPS[0], "ALTER TABLE runs ADD COLUMN tag TEXT"];
+
+    fn old_store(path: &Path) {
+        let (connection, _) = open_for_writing(path, &STEPS[..1], OPEN_WAIT).expect("a store");
+        let insert = "INSERT INTO runs VALUES (1, 'aa', 5, 'quick', 'host', '0.1.0', '', 1, x'00')";
+        connection.execute_batch(insert).expect("a row");
+    }
+
+    fn version(connection: &Connection) -> u32 {
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a version")
+    }
+
+    #[test]
+    fn a_store_of_an_older_schema_is_brought_up_to_date_with_what_it_holds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for read_alone in [false, true] {
+            let path = folder.path().join(format!("{read_alone}.db"));
+            old_store(&path);
+            let open = if read_alone { open_for_reading } else { open_for_writing };
+            let (connection, _) = open(&path, TWO_STEPS, OPEN_WAIT).expect("an old store");
+            assert_eq!(version(&connection), 2);
+            let found: (String, Option<String>) = connection
+                .query_one("SELECT id, tag FROM runs", [], |row| Ok((row.get(0)?, row.get(1)?)))
+                .expect("the row");
+            assert_eq!(found, ("aa".to_string(), None));
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_store_as_it_was() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("results.db");
+        old_store(&path);
+        let before = fs::read(&path).expect("a file");
+        let failing = &[STEPS[0], TWO_STEPS[1], "INSERT INTO nowhere VALUES (1)"];
+        let refused = open_for_writing(&path, failing, OPEN_WAIT).expect_err("a bad step");
+        assert!(matches!(refused, StoreError::Sqlite { .. }), "{refused}");
+        assert!(fs::read(&path).expect("a file") == before);
+        assert_eq!(version(&open_for_writing(&path, STEPS, OPEN_WAIT).expect("as before").0), 1);
+    }
+
+    #[test]
+    fn a_store_of_a_newer_schema_is_refused_by_an_older_handover() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("results.db");
+        open_for_writing(&path, TWO_STEPS, OPEN_WAIT).expect("a store of tomorrow");
+        for open in [open_for_reading, open_for_writing] {
+            let refused = open(&path, STEPS, OPEN_WAIT).expect_err("too new");
+            assert!(matches!(refused, StoreError::Newer { found: 2, known: 1, .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_one_file_at_rest_and_safe_against_a_loss_of_power() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("results.db");
+        let (connection, _) = open_for_writing(&path, STEPS, OPEN_WAIT).expect("a store");
+        let mode: String =
+            connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("a mode");
+        let synchronous: u32 =
+            connection.pragma_query_value(None, "synchronous", |row| row.get(0)).expect("a level");
+        const FULL: u32 = 2;
+        assert_eq!((mode.as_str(), synchronous), ("delete", FULL));
+    }
+
+    #[test]
+    fn results_go_where_the_user_keeps_data() {
+        let from =
+            |data: &str, home: &str| default_path_from(Some(data.into()), Some(home.into())).ok();
+        assert_eq!(from("/data", "/home/a"), Some("/data/handover/results.db".into()));
+        let in_home = Some("/home/a/.local/share/handover/results.db".into());
+        assert_eq!(from("", "/home/a"), in_home);
+        assert_eq!(from("relative", "/home/a"), in_home);
+        assert!(matches!(default_path_from(None, None), Err(StoreError::NoHome)));
+    }
 }

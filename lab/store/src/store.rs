@@ -395,3 +395,42 @@ pub(crate) fn insert_record(
         histogram,
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handover_record::Host;
+
+    #[test]
+    fn a_store_that_runs_full_says_so_and_keeps_what_it_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut store = Store::open(folder.path().join("results.db")).expect("a store");
+        // A stand-in for a full disk that fails at the same point.
+        store.connection.pragma_update(None, "max_page_count", 16).expect("a bound");
+        let run = |id: String| Run {
+            id,
+            started_unix_ns: 1,
+            version: String::new(),
+            commit: String::new(),
+            profile: "quick".to_string(),
+            command: String::new(),
+            host: Host::default(),
+            complete: false,
+            null_one: None,
+            null_several: None,
+        };
+        let ids = (0..1000).map(|place| format!("run-{place}"));
+        let mut kept = Vec::new();
+        let refused = ids
+            .map(|id| store.begin(&run(id.clone())).map(|()| kept.push(id)))
+            .find_map(Result::err)
+            .expect("16 pages are full one day");
+        assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+        assert!(refused.to_string().contains("what was stored before is still there"));
+        store.check().expect("sound");
+        assert!(!kept.is_empty());
+        assert_eq!(store.ids().expect("ids"), kept);
+        store.connection.pragma_update(None, "max_page_count", 4000).expect("a bound");
+        store.begin(&run("later".to_string())).expect("room again");
+    }
+}

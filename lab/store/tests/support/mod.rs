@@ -54,7 +54,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         parties: Parties { roles: vec!["one".into()], cpus: vec![0], ..Parties::default() },
         started_unix_ns: 5,
         summary: Summary { median, low: median * 0.99, high: median * 1.01, ..Summary::default() },
-        rate_per_s: 1e9 / median,
+        rate_per_s: 2.5e8,
         bytes_per_s: None,
         cpus_user: 1.0,
         cpus_system: 0.5,

@@ -1,0 +1,281 @@
+//! Faults that need a process of their own: killed in mid-write, out of space, without permission.
+//!
+//! This binary plays both sides: called with `CHILD` set, it is the process that suffers.
+
+mod support;
+
+use handover_store::{Store, StoreError};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+use support::{contents, record, run};
+use tempfile::{TempDir, tempdir};
+
+/// What the child does: `insert`, `open` or `read`.
+const CHILD: &str = "HANDOVER_STORE_CHILD";
+/// The file that it does it with.
+const FILE: &str = "HANDOVER_STORE_FILE";
+/// The run that it writes.
+const RUN: &str = "HANDOVER_STORE_RUN";
+const RECORDS_MAX: u32 = 100_000;
+const NOBODY: u32 = 65_534;
+
+/// A test says why it could not run here, if it could not.
+type Skipped = Option<&'static str>;
+
+const TESTS: &[(&str, fn() -> Skipped)] = &[
+    (
+        "a_process_killed_at_any_moment_loses_at_most_what_was_in_flight",
+        a_process_killed_at_any_moment_loses_at_most_what_was_in_flight,
+    ),
+    (
+        "a_file_size_limit_is_an_error_and_loses_nothing",
+        a_file_size_limit_is_an_error_and_loses_nothing,
+    ),
+    ("a_full_disk_is_an_error_and_loses_nothing", a_full_disk_is_an_error_and_loses_nothing),
+    (
+        "what_cannot_be_written_is_refused_beforehand_and_can_be_read",
+        what_cannot_be_written_is_refused_beforehand_and_can_be_read,
+    ),
+];
+
+fn main() -> ExitCode {
+    if let Ok(role) = std::env::var(CHILD) {
+        return child(&role);
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let filters: Vec<&String> = arguments.iter().filter(|it| !it.starts_with('-')).collect();
+    let chosen = |name: &str| filters.is_empty() || filters.iter().any(|it| name.contains(*it));
+    let list = arguments.iter().any(|it| it == "--list");
+    let mut passed = 0;
+    for (name, test) in TESTS.iter().filter(|(name, _)| chosen(name)) {
+        if list {
+            println!("{name}: test");
+            continue;
+        }
+        // A failure panics, which ends this process with its own code.
+        match test() {
+            None => println!("test {name} ... ok"),
+            Some(why) => println!("test {name} ... skipped: {why}"),
+        }
+        passed += 1;
+    }
+    println!("\ntest result: ok. {passed} passed; 0 failed");
+    ExitCode::SUCCESS
+}
+
+fn child(role: &str) -> ExitCode {
+    let path = PathBuf::from(std::env::var_os(FILE).expect("a file"));
+    let told = match role {
+        "insert" => insert(&path),
+        "open" => Store::open(&path).map(drop),
+        _ => Store::open_existing(&path).and_then(|store| store.check()),
+    };
+    match told {
+        Ok(()) => println!("fine"),
+        Err(refused) => println!("{refused:?}\n{refused}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Inserts record after record and tells each once it is stored.
+fn insert(path: &Path) -> Result<(), StoreError> {
+    let id = std::env::var(RUN).expect("a run");
+    let mut store = Store::open(path)?;
+    store.begin(&run(&id, 1))?;
+    for place in 1..RECORDS_MAX {
+        store.insert(&id, &[record("a/b", "x", f64::from(place))])?;
+        println!("stored {place}");
+    }
+    Ok(())
+}
+
+fn me(role: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this file"));
+    command.env(CHILD, role).env(FILE, path).env(RUN, "one");
+    command
+}
+
+/// The last place that a child told of, and what it said after.
+fn told(output: impl Read) -> (u32, String) {
+    let (mut last, mut rest) = (0, String::new());
+    for line in BufReader::new(output).lines() {
+        let line = line.expect("text");
+        match line.strip_prefix("stored ").and_then(|place| place.parse().ok()) {
+            Some(place) => last = place,
+            // The last line of a killed process may be cut short.
+            None if line.starts_with("stored") => {}
+            None => rest += &format!("{line}\n"),
+        }
+    }
+    (last, rest)
+}
+
+/// Everything that was acknowledged is there, in order, and at most one benchmark more.
+fn assert_kept(path: &Path, id: &str, acknowledged: u32) {
+    let store = Store::open(path).expect("the next run opens it");
+    store.check().expect("sound");
+    let medians: Vec<f64> = match store.load(id) {
+        Ok(document) => document.records.iter().map(|it| it.summary.median).collect(),
+        Err(StoreError::UnknownRun { .. } | StoreError::Empty { .. }) => Vec::new(),
+        Err(other) => panic!("{other}"),
+    };
+    let expected: Vec<f64> = (1..=medians.len() as u32).map(f64::from).collect();
+    assert_eq!(medians, expected);
+    let kept = medians.len() as u32;
+    assert!((acknowledged..=acknowledged + 1).contains(&kept), "{kept} of {acknowledged} are kept");
+}
+
+fn a_process_killed_at_any_moment_loses_at_most_what_was_in_flight() -> Skipped {
+    let folder = tempdir().expect("a folder");
+    let shared = folder.path().join("shared.db");
+    // Any spread of moments does; this one is the same each time, as far as a scheduler is.
+    let mut acknowledged_total = 0;
+    let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
+    for round in 0..20 {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let moment = Duration::from_micros((dice >> 33) % 300_000);
+        // Now in a store that grows, now in one that is only being made.
+        let fresh = folder.path().join(format!("fresh-{round}.db"));
+        let path = if round % 2 == 0 { &shared } else { &fresh };
+        let id = format!("run-{round}");
+        let mut child =
+            me("insert", path).env(RUN, &id).stdout(Stdio::piped()).spawn().expect("a child");
+        let output = child.stdout.take().expect("its output");
+        let reader = std::thread::spawn(move || told(output));
+        std::thread::sleep(moment);
+        child.kill().expect("SIGKILL");
+        child.wait().expect("its end");
+        let (acknowledged, rest) = reader.join().expect("no panic");
+        assert_eq!(rest, "", "killed before it ended");
+        acknowledged_total += acknowledged;
+        if path.exists() {
+            assert_kept(path, &id, acknowledged);
+        } else {
+            assert_eq!(acknowledged, 0);
+        }
+    }
+    assert!(acknowledged_total > 0, "some were killed after their first record");
+    None
+}
+
+fn a_file_size_limit_is_an_error_and_loses_nothing() -> Skipped {
+    let folder = tempdir().expect("a folder");
+    let path = folder.path().join("results.db");
+    // The signal would end the process; ignored, the write fails, as on a full disk.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\""])
+        .arg(std::env::current_exe().expect("this file"))
+        .envs([(CHILD, "insert".as_ref()), (FILE, path.as_os_str()), (RUN, "one".as_ref())])
+        .output()
+        .expect("a child");
+    assert_full(&path, &output.stdout);
+    None
+}
+
+fn a_full_disk_is_an_error_and_loses_nothing() -> Skipped {
+    // A disk of its own in a mount namespace of its own: gone with the process.
+    let namespace = ["--mount", "--map-root-user", "sh", "-c"];
+    let can = Command::new("unshare")
+        .args(namespace)
+        .arg("mount -t tmpfs -o size=64k none /mnt")
+        .output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return Some("no mount namespace with a tmpfs can be made here");
+    }
+    let folder = tempdir().expect("a folder");
+    let script = "set -e; mount -t tmpfs -o size=300k none \"$1\"
+        HANDOVER_STORE_FILE=\"$1/results.db\" \"$0\" > \"$2\"
+        cp \"$1\"/results.db* \"$3\"";
+    let (disk, kept) = (folder.path().join("disk"), folder.path().join("kept"));
+    fs::create_dir(&disk).and_then(|()| fs::create_dir(&kept)).expect("folders");
+    let said = folder.path().join("said");
+    let output = Command::new("unshare")
+        .args(namespace)
+        .arg(script)
+        .arg(std::env::current_exe().expect("this file"))
+        .args([&disk, &said, &kept])
+        .envs([(CHILD, "insert"), (RUN, "one")])
+        .output()
+        .expect("a child");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_full(&kept.join("results.db"), &fs::read(&said).expect("what it said"));
+    None
+}
+
+fn assert_full(path: &Path, said: &[u8]) {
+    let (acknowledged, rest) = told(said);
+    assert!(acknowledged > 5, "some records fit: {rest}");
+    assert!(rest.starts_with("Full {"), "{rest}");
+    assert!(rest.contains("what was stored before is still there"), "{rest}");
+    assert_kept(path, "one", acknowledged);
+}
+
+/// A copy of this binary that anybody may run.
+fn for_anybody(folder: &TempDir) -> PathBuf {
+    let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
+    let copy = folder.path().join("child");
+    fs::copy(std::env::current_exe().expect("this file"), &copy).expect("a copy");
+    open(folder.path()).and_then(|()| open(&copy)).expect("permissions");
+    copy
+}
+
+fn what_cannot_be_written_is_refused_beforehand_and_can_be_read() -> Skipped {
+    let folder = tempdir().expect("a folder");
+    let copy = for_anybody(&folder);
+    let is_root = fs::metadata("/proc/self").expect("a process").uid() == 0;
+    let set = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    };
+    let ask = |role: &str, path: &Path| {
+        let mut command = Command::new(&copy);
+        command.env(CHILD, role).env(FILE, path).current_dir("/");
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().expect("a child");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    // Of the folder, of the file, whether it can be read.
+    for (place, (folder_mode, file_mode, readable)) in
+        [(0o555, 0o666, true), (0o777, 0o444, true), (0o555, 0o444, true), (0o755, 0o000, false)]
+            .into_iter()
+            .enumerate()
+    {
+        let inner = folder.path().join(format!("inner-{place}"));
+        fs::create_dir(&inner).expect("a folder");
+        let path = inner.join("results.db");
+        let mut store = Store::open(&path).expect("a store");
+        store.begin(&run("aa", 1)).expect("begin");
+        store.insert("aa", &[record("a/b", "x", 1.0)]).expect("insert");
+        drop(store);
+        let before = contents(&inner);
+        set(&path, file_mode);
+        set(&inner, folder_mode);
+        let said = ask("open", &path);
+        let refused = said.starts_with("Unwritable {") || said.starts_with("Unreadable {");
+        assert!(refused && said.contains("--db FILE"), "{folder_mode:o} {file_mode:o}: {said}");
+        let said = ask("read", &path);
+        assert_eq!(said == "fine\n", readable, "{folder_mode:o} {file_mode:o}: {said}");
+        set(&inner, 0o755);
+        set(&path, 0o644);
+        assert!(
+            contents(&inner) == before,
+            "{folder_mode:o} {file_mode:o}: the folder has changed"
+        );
+    }
+    let inner = folder.path().join("bare");
+    fs::create_dir(&inner).expect("a folder");
+    set(&inner, 0o555);
+    for path in [inner.join("results.db"), inner.join("deeper/results.db")] {
+        let said = ask("open", &path);
+        assert!(said.starts_with("Unwritable {") && said.contains("--db FILE"), "{said}");
+    }
+    std::io::stdout().flush().expect("output");
+    None
+}

@@ -1,0 +1,251 @@
+//! What is refused before anything is measured, and that it stays as it was.
+
+mod support;
+
+use handover_store::{SCHEMA, Store, StoreError};
+use rusqlite::Connection;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use support::{contents, record, run};
+use tempfile::{TempDir, tempdir};
+
+fn folder() -> TempDir {
+    tempdir().expect("a folder")
+}
+
+/// A store with one run and one record.
+fn some_store(path: &Path) {
+    let mut store = Store::open(path).expect("open");
+    store.begin(&run("aa", 1)).expect("begin");
+    store.insert("aa", &[record("a/b", "x", 1.0)]).expect("insert");
+}
+
+fn modified(path: &Path) -> SystemTime {
+    fs::metadata(path).and_then(|it| it.modified()).expect("a time")
+}
+
+/// Opens in both ways; each must refuse, name the file and the way out, and change nothing.
+fn refused(path: &Path, is_it: impl Fn(&StoreError) -> bool) {
+    let folder = path.parent().expect("a folder");
+    let (before, written) = (contents(folder), modified(path));
+    for attempt in [Store::open(path), Store::open_existing(path)] {
+        let error = attempt.expect_err("refused");
+        assert!(is_it(&error), "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains(&path.display().to_string()) && told.contains("--db FILE"), "{told}");
+        assert!(!told.contains('\n'), "one line: {told}");
+        assert!(contents(folder) == before, "{told}: the folder has changed");
+        assert_eq!(modified(path), written, "{told}: the file was written");
+    }
+}
+
+#[test]
+fn what_is_no_database_is_refused_and_left_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    let mut header_alone = b"SQLite format 3\0".to_vec();
+    header_alone.resize(100, 0xff);
+    for bytes in [
+        b"#!/bin/sh\necho important\n".as_slice(),
+        b"x",
+        &[0; 5000],
+        &[0xff; 70_000],
+        &header_alone,
+    ] {
+        fs::write(&path, bytes).expect("a file");
+        refused(&path, |error| matches!(error, StoreError::NotADatabase { .. }));
+    }
+}
+
+#[test]
+fn a_database_of_another_program_is_refused_and_left_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("theirs.db");
+    for setting in ["", "PRAGMA application_id = 7;", "PRAGMA user_version = 1;"] {
+        let _ = fs::remove_file(&path);
+        let theirs = Connection::open(&path).expect("a database");
+        theirs
+            .execute_batch(&format!("{setting} CREATE TABLE t (x); INSERT INTO t VALUES (1)"))
+            .expect("a table");
+        drop(theirs);
+        refused(&path, |error| matches!(error, StoreError::Foreign { .. }));
+    }
+}
+
+#[test]
+fn a_foreign_database_with_a_write_ahead_log_in_use_is_left_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("theirs.db");
+    let theirs = Connection::open(&path).expect("a database");
+    theirs
+        .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (x); INSERT INTO t VALUES (1)")
+        .expect("a table");
+    theirs.execute_batch("PRAGMA wal_checkpoint; INSERT INTO t VALUES (2)").expect("a log");
+    refused(&path, |error| matches!(error, StoreError::Foreign { .. }));
+}
+
+#[test]
+fn a_store_of_a_newer_schema_is_refused_and_left_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let newer = Connection::open(&path).expect("a database");
+    newer.pragma_update(None, "user_version", SCHEMA + 1).expect("a version");
+    drop(newer);
+    refused(
+        &path,
+        |error| matches!(error, StoreError::Newer { found, known, .. } if *found == known + 1),
+    );
+}
+
+#[test]
+fn a_locked_store_is_refused_after_two_seconds() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let other = Connection::open(&path).expect("a database");
+    other.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
+    let begun = Instant::now();
+    refused(&path, |error| matches!(error, StoreError::Locked { waited_ms: 2000, .. }));
+    let (least, most) = (Duration::from_secs(3), Duration::from_secs(40));
+    assert!((least..most).contains(&begun.elapsed()), "twice 2 s, {:?}", begun.elapsed());
+    other.execute_batch("ROLLBACK").expect("no lock");
+    Store::open(&path).expect("free again");
+}
+
+#[test]
+fn a_lock_given_back_in_time_is_waited_for() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let other = Connection::open(&path).expect("a database");
+    other.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    Store::open_existing(&path).expect("readers need not wait for one that only prepares to write");
+    std::thread::scope(|threads| {
+        let opened = threads.spawn(|| Store::open(&path).map(drop));
+        std::thread::sleep(Duration::from_millis(200));
+        other.execute_batch("COMMIT").expect("no lock");
+        opened.join().expect("no panic").expect("opened");
+    });
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    for path in [folder.path(), &pipe, Path::new("/dev/null")] {
+        for attempt in [Store::open(path), Store::open_existing(path)] {
+            assert!(matches!(attempt, Err(StoreError::NotAFile { .. })), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_path_that_leads_through_a_file_is_refused() {
+    let folder = folder();
+    let file = folder.path().join("file");
+    fs::write(&file, "x").expect("a file");
+    let told = Store::open(file.join("results.db")).expect_err("refused").to_string();
+    assert!(told.contains("--db FILE"), "{told}");
+    let told = Store::open("/proc/handover/results.db").expect_err("refused");
+    assert!(matches!(told, StoreError::Unwritable { .. }), "{told}");
+    assert_eq!(contents(folder.path()).len(), 1);
+}
+
+#[test]
+fn reading_what_is_absent_makes_nothing() {
+    let folder = folder();
+    let path = folder.path().join("none/results.db");
+    assert!(matches!(Store::open_existing(&path), Err(StoreError::Absent { .. })));
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_damaged_store_is_named_so() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let whole = fs::read(&path).expect("a file");
+    fs::write(&path, &whole[..whole.len() / 2]).expect("half a file");
+    refused(&path, |error| matches!(error, StoreError::Damaged { .. }));
+    // The pages are sound, and what is in them is not.
+    fs::write(&path, &whole).expect("a whole file");
+    let other = Connection::open(&path).expect("a database");
+    other.execute_batch("UPDATE records SET body = x'00'").expect("an update");
+    drop(other);
+    let store = Store::open_existing(&path).expect("opens");
+    for told in [store.load("aa").map(drop), store.check()] {
+        assert!(matches!(told, Err(StoreError::Damaged { .. })), "{told:?}");
+    }
+}
+
+#[test]
+fn a_small_body_that_inflates_to_gigabytes_is_refused() {
+    use std::io::Write as _;
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let mut bomb = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..64 {
+        bomb.write_all(&[b' '; 1 << 20]).expect("zeros");
+    }
+    let other = Connection::open(&path).expect("a database");
+    let bomb = bomb.finish().expect("a bomb");
+    other.execute("UPDATE records SET body = ?", [bomb]).expect("an update");
+    drop(other);
+    let told = Store::open_existing(&path).and_then(|store| store.load("aa")).expect_err("refused");
+    assert!(told.to_string().contains("inflates to more than"), "{told}");
+}
+
+#[test]
+fn an_empty_file_becomes_a_store_and_is_no_store_to_read() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    fs::write(&path, "").expect("a file");
+    assert!(matches!(Store::open_existing(&path), Err(StoreError::Empty { .. })));
+    some_store(&path);
+    Store::open_existing(&path).expect("a store").check().expect("sound");
+}
+
+#[test]
+fn opening_alone_changes_nothing() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let (before, written) = (contents(folder.path()), modified(&path));
+    drop(Store::open(&path).expect("open"));
+    drop(Store::open_existing(&path).expect("open"));
+    assert!(contents(folder.path()) == before);
+    assert_eq!(modified(&path), written);
+}
+
+#[test]
+fn a_store_to_read_is_not_written() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let before = contents(folder.path());
+    let mut store = Store::open_existing(&path).expect("open");
+    assert!(matches!(store.begin(&run("bb", 2)), Err(StoreError::Unwritable { .. })));
+    assert!(store.import(&mut b"".as_slice()).is_err());
+    drop(store);
+    assert!(contents(folder.path()) == before);
+}
+
+#[test]
+fn any_name_is_a_name() {
+    let folder = folder();
+    let odd = ["a b?mode=memory#%41&x.db", ":memory:", "file:x.db", "ä \u{1f600}.db", "'\";--.db"];
+    let mut paths: Vec<PathBuf> = odd.iter().map(|name| folder.path().join(name)).collect();
+    paths.push(folder.path().join(OsStr::from_bytes(b"not \xff utf-8.db")));
+    for path in paths {
+        some_store(&path);
+        assert!(path.is_file(), "{}", path.display());
+        assert_eq!(Store::open_existing(&path).expect("open").runs().expect("rows").len(), 1);
+    }
+}

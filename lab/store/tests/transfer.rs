@@ -1,0 +1,485 @@
+//! Out and back to the byte, and what an import refuses.
+
+mod support;
+
+use handover_record::{
+    Cache, ContenderKind, Document, Hardware, Host, Mode, Parties, Ratio, Record, Round, Run,
+    Summary, Unit, Warning, WarningCode,
+};
+use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use support::{record, run};
+
+fn store_of(documents: &[Document]) -> Store {
+    let mut store = Store::in_memory().expect("a store");
+    for Document { run, records, .. } in documents {
+        store.begin(run).expect("begin");
+        store.insert(&run.id, records).expect("insert");
+    }
+    store
+}
+
+fn exported(store: &Store, asked: &[&str]) -> String {
+    let asked: Vec<String> = asked.iter().map(|id| (*id).to_string()).collect();
+    let mut out = Vec::new();
+    store.export(&asked, &mut out).expect("an export");
+    String::from_utf8(out).expect("text")
+}
+
+fn two_runs() -> Store {
+    let first = [record("lock/busy", "handover", 0.1 + 0.2), record("lock/busy", "std", 1e-300)];
+    store_of(&[
+        Document::new(run("aa", 1), first.to_vec()),
+        Document::new(run("bb", 2), vec![record("lock/free", "handover", -0.0)]),
+    ])
+}
+
+/// Imports into `store`; what is wrong, and proof that nothing changed.
+fn refused(store: &mut Store, lines: &str) -> String {
+    let before = exported(store, &[]);
+    let told = store.import(&mut lines.as_bytes()).expect_err("refused").to_string();
+    assert_eq!(exported(store, &[]), before, "all or nothing: {told}");
+    assert!(told.contains("nothing was imported"), "{told}");
+    told
+}
+
+#[test]
+fn an_export_has_a_line_for_each_run_and_each_record() {
+    let text = exported(&two_runs(), &[]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 5);
+    assert!(lines[0].starts_with(r#"{"type":"run","schema":1,"id":"aa","#), "{}", lines[0]);
+    assert!(
+        lines[1].starts_with(r#"{"type":"record","run":"aa","id":"lock/busy","#),
+        "{}",
+        lines[1]
+    );
+    assert!(lines[1].contains(r#""median":0.30000000000000004"#));
+    assert!(lines[2].contains(r#""median":1e-300"#));
+    assert!(lines[4].contains(r#""median":-0.0"#));
+    assert!(lines[1].contains(&format!(r#""switches_involuntary":{}"#, u64::MAX)));
+}
+
+#[test]
+fn runs_are_exported_by_whatever_names_them_and_once() {
+    let store = two_runs();
+    assert_eq!(exported(&store, &["-2", "aa", "a"]), exported(&store, &["aa"]));
+    assert_eq!(exported(&store, &["last"]).lines().count(), 2);
+    let mut out = Vec::new();
+    let told = store.export(&["aa".into(), "zz".into()], &mut out);
+    assert!(matches!(told, Err(ExportError::Store(_))) && out.is_empty(), "found out beforehand");
+}
+
+#[test]
+fn a_closed_output_is_told_from_a_broken_store() {
+    struct Closed;
+    impl std::io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let told = two_runs().export(&[], &mut Closed);
+    assert!(
+        matches!(&told, Err(ExportError::Write(why)) if why.kind() == std::io::ErrorKind::BrokenPipe)
+    );
+}
+
+#[test]
+fn what_is_there_already_is_skipped_where_it_is_the_same() {
+    let mut store = two_runs();
+    let text = exported(&store, &[]);
+    let imported = store.import(&mut text.as_bytes()).expect("the same");
+    assert_eq!((imported.runs, imported.records, imported.skipped), (0, 0, 2));
+    let mut other = Store::in_memory().expect("a store");
+    other.begin(&run("cc", 3)).expect("begin");
+    // As Windows and hands leave it: blank lines, other line ends, none at the end.
+    let handled = format!("\n \n{}", text.replace('\n', "\r\n\r\n").trim_end());
+    let imported = other.import(&mut handled.as_bytes()).expect("new");
+    assert_eq!((imported.runs, imported.records, imported.skipped), (2, 3, 0));
+    assert_eq!(exported(&other, &["aa", "bb"]), text);
+}
+
+#[test]
+fn a_run_that_is_there_with_other_content_is_refused() {
+    let mut store = two_runs();
+    let text = exported(&store, &[]);
+    let lines: Vec<&str> = text.lines().collect();
+    let fresh = text.replace("\"aa\"", "\"new\"");
+    let told = refused(&mut store, &format!("{fresh}\n{}", lines[0].replace("0.1.0", "0.2.0")));
+    let expected = "line 7: run aa is in the store already and differs (the run itself)";
+    assert!(told.starts_with(expected), "{told}");
+    let told = refused(&mut store, &text.replace("\"what\":\"one push", "\"what\":\"two push"));
+    assert_eq!(
+        told,
+        "line 1: run aa is in the store already and differs (its record 1); nothing was imported"
+    );
+    let told = refused(&mut store, lines[..2].join("\n").as_str());
+    assert!(told.contains("(it has more than 1 records here)"), "{told}");
+    let more = format!("{}\n{}", text, lines[4]);
+    let told = refused(&mut store, &more);
+    assert!(told.contains("(it has 1 records here)"), "{told}");
+    let told = refused(&mut store, &format!("{text}{text}").replace("\"aa\"", "\"xx\""));
+    assert!(told.starts_with("line 6: run xx comes a second time"), "{told}");
+}
+
+#[test]
+fn a_bad_line_is_named_with_what_is_wrong() {
+    let mut store = two_runs();
+    let text = exported(&store, &[]).replace("\"aa\"", "\"new\"");
+    let lines: Vec<&str> = text.lines().collect();
+    let (run_line, record_line) = (lines[0], lines[1]);
+    let cases: &[(String, &str)] = &[
+        ("hello".into(), "line 1: expected value (column 1)"),
+        ("{}".into(), "line 1: no \"type\""),
+        ("[]".into(), "line 1: "),
+        (r#"{"type":"runs"}"#.into(), "line 1: \"type\" is \"runs\""),
+        (
+            run_line.replace("\"schema\":1", "\"schema\":2"),
+            "line 1: schema 2; this handover reads schema 1",
+        ),
+        (run_line.replace("\"schema\":1,", ""), "line 1: a run without \"schema\":1"),
+        (record_line.into(), "line 1: a record before any run"),
+        (
+            format!("{run_line}\n\n{}", record_line.replace("\"run\":\"new\",", "")),
+            "line 3: a record that names no run",
+        ),
+        (
+            format!("{run_line}\n{}", record_line.replace("\"run\":\"new\"", "\"run\":\"bb\"")),
+            "line 2: a record of run bb, between the records of run new",
+        ),
+        (
+            format!("{run_line}\n{}", &record_line[..record_line.len() - 9]),
+            "line 2: EOF while parsing",
+        ),
+        (format!("{run_line}\n{record_line}x"), "line 2: trailing characters"),
+        (
+            format!("{run_line}\n{}", record_line.replace("0.30000000000000004", "NaN")),
+            "line 2: expected value",
+        ),
+        (
+            format!("{run_line}\n{}", record_line.replace("0.30000000000000004", "null")),
+            "line 2: invalid type: null, expected f64",
+        ),
+        (
+            format!("{run_line}\n{}", record_line.replace("0.30000000000000004", "1e999")),
+            "line 2: number out of range",
+        ),
+        (
+            format!("{run_line}\n{}", record_line.replace("\"unit\":\"ns\"", "\"unit\":\"miles\"")),
+            "line 2: unknown variant `miles`",
+        ),
+        (
+            format!("{run_line}\n{}", record_line.replace("\"ladder\":true,", "")),
+            "line 2: missing field `ladder`",
+        ),
+        (run_line.replace("\"new\"", "\"last\""), "line 1: run id \"last\""),
+        (run_line.replace("\"new\"", "\"\\u001b[2J\""), "line 1: run id \"\\u{1b}[2J\""),
+        (format!("{{\"type\":{}", "[".repeat(100_000)), "line 1: "),
+        (format!("{{\"x\":{}", "[".repeat(100_000)), "line 1: "),
+    ];
+    for (lines, expected) in cases {
+        let told = refused(&mut store, lines);
+        assert!(told.starts_with(expected), "{told}\nand not: {expected}");
+        assert!(told.len() < 300 && !told.contains(|char: char| char.is_control()), "{told}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused() {
+    let mut store = two_runs();
+    let told =
+        store.import(&mut b"{\"type\":\"\xff\"}".as_slice()).expect_err("refused").to_string();
+    assert_eq!(told, "line 1: no UTF-8 after byte 9; nothing was imported");
+}
+
+#[test]
+fn a_line_without_end_is_given_up() {
+    /// More than there is memory.
+    struct Endless;
+    impl std::io::Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            buffer.fill(b' ');
+            Ok(buffer.len())
+        }
+    }
+    let mut store = two_runs();
+    let mut endless = std::io::BufReader::new(Endless);
+    let told = store.import(&mut endless).expect_err("refused");
+    assert!(matches!(told, ImportError::TooLong { line: 1, bytes_max: LINE_BYTES_MAX }), "{told}");
+}
+
+#[test]
+fn an_input_that_breaks_off_changes_nothing() {
+    struct Broken<'a>(&'a [u8]);
+    impl std::io::Read for Broken<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            match std::io::Read::read(&mut self.0, buffer) {
+                Ok(0) => Err(std::io::Error::other("the cable was pulled")),
+                read => read,
+            }
+        }
+    }
+    let text = exported(&two_runs(), &[]);
+    let mut store = Store::in_memory().expect("a store");
+    let told =
+        store.import(&mut std::io::BufReader::new(Broken(text.as_bytes()))).expect_err("broken");
+    assert_eq!(told.to_string(), "import: the cable was pulled; nothing was imported");
+    assert!(store.runs().expect("rows").is_empty());
+}
+
+#[test]
+fn the_longest_record_that_is_stored_is_also_imported() {
+    let mut store = Store::in_memory().expect("a store");
+    store.begin(&run("aa", 1)).expect("begin");
+    let mut long = record("a/b", "x", 1.0);
+    let room = LINE_BYTES_MAX - serde_json::to_vec(&long).expect("JSON").len() - 256;
+    long.what.push_str(&"w".repeat(room));
+    store.insert("aa", &[long]).expect("just short enough");
+    let text = exported(&store, &[]);
+    let again = import_bytes(text.as_bytes()).expect("imported");
+    assert!(again == text.as_bytes());
+}
+
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        Just(0.0),
+        Just(-0.0),
+        Just(1e-300),
+        Just(0.1 + 0.2),
+        Just(f64::MAX),
+        Just(f64::MIN_POSITIVE / 4.0),
+        Just(9_007_199_254_740_993.0),
+        any::<f64>().prop_filter("JSON has no others", |it| it.is_finite()),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        Just("日本 \u{1f980} \0 \" \\ \u{2028}".into()),
+        any::<String>()
+    ]
+}
+
+fn integer() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(u64::MAX), any::<u64>()]
+}
+
+fn ratio() -> impl Strategy<Value = Ratio> {
+    (text(), text(), number(), number(), number(), number()).prop_map(
+        |(id, contender, other, ratio, low, high)| Ratio { id, contender, other, ratio, low, high },
+    )
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    (any::<u32>(), number(), number(), number(), number(), integer(), any::<bool>()).prop_map(
+        |(block, median, p99, mean, steal, switches_involuntary, marked)| Round {
+            block,
+            median,
+            p99,
+            mean,
+            steal,
+            switches_involuntary,
+            marked,
+        },
+    )
+}
+
+fn histogram() -> impl Strategy<Value = String> {
+    use base64::Engine as _;
+    let encode = |bytes: Vec<u8>| base64::engine::general_purpose::STANDARD.encode(bytes);
+    prop_oneof![
+        vec(any::<u8>(), 0..200).prop_map(encode),
+        // Base64 of another alphabet, with other padding, or no base64 at all.
+        Just("QQ".to_string()),
+        Just("QR==".to_string()),
+        Just("_-8=".to_string()),
+        text(),
+    ]
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let names = (text(), text(), text(), text(), 0..4_usize, 0..3_usize, any::<bool>());
+    let parties = (
+        vec(text(), 0..3),
+        vec(any::<u32>(), 0..3),
+        text(),
+        any::<bool>(),
+        integer(),
+        option::of(any::<u32>()),
+    );
+    let summary = (integer(), integer(), integer(), vec(number(), 10));
+    let numbers = (vec(number(), 5), option::of(number()), option::of(number()));
+    let rest = (
+        option::of(ratio()),
+        vec(ratio(), 0..3),
+        vec((number(), number()), 0..3),
+        btree_map(text(), integer(), 0..3),
+        btree_map(text(), number(), 0..3),
+        option::of((number(), number(), number())),
+        vec(round(), 0..4),
+        histogram(),
+        vec((0..3_usize, text()), 0..3),
+        any::<i64>(),
+    );
+    (names, parties, summary, numbers, rest).prop_map(|(names, parties, summary, numbers, rest)| {
+        let (id, spec, contender, what, kind, unit, ladder) = names;
+        let (roles, cpus, placement, processes, idle_gap_ns, neighbour_cpu) = parties;
+        let (ops, samples, batch, s) = summary;
+        let (n, bytes_per_s, empty) = numbers;
+        let (floor, peers, modes, args, counters, hardware, rounds, histogram, warnings, started) =
+            rest;
+        let codes = [WarningCode::Steal, WarningCode::Bimodal, WarningCode::Smoke];
+        Record {
+            id,
+            spec,
+            contender,
+            what,
+            ladder,
+            args,
+            floor,
+            peers,
+            counters,
+            rounds,
+            histogram,
+            kind: [
+                ContenderKind::Ours,
+                ContenderKind::Peer,
+                ContenderKind::Floor,
+                ContenderKind::Null,
+            ][kind],
+            unit: [Unit::Ns, Unit::Bytes, Unit::Count][unit],
+            parties: Parties { roles, cpus, placement, processes, idle_gap_ns, neighbour_cpu },
+            started_unix_ns: started,
+            summary: Summary {
+                ops,
+                samples,
+                batch,
+                median: s[0],
+                low: s[1],
+                high: s[2],
+                min: s[3],
+                p50: s[4],
+                p90: s[5],
+                p99: s[6],
+                p999: s[7],
+                max: s[8],
+                mean: s[9],
+            },
+            rate_per_s: n[0],
+            bytes_per_s,
+            cpus_user: n[1],
+            cpus_system: n[2],
+            switches_voluntary_per_op: n[3],
+            switches_involuntary_per_s: n[4],
+            empty,
+            modes: modes.into_iter().map(|(share, median)| Mode { share, median }).collect(),
+            hardware: hardware.map(|(instructions, cycles, cache_misses)| Hardware {
+                instructions,
+                cycles,
+                cache_misses,
+            }),
+            warnings: warnings
+                .into_iter()
+                .map(|(code, text)| Warning { code: codes[code], text })
+                .collect(),
+        }
+    })
+}
+
+fn any_run() -> impl Strategy<Value = Run> {
+    let texts = vec(text(), 12);
+    let numbers =
+        (vec(number(), 2), option::of(number()), option::of(number()), option::of(number()));
+    let rest = (
+        any::<i64>(),
+        any::<bool>(),
+        option::of(any::<bool>()),
+        integer(),
+        option::of(text()),
+        vec(any::<u32>(), 0..3),
+        vec(text(), 0..3),
+    );
+    ("[0-9a-z][0-9a-z.-]{0,20}z", texts, numbers, rest).prop_map(|(id, t, numbers, rest)| {
+        let (n, cgroup_cpus, null_one, null_several) = numbers;
+        let (started_unix_ns, complete, turbo, memory_bytes, optional, cpus_allowed, list) = rest;
+        let t = |place: usize| t[place].clone();
+        let host = Host {
+            name: t(0),
+            cpu_model: t(1),
+            kernel: t(2),
+            clock_source: t(3),
+            clock: t(4),
+            cpus_online: 2,
+            cpus_allowed,
+            cores: 2,
+            packages: 1,
+            threads_per_core: 1,
+            numa_nodes: 1,
+            caches: vec![Cache { level: 1, kind: t(5), size_bytes: memory_bytes, line_bytes: 64 }],
+            memory_bytes,
+            hypervisor: optional.clone(),
+            mitigations: list.clone(),
+            governor: optional.clone(),
+            turbo,
+            clock_cost_ns: n[0],
+            cgroup_cpus,
+            cgroup_memory_bytes: Some(memory_bytes),
+            isolation: list,
+            huge_pages: optional,
+            counters: complete,
+            load_1min: n[1],
+        };
+        Run {
+            id,
+            started_unix_ns,
+            version: t(6),
+            commit: t(7),
+            profile: t(8),
+            command: t(9),
+            host,
+            complete,
+            null_one,
+            null_several,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn any_run_comes_back_to_the_byte(run in any_run(), records in vec(any_record(), 0..4)) {
+        let document = Document::new(run, records);
+        let store = store_of(std::slice::from_ref(&document));
+        prop_assert_eq!(&store.latest().expect("the run"), &document);
+        let text = exported(&store, &[]);
+        let again = import_bytes(text.as_bytes()).expect("what was exported");
+        prop_assert_eq!(String::from_utf8(again).expect("text"), text);
+    }
+
+    #[test]
+    fn a_spoilt_export_is_refused_or_read_and_never_worse(
+        edits in vec((any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..8),
+    ) {
+        let mut bytes = exported(&two_runs(), &[]).into_bytes();
+        for (place, byte, kind) in edits {
+            let place = place.index(bytes.len());
+            match kind {
+                0 => bytes[place] = byte,
+                1 => bytes.insert(place, byte),
+                2 => bytes.truncate(place.max(1)),
+                _ => { bytes.remove(place); bytes.push(b'}'); }
+            }
+        }
+        if let Ok(once) = import_bytes(&bytes) {
+            let twice = import_bytes(&once).expect("what was exported");
+            prop_assert!(once == twice, "an export of an import is stable");
+        }
+    }
+}
