@@ -488,7 +488,6 @@ mod tests {
         assert_eq!(scale(u64::MAX, u64::MAX, 40), u64::MAX);
     }
 
-
     #[test]
     fn sources_parse_as_they_print_and_others_are_told_how() {
         for source in [Source::Tsc, Source::ClockGettime] {

@@ -64,6 +64,26 @@ pub(crate) fn usage(whose: Whose) -> Usage {
     }
 }
 
+/// The twelve letters with which a hypervisor signs, or `None` on bare metal and where there is no
+/// cpuid.
+pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        const HYPERVISOR: u32 = 0x4000_0000;
+        if cpuid(1).ecx & (1 << 31) == 0 {
+            return None;
+        }
+        let said = cpuid(HYPERVISOR);
+        let mut letters = [0; 12];
+        for (slot, word) in letters.chunks_exact_mut(4).zip([said.ebx, said.ecx, said.edx]) {
+            slot.copy_from_slice(&word.to_le_bytes());
+        }
+        Some(letters)
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    None
+}
+
 /// What cpuid says: whether the counter is invariant, and whether a hypervisor is beneath.
 pub(crate) fn cpuid_tsc() -> (bool, bool) {
     const EXTENDED_MAX: u32 = 0x8000_0000;
