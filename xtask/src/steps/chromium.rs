@@ -1,6 +1,7 @@
 //! Opens the report that the ladder wrote in a browser without a window: every row must be in the
 //! page as the browser sees it, and the console must be silent.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ pub fn chromium(context: &mut Context) -> Result<()> {
         }
     };
     let ladder = binary::ladder(context)?;
-    let ids: Vec<String> = ladder.document()?.records.into_iter().map(|one| one.id).collect();
+    let ids: BTreeSet<String> = ladder.document()?.records.into_iter().map(|one| one.id).collect();
     ensure!(!ids.is_empty(), "the ladder stored no record");
     let page = open(browser, &ladder.report(), context.temporary.path())?;
     ensure!(page.console.is_empty(), "the console is not silent:\n{}", page.console.join("\n"));
@@ -110,12 +111,10 @@ fn rows(dom: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The ids that no row of a table names.
-fn missing(dom: &str, ids: &[String]) -> Vec<String> {
+fn missing(dom: &str, ids: &BTreeSet<String>) -> Vec<String> {
     let escaped = |id: &str| id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let mut missing: Vec<String> =
-        ids.iter().filter(|id| !rows(dom).any(|row| row.contains(&escaped(id)))).cloned().collect();
-    missing.dedup();
-    missing
+    let seen = |id: &str| rows(dom).any(|row| row.contains(&escaped(id)));
+    ids.iter().filter(|id| !seen(id)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
     #[test]
     fn a_row_that_is_not_there_is_missed() {
         let dom = "<p>clock/now</p><table><tr class=a><td>lock/busy</td></tr><tr></tr></table>";
-        let ids = ["lock/busy", "clock/now"].map(str::to_owned);
+        let ids = BTreeSet::from(["lock/busy", "clock/now"].map(str::to_owned));
         assert_eq!(missing(dom, &ids), ["clock/now"]);
         assert_eq!(rows(dom).count(), 2);
     }
