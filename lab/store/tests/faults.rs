@@ -27,7 +27,9 @@ const NOBODY: u32 = 65_534;
 /// A test says why it could not run here, if it could not.
 type Skipped = Option<&'static str>;
 
-const TESTS: &[(&str, fn() -> Skipped)] = &[
+type Test = (&'static str, fn() -> Skipped);
+
+const TESTS: &[Test] = &[
     (
         "a_process_killed_at_any_moment_loses_at_most_what_was_in_flight",
         a_process_killed_at_any_moment_loses_at_most_what_was_in_flight,
