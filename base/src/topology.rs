@@ -5,7 +5,7 @@ mod list;
 mod place;
 mod sysfs;
 
-pub use limits::{allowed, quota_cpus};
+pub use limits::{allowed, hypervisor, quota_cpus};
 pub use list::{CpuList, ListError, parse_cpu_list};
 pub use place::{Placed, Placement, PlacementError};
 

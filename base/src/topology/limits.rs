@@ -246,3 +246,23 @@ mod tests {
         assert!(crate::affinity::mask().iter().all(|cpu| allowed.contains(cpu)));
     }
 }
+/// The name of the hypervisor beneath, as it signs itself by cpuid (`KVMKVMKVM` is told as `KVM`);
+/// `None` on bare metal, and where the processor cannot be asked.
+#[must_use]
+pub fn hypervisor() -> Option<String> {
+    crate::raw::hypervisor_signature().map(|letters| signer(&letters))
+}
+
+fn signer(letters: &[u8]) -> String {
+    let signed: String =
+        letters.iter().filter(|it| it.is_ascii_graphic()).map(|it| char::from(*it)).collect();
+    match signed.as_str() {
+        "KVMKVMKVM" => "KVM".to_owned(),
+        "VMwareVMware" => "VMware".to_owned(),
+        "MicrosoftHv" => "Hyper-V".to_owned(),
+        "XenVMMXenVMM" => "Xen".to_owned(),
+        "TCGTCGTCGTCG" => "QEMU".to_owned(),
+        "" => "present, unnamed".to_owned(),
+        _ => signed,
+    }
+}

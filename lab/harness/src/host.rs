@@ -34,6 +34,7 @@ pub fn capture() -> Host {
             .and_then(|text| text.split_whitespace().next()?.parse().ok())
             .unwrap_or(0.0),
         mitigations: mitigations(),
+        hypervisor: topology::hypervisor(),
         ..Host::default()
     };
     if let Ok(topology) = Topology::read() {
@@ -54,13 +55,8 @@ pub fn capture() -> Host {
 
 fn describe_topology(host: &mut Host, topology: &Topology) {
     host.cpus_online = topology.cpus.len() as u32;
-    let distinct = |mut keys: Vec<(u32, u32)>| {
-        keys.sort_unstable();
-        keys.dedup();
-        keys.len() as u32
-    };
-    host.cores = distinct(topology.cpus.iter().map(|cpu| (cpu.package, cpu.core)).collect());
-    host.packages = distinct(topology.cpus.iter().map(|cpu| (cpu.package, 0)).collect());
+    host.cores = topology.cores_count;
+    host.packages = topology.packages_count;
     host.threads_per_core = host.cpus_online.checked_div(host.cores).unwrap_or(1).max(1);
     host.numa_nodes = topology.nodes_count;
     host.caches = topology
@@ -83,11 +79,6 @@ fn describe_cpu(host: &mut Host, cpuinfo: &str) {
         })
     };
     host.cpu_model = field("model name").unwrap_or_default();
-    let flags = field("flags").unwrap_or_default();
-    if flags.split_whitespace().any(|flag| flag == "hypervisor") {
-        let named = line("/sys/class/dmi/id/sys_vendor").or_else(|| line("/sys/hypervisor/type"));
-        host.hypervisor = Some(named.unwrap_or_else(|| "present, unnamed".to_string()));
-    }
 }
 
 fn memory_bytes(meminfo: &str) -> u64 {
@@ -145,9 +136,8 @@ mod tests {
     #[test]
     fn a_strange_cpuinfo_is_read_without_fault() {
         let mut host = Host::default();
-        describe_cpu(&mut host, "model name\t: Odd: CPU\nflags\t: fpu hypervisor\nno colon\n:\n");
+        describe_cpu(&mut host, "model name\t: Odd: CPU\nno colon\n:\n");
         assert_eq!(host.cpu_model, "Odd: CPU");
-        assert!(host.hypervisor.is_some());
         assert_eq!(memory_bytes("MemTotal:  12 kB\n"), 12 * 1024);
         assert_eq!(memory_bytes("rubbish"), 0);
     }
