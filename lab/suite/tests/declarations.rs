@@ -1,0 +1,134 @@
+//! What the suite declares holds together.
+
+use handover_harness::Bench;
+use handover_record::Spec;
+use handover_suite::ALL;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The default run takes about a minute; more specs than this would each get too little of it.
+const LADDER_MAX: usize = 30;
+
+fn benches() -> impl Iterator<Item = &'static Bench> {
+    ALL.iter().flat_map(|benches| benches.iter())
+}
+
+/// Every spec once, by id.
+fn specs() -> BTreeMap<&'static str, &'static Spec> {
+    benches().map(|bench| (bench.spec().id, bench.spec())).collect()
+}
+
+fn figure_ids() -> BTreeSet<String> {
+    benches().flat_map(|bench| bench.spec().figure_ids()).collect()
+}
+
+#[test]
+fn no_figure_has_the_same_id_and_contender_as_another() {
+    let mut seen = BTreeSet::new();
+    for bench in benches() {
+        for id in bench.spec().figure_ids() {
+            let name = bench.contender().name;
+            assert!(seen.insert((id.clone(), name)), "{id} [{name}] is declared twice");
+        }
+    }
+    assert!(seen.len() > 30, "{} figures", seen.len());
+}
+
+#[test]
+fn contenders_of_one_benchmark_stand_together_and_declare_the_same() {
+    let mut last = "";
+    let mut done = BTreeSet::new();
+    for bench in benches() {
+        let spec = bench.spec();
+        if spec.id != last {
+            assert!(done.insert(spec.id), "the contenders of {} stand apart", spec.id);
+            last = spec.id;
+        }
+        let first = specs()[spec.id];
+        assert_eq!(format!("{spec:?}"), format!("{first:?}"), "{bench:?}");
+        let names = |of: &Bench| of.params().iter().map(|it| it.name).collect::<Vec<_>>();
+        let Some(sibling) = benches().find(|it| it.spec().id == spec.id) else {
+            panic!("{} is not listed", spec.id)
+        };
+        assert_eq!(names(bench), names(sibling), "{bench:?} takes other arguments");
+    }
+}
+
+#[test]
+fn an_id_is_a_mechanism_and_an_operation() {
+    let is_name = |text: &str| {
+        !text.is_empty()
+            && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    for (id, spec) in specs() {
+        let steps: Vec<&str> = id.split('/').collect();
+        assert_eq!(steps.len(), 2, "{id}");
+        assert!(steps.into_iter().all(is_name), "{id}");
+        for part in spec.parts {
+            assert!(is_name(&part.name.replace('_', "-")), "{id}/{}", part.name);
+        }
+    }
+}
+
+#[test]
+fn every_declaration_says_what_is_timed_and_where_it_stands() {
+    for (id, spec) in specs() {
+        assert!(spec.what.len() > 10 || id == "clock/gettimeofday", "{id}: {:?}", spec.what);
+        assert!(!spec.what.ends_with('.') && !spec.what.contains('\n'), "{id}: {:?}", spec.what);
+        assert!(spec.line > 0, "{id}");
+        let mechanism = id.split('/').next().unwrap_or_default();
+        let home = [format!("src/{mechanism}.rs"), format!("src/{mechanism}/")];
+        assert!(home.iter().any(|home| spec.file.contains(home.as_str())), "{id}: {}", spec.file);
+        for part in spec.parts {
+            assert!(!part.what.is_empty(), "{id}/{}", part.name);
+        }
+    }
+}
+
+#[test]
+fn every_floor_is_a_figure_that_is_measured() {
+    let figures = figure_ids();
+    for (id, spec) in specs() {
+        let floors = spec.floor.into_iter().chain(spec.parts.iter().filter_map(|part| part.floor));
+        for floor in floors {
+            assert!(figures.contains(floor), "{id}: no figure {floor}");
+            assert_ne!(floor, id, "{id} is its own floor");
+        }
+        let grounded = spec.floor.is_some() || spec.parts.iter().all(|part| part.floor.is_some());
+        let is_ground = id.starts_with("floor/");
+        assert!(
+            is_ground || (grounded && !(spec.floor.is_none() && spec.parts.is_empty())),
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn what_is_handed_over_is_so_declared() {
+    for bench in benches() {
+        let values = handover_record::Values::smoke(bench.params());
+        let several = bench.roles(&values).len() > 1;
+        assert!(several || !bench.spec().hands_over, "{bench:?} hands over to nobody");
+    }
+}
+
+#[test]
+fn arguments_have_their_defaults_and_smoke_values_within_their_bounds() {
+    for bench in benches() {
+        for param in bench.params() {
+            let within = |value: u64| (param.min..=param.max).contains(&value);
+            assert!(within(param.default) && within(param.smoke), "{bench:?}: {}", param.name);
+            assert!(!param.help.trim().is_empty(), "{bench:?}: {} has no help", param.name);
+        }
+    }
+}
+
+#[test]
+fn the_ladder_is_short_enough_for_a_minute() {
+    let ladder: Vec<&str> =
+        specs().into_iter().filter(|(_, spec)| spec.ladder).map(|(id, _)| id).collect();
+    assert!(
+        (10..=LADDER_MAX).contains(&ladder.len()),
+        "{} on the ladder: {ladder:?}",
+        ladder.len()
+    );
+}
