@@ -189,6 +189,7 @@ mod ping {
         const SPINS_PER_LOOK: u32 = 256;
         loop {
             for _ in 0..SPINS_PER_LOOK {
+                // Acquire: pairs with the Release stores of this word by the other thread.
                 match word.load(Ordering::Acquire) {
                     now if now == value => return Some(()),
                     OVER => return None,

@@ -148,6 +148,27 @@ fn quota(folder: &Path) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then_some(quota_us / period_us)
 }
 
+/// The name of the hypervisor beneath, as it signs itself by cpuid (`KVMKVMKVM` is told as `KVM`);
+/// `None` on bare metal, and where the processor cannot be asked.
+#[must_use]
+pub fn hypervisor() -> Option<String> {
+    crate::raw::hypervisor_signature().map(|letters| signer(&letters))
+}
+
+fn signer(letters: &[u8]) -> String {
+    let signed: String =
+        letters.iter().filter(|it| it.is_ascii_graphic()).map(|it| char::from(*it)).collect();
+    match signed.as_str() {
+        "KVMKVMKVM" => "KVM".to_owned(),
+        "VMwareVMware" => "VMware".to_owned(),
+        "MicrosoftHv" => "Hyper-V".to_owned(),
+        "XenVMMXenVMM" => "Xen".to_owned(),
+        "TCGTCGTCGTCG" => "QEMU".to_owned(),
+        "" => "present, unnamed".to_owned(),
+        _ => signed,
+    }
+}
+
 #[cfg(all(test, not(miri)))] // files and safe code only
 mod tests {
     use super::*;
@@ -164,6 +185,13 @@ mod tests {
     }
 
     const V2_MOUNT: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn a_hypervisor_is_named_as_people_name_it() {
+        assert_eq!(signer(b"KVMKVMKVM\0\0\0"), "KVM");
+        assert_eq!(signer(b"bhyve bhyve "), "bhyvebhyve");
+        assert_eq!(signer(&[0; 12]), "present, unnamed");
+    }
 
     #[test]
     fn v2_limits_are_the_tightest_quota_and_the_innermost_cpuset() {
@@ -244,25 +272,5 @@ mod tests {
         let allowed = allowed();
         assert!(allowed.is_sorted());
         assert!(crate::affinity::mask().iter().all(|cpu| allowed.contains(cpu)));
-    }
-}
-/// The name of the hypervisor beneath, as it signs itself by cpuid (`KVMKVMKVM` is told as `KVM`);
-/// `None` on bare metal, and where the processor cannot be asked.
-#[must_use]
-pub fn hypervisor() -> Option<String> {
-    crate::raw::hypervisor_signature().map(|letters| signer(&letters))
-}
-
-fn signer(letters: &[u8]) -> String {
-    let signed: String =
-        letters.iter().filter(|it| it.is_ascii_graphic()).map(|it| char::from(*it)).collect();
-    match signed.as_str() {
-        "KVMKVMKVM" => "KVM".to_owned(),
-        "VMwareVMware" => "VMware".to_owned(),
-        "MicrosoftHv" => "Hyper-V".to_owned(),
-        "XenVMMXenVMM" => "Xen".to_owned(),
-        "TCGTCGTCGTCG" => "QEMU".to_owned(),
-        "" => "present, unnamed".to_owned(),
-        _ => signed,
     }
 }

@@ -1,5 +1,7 @@
 //! The binary `handover`, and the classic programs by their own names.
 
+#![deny(unsafe_code)]
+
 mod app;
 mod classic;
 mod commands;

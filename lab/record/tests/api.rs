@@ -1,0 +1,169 @@
+//! What the lab's rooms rely on.
+
+use handover_record::{
+    Args, Bytes, Kind, Nanos, Param, Part, Record, Spec, Warning, WarningCode, args,
+};
+use handover_record::{ContenderKind, Parties, Ratio, Round, Summary, Unit};
+
+args! {
+    /// One argument of each kind.
+    pub struct Kinds {
+        /// Slots.
+        slots_count: u32 = 64 (smoke 2, range 1..=65536),
+        /// Of a message.
+        message_bytes: Bytes = 65536 (smoke 64, range 1..=1048576),
+        /// Between messages.
+        gap_ns: Nanos = 30000 (smoke 0, range 0..=1000000)
+    }
+}
+
+#[test]
+fn arguments_are_parsed_as_their_kind_is_written() {
+    let mut values = Kinds::defaults();
+    values.set("slots_count", "1.5k").unwrap();
+    values.set("message_bytes", "64KiB").unwrap();
+    values.set("gap_ns", "30us").unwrap();
+    let kinds = Kinds::from_values(&values);
+    assert_eq!(
+        (kinds.slots_count, kinds.message_bytes, kinds.gap_ns),
+        (1500, Bytes(65536), Nanos(30000))
+    );
+    values.set("gap_ns", "0").unwrap();
+    assert_eq!(Kinds::from_values(&values).gap_ns, Nanos(0));
+    assert_eq!(values.all().len(), 3);
+}
+
+#[test]
+fn a_refused_argument_names_the_way_out_and_changes_nothing() {
+    let mut values = Kinds::defaults();
+    let before = values.clone();
+    for (name, text, said) in [
+        ("slots_count", "0", "--set slots_count=0: must lie in 1..=65536"),
+        ("slots_count", "65537", "--set slots_count=65537: must lie in 1..=65536"),
+        ("slots_count", "many", "--set slots_count=many: "),
+        ("message_bytes", "2MiB", "--set message_bytes=2MiB: must lie in 1B..=1MiB"),
+        ("gap_ns", "5", "--set gap_ns=5: "),
+        ("gap_ns", "2ms", "--set gap_ns=2ms: must lie in 0..=1ms"),
+        ("slot_count", "8", "--set slot_count: no such argument; did you mean slots_count?"),
+        (
+            "colour",
+            "8",
+            "--set colour: no such argument; it takes slots_count, message_bytes, gap_ns",
+        ),
+    ] {
+        let refused = values.set(name, text).unwrap_err().to_string();
+        assert!(refused.starts_with(said), "{refused}");
+    }
+    assert_eq!(values, before);
+    let none = <()>::defaults().set("x", "1").unwrap_err().to_string();
+    assert_eq!(none, "--set x: no such argument; this benchmark takes none");
+}
+
+#[test]
+fn help_shows_default_and_bounds_as_people_write_them() {
+    let lines: Vec<String> = Kinds::PARAMS.iter().map(Param::help_line).collect();
+    assert_eq!(lines[0], "slots_count=64  Slots. (1..=65536)");
+    assert_eq!(lines[1], "message_bytes=64KiB  Of a message. (1B..=1MiB)");
+    assert_eq!(lines[2], "gap_ns=30us  Between messages. (0..=1ms)");
+    assert_eq!(Kinds::PARAMS[2].kind, Kind::Nanos);
+}
+
+#[test]
+fn a_spec_with_parts_has_a_figure_for_each() {
+    const PARTS: &[Part] = &[Part::new("busy", "b"), Part::new("free", "f").optional()];
+    let plain = Spec { id: "a/b", ..Spec::DEFAULT };
+    let parted = Spec { parts: PARTS, ..plain };
+    assert_eq!(plain.figure_ids(), ["a/b"]);
+    assert_eq!(parted.figure_ids(), ["a/b/busy", "a/b/free"]);
+}
+
+fn record() -> Record {
+    Record {
+        id: "lock/passed/busy".into(),
+        spec: "lock/passed".into(),
+        contender: "handover".into(),
+        kind: ContenderKind::Ours,
+        what: "a try".into(),
+        unit: Unit::Ns,
+        ladder: true,
+        args: [("threads_count".to_string(), u64::MAX)].into(),
+        parties: Parties { cpus: vec![0, 1], placement: "near".into(), ..Parties::default() },
+        started_unix_ns: i64::MAX,
+        summary: Summary {
+            median: 0.1 + 0.2,
+            low: 1e-300,
+            high: 5e-324,
+            ops: 7,
+            ..Summary::default()
+        },
+        rate_per_s: 1e300,
+        bytes_per_s: None,
+        cpus_user: 2.0,
+        cpus_system: 0.0,
+        switches_voluntary_per_op: 0.5,
+        switches_involuntary_per_s: 0.0,
+        empty: Some(19.0),
+        floor: None,
+        peers: [3.0, 0.5]
+            .map(|ratio| Ratio {
+                id: "lock/passed/busy".into(),
+                contender: format!("peer{ratio}"),
+                other: 1.0,
+                ratio,
+                low: ratio,
+                high: ratio,
+            })
+            .to_vec(),
+        modes: Vec::new(),
+        counters: [("spun_share".to_string(), 0.25)].into(),
+        hardware: None,
+        rounds: vec![Round { block: 3, median: 1.0 / 3.0, ..Round::default() }],
+        histogram: "AAAA".into(),
+        warnings: vec![Warning { code: WarningCode::Placement, text: "1 CPU".into() }],
+    }
+}
+
+#[test]
+fn a_record_read_and_written_again_is_the_same_to_the_byte() {
+    let text = serde_json::to_string(&record()).unwrap();
+    let read: Record = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, record());
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+}
+
+#[test]
+fn the_best_peer_is_the_one_that_costs_least() {
+    // Three times as dear as one and half as dear as the other: the first is the best of them.
+    assert_eq!(record().best_peer().unwrap().contender, "peer3");
+}
+
+#[test]
+fn placement_and_resolution_are_doubts_but_no_noise() {
+    let mut record = record();
+    assert!(!record.is_noisy());
+    record.warnings.push(Warning { code: WarningCode::Wide, text: "wide".into() });
+    assert!(record.is_noisy());
+    let mut letters: Vec<&str> = [
+        WarningCode::Steal,
+        WarningCode::Switches,
+        WarningCode::Bimodal,
+        WarningCode::Wide,
+        WarningCode::Drift,
+        WarningCode::Resolution,
+        WarningCode::Few,
+        WarningCode::Placement,
+        WarningCode::Smoke,
+    ]
+    .map(WarningCode::letter)
+    .to_vec();
+    letters.sort_unstable();
+    letters.dedup();
+    assert_eq!(letters.len(), 9, "each has letters of its own");
+}
+
+#[test]
+fn one_line_tells_a_record() {
+    let line = record().to_string();
+    assert!(line.starts_with("lock/passed/busy [handover] 0.30 ns ("), "{line}");
+    assert!(line.ends_with("3.00 x peer3, 0.50 x peer0.5; 1 CPU"), "{line}");
+}
