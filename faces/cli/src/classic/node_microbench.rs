@@ -1,9 +1,171 @@
-//! Placeholder while the program is written beside.
+//! `node-microbench`: what small local operations cost, loop and all.
+
+use anyhow::Context;
 use clap::Args;
+use handover_base::clock;
+use handover_suite::call::{Level, Way, c_loop, library};
+use handover_suite::clock::{
+    GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Reading, Realtime, RealtimeCoarse, readings,
+};
+use std::ffi::{CStr, CString};
+use std::hint::black_box;
 use std::io::Write;
-/// x
+use std::os::unix::ffi::OsStringExt;
+
+/// Millions at most: months.
+const MILLIONS_MAX: u64 = 1_000_000;
+
+/// What small local operations cost: calls, clocks, locks, look-ups. Loop overhead is included.
 #[derive(Debug, Args)]
-pub struct NodeMicrobench {}
-pub fn run(_: &NodeMicrobench, _: &mut dyn Write) -> anyhow::Result<()> {
+pub struct NodeMicrobench {
+    /// How often each operation is done, in millions
+    #[arg(
+        short = 'm',
+        value_name = "MILLIONS",
+        value_parser = clap::value_parser!(u64).range(1..=MILLIONS_MAX)
+    )]
+    millions: u64,
+}
+
+/// An operation, done so often.
+type Operation<'a> = Box<dyn Fn(u64) -> anyhow::Result<()> + 'a>;
+
+pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
+    clock::calibration();
+    let variable = a_variable();
+    let (millions, n) = (args.millions, args.millions * 1_000_000);
+    writeln!(out, "#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>")?;
+    for (name, operation) in operations(variable.as_deref()) {
+        let began = clock::ticks();
+        operation(n).context(name)?;
+        let took_ns = clock::ns(clock::ticks() - began).max(1) as f64;
+        let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
+        let each_ns = took_ns / n as f64;
+        writeln!(out, "\"{name}\"\t{millions}\t{total_s:.6}\t{rate:.6}\t{each_ns:.6}")?;
+        // Each row as it comes: the next may take long.
+        out.flush()?;
+    }
+    if variable.is_none() {
+        eprintln!("node-microbench: no getenv(set): the environment is empty");
+    }
+    if !Rdtscp::is_here() {
+        eprintln!("node-microbench: no rdtscp: this processor has none");
+    }
     Ok(())
+}
+
+/// Every row, in the order of the original's table.
+fn operations(variable: Option<&CStr>) -> Vec<(&'static str, Operation<'_>)> {
+    let mut rows: Vec<(&'static str, Operation<'_>)> = vec![
+        ("fn_call_normal", called(Way::SameFile)),
+        ("fn_call_inline", called(Way::Inline)),
+        ("fn_call_cross_object", called(Way::OtherObject)),
+        ("gettimeofday", asked::<GetTimeOfDay>()),
+        ("clock_gettime(REALTIME)", asked::<Realtime>()),
+        ("clock_gettime(REALTIME_COARSE)", asked::<RealtimeCoarse>()),
+        ("clock_gettime(MONOTONIC)", asked::<Monotonic>()),
+        ("clock_gettime(MONOTONIC_COARSE)", asked::<MonotonicCoarse>()),
+        ("pthread_mutex_lock/unlock", Box::new(|n| Ok(library::mutex_lock_unlock(n)?))),
+        (
+            "pthread_mutex_recursive_lock/unlock",
+            Box::new(|n| Ok(library::recursive_mutex_lock_unlock(n)?)),
+        ),
+        ("pthread_spin_lock/unlock", Box::new(|n| Ok(library::spin_lock_unlock(n)?))),
+        ("stdatomic lock/unlock", done(library::atomic_lock_unlock)),
+    ];
+    if Rdtscp::is_here() {
+        rows.push(("rdtscp", asked::<Rdtscp>()));
+    }
+    rows.push(("pthread_self", done(library::pthread_self)));
+    rows.push(("gettid", done(library::gettid)));
+    if let Some(variable) = variable {
+        rows.push(("getenv(set)", looked_up(variable, true)));
+    }
+    rows.push(("getenv(unset)", looked_up(c"HANDOVER_NOBODY_SETS_THIS", false)));
+    rows
+}
+
+/// A function of C, called as the optimiser calls it.
+fn called<'a>(way: Way) -> Operation<'a> {
+    Box::new(move |n| {
+        let counted = c_loop(way, Level::O3)?(black_box(n));
+        anyhow::ensure!(counted == n, "{n} calls were asked for and {counted} counted");
+        Ok(())
+    })
+}
+
+/// A clock that is asked.
+fn asked<'a, R: Reading>() -> Operation<'a> {
+    done(readings::<R>)
+}
+
+/// What cannot fail.
+fn done<'a>(operation: fn(u64)) -> Operation<'a> {
+    Box::new(move |n| {
+        operation(n);
+        Ok(())
+    })
+}
+
+/// An environment variable that is there, or is not.
+fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
+    Box::new(move |n| {
+        anyhow::ensure!(library::getenv(n, name) == there, "{name:?} came or went meanwhile");
+        Ok(())
+    })
+}
+
+/// A variable that is set: a common one, or else whichever comes first.
+fn a_variable() -> Option<CString> {
+    let common = std::env::var_os("PATH").map(|_| "PATH".into());
+    let name = common.or_else(|| std::env::vars_os().next().map(|(name, _)| name))?;
+    CString::new(name.into_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: [&str; 17] = [
+        "fn_call_normal",
+        "fn_call_inline",
+        "fn_call_cross_object",
+        "gettimeofday",
+        "clock_gettime(REALTIME)",
+        "clock_gettime(REALTIME_COARSE)",
+        "clock_gettime(MONOTONIC)",
+        "clock_gettime(MONOTONIC_COARSE)",
+        "pthread_mutex_lock/unlock",
+        "pthread_mutex_recursive_lock/unlock",
+        "pthread_spin_lock/unlock",
+        "stdatomic lock/unlock",
+        "rdtscp",
+        "pthread_self",
+        "gettid",
+        "getenv(set)",
+        "getenv(unset)",
+    ];
+
+    #[test]
+    fn the_table_is_tab_separated_with_the_original_s_header_and_rows() {
+        let mut out = Vec::new();
+        run(&NodeMicrobench { millions: 1 }, &mut out).expect("a table");
+        let text = String::from_utf8(out).expect("text");
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>"));
+        for (line, name) in lines.clone().zip(ROWS) {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [case, m_ops, total, rate, each] = fields[..] else { panic!("{line}") };
+            assert_eq!((case, m_ops), (format!("\"{name}\"").as_str(), "1"));
+            let numbers = [total, rate, each].map(|field| {
+                assert_eq!(field.split_once('.').map(|(_, digits)| digits.len()), Some(6));
+                field.parse::<f64>().expect("a number")
+            });
+            let [total, rate, each] = numbers;
+            assert!(total > 0.0 && rate > 0.0 && each > 0.0, "{line}");
+            // A million operations: as many ns each as ms in all, but for the digits printed.
+            assert!((total * 1000.0 - each).abs() < 0.001, "{line}");
+        }
+        assert_eq!(lines.count(), ROWS.len());
+    }
 }
