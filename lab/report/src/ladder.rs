@@ -13,11 +13,17 @@ pub fn ladder(document: &Document, width_px: f64) -> Chart {
     let mut names = Vec::new();
     let mut rungs = Rungs::default();
     for group in &model.groups {
-        let rows = group.figures.iter().flat_map(|figure| &figure.rows);
-        let times = rows.filter(|record| record.unit == Unit::Ns);
-        for (place, record) in times.enumerate() {
-            rungs.add(names.len() as f64, record);
-            names.push(Name { label: label(record), note: note(record), opens_group: place == 0 });
+        let mut opens_group = true;
+        for figure in &group.figures {
+            for record in figure.rows.iter().filter(|record| record.unit == Unit::Ns) {
+                rungs.add(names.len() as f64, record);
+                let label = match figure.rows.len() {
+                    1 => record.id.clone(),
+                    _ => format!("{} [{}]", record.id, record.contender),
+                };
+                names.push(Name { label, note: note(record), opens_group });
+                opens_group = false;
+            }
         }
     }
     let count = names.len();
@@ -58,18 +64,19 @@ impl Rungs {
         let say = |what: &str, value: f64| {
             format!("{}: {what} {}", record.id, words::figure(record.unit, value))
         };
+        let nearest = record.modes.first().map_or(summary.median, |mode| mode.median);
+        let farthest = record.modes.last().map_or(summary.median, |mode| mode.median);
         if let Some(floor) = &record.floor {
             let text = format!("{} ({})", say("floor", floor.other), floor.id);
             self.floor.push(Point::at(floor.other, row).told(text));
-            let first = record.modes.first().map_or(summary.median, |mode| mode.median);
-            self.stretch.push(Point::at(floor.other, row).between(floor.other, first));
+            self.stretch.push(Point::at(floor.other, row).between(floor.other, nearest));
         }
         if let Some(peer) = record.best_peer() {
             let text = say(&format!("best peer {}", peer.contender), peer.other);
             self.peer.push(Point::at(peer.other, row).told(text));
         }
         self.p99.push(Point::at(summary.p99, row).told(say("99 % quantile", summary.p99)));
-        self.tail.push(Point::at(summary.p99, row).between(summary.median, summary.p99));
+        self.tail.push(Point::at(summary.p99, row).between(farthest, summary.p99));
         let medians = match record.kind {
             ContenderKind::Ours => &mut self.ours,
             _ => &mut self.facts,
@@ -85,10 +92,6 @@ impl Rungs {
             medians.push(point.told(text));
         }
     }
-}
-
-fn label(record: &Record) -> String {
-    crate::text::clean(&record.id)
 }
 
 fn note(record: &Record) -> String {
