@@ -1,6 +1,6 @@
 //! The five-minute tour: what a try-lock is for, and how it stands beside others.
 //!
-//! `cargo run --release -p handover-lock --example tour`
+//! `cargo run --release -p handover-lock --example lock-tour`
 
 use handover_lock::contend::{
     Contender, Handover, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,

@@ -11,7 +11,7 @@ const QUIET_WAITS_LIMIT: u32 = 65_536;
 ///
 /// ```
 /// use handover_notify::Config;
-/// let config = Config { spin_ns_max: 50_000, ..Config::default() };
+/// let config = Config { spin_ns_max: 20_000, ..Config::default() };
 /// config.validate()?;
 /// assert_eq!(
 ///     Config { spin_ns_max: 2_000_000, ..config }.validate().unwrap_err().to_string(),
@@ -21,24 +21,23 @@ const QUIET_WAITS_LIMIT: u32 = 65_536;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// How long one wait may spin before it sleeps, in ns; 0 never spins. Default 10,000.
+    /// How long one wait may spin at most before it sleeps, in ns; 0 never spins. Default 50,000.
     ///
-    /// Spinning as long as a sleep and its wake-up cost (some 5 to 10 µs from core to core) never
-    /// costs more than twice the best choice made in hindsight. More than that buys latency for
-    /// rarer notifications with CPU time: up to this much at each wait that ends in a sleep, until
-    /// the receiver has noticed and gone quiet.
+    /// This is a lid. Below it, a receiver spins for twice what a sleep costs on this machine, which
+    /// it measures (1 to 20 µs), and only while spinning pays. Lower it where CPU time is dearer
+    /// than latency.
     pub spin_ns_max: u32,
     /// How many waits at most go straight to sleep before one spins again to see whether it would
     /// pay. Default 64.
     ///
-    /// Where every notification is far away, one wait in `quiet_waits_max + 1` spins in vain: at
-    /// the defaults, 10 µs in 65 waits. Greater wastes less, smaller notices sooner.
+    /// Where every notification is far away, one wait in `quiet_waits_max + 1` spins in vain.
+    /// Greater wastes less, smaller notices sooner that notifications have come nearer.
     pub quiet_waits_max: u32,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { spin_ns_max: 10_000, quiet_waits_max: 64 }
+        Self { spin_ns_max: 50_000, quiet_waits_max: 64 }
     }
 }
 

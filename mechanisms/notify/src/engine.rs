@@ -1,18 +1,39 @@
 //! Whether to spin, and for how long: pure transitions. Time comes in as an argument.
 //!
-//! The rule in four sentences. Spin at most as long as a sleep costs, since that is never worse
-//! than twice the best choice in hindsight. Of that, use four times what spinning usually takes
-//! here. When two spins in a row end in a long sleep, go without for 1, 2, 4 ... waits. When a
-//! sleep turns out so short that spinning would have caught it, spin again at once.
+//! - Spin as long as a sleep costs, and it is never much worse than twice the best choice made in
+//!   hindsight. What a sleep costs differs by a factor of ten between machines (a virtual CPU that
+//!   halted is slow to wake), so it is measured: each sender that wakes leaves the time.
+//! - Take twice that: two threads that hand to and fro, and both sleep, each wait for the other's
+//!   wake-up as well as their own, and would never get out of it.
+//! - Of that, use four times what spinning usually takes here.
+//! - When two spins in a row end in a long sleep, go without for 1, 2, 4 ... waits. When a sleep
+//!   turns out so short that spinning would have caught it, spin again at once.
+//!
+//! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
+//! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last.
 
-/// Spins that succeed move the typical count by one part in `2^TYPICAL_SHIFT`.
-const TYPICAL_SHIFT: u32 = 3;
+use crate::Config;
+
+/// What a sleep is taken to cost until one has been measured.
+const WAKE_NS_GUESS: u64 = 5_000;
+/// What a sleep may be measured to cost; beyond, it is not the machine that was measured.
+const WAKE_NS_MIN: u64 = 100;
+const WAKE_NS_MAX: u64 = 1_000_000;
+/// Spin up to so many times what a sleep costs.
+const WAKES_SPUN: u64 = 2;
+/// A measured cost counts at most so many times the present mean: who was woken on a busy machine
+/// waited for others, too.
+const WAKE_GROWTH_MAX: u64 = 2;
+/// Means move by one part in `2^MEAN_SHIFT` of the difference.
+const MEAN_SHIFT: u32 = 3;
 /// A wait spins this many times as long as is typical.
 const HEADROOM: u32 = 4;
-/// The budget never falls below the maximum divided by this.
+/// The budget never falls below the limit divided by this.
 const BUDGET_FLOOR_DIVISOR: u32 = 16;
 /// How many spins in a row may end in a long sleep before the engine goes quiet.
 const MISSES_FREE: u32 = 1;
+/// So that neither [`HEADROOM`] nor the scale of the mean can overflow.
+const SPINS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
 /// What the next wait should do when nothing is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,34 +66,42 @@ pub struct Stats {
     /// Waits that did not spin because the last notification had come from the receiver's own CPU,
     /// or because none had come yet and the receiver may run on one CPU only.
     pub unspun_shared_cpu: u64,
+    /// What a sleep costs here, in ns, from the sender's wake to the receiver running: a running
+    /// mean, and a guess of 5000 until it has slept across CPUs.
+    pub wake_ns: u64,
 }
 
 /// The receiver's memory of how its waits went.
 ///
 /// Public for those who build a receiver of their own on [`StateWord`](crate::StateWord): ask
 /// [`plan`](Self::plan) before a wait that found nothing, and tell it the outcome by
-/// [`spun`](Self::spun) or [`slept`](Self::slept).
+/// [`spun`](Self::spun), [`woken`](Self::woken) or [`timed_out`](Self::timed_out).
 ///
 /// ```
-/// use handover_notify::{Engine, Plan};
-/// let mut engine = Engine::new(400, 10_000, 64);
-/// assert_eq!(engine.plan(false), Plan::Spin { spins_max: 400 });
-/// engine.slept(1_000_000); // in vain, once ...
+/// use handover_notify::{Config, Engine, Plan};
+/// let look_ps = 25_000; // one look at the word, and the pause before it
+/// let mut engine = Engine::new(Config::default(), look_ps);
+/// assert_eq!(engine.plan(false), Plan::Spin { spins_max: 400 }); // twice 5 µs
+/// engine.woken(1_000_000, None); // in vain, once ...
 /// engine.plan(false);
-/// engine.slept(1_000_000); // ... and twice
+/// engine.woken(1_000_000, None); // ... and twice
 /// assert_eq!(engine.plan(false), Plan::ParkQuiet);
 /// assert_eq!(engine.plan(true), Plan::ParkSharedCpu);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Engine {
-    /// No wait spins longer. 0: none spins.
-    spins_max: u32,
-    /// A sleep up to this long would have been caught by spinning.
-    sleep_short_ns: u64,
-    quiet_waits_max: u32,
+    config: Config,
+    /// What one look costs, pause included.
+    look_ps: u64,
+    /// Running mean of what sleeps cost: from the sender's wake to the receiver running.
+    wake_ns: u64,
+    /// No wait spins longer than this now.
+    limit_ns: u64,
+    /// The same in looks.
+    limit_spins: u32,
     /// What the next spin may use.
     budget_spins: u32,
-    /// Running mean of the spins that successful waits took, scaled by `2^TYPICAL_SHIFT`.
+    /// Running mean of the looks that successful spins took, scaled by `2^MEAN_SHIFT`.
     typical_scaled: u32,
     /// Spins in a row that ended in a long sleep.
     misses_in_row: u32,
@@ -83,29 +112,33 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that spins at most `spins_max` times a wait, takes a sleep of `sleep_short_ns` or
-    /// less for one that spinning would have caught, and stays quiet for at most `quiet_waits_max`
-    /// waits.
+    /// An engine that knows nothing yet. `look_ps` is what one look at the word takes in a spin, in
+    /// ps; `config` is taken as it is (see [`Config::validate`]).
     #[must_use]
-    pub fn new(spins_max: u32, sleep_short_ns: u64, quiet_waits_max: u32) -> Self {
-        // So that neither HEADROOM nor the scale below can overflow.
-        let spins_max = spins_max.min(u32::MAX >> (TYPICAL_SHIFT + 2));
-        Self {
-            spins_max,
-            sleep_short_ns,
-            quiet_waits_max: quiet_waits_max.max(1),
-            budget_spins: spins_max,
-            typical_scaled: (spins_max / HEADROOM) << TYPICAL_SHIFT,
+    pub fn new(config: Config, look_ps: u64) -> Self {
+        let mut engine = Self {
+            config,
+            look_ps: look_ps.max(1),
+            wake_ns: WAKE_NS_GUESS,
+            limit_ns: 0,
+            limit_spins: 0,
+            budget_spins: 0,
+            typical_scaled: 0,
             misses_in_row: 0,
             quiet_waits_left: 0,
             spinning: false,
-        }
+        };
+        engine.set_limit();
+        engine.budget_spins = engine.limit_spins;
+        engine.typical_scaled = (engine.limit_spins / HEADROOM) << MEAN_SHIFT;
+        engine
     }
 
-    /// What a wait that found nothing pending should do.
+    /// What a wait that found nothing pending should do. `shares_cpu`: the sender needs the very
+    /// CPU that the receiver would spin on.
     pub fn plan(&mut self, shares_cpu: bool) -> Plan {
         self.spinning = false;
-        if self.spins_max == 0 {
+        if self.limit_spins == 0 {
             return Plan::ParkQuiet;
         }
         if shares_cpu {
@@ -122,28 +155,62 @@ impl Engine {
     /// The wait ended after `spins` looks.
     pub fn spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
-        // typical += (spins - typical) / 8, on the scaled value.
-        let spins = spins.min(self.spins_max);
-        self.typical_scaled = self.typical_scaled - (self.typical_scaled >> TYPICAL_SHIFT) + spins;
-        let typical = self.typical_scaled >> TYPICAL_SHIFT;
-        let floor = self.spins_max.div_ceil(BUDGET_FLOOR_DIVISOR);
-        self.budget_spins = (typical * HEADROOM).clamp(floor, self.spins_max);
+        // mean += (spins - mean) / 8, on the scaled value.
+        let spins = spins.min(self.limit_spins);
+        self.typical_scaled = self.typical_scaled - (self.typical_scaled >> MEAN_SHIFT) + spins;
+        let typical = self.typical_scaled >> MEAN_SHIFT;
+        let floor = self.limit_spins.div_ceil(BUDGET_FLOOR_DIVISOR);
+        self.budget_spins = (typical * HEADROOM).clamp(floor, self.limit_spins);
     }
 
-    /// The wait slept for `slept_ns`, from falling asleep to running again.
-    pub fn slept(&mut self, slept_ns: u64) {
-        if slept_ns <= self.sleep_short_ns {
+    /// The wait slept. The notification came `after_ns` after the spin, if any, was given up;
+    /// `wake_ns` later the receiver was running again. `None` if that is not known, or tells nothing
+    /// about waking (the two shared a CPU, say).
+    pub fn woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
+        if let Some(wake_ns) = wake_ns {
+            let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
+            let mean = self.wake_ns - (self.wake_ns >> MEAN_SHIFT) + (wake_ns >> MEAN_SHIFT);
+            self.wake_ns = mean.clamp(WAKE_NS_MIN, WAKE_NS_MAX);
+            self.set_limit();
+        }
+        if after_ns <= self.limit_ns {
             // It was near: spinning as long as allowed would have caught it.
-            self.budget_spins = self.spins_max;
+            self.budget_spins = self.limit_spins;
             self.misses_in_row = 0;
             self.quiet_waits_left = 0;
-        } else if self.spinning {
-            self.misses_in_row = self.misses_in_row.saturating_add(1);
-            if let Some(doublings) = self.misses_in_row.checked_sub(MISSES_FREE + 1) {
-                let quiet = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
-                self.quiet_waits_left = quiet.min(self.quiet_waits_max);
-            }
+        } else {
+            self.missed();
         }
+    }
+
+    /// The wait ran out of time, and nothing had come.
+    pub fn timed_out(&mut self) {
+        self.missed();
+    }
+
+    /// What a sleep costs here, as far as has been seen: from the sender's wake to the receiver
+    /// running, in ns.
+    #[must_use]
+    pub fn wake_ns(&self) -> u64 {
+        self.wake_ns
+    }
+
+    fn missed(&mut self) {
+        if !self.spinning {
+            return;
+        }
+        self.misses_in_row = self.misses_in_row.saturating_add(1);
+        if let Some(doublings) = self.misses_in_row.checked_sub(MISSES_FREE + 1) {
+            let quiet = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
+            self.quiet_waits_left = quiet.min(self.config.quiet_waits_max);
+        }
+    }
+
+    fn set_limit(&mut self) {
+        self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * WAKES_SPUN);
+        let spins = (self.limit_ns * 1000).div_ceil(self.look_ps).min(SPINS_MAX);
+        self.limit_spins = spins as u32; // SPINS_MAX fits
+        self.budget_spins = self.budget_spins.min(self.limit_spins);
     }
 }
 
@@ -154,8 +221,16 @@ mod tests {
     const LONG_NS: u64 = 1_000_000;
     const SHORT_NS: u64 = 5_000;
 
+    /// 400 looks fit into the first limit, twice 5 µs.
     fn engine() -> Engine {
-        Engine::new(400, 10_000, 64)
+        Engine::new(Config::default(), 25_000)
+    }
+
+    fn budget(engine: &mut Engine) -> u32 {
+        match engine.plan(false) {
+            Plan::Spin { spins_max } => spins_max,
+            other => panic!("it should spin: {other:?}"),
+        }
     }
 
     /// Runs `waits` waits that all sleep long; how many of them spun.
@@ -163,15 +238,15 @@ mod tests {
         (0..waits)
             .filter(|_| {
                 let spun = matches!(engine.plan(false), Plan::Spin { .. });
-                engine.slept(LONG_NS);
+                engine.woken(LONG_NS, None);
                 spun
             })
             .count() as u32
     }
 
     #[test]
-    fn a_fresh_engine_spins_as_long_as_it_may() {
-        assert_eq!(engine().plan(false), Plan::Spin { spins_max: 400 });
+    fn a_fresh_engine_spins_twice_as_long_as_a_sleep_is_guessed_to_cost() {
+        assert_eq!(budget(&mut engine()), 400);
     }
 
     #[test]
@@ -191,9 +266,9 @@ mod tests {
             engine.plan(false);
             engine.spun(1);
         }
-        assert_eq!(engine.plan(false), Plan::Spin { spins_max: 25 });
-        engine.slept(SHORT_NS);
-        assert_eq!(engine.plan(false), Plan::Spin { spins_max: 400 });
+        assert_eq!(budget(&mut engine), 25);
+        engine.woken(SHORT_NS, None);
+        assert_eq!(budget(&mut engine), 400);
     }
 
     #[test]
@@ -203,8 +278,64 @@ mod tests {
             engine.plan(false);
             engine.spun(50);
         }
-        let Plan::Spin { spins_max } = engine.plan(false) else { panic!("it should spin") };
-        assert!((180..=200).contains(&spins_max), "4 x 50, rounded down: {spins_max}");
+        let spins_max = budget(&mut engine);
+        assert!((170..=200).contains(&spins_max), "4 x 50, rounded down: {spins_max}");
+    }
+
+    #[test]
+    fn where_waking_is_slow_spins_get_longer_up_to_the_configured_limit() {
+        let mut engine = engine();
+        for _ in 0..100 {
+            engine.plan(false);
+            engine.woken(SHORT_NS, Some(16_000));
+        }
+        let spins_max = budget(&mut engine);
+        assert!((1200..=1290).contains(&spins_max), "2 x 16 µs / 25 ns: {spins_max}");
+        for _ in 0..100 {
+            engine.plan(false);
+            engine.woken(SHORT_NS, Some(1_000_000));
+        }
+        assert_eq!(budget(&mut engine), 50_000 / 25);
+    }
+
+    #[test]
+    fn where_waking_is_fast_spins_get_shorter_and_what_is_short_with_them() {
+        let mut engine = engine();
+        for _ in 0..100 {
+            engine.plan(false);
+            engine.woken(SHORT_NS, Some(1_000));
+        }
+        assert!((950..1050).contains(&engine.wake_ns()), "{}", engine.wake_ns());
+        assert_eq!(engine.plan(false), Plan::ParkQuiet, "5 µs are long when waking takes 1");
+    }
+
+    #[test]
+    fn one_wake_up_on_a_stalled_machine_hardly_counts() {
+        let mut engine = engine();
+        engine.plan(false);
+        engine.woken(SHORT_NS, Some(10_000_000));
+        assert!(engine.wake_ns() < 6_000, "{}", engine.wake_ns());
+    }
+
+    #[test]
+    fn two_sides_that_both_sleep_find_out_of_it() {
+        // Each wait of a ping-pong lasts as long as the partner's wake-up, when both sleep.
+        for wake_ns in [1_000, 5_000, 15_000, 24_000] {
+            let mut engine = engine();
+            long_sleeps(&mut engine, 1000);
+            let waits = (0..1000)
+                .take_while(|_| {
+                    let spins = wake_ns * 1000 / 25_000;
+                    if matches!(engine.plan(false), Plan::Spin { spins_max } if spins_max as u64 > spins)
+                    {
+                        return false;
+                    }
+                    engine.woken(wake_ns, Some(wake_ns));
+                    true
+                })
+                .count();
+            assert!(waits < 100, "wake-ups of {wake_ns} ns: still asleep after {waits} waits");
+        }
     }
 
     #[test]
@@ -213,7 +344,7 @@ mod tests {
         engine.plan(false);
         engine.spun(10);
         engine.plan(false);
-        engine.slept(LONG_NS);
+        engine.woken(LONG_NS, None);
         assert!(matches!(engine.plan(false), Plan::Spin { .. }));
     }
 
@@ -226,15 +357,25 @@ mod tests {
     }
 
     #[test]
+    fn waits_that_time_out_count_as_long_sleeps() {
+        let mut engine = engine();
+        for _ in 0..2 {
+            engine.plan(false);
+            engine.timed_out();
+        }
+        assert_eq!(engine.plan(false), Plan::ParkQuiet);
+    }
+
+    #[test]
     fn a_successful_probe_ends_the_quiet() {
         let mut engine = engine();
         long_sleeps(&mut engine, 1000);
         while engine.plan(false) == Plan::ParkQuiet {
-            engine.slept(LONG_NS);
+            engine.woken(LONG_NS, None);
         }
         engine.spun(20);
         assert!(matches!(engine.plan(false), Plan::Spin { .. }));
-        engine.slept(LONG_NS);
+        engine.woken(LONG_NS, None);
         assert!(matches!(engine.plan(false), Plan::Spin { .. }), "misses count from zero again");
     }
 
@@ -243,33 +384,36 @@ mod tests {
         let mut engine = engine();
         long_sleeps(&mut engine, 1000);
         engine.plan(false);
-        engine.slept(SHORT_NS);
+        engine.woken(SHORT_NS, None);
         assert!(matches!(engine.plan(false), Plan::Spin { .. }));
     }
 
     #[test]
     fn a_spin_limit_of_zero_never_spins() {
-        let mut engine = Engine::new(0, 10_000, 64);
+        let mut engine = Engine::new(Config::never_spin(), 25_000);
         for _ in 0..10 {
             assert_eq!(engine.plan(false), Plan::ParkQuiet);
-            engine.slept(SHORT_NS);
+            engine.woken(0, Some(1));
         }
     }
 
     #[test]
-    fn no_limit_however_large_overflows() {
-        let mut engine = Engine::new(u32::MAX, u64::MAX, u32::MAX);
-        for _ in 0..100 {
-            let Plan::Spin { spins_max } = engine.plan(false) else { panic!("it should spin") };
-            engine.spun(spins_max);
-            engine.spun(u32::MAX);
+    fn no_value_however_large_or_small_overflows() {
+        let config = Config { spin_ns_max: u32::MAX, quiet_waits_max: u32::MAX };
+        for look_ps in [0, 1, u64::MAX] {
+            let mut engine = Engine::new(config, look_ps);
+            for ns in [0, 1, u64::MAX] {
+                for _ in 0..100 {
+                    engine.plan(false);
+                    engine.woken(ns, Some(ns));
+                    engine.plan(false);
+                    engine.spun(u32::MAX);
+                    engine.quiet_waits_left = 0;
+                    engine.plan(false);
+                    engine.timed_out();
+                }
+            }
+            assert!(engine.budget_spins <= engine.limit_spins);
         }
-        let mut never_short = Engine::new(u32::MAX, 0, u32::MAX);
-        for _ in 0..100 {
-            never_short.quiet_waits_left = 0;
-            never_short.plan(false);
-            never_short.slept(u64::MAX);
-        }
-        assert_eq!(never_short.plan(false), Plan::ParkQuiet);
     }
 }

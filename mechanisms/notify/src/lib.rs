@@ -22,4 +22,4 @@ pub use drive::{
 pub use engine::{Engine, Plan, Stats};
 pub use error::{ConfigError, MapError, PairError};
 pub use mechanism::{Mechanism, Notify, Wait};
-pub use word::{Sender as SenderCpu, StateWord};
+pub use word::{SenderCpu, StateWord};

@@ -29,7 +29,7 @@ pub(crate) fn current_cpu() -> Option<u32> {
 /// and alignment are at most a page's. Nothing needs dropping.
 pub unsafe trait ZeroFresh: Send + Sync + 'static {}
 
-// SAFETY: one AtomicU32 in repr(transparent) wrappers and repr(C) padding; 128 bytes.
+// SAFETY: an AtomicU32 in a repr(transparent) wrapper, an AtomicU64 and repr(C) padding; 128 bytes.
 unsafe impl ZeroFresh for adaptive::Core {}
 
 // SAFETY: one AtomicU32 and repr(C) padding; 128 bytes.

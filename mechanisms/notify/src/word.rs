@@ -42,7 +42,7 @@ const CPU_SHIFT: u32 = 2;
 const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 
 /// Where the last sender ran when it notified; `None` if it did not know.
-pub type Sender = Option<u32>;
+pub type SenderCpu = Option<u32>;
 
 /// One word through which many senders notify one receiver. See the state diagram in the source
 /// file and in the crate's README.
@@ -83,8 +83,8 @@ impl StateWord {
     /// One exchange.
     #[inline]
     #[must_use = "true: the receiver sleeps, and nobody else will wake it"]
-    pub fn notify(&self, sender: Sender) -> bool {
-        let cpu_plus_one = sender.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
+    pub fn notify(&self, sender_cpu: SenderCpu) -> bool {
+        let cpu_plus_one = sender_cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
         // Release: publishes what this sender wrote to the Acquire in try_consume(). Overwriting
         // another's PENDING keeps that one's release sequence, so the receiver acquires both.
         self.word.swap(PENDING | cpu_plus_one << CPU_SHIFT, Ordering::Release) == SLEEPING
@@ -95,7 +95,7 @@ impl StateWord {
     /// # Cost
     /// A load when there is nothing; that and one exchange when there is.
     #[inline]
-    pub fn try_consume(&self) -> Option<Sender> {
+    pub fn try_consume(&self) -> Option<SenderCpu> {
         // Relaxed: a hint; the exchange below orders.
         if !is_pending(self.word.load(Ordering::Relaxed)) {
             return None;
@@ -118,15 +118,15 @@ impl StateWord {
     pub fn sleep_until_notified(
         &self,
         mut sleep: impl FnMut(&AtomicU32, u32) -> bool,
-    ) -> Option<Sender> {
+    ) -> Option<SenderCpu> {
         if !self.declare_sleep() {
             return self.try_consume();
         }
         loop {
             let go_on = sleep(&self.word, SLEEPING);
             // Without this look after each sleep, a wake-up for nothing would be taken for one.
-            if let Some(sender) = self.try_consume() {
-                return Some(sender);
+            if let Some(sender_cpu) = self.try_consume() {
+                return Some(sender_cpu);
             }
             if !go_on {
                 return if self.withdraw() { None } else { self.try_consume() };

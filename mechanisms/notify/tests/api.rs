@@ -38,8 +38,9 @@ fn statistics_tell_how_each_wait_ended() {
     receiver.wait();
     waker.join().expect("the waker");
     let stats = receiver.stats();
-    assert_eq!((stats.at_once, stats.timed_out, stats.spins), (1, 1, 0));
-    // A stalled machine may have let the notification come before the wait: at once, then.
+    assert_eq!((stats.timed_out, stats.by_spinning, stats.spins), (1, 0, 0));
+    // On a stalled machine the second notification may have come before its wait: at once, then.
+    assert!(stats.at_once >= 1);
     assert_eq!(stats.at_once + stats.by_sleeping, 2);
 }
 

@@ -25,18 +25,17 @@
 //! ```
 
 use super::descriptor;
-use super::waiting::{Deadline, Waiting, deadline, time_left};
+use super::waiting::{Asleep, Core, Deadline, Waiting, deadline, time_left};
 use crate::engine::Stats;
-use crate::{Config, Mechanism, Notify, PairError, StateWord, Wait, raw};
-use handover_base::sync::CachePadded;
+use crate::{Config, Mechanism, Notify, PairError, Wait};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What the two sides share.
 #[derive(Debug)]
-struct Core {
-    word: CachePadded<StateWord>,
+struct Ends {
+    core: Core,
     /// Not blocking, so that it can be emptied without knowing whether there is anything in it.
     counter: OwnedFd,
 }
@@ -65,29 +64,23 @@ impl Mechanism for AdaptiveFd {
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
     let counter = descriptor::eventfd(descriptor::Blocking::No)?;
-    let core = Arc::new(Core { word: CachePadded::new(StateWord::new()), counter });
-    let receiver = Receiver {
-        core: Arc::clone(&core),
-        waiting: Waiting::new(config),
-        parked: None,
-        writes_owed: 0,
-    };
-    Ok((Sender { core }, receiver))
+    let ends = Arc::new(Ends { core: Core::new(), counter });
+    let waiting = Waiting::new(config);
+    let receiver = Receiver { ends: Arc::clone(&ends), waiting, parked: None, writes_owed: 0 };
+    Ok((Sender { ends }, receiver))
 }
 
 /// The side that wakes. Costs as [`adaptive::Sender`](crate::adaptive::Sender), with a write to an
 /// eventfd in place of the futex wake.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    core: Arc<Core>,
+    ends: Arc<Ends>,
 }
 
 impl Notify for Sender {
     #[inline]
     fn notify(&self) {
-        if self.core.word.notify(raw::current_cpu()) {
-            descriptor::add_one(&self.core.counter);
-        }
+        self.ends.core.notify(|_word| descriptor::add_one(&self.ends.counter));
     }
 }
 
@@ -95,10 +88,10 @@ impl Notify for Sender {
 /// [`prepare_park`](Self::prepare_park) before and [`cancel_park`](Self::cancel_park) after.
 #[derive(Debug)]
 pub struct Receiver {
-    core: Arc<Core>,
+    ends: Arc<Ends>,
     waiting: Waiting,
     /// Since when the word says SLEEPING on behalf of an epoll set, if it does.
-    parked: Option<Instant>,
+    parked: Option<Asleep>,
     /// Writes to the counter that senders have made or are about to make, less those read. Each
     /// notification that ends a declared sleep is one write, and it may still be on its way when
     /// the notification is consumed; negative when it was read first.
@@ -112,7 +105,7 @@ impl Receiver {
     /// # Blocking
     /// [`Config::spin_ns_max`] at most.
     pub fn spin_wait(&mut self) -> Option<u64> {
-        (self.look_unparked() || self.waiting.spin(&self.core.word, None)).then_some(1)
+        (self.look_unparked() || self.waiting.spin(&self.ends.core, None)).then_some(1)
     }
 
     /// Declares that the receiver is about to sleep on its descriptor.
@@ -125,11 +118,11 @@ impl Receiver {
     /// Never.
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn prepare_park(&mut self) -> bool {
-        settle(&self.core.counter, &mut self.writes_owed);
-        if !self.core.word.declare_sleep() {
+        settle(&self.ends.counter, &mut self.writes_owed);
+        if !self.ends.core.word.declare_sleep() {
             return false;
         }
-        self.parked.get_or_insert_with(Instant::now);
+        self.parked.get_or_insert_with(Asleep::now);
         true
     }
 
@@ -144,10 +137,10 @@ impl Receiver {
     /// # Blocking
     /// Never.
     pub fn cancel_park(&mut self) -> Option<u64> {
-        if self.core.word.withdraw() {
+        if self.ends.core.word.withdraw() {
             // No sender has seen this declaration, so no write belongs to it.
             self.parked = None;
-            settle(&self.core.counter, &mut self.writes_owed);
+            settle(&self.ends.counter, &mut self.writes_owed);
             return None;
         }
         self.try_wait()
@@ -163,28 +156,28 @@ impl Receiver {
     fn look_unparked(&mut self) -> bool {
         match self.parked {
             Some(_) => self.cancel_park().is_some(),
-            None => self.waiting.look(&self.core.word),
+            None => self.waiting.look(&self.ends.core),
         }
     }
 
     fn wait_until(&mut self, deadline: Deadline) -> bool {
-        let Self { core, waiting, writes_owed, .. } = self;
+        let Self { ends, waiting, writes_owed, .. } = self;
         let mut declared = false;
-        let notified = waiting.wait(&core.word, deadline, |_, _| {
+        let notified = waiting.wait(&ends.core, deadline, |_, _| {
             declared = true;
             let left = time_left(deadline);
             if left == Some(Duration::ZERO) {
                 return false;
             }
-            descriptor::wait_readable(&core.counter, left);
+            descriptor::wait_readable(&ends.counter, left);
             // If that was the late write of an earlier sender, the next sleep must not see it.
-            settle(&core.counter, writes_owed);
+            settle(&ends.counter, writes_owed);
             true
         });
         if notified && declared {
             *writes_owed += 1;
         }
-        settle(&core.counter, writes_owed);
+        settle(&ends.counter, writes_owed);
         notified
     }
 }
@@ -219,15 +212,15 @@ impl Wait for Receiver {
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
         let Some(asleep) = self.parked else {
-            return self.waiting.look(&self.core.word).then_some(1);
+            return self.waiting.look(&self.ends.core).then_some(1);
         };
-        if !self.waiting.wake(&self.core.word, asleep) {
+        if !self.waiting.wake(&self.ends.core, asleep) {
             return None;
         }
         // The word went from SLEEPING to PENDING, so one sender owes (or has made) its write.
         self.parked = None;
         self.writes_owed += 1;
-        settle(&self.core.counter, &mut self.writes_owed);
+        settle(&self.ends.counter, &mut self.writes_owed);
         Some(1)
     }
 }
@@ -235,6 +228,6 @@ impl Wait for Receiver {
 /// The descriptor to put into an epoll set. Only poll it: the receiver reads it itself.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.core.counter.as_fd()
+        self.ends.counter.as_fd()
     }
 }

@@ -1,11 +1,12 @@
-//! The receiver's side of both adaptive mechanisms: look, spin, sleep.
+//! What both adaptive mechanisms share: the core, and the receiver's way to look, spin and sleep.
 
 use crate::engine::{Engine, Plan, Stats};
-use crate::word::Sender;
+use crate::word::SenderCpu;
 use crate::{Config, StateWord, raw};
 use handover_base::affinity;
-use handover_base::sync::atomic::AtomicU32;
+use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handover_base::sync::hint;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,45 @@ use std::time::{Duration, Instant};
 const LOOKS_TIMED: u32 = 128;
 /// Of so many timings the least counts: the others were interrupted.
 const TIMINGS_COUNT: u32 = 5;
+
+/// The words that the two sides share, alone on their cache lines.
+///
+/// All zeroes are a fresh one. It holds no pointers, so it may lie in memory that several processes
+/// have mapped, and whatever another process writes there, nothing worse than a notification too
+/// many or too few can follow.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Core {
+    pub(crate) word: StateWord,
+    /// When a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC: so that the receiver
+    /// learns what sleeping costs.
+    woken_at_ns: AtomicU64,
+}
+
+impl Core {
+    /// A fresh one: nothing pending, nobody asleep.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { word: StateWord::new(), woken_at_ns: AtomicU64::new(0) }
+    }
+
+    /// Makes a notification pending, and wakes the receiver by `wake` if it sleeps.
+    #[inline]
+    pub(crate) fn notify(&self, wake: impl FnOnce(&AtomicU32)) {
+        if self.word.notify(raw::current_cpu()) {
+            // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
+            self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
+            wake(self.word.futex());
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC, some 25 ns. The TSC clock is not worth its calibration here: the first sleep
+/// would take 10 ms.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
+}
 
 /// When a wait runs out of time; `None` never.
 pub(crate) type Deadline = Option<Instant>;
@@ -33,31 +73,37 @@ pub(crate) struct Waiting {
     engine: Engine,
     stats: Stats,
     /// Where the last notification came from, if any came and its sender knew.
-    sender: Sender,
+    sender_cpu: SenderCpu,
+}
+
+/// The moment from which a receiver has been asleep, in ns on CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asleep {
+    since_ns: u64,
+}
+
+impl Asleep {
+    pub(crate) fn now() -> Self {
+        Self { since_ns: now_ns() }
+    }
 }
 
 impl Waiting {
     /// `config` has been validated.
     pub(crate) fn new(config: Config) -> Self {
-        let spin_ps_max = u64::from(config.spin_ns_max) * 1000;
-        let spins_max = if spin_ps_max == 0 { 0 } else { (spin_ps_max / look_ps()).max(1) };
-        let engine = Engine::new(
-            u32::try_from(spins_max).unwrap_or(u32::MAX),
-            config.spin_ns_max.into(),
-            config.quiet_waits_max,
-        );
-        Self { engine, stats: Stats::default(), sender: None }
+        let engine = Engine::new(config, look_ps());
+        Self { engine, stats: Stats::default(), sender_cpu: None }
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.stats
+        Stats { wake_ns: self.engine.wake_ns(), ..self.stats }
     }
 
     /// Consumes what is pending.
     #[inline]
-    pub(crate) fn look(&mut self, word: &StateWord) -> bool {
-        let Some(sender) = word.try_consume() else { return false };
-        self.sender = sender;
+    pub(crate) fn look(&mut self, core: &Core) -> bool {
+        let Some(sender_cpu) = core.word.try_consume() else { return false };
+        self.sender_cpu = sender_cpu;
         self.stats.at_once += 1;
         true
     }
@@ -67,41 +113,58 @@ impl Waiting {
     #[inline(never)]
     pub(crate) fn wait(
         &mut self,
-        word: &StateWord,
+        core: &Core,
         deadline: Deadline,
-        sleep: impl FnMut(&AtomicU32, u32) -> bool,
+        mut sleep: impl FnMut(&AtomicU32, u32) -> bool,
     ) -> bool {
-        if self.spin(word, deadline) {
+        if self.spin(core, deadline) {
             return true;
         }
-        let asleep = Instant::now();
-        let notified = word.sleep_until_notified(sleep);
-        match notified {
-            Some(sender) => self.woken(sender, asleep),
-            None => {
-                // Nothing came: whatever the time-out was, spinning would not have caught it.
-                self.engine.slept(u64::MAX);
+        let mut asleep = None;
+        let notified = core.word.sleep_until_notified(|word, expected| {
+            asleep.get_or_insert_with(Asleep::now);
+            sleep(word, expected)
+        });
+        match (notified, asleep) {
+            (Some(sender_cpu), Some(asleep)) => self.woken(core, sender_cpu, asleep),
+            (Some(sender_cpu), None) => {
+                // It came between the last look and the declaration: there was no sleep.
+                self.sender_cpu = sender_cpu;
+                self.stats.at_once += 1;
+            }
+            (None, _) => {
+                self.engine.timed_out();
                 self.stats.timed_out += 1;
             }
         }
         notified.is_some()
     }
 
-    /// Consumes what ended a sleep that began at `asleep`; false if nothing has come.
-    pub(crate) fn wake(&mut self, word: &StateWord, asleep: Instant) -> bool {
-        let Some(sender) = word.try_consume() else { return false };
-        self.woken(sender, asleep);
+    /// Consumes what ended a sleep; false if nothing has come.
+    pub(crate) fn wake(&mut self, core: &Core, asleep: Asleep) -> bool {
+        let Some(sender_cpu) = core.word.try_consume() else { return false };
+        self.woken(core, sender_cpu, asleep);
         true
     }
 
-    fn woken(&mut self, sender: Sender, asleep: Instant) {
-        self.engine.slept(u64::try_from(asleep.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        self.sender = sender;
+    fn woken(&mut self, core: &Core, sender_cpu: SenderCpu, asleep: Asleep) {
+        self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
+        let now_ns = now_ns();
+        // Relaxed: see Core::notify(). A time that is not within this sleep belongs to another one.
+        let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
+        if (asleep.since_ns..=now_ns).contains(&woken_at_ns) {
+            // On one CPU the receiver waits for its sender to stop running: that says nothing.
+            let shares_cpu = self.shares_cpu();
+            let wake_ns = (!shares_cpu).then_some(now_ns - woken_at_ns);
+            self.engine.woken(woken_at_ns - asleep.since_ns, wake_ns);
+        } else {
+            self.engine.woken(now_ns.saturating_sub(asleep.since_ns), None);
+        }
     }
 
     /// Spins as long as has paid lately; whether a notification was consumed.
-    pub(crate) fn spin(&mut self, word: &StateWord, deadline: Deadline) -> bool {
+    pub(crate) fn spin(&mut self, core: &Core, deadline: Deadline) -> bool {
         let spins_max = match self.engine.plan(self.shares_cpu()) {
             Plan::Spin { spins_max } => spins_max.min(spins_left(deadline)),
             Plan::ParkQuiet => 0,
@@ -112,9 +175,9 @@ impl Waiting {
         };
         for spin in 1..=spins_max {
             hint::spin_loop();
-            if let Some(sender) = word.try_consume() {
+            if let Some(sender_cpu) = core.word.try_consume() {
                 self.engine.spun(spin);
-                self.sender = sender;
+                self.sender_cpu = sender_cpu;
                 self.stats.by_spinning += 1;
                 self.stats.spins += u64::from(spin);
                 return true;
@@ -126,8 +189,8 @@ impl Waiting {
 
     /// Whether the sender, as far as is known, needs the very CPU that this thread would spin on.
     fn shares_cpu(&self) -> bool {
-        match (self.sender, raw::current_cpu()) {
-            (Some(sender), Some(here)) => sender == here,
+        match (self.sender_cpu, raw::current_cpu()) {
+            (Some(sender_cpu), Some(here)) => sender_cpu == here,
             // Nobody has notified yet: where this thread may run on one CPU only, it is likely
             // that the whole process may (taskset, a container).
             _ => affinity::on_one_cpu(),

@@ -1,0 +1,88 @@
+//! The five-minute tour: hand work to another thread by each mechanism, and see what it costs.
+//!
+//! `cargo run --release -p handover-notify --example notify-tour`
+
+use handover_base::affinity;
+use handover_notify::{
+    Adaptive, AdaptiveFd, Config, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive,
+};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn main() {
+    // 1. Work in shared memory, a notification to say so: what is written before it is seen after.
+    let work = AtomicU64::new(0);
+    let (sender, mut receiver) = adaptive::pair(Config::default()).expect("the defaults are valid");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            work.store(42, Relaxed);
+            sender.notify();
+        });
+        receiver.wait();
+        println!("received: {}", work.load(Relaxed));
+    });
+
+    // 2. How the waits ended: the figures to look at before believing any latency.
+    let (sender, mut receiver) = adaptive::pair(Config::default()).expect("the defaults are valid");
+    let other = thread::spawn(move || {
+        for pause_us in [0, 0, 0, 1, 2, 5, 1000, 1000, 1000, 1000] {
+            spin_for(Duration::from_micros(pause_us));
+            sender.notify();
+        }
+    });
+    while receiver.wait_timeout(Duration::from_millis(100)).is_some() {}
+    other.join().expect("the sender");
+    println!("{:?}", receiver.stats());
+
+    // 3. A round trip between two threads, on two CPUs and on one. The lab measures this properly;
+    //    here are round figures.
+    let cpus = affinity::mask();
+    let (here, there) = (cpus[0], *cpus.last().expect("at least one CPU"));
+    println!("\n{:<12} {:>16} {:>14}", "round trip", "on two CPUs", "on one CPU");
+    row::<Adaptive>(here, there);
+    row::<AdaptiveFd>(here, there);
+    row::<Futex>(here, there);
+    row::<EventFd>(here, there);
+    row::<Pipe>(here, there);
+    if here == there {
+        println!("(there is but one CPU to be had)");
+    }
+}
+
+fn spin_for(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+fn row<M: Mechanism>(here: u32, there: u32) {
+    let [two_us, one_us] = [there, here].map(|partner| round_trip_us::<M>([here, partner]));
+    println!("{:<12} {two_us:>13.2} µs {one_us:>11.2} µs", M::NAME);
+}
+
+fn round_trip_us<M: Mechanism>(cpus: [u32; 2]) -> f64 {
+    const ROUNDS_COUNT: u32 = 20_000;
+    let (ping, mut pinged) = M::pair().expect(M::NAME);
+    let (pong, mut ponged) = M::pair().expect(M::NAME);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            affinity::pin(cpus[1]).expect("an allowed CPU");
+            for _ in 0..ROUNDS_COUNT {
+                pinged.wait();
+                pong.notify();
+            }
+        });
+        let main = scope.spawn(move || {
+            affinity::pin(cpus[0]).expect("an allowed CPU");
+            let start = Instant::now();
+            for _ in 0..ROUNDS_COUNT {
+                ping.notify();
+                ponged.wait();
+            }
+            start.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS_COUNT)
+        });
+        main.join().expect("the starting side")
+    })
+}
