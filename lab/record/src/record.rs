@@ -63,9 +63,9 @@ pub struct Record {
     pub rate_per_s: f64,
     /// Bytes moved a second, where the operation moves bytes.
     pub bytes_per_s: Option<f64>,
-    /// CPUs burnt, user and system, by all parties while they were measured: 2.0 is two CPUs busy.
+    /// CPUs burnt in user space by all parties while they were measured: 2.0 is two CPUs busy.
     pub cpus_user: f64,
-    /// The part of it in the kernel.
+    /// CPUs burnt in the kernel on their behalf.
     pub cpus_system: f64,
     /// Context switches an operation, voluntary.
     pub switches_voluntary_per_op: f64,

@@ -220,16 +220,26 @@ fn keep_part(
     let figure = figure(&values, stats::median(&part.batches));
     part.rounds.push(Round {
         block,
-        median: figure,
-        p99: stats::quantile_sorted(&values, 0.99),
-        mean: time_ns / ops.max(1) as f64,
-        steal,
+        median: six_digits(figure),
+        p99: six_digits(stats::quantile_sorted(&values, 0.99)),
+        mean: six_digits(time_ns / ops.max(1) as f64),
+        steal: six_digits(steal),
         switches_involuntary: involuntary,
         marked,
     });
     part.ops += ops;
     part.time_ns += time_ns;
     part.rates.push(rate);
+}
+
+/// Six significant digits: no round is better than that, and a stored run is a third smaller.
+fn six_digits(value: f64) -> f64 {
+    if value == 0.0 || !value.is_normal() {
+        return 0.0;
+    }
+    let scale = 10f64.powi(5 - value.abs().log10().floor() as i32);
+    let rounded = (value * scale).round() / scale;
+    if rounded.is_finite() { rounded } else { value }
 }
 
 /// A clock's step coarser than this share of the median makes the median jump from step to step.
@@ -415,4 +425,31 @@ fn ratio(ours: &PartLane, other: &PartLane, id: &str, contender: &str) -> Option
         low: found.low,
         high: found.high,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_digits_are_kept_of_any_size() {
+        assert_eq!(six_digits(1.234_567_89), 1.234_57);
+        assert_eq!(six_digits(123_456_789.0), 123_457_000.0);
+        assert_eq!(six_digits(0.000_123_456_789), 0.000_123_457);
+        assert_eq!(six_digits(0.0), 0.0);
+        assert_eq!(six_digits(f64::NAN), 0.0);
+        assert!(six_digits(f64::MAX).is_finite() && six_digits(f64::MIN_POSITIVE).is_finite());
+    }
+
+    #[test]
+    fn a_stepping_clock_has_its_rounds_averaged() {
+        let step = clock::calibration().resolution_ns;
+        let mut samples = vec![step; 600];
+        samples.extend(vec![2.0 * step; 390]);
+        samples.extend(vec![1000.0 * step; 10]);
+        let figure = figure(&samples, 1.0);
+        assert!((figure / step - 1.394).abs() < 0.01, "{figure} of {step}");
+        let long = vec![100.0 * step; 10];
+        assert_eq!(super::figure(&long, 1.0), 100.0 * step);
+    }
 }
