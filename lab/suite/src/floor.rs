@@ -2,13 +2,13 @@
 //! these and is measured in the same blocks as it, so that its figure stands as a multiple.
 //!
 //! A floor is the barest thing that does the work: no queue, no lock, no check that a user would want.
-//! Those of one party stand here; those that go to another CPU and back are [`Medium`](relay::Medium)s,
-//! played by one [`Relay`](relay::Relay).
+//! Those of one party stand here; those that go to another CPU and back are media (`relay::Medium`),
+//! played by one procedure (`relay::Relay`).
 
 mod kernel;
 mod line;
 mod memory;
-mod relay;
+pub(crate) mod relay;
 mod socket;
 
 use handover_base::clock;

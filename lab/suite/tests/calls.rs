@@ -169,6 +169,17 @@ fn the_shared_loops_leave_their_object_for_every_call() {
 }
 
 #[test]
+fn the_shared_objects_are_loaded_from_memory_so_that_the_program_can_be_moved() {
+    assert_eq!(c_loop(Way::Plt, Level::O3).unwrap()(3), 3);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    for name in SHARED_OBJECTS.map(|object| object.name) {
+        let lines: Vec<&str> = maps.lines().filter(|line| line.contains(name)).collect();
+        assert!(!lines.is_empty(), "{name} is not loaded");
+        assert!(lines.iter().all(|line| line.contains("/memfd:")), "{lines:?}");
+    }
+}
+
+#[test]
 fn an_environment_variable_is_found_when_set_and_not_otherwise() {
     assert!(!library::getenv(2, c"HANDOVER_CERTAINLY_UNSET"));
     // Cargo sets it for every test; a bare run of this program has at least something.

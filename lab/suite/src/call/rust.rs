@@ -36,7 +36,7 @@ pub extern "C" fn pointer(n: u64) -> u64 {
     through_pointer(n, black_box(next))
 }
 
-/// The loop of [`pointer`], with a function of one's own: calls `next` with 0 and then with its own
+/// The loop of [`pointer()`], with a function of one's own: calls `next` with 0 and then with its own
 /// answers, until one is not below `n`; returns that.
 #[inline(never)]
 pub fn through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {

@@ -11,6 +11,8 @@ pub(crate) trait Medium: Sized + Send + Sync + 'static {
     type Args: Args;
     /// The declaration.
     const SPEC: Spec;
+    /// Whether everything shared comes from the rig, so that the parties can be processes.
+    const PROCESSES: bool = true;
     /// What the pinging party keeps between turns.
     type Ping;
 
@@ -47,7 +49,7 @@ struct Counts {
 impl<M: Medium> Handover for Relay<M> {
     type Args = M::Args;
     const SPEC: Spec = M::SPEC;
-    const PROCESSES: bool = true;
+    const PROCESSES: bool = M::PROCESSES;
 
     fn roles(_: &M::Args) -> Vec<Role> {
         vec![Role::measured("ping"), Role::serving("echo")]
