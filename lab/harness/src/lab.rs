@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 pub enum Profile {
     /// Everything once, with the smallest arguments: shown to work, not measured.
     Smoke,
-    /// 15 to 30 rounds: about a minute for the ladder.
+    /// 15 to 60 rounds: about a minute for the ladder.
     Quick,
-    /// 15 to 60 rounds of each figure.
+    /// 15 to 120 rounds of each figure.
     Full,
 }
 
@@ -30,8 +30,8 @@ impl Profile {
     fn looks(self) -> &'static [u32] {
         match self {
             Profile::Smoke => &[1],
-            Profile::Quick => &[15, 30],
-            Profile::Full => &[15, 30, 60],
+            Profile::Quick => &[15, 30, 60],
+            Profile::Full => &[15, 30, 60, 120],
         }
     }
 
@@ -41,7 +41,7 @@ impl Profile {
             Profile::Smoke => Duration::MAX,
             Profile::Quick => {
                 let share = Duration::from_secs(75) / benchmarks_count.max(1) as u32;
-                share.clamp(Duration::from_millis(800), Duration::from_secs(4))
+                share.clamp(Duration::from_millis(800), Duration::from_secs(5))
             }
             Profile::Full => Duration::from_secs(20),
         }
@@ -119,10 +119,12 @@ pub enum PlanError {
     #[error(transparent)]
     Args(#[from] ArgsError),
     /// An argument that none of the chosen benchmarks takes.
-    #[error("--set {name}: none of the chosen benchmarks takes it{hint}")]
+    #[error("--set {name}={text}: none of the chosen benchmarks takes it{hint}")]
     Nobody {
         /// The argument.
         name: String,
+        /// Its value.
+        text: String,
         /// What they take.
         hint: String,
     },
@@ -213,10 +215,10 @@ impl Lab {
         plan: Plan,
     ) -> Result<Lab, PlanError> {
         let mut chosen = select(all, patterns)?;
+        check_plan(&plan, &chosen)?;
         let is_null = |it: &Selection| it.spec.id.starts_with(NULL_PREFIX);
         chosen.retain(|it| !is_null(it));
         let nulls = select(all, &[NULL_PREFIX.to_string()]).unwrap_or_default();
-        check_plan(&plan, &chosen)?;
         chosen.extend(nulls);
         let mut groups = Vec::new();
         for selection in chosen {
@@ -329,7 +331,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
             return Err(PlanError::Processes(cannot.spec.id.to_string()));
         }
     }
-    for (name, _) in &plan.set {
+    for (name, text) in &plan.set {
         let benches = chosen.iter().flat_map(|it| &it.contenders);
         let mut names: Vec<_> = benches.flat_map(|it| it.params()).map(|it| it.name).collect();
         if !names.iter().any(|taken| taken == name) {
@@ -339,7 +341,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
                 true => "; they take none".to_string(),
                 false => format!("; they take {}", names.join(", ")),
             };
-            return Err(PlanError::Nobody { name: name.clone(), hint });
+            return Err(PlanError::Nobody { name: name.clone(), text: text.clone(), hint });
         }
     }
     Ok(())

@@ -182,8 +182,8 @@ impl<W: Wired> Handover for Busy<W> {
 args! {
     /// How long a receiver is left alone.
     pub struct Gap {
-        /// Pause before each notification, for the receiver to fall asleep.
-        gap_ns: Nanos = 30000 (smoke 30000, range 1000..=100000000)
+        /// Pause before each notification, for the receiver to fall asleep (the classic notify: 30us).
+        gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000)
     }
 }
 

@@ -107,10 +107,13 @@ pub(super) fn round<H: Handover>(stage: &Stage, roles: &[Role]) -> Result<Vec<No
     let (to, from) = channel();
     for (index, answer) in answers.into_iter().enumerate() {
         let (to, role) = (to.clone(), roles[index]);
-        thread::spawn(move || {
+        let listening = move || {
             // Nobody listens any more once a fault has ended the round.
             let _ = to.send((index, read_answer(role, answer)));
-        });
+        };
+        thread::Builder::new()
+            .spawn(listening)
+            .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
     }
     drop(to);
     let gathered = gather(roles, &from, stage.patience());
