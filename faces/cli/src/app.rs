@@ -2,6 +2,7 @@
 
 use crate::classic;
 use crate::commands;
+use crate::console;
 use crate::exit::{self, usage};
 use crate::names;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -9,6 +10,7 @@ use handover_base::topology::Placement;
 use handover_base::units::Span;
 use handover_harness::{Plan, Profile};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -92,6 +94,7 @@ pub struct RunOptions {
     pub place: Placement,
     /// Pause before each hand-over, 0 to 100ms, for what a cold one costs
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
+    #[arg(allow_hyphen_values = true)]
     pub idle_gap: Duration,
     /// Keep a busy thread beside the parties
     #[arg(long)]
@@ -224,13 +227,32 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     };
     match App::try_parse_from(&words) {
         Ok(app) => exit::code(dispatch(app)),
-        Err(refused) => {
-            let code = if refused.use_stderr() { 2 } else { 0 };
-            // A closed pipe while help is printed is nobody's fault.
-            let _ = refused.print();
-            (ExitCode::from(code), None)
-        }
+        Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
+        Err(help) => exit::code(help.print().map_err(anyhow::Error::from)),
     }
+}
+
+/// What the parser says, without its usage, in a line: the argument, the value, and the way out.
+fn one_line(refused: &clap::Error) -> String {
+    let text = refused.render().to_string();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let mut line = String::new();
+    let mut count = 0;
+    for part in said {
+        let part = part.strip_prefix("error: ").or(part.strip_prefix("tip: ")).unwrap_or(part);
+        line.push_str(match line.chars().last() {
+            None => "",
+            Some(':') => " ",
+            Some(_) => "; ",
+        });
+        line.push_str(part.trim_start_matches('[').trim_end_matches(']'));
+        count += 1;
+    }
+    if count == 1 && !line.contains(": ") {
+        line.push_str("; --help lists what there is");
+    }
+    line
 }
 
 /// Called by a classic program's name, the binary is that program.
@@ -249,33 +271,28 @@ fn as_subcommand(mut words: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
 }
 
 fn dispatch(app: App) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match app.command {
-        None => {
-            drop(out);
-            commands::run::run(&Run { patterns: Vec::new(), options: app.run })
-        }
-        Some(Command::Run(run)) => {
-            drop(out);
-            commands::run::run(&run)
-        }
-        Some(Command::List(list)) => commands::list::list(&list, &mut out),
-        Some(Command::Show(show)) => commands::stored::show(&show, &mut out),
-        Some(Command::Runs(runs)) => commands::stored::runs(&runs, &mut out),
-        Some(Command::Export(export)) => commands::stored::export(&export, &mut out),
-        Some(Command::Import(import)) => commands::stored::import(&import, &mut out),
-        Some(Command::Links(links)) => commands::links::links(&links, &mut out),
-        Some(Command::Trylock(args)) => classic::trylock::run(&args, &mut out),
-        Some(Command::Notify(args)) => classic::notify::run(&args, &mut out),
-        Some(Command::Calls(args)) => classic::calls::run(&args, &mut out),
-        Some(Command::NodeMicrobench(args)) => classic::node_microbench::run(&args, &mut out),
-        Some(Command::Completions { shell }) => {
+    let the_ladder = Command::Run(Run { patterns: Vec::new(), options: app.run });
+    let mut out = console::out();
+    match app.command.unwrap_or(the_ladder) {
+        Command::Run(run) => commands::run::run(&run, &mut out)?,
+        Command::List(list) => commands::list::list(&list, &mut out)?,
+        Command::Show(show) => commands::stored::show(&show, &mut out)?,
+        Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,
+        Command::Export(export) => commands::stored::export(&export, &mut out)?,
+        Command::Import(import) => commands::stored::import(&import, &mut out)?,
+        Command::Links(links) => commands::links::links(&links, &mut out)?,
+        Command::Trylock(args) => classic::trylock::run(&args, &mut out)?,
+        Command::Notify(args) => classic::notify::run(&args, &mut out)?,
+        Command::Calls(args) => classic::calls::run(&args, &mut out)?,
+        Command::NodeMicrobench(args) => classic::node_microbench::run(&args, &mut out)?,
+        Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut App::command(), "handover", &mut text);
-            Ok(std::io::Write::write_all(&mut out, &text)?)
+            out.write_all(&text)?;
         }
-        Some(Command::Man) => Ok(clap_mangen::Man::new(App::command()).render(&mut out)?),
+        Command::Man => clap_mangen::Man::new(App::command()).render(&mut out)?,
     }
+    Ok(out.flush()?)
 }
 
 #[cfg(test)]
@@ -287,5 +304,35 @@ mod tests {
         App::command().debug_assert();
         let app = App::parse_from(["handover", "run", "lock", "--set", "a=1"]);
         assert!(matches!(app.command, Some(Command::Run(run)) if run.patterns == ["lock"]));
+    }
+
+    fn refused(words: &[&str]) -> String {
+        one_line(&App::try_parse_from(words).expect_err("a bad command line"))
+    }
+
+    #[test]
+    fn what_the_parser_refuses_is_said_in_one_line_with_the_way_out() {
+        for (words, line) in [
+            (&["rnu"][..], "unrecognized subcommand 'rnu'; a similar subcommand exists: 'runs'"),
+            (&["qqqq"], "unrecognized subcommand 'qqqq'; --help lists what there is"),
+            (
+                &["trylock", "--via", "rope"],
+                "invalid value 'rope' for '--via <VIA>'; possible values: sem, mutex, spin, cas, handover",
+            ),
+            (
+                &["trylock", "-n", "-1"],
+                "invalid value '-1' for '-n <THREADS>': must lie in 1..=1024",
+            ),
+            (
+                &["trylock", "-o", "dump.txt"],
+                "the following required arguments were not provided: -F",
+            ),
+            (
+                &["run", "--idle-gap", "-1ms"],
+                "invalid value '-1ms' for '--idle-gap <TIME>': \"-1ms\" is negative: write for example 30us",
+            ),
+        ] {
+            assert_eq!(refused(&[&["handover"], words].concat()), line);
+        }
     }
 }

@@ -6,17 +6,26 @@ pub mod notify;
 pub mod stamp;
 pub mod trylock;
 
-use crate::exit::usage;
 use anyhow::Context;
+use handover_base::topology;
+use std::ops::RangeInclusive;
 use std::thread;
 
-/// Refuses a core, named explicitly, that this process may not use.
-fn check_core(option: &str, core: u32, allowed: &[u32]) -> anyhow::Result<()> {
-    if allowed.contains(&core) {
-        return Ok(());
+/// Parses a whole number within bounds.
+fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |text| {
+        let value = text.parse().ok().filter(|value| bounds.contains(value));
+        value.ok_or_else(|| format!("must lie in {}..={}", bounds.start(), bounds.end()))
     }
-    let list: Vec<String> = allowed.iter().map(u32::to_string).collect();
-    Err(usage(format!("{option} {core}: this process may use CPUs {} only", list.join(", "))))
+}
+
+/// Parses a core that this process may use.
+fn core(text: &str) -> Result<u32, String> {
+    let allowed = topology::allowed();
+    text.parse().ok().filter(|core| allowed.contains(core)).ok_or_else(|| {
+        let list: Vec<String> = allowed.iter().map(u32::to_string).collect();
+        format!("this process may use CPUs {} only", list.join(", "))
+    })
 }
 
 /// Runs a body on as many threads as there are CPUs named, and waits for all of them. All threads are

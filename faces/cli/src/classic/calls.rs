@@ -28,7 +28,8 @@ pub struct Calls {
         short = 'm',
         value_name = "MILLIONS",
         default_value_t = 100,
-        value_parser = clap::value_parser!(u64).range(1..=MILLIONS_MAX)
+        value_parser = super::whole(1..=MILLIONS_MAX),
+        allow_negative_numbers = true
     )]
     millions: u64,
 }

@@ -1,5 +1,6 @@
 //! `node-microbench`: what small local operations cost, loop and all.
 
+use crate::console::tell;
 use anyhow::Context;
 use clap::Args;
 use handover_base::clock;
@@ -22,7 +23,8 @@ pub struct NodeMicrobench {
     #[arg(
         short = 'm',
         value_name = "MILLIONS",
-        value_parser = clap::value_parser!(u64).range(1..=MILLIONS_MAX)
+        value_parser = super::whole(1..=MILLIONS_MAX),
+        allow_negative_numbers = true
     )]
     millions: u64,
 }
@@ -46,10 +48,10 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
         out.flush()?;
     }
     if variable.is_none() {
-        eprintln!("node-microbench: no getenv(set): the environment is empty");
+        tell("node-microbench: no getenv(set): the environment is empty");
     }
     if !Rdtscp::is_here() {
-        eprintln!("node-microbench: no rdtscp: this processor has none");
+        tell("node-microbench: no rdtscp: this processor has none");
     }
     Ok(())
 }

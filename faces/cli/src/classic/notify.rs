@@ -1,7 +1,7 @@
 //! `notify`: what a notification costs its receiver (test A), and its sender (test B).
 
 use super::stamp::{Stamp, e3};
-use crate::exit::usage;
+use crate::console::tell;
 use clap::{Args, ValueEnum};
 use handover_base::units::show_ns;
 use handover_base::{affinity, clock, topology};
@@ -32,12 +32,15 @@ it cost the sender."
 pub struct NotifyArgs {
     /// Number of notifications to be sent, in thousands [default: 2000; with -S 40]
     #[arg(short = 'n', value_name = "THOUSANDS")]
+    #[arg(value_parser = super::whole(1..=THOUSANDS_MAX), allow_negative_numbers = true)]
     thousands: Option<u64>,
     /// The core where the sender is run
     #[arg(short = 's', value_name = "CORE")]
+    #[arg(value_parser = super::core, allow_negative_numbers = true)]
     sender: Option<u32>,
     /// The core where the receiver is run
     #[arg(short = 'r', value_name = "CORE")]
+    #[arg(value_parser = super::core, allow_negative_numbers = true)]
     receiver: Option<u32>,
     /// Carry out test B: the receiver sleeps
     #[arg(short = 'S')]
@@ -62,18 +65,10 @@ enum Via {
 pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let default = if args.slow { THOUSANDS_SLOW } else { THOUSANDS_BUSY };
     let thousands = args.thousands.unwrap_or(default);
-    if thousands == 0 || thousands > THOUSANDS_MAX {
-        return Err(usage(format!("-n {thousands}: must lie in 1..={THOUSANDS_MAX}")));
-    }
     let allowed = topology::allowed();
-    for (option, core) in [("-s", args.sender), ("-r", args.receiver)] {
-        if let Some(core) = core {
-            super::check_core(option, core, &allowed)?;
-        }
-    }
     let (sender, receiver) = place(args.sender, args.receiver, &allowed);
     if sender == receiver && (args.sender.is_none() || args.receiver.is_none()) {
-        eprintln!("notify: warning: sender and receiver share CPU {sender}");
+        tell(format_args!("notify: warning: sender and receiver share CPU {sender}"));
     }
     let plan = Plan {
         count: thousands * 1000,

@@ -1,6 +1,7 @@
 //! `trylock`: contention on a lock that is always busy (test A), or passed around (test B).
 
 use super::stamp::{Stamp, e3, e6};
+use crate::console::tell;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Threads at most.
-const THREADS_MAX: usize = 1024;
+const THREADS_MAX: u64 = 1024;
 /// Millions of tries at most: a year of nanoseconds.
 const MILLIONS_MAX: u64 = 30_000_000;
 /// Tries of a thread in test A and in test B, unless told, in millions.
@@ -41,12 +42,15 @@ found it free, and of the unlock (post), each between two readings of the clock,
 pub struct Trylock {
     /// Number of threads
     #[arg(short = 'n', value_name = "THREADS", default_value_t = 2)]
-    threads: usize,
+    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    threads: u64,
     /// The core which allocates the lock
     #[arg(short = 'x', value_name = "CORE")]
+    #[arg(value_parser = super::core, allow_negative_numbers = true)]
     core: Option<u32>,
     /// Tries of each thread, in millions [default: 200; with -F 40]
     #[arg(short = 't', value_name = "MILLIONS")]
+    #[arg(value_parser = super::whole(1..=MILLIONS_MAX), allow_negative_numbers = true)]
     millions: Option<u64>,
     /// Carry out test B: the lock is free, and passed around
     #[arg(short = 'F')]
@@ -97,22 +101,13 @@ struct Plan {
 
 impl Plan {
     fn new(args: &Trylock) -> anyhow::Result<Plan> {
-        let threads = args.threads;
-        if threads == 0 || threads > THREADS_MAX {
-            return Err(usage(format!("-n {threads}: must lie in 1..={THREADS_MAX}")));
-        }
+        let threads = args.threads as usize;
         let default = if args.free { MILLIONS_FREE } else { MILLIONS_BUSY };
         let millions = args.millions.unwrap_or(default);
-        if millions == 0 || millions > MILLIONS_MAX {
-            return Err(usage(format!("-t {millions}: must lie in 1..={MILLIONS_MAX}")));
-        }
         let allowed = topology::allowed();
-        if let Some(core) = args.core {
-            super::check_core("-x", core, &allowed)?;
-        }
         if threads > allowed.len() {
             let count = allowed.len();
-            eprintln!("trylock: warning: {threads} threads share {count} CPUs");
+            tell(format_args!("trylock: warning: {threads} threads share {count} CPUs"));
         }
         let dump = match &args.dump {
             Some(path) => Some(BufWriter::new(File::create(path).map_err(|error| {

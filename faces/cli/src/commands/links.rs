@@ -27,6 +27,9 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
             )));
         }
     }
+    fs::create_dir_all(folder).map_err(|error| {
+        usage(format!("{}: cannot be made: {error}; name another folder", folder.display()))
+    })?;
     for path in paths() {
         make(&folder.join(path), &binary)?;
     }

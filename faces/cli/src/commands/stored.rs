@@ -7,7 +7,7 @@ use handover_record::Document;
 use handover_store::{ExportError, ImportError, Store, StoreError, default_path};
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// The store's path: as named, or the default.
@@ -75,20 +75,26 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     match store.export(&args.runs, &mut buffered) {
         Ok(_) => Ok(buffered.flush()?),
         Err(ExportError::Store(refused)) => Err(asked(refused)),
+        Err(ExportError::Write(refused)) => Err(refused.into()),
         Err(other) => Err(other.into()),
     }
 }
 
 pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut store = Store::open(path(&args.db)?).map_err(usage)?;
     let named = args.file.display();
-    let imported = if args.file == Path::new("-") {
-        store.import(&mut std::io::stdin().lock())
+    let mut input: Box<dyn BufRead> = if args.file == Path::new("-") {
+        Box::new(std::io::stdin().lock())
     } else {
         let file = File::open(&args.file).map_err(|error| usage(format!("{named}: {error}")))?;
-        store.import(&mut BufReader::new(file))
+        Box::new(BufReader::new(file))
     };
-    let imported = imported.map_err(|refused| match refused {
+    // A file without a first byte (a folder, or an empty one) makes no store.
+    let begun = input.fill_buf().map_err(|error| usage(format!("{named}: {error}")))?;
+    if begun.is_empty() {
+        return Err(usage(format!("{named}: holds no run; nothing was imported")));
+    }
+    let mut store = Store::open(path(&args.db)?).map_err(usage)?;
+    let imported = store.import(&mut *input).map_err(|refused| match refused {
         ImportError::Store(error) => anyhow::Error::new(error),
         other => usage(format!("{named}: {other}")),
     })?;
@@ -103,9 +109,9 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
 /// A run that is not there is the command line's fault; a store that fails is the world's.
 fn asked(refused: StoreError) -> anyhow::Error {
     match refused {
-        StoreError::Empty { .. }
-        | StoreError::UnknownRun { .. }
-        | StoreError::Ambiguous { .. } => usage(refused),
+        StoreError::Empty { .. } | StoreError::UnknownRun { .. } | StoreError::Ambiguous { .. } => {
+            usage(refused)
+        }
         other => other.into(),
     }
 }
