@@ -1,13 +1,42 @@
 //! The terminal: how wide, whether in colour, and who asked us to stop.
 
 use handover_report::Style;
-use std::io::{IsTerminal, stderr, stdout};
+use std::fmt;
+use std::io::{self, IsTerminal, Stdout, Write, stderr, stdout};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Width taken where there is no terminal to ask.
 const WIDTH_DEFAULT: usize = 120;
 const WIDTH_MIN: usize = 30;
+
+/// Standard output. Its errors say that they are its own.
+pub struct Out(Stdout);
+
+/// Standard output.
+pub fn out() -> Out {
+    Out(stdout())
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output: {error}"))
+}
+
+/// Writes a line to standard error. What cannot be told there (its reader has gone, its disk is full)
+/// is lost, and ends nothing.
+pub fn tell(line: impl fmt::Display) {
+    let _ = writeln!(stderr().lock(), "{line}");
+}
 
 /// Columns of the terminal, or of `COLUMNS`.
 pub fn width() -> usize {
@@ -42,11 +71,21 @@ fn unicode() -> bool {
     })
 }
 
+/// Lets a write beyond the limit of a file's size fail, as one to a full disk does, where the signal
+/// would end the process.
+///
+/// # Errors
+/// The system refuses the handler.
+pub fn outlive_file_size_limit() -> io::Result<()> {
+    let nobody_asks = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
+}
+
 /// A flag that SIGINT and SIGTERM raise. A second one ends the process at once, with 130.
 ///
 /// # Errors
 /// The system refuses the handler.
-pub fn interrupted() -> std::io::Result<Arc<AtomicBool>> {
+pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The order matters: the first signal only raises the flag, the second finds it raised.

@@ -38,7 +38,7 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     let Err(error) = outcome else {
         return (ExitCode::SUCCESS, None);
     };
-    if closed_pipe(&error) {
+    if is_closed_pipe(&error) {
         // Whoever read our output has seen enough.
         return (ExitCode::SUCCESS, None);
     }
@@ -49,7 +49,8 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     (ExitCode::from(code), Some(error))
 }
 
-fn closed_pipe(error: &anyhow::Error) -> bool {
+/// Whether the output went to a pipe that nobody reads any more.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
             .downcast_ref::<std::io::Error>()

@@ -15,9 +15,12 @@ fn main() -> ExitCode {
     if let Some(party) = handover_harness::dispatch_partner(handover_suite::ALL) {
         return party;
     }
+    if let Err(refused) = console::outlive_file_size_limit() {
+        console::tell(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
+    }
     let (code, error) = app::main(std::env::args_os());
     if let Some(error) = error {
-        eprintln!("handover: {error:#}");
+        console::tell(format_args!("handover: {error:#}"));
     }
     code
 }

@@ -3,7 +3,7 @@
 use crate::app::{Run, RunOptions};
 use crate::commands::stored;
 use crate::console;
-use crate::exit::{Interrupted, usage};
+use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
 use handover_harness::{Fault, Lab, Watch};
 use handover_record::{Document, Record};
@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub fn run(args: &Run) -> anyhow::Result<()> {
+pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     // Everything that the command line can have wrong is found before anything is measured.
     let options = &args.options;
     let lab = Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(usage)?;
-    let store = Store::open(stored::path(&options.db)?).map_err(usage)?;
     let page = page(options)?;
+    let store = Store::open(stored::path(&options.db)?).map_err(usage)?;
     let interrupted = console::interrupted().context("cannot listen for signals")?;
 
     let mut run = begin(&lab, options);
@@ -33,14 +33,19 @@ pub fn run(args: &Run) -> anyhow::Result<()> {
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     watcher.keep(|store| store.finish(&run));
     let document = Document::new(run, outcome.records);
-    let shown = show(&document, options, watcher.store.path(), page.as_deref());
+    let store = watcher.refused.is_none().then(|| watcher.store.path());
+    let shown = show(&document, options, store, page.as_deref(), out);
 
     // The figures are out, whatever else went wrong; now say that it did.
     if let Some(refused) = watcher.refused {
         return Err(anyhow::Error::new(refused)
             .context("the results above could not be stored; what was stored before is intact"));
     }
-    shown?;
+    if let Err(error) = shown
+        && !exit::is_closed_pipe(&error)
+    {
+        return Err(error);
+    }
     // Relaxed: a flag alone.
     if outcome.interrupted || interrupted.load(Ordering::Relaxed) {
         return Err(Interrupted.into());
@@ -92,30 +97,38 @@ fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
 fn show(
     document: &Document,
     options: &RunOptions,
-    store: &Path,
+    store: Option<&Path>,
     page: Option<&Path>,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    // The page first: whoever reads the output may have gone.
+    let written = match page {
+        Some(page) => std::fs::write(page, handover_report::html(document))
+            .with_context(|| format!("cannot write {}", page.display())),
+        None => Ok(()),
+    };
     if options.json {
-        stored::json(document, &mut out)?;
+        stored::json(document, out)?;
     } else {
         let style = console::style(options.all);
         let table = handover_report::table(document, console::width(), style);
         out.write_all(table.as_bytes())?;
     }
-    let mut told = format!("run {} is in {}", document.run.id, store.display());
-    if let Some(page) = page {
-        std::fs::write(page, handover_report::html(document))
-            .with_context(|| format!("cannot write {}", page.display()))?;
+    let mut told = Vec::new();
+    if let Some(store) = store {
+        told.push(format!("run {} is in {}", document.run.id, store.display()));
+    }
+    if let Some(page) = page.filter(|_| written.is_ok()) {
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
-        told.push_str(&format!("\nthe page is {}", shown.display()));
+        told.push(format!("the page is {}", shown.display()));
     }
-    if options.json {
-        eprintln!("{told}");
-    } else {
-        writeln!(out, "{told}")?;
+    for line in told {
+        match options.json {
+            true => console::tell(line),
+            false => writeln!(out, "{line}")?,
+        }
     }
-    Ok(())
+    written
 }
 
 /// Stores each benchmark as it ends, and shows how far the run is.
@@ -183,13 +196,13 @@ impl Watch for Watcher {
         let run = self.run.clone();
         self.keep(|store| store.insert(&run, records));
         if self.plain {
-            eprintln!("{} measured", self.id);
+            console::tell(format_args!("{} measured", self.id));
         }
         // A run goes on without its store: the figures are still worth showing.
         true
     }
 
     fn fault(&mut self, id: &str, fault: &Fault) {
-        self.bar.suspend(|| eprintln!("handover: {id}: {fault}"));
+        self.bar.suspend(|| console::tell(format_args!("handover: {id}: {fault}")));
     }
 }
