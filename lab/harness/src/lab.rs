@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 pub enum Profile {
     /// Everything once, with the smallest arguments: shown to work, not measured.
     Smoke,
-    /// 15 to 60 rounds: about a minute for the ladder.
+    /// 15 to 120 rounds: about a minute for the ladder.
     Quick,
-    /// 15 to 120 rounds of each figure.
+    /// 15 to 240 rounds of each figure.
     Full,
 }
 
@@ -30,23 +30,27 @@ impl Profile {
     fn looks(self) -> &'static [u32] {
         match self {
             Profile::Smoke => &[1],
-            Profile::Quick => &[15, 30, 60],
-            Profile::Full => &[15, 30, 60, 120],
+            Profile::Quick => &[15, 30, 60, 120],
+            Profile::Full => &[15, 30, 60, 120, 240],
         }
     }
 
-    /// The time for one benchmark when so many are run.
-    fn budget(self, benchmarks_count: usize) -> Duration {
+    /// The time for one benchmark, when so much has been spent and so many are left. What the quiet
+    /// ones leave of their share goes to the noisy ones after them.
+    fn budget(self, spent: Duration, left_count: usize) -> Duration {
         match self {
             Profile::Smoke => Duration::MAX,
             Profile::Quick => {
-                let share = Duration::from_secs(75) / benchmarks_count.max(1) as u32;
-                share.clamp(Duration::from_millis(800), Duration::from_secs(5))
+                let share = QUICK_TOTAL.saturating_sub(spent) / left_count.max(1) as u32;
+                share.clamp(Duration::from_millis(800), Duration::from_secs(8))
             }
-            Profile::Full => Duration::from_secs(20),
+            Profile::Full => Duration::from_secs(30),
         }
     }
 }
+
+/// What a quick run of the whole ladder may take, with what follows the last look to spare.
+const QUICK_TOTAL: Duration = Duration::from_secs(78);
 
 impl std::str::FromStr for Profile {
     type Err = String;
@@ -248,10 +252,12 @@ impl Lab {
     pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
         clock::calibration();
         let mut outcome = Outcome::default();
-        let budget = self.plan.profile.budget(self.groups.len());
+        let began = Instant::now();
         for (index, group) in self.groups.iter().enumerate() {
             let id = group.selection.spec.id;
             watch.begin(index, self.groups.len(), id);
+            let left_count = self.groups.len() - index;
+            let budget = self.plan.profile.budget(began.elapsed(), left_count);
             let mut round = measure::Measuring {
                 lab: self,
                 group,

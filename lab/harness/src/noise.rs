@@ -13,7 +13,8 @@ const ROUND_SWITCHES_MAX: u64 = 3;
 const MARKED_MAX: f64 = 0.25;
 /// An interval wider than this on either side, when the budget is spent, is warned about.
 const HALF_WIDTH_MAX: f64 = 0.04;
-/// The last third of the rounds differs from the first by more than this share: a drift.
+/// The last third of the rounds differs from the first by more than this share, and their intervals do
+/// not meet: a drift.
 const DRIFT_MAX: f64 = 0.08;
 /// Nothing below this is claimed.
 const RESOLUTION_NS: f64 = 0.2;
@@ -74,12 +75,12 @@ pub(crate) fn warnings(
     let third = rounds.len() / 3;
     if third >= 5 {
         let of =
-            |some: &[Round]| stats::median(&some.iter().map(|it| it.median).collect::<Vec<_>>());
+            |some: &[Round]| stats::interval(&some.iter().map(|it| it.median).collect::<Vec<_>>());
         let (first, last) = (of(&rounds[..third]), of(&rounds[rounds.len() - third..]));
-        if first > 0.0 && (last / first - 1.0).abs() > DRIFT_MAX {
-            let text =
-                format!("drifted by {:+.0} % from first to last", (last / first - 1.0) * 100.0);
-            say(WarningCode::Drift, text);
+        let apart = first.high < last.low || last.high < first.low;
+        if apart && first.median > 0.0 && (last.median / first.median - 1.0).abs() > DRIFT_MAX {
+            let by = (last.median / first.median - 1.0) * 100.0;
+            say(WarningCode::Drift, format!("drifted by {by:+.0} % from first to last"));
         }
     }
     if is_time && figure.median < RESOLUTION_NS {

@@ -1,7 +1,7 @@
 //! Which benchmarks a pattern means.
 
 use crate::bench::Bench;
-use globset::Glob;
+use globset::{Glob, GlobSet};
 use handover_record::Spec;
 
 /// A spec with its contenders, and the floors that are measured in the same blocks.
@@ -84,11 +84,12 @@ fn matcher(pattern: &str) -> Result<Matcher, SelectError> {
         let prefix = pattern.to_string();
         return Ok(Box::new(move |id| id.starts_with(&prefix)));
     }
-    let glob = Glob::new(pattern).map_err(|refused| SelectError::Glob {
+    // A set of one: unlike a matcher, it refuses a glob that is too large or too deep for an automaton.
+    let set = Glob::new(pattern).and_then(|glob| GlobSet::builder().add(glob).build());
+    let glob = set.map_err(|refused| SelectError::Glob {
         pattern: pattern.to_string(),
         why: refused.kind().to_string(),
     })?;
-    let glob = glob.compile_matcher();
     Ok(Box::new(move |id| glob.is_match(id)))
 }
 

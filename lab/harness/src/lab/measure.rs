@@ -264,7 +264,9 @@ fn choose_batches(lanes: &mut [Lane]) {
     let least = racing.map(|lane| lane.warm_figure).fold(f64::MAX, f64::min);
     let single = least >= SINGLE_CLOCKS_MIN * cost;
     for lane in lanes.iter_mut() {
-        lane.stage.timing.batch = if single && !lane.is_floor { 1 } else { lane.warm_batch.max(1) };
+        // A floor is timed as its contenders are, unless it is too short for that.
+        let alone = single && (!lane.is_floor || lane.warm_figure >= SINGLE_CLOCKS_MIN * cost);
+        lane.stage.timing.batch = if alone { 1 } else { lane.warm_batch.max(1) };
     }
 }
 

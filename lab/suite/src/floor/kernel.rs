@@ -15,35 +15,55 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use zerocopy::FromZeros;
 
 /// A word that its reader sleeps on, alone on its lines.
+///
+/// What is handed is `turn`; the futex word `bed` never changes, so that whoever waits truly sleeps,
+/// however soon the other hands over. Without that, two parties that happen never to find each other
+/// asleep go on so, in a tenth of the time, until something disturbs them.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
-struct Word(AtomicU32);
+struct Word {
+    turn: AtomicU32,
+    bed: AtomicU32,
+}
 
 impl Word {
+    /// Hands over, and wakes until somebody was woken or, in case that one awoke by itself, until
+    /// `answered`.
     #[inline]
-    fn hand(&self, turn: u32, scope: Scope) {
+    fn hand(&self, turn: u32, scope: Scope, answered: impl Fn() -> bool) {
         // Release: whatever was done for this turn, to the Acquire in wait().
-        self.0.store(turn, Ordering::Release);
-        futex::wake(&self.0, 1, scope);
+        self.turn.store(turn, Ordering::Release);
+        while futex::wake(&self.bed, 1, scope) == 0 && !answered() {
+            // The other is not asleep yet; where it shares this CPU, it needs it for that.
+            std::thread::yield_now();
+        }
     }
 
-    /// Sleeps while the word holds `last`.
+    /// Sleeps until another turn than `last` is handed over; at least once.
     #[inline]
     fn wait(&self, last: u32, scope: Scope) -> u32 {
         loop {
+            futex::wait(&self.bed, 0, None, scope);
             // Acquire: pairs with the Release in hand().
-            let turn = self.0.load(Ordering::Acquire);
+            let turn = self.turn.load(Ordering::Acquire);
             if turn != last {
                 return turn;
             }
-            futex::wait(&self.0, last, None, scope);
         }
+    }
+
+    /// Whether the other has handed over this turn.
+    #[inline]
+    fn holds(&self, turn: u32) -> bool {
+        // Acquire: pairs with the Release in hand().
+        self.turn.load(Ordering::Acquire) == turn
     }
 }
 
-/// Two words, one for each direction, always woken.
+/// Two words, one for each direction, always slept on.
 pub(crate) struct Futex {
     words: Region<[Word; 2]>,
+    over: Region<AtomicU32>,
     scope: Scope,
 }
 
@@ -56,7 +76,7 @@ impl Medium for Futex {
     type Args = ();
     const SPEC: Spec = Spec {
         id: "floor/futex",
-        what: "a futex wake to a sleeping party and one back, without spinning",
+        what: "a futex wake to a party that truly sleeps, and one back",
         ladder: true,
         hands_over: true,
         file: file!(),
@@ -67,7 +87,7 @@ impl Medium for Futex {
 
     fn rig((): &(), rig: &mut Rig) -> Result<Futex, Fault> {
         let scope = if rig.processes() { Scope::Shared } else { Scope::Private };
-        Ok(Futex { words: rig.region()?, scope })
+        Ok(Futex { words: rig.region()?, over: rig.region()?, scope })
     }
 
     fn ping(&self) -> u32 {
@@ -76,13 +96,16 @@ impl Medium for Futex {
 
     fn round_trip(&self, turn: &mut u32) -> Result<(), Fault> {
         let [there, back] = &*self.words;
-        there.hand(*turn + 1, self.scope);
+        let next = *turn + 1;
+        there.hand(next, self.scope, || back.holds(next));
         *turn = back.wait(*turn, self.scope);
         Ok(())
     }
 
     fn end(&self, _: &mut u32) -> Result<(), Fault> {
-        self.words[0].hand(Self::END, self.scope);
+        // Acquire: pairs with the Release in echo().
+        let seen = || self.over.load(Ordering::Acquire) != 0;
+        self.words[0].hand(Self::END, self.scope, seen);
         Ok(())
     }
 
@@ -92,10 +115,12 @@ impl Medium for Futex {
         loop {
             let seen = there.wait(turn, self.scope);
             if seen == Self::END {
+                // Release: pairs with the Acquire in end().
+                self.over.store(1, Ordering::Release);
                 return Ok(u64::from(turn));
             }
             turn = seen;
-            back.hand(turn, self.scope);
+            back.hand(turn, self.scope, || there.holds(turn + 1) || there.holds(Self::END));
         }
     }
 }
