@@ -117,6 +117,8 @@ fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
 
 /// The number in each of the units with a fitting name: `20ns, 20us or 20ms`.
 fn alternatives(number: &str, scale: &Scale, fits: impl Fn(&str) -> bool) -> String {
+    // Longer than u64::MAX, or with decimals to match: an example will do.
+    let number = if number.len() > 2 * DIGITS_MAX { "1" } else { number };
     let fitting = scale.units.iter().filter(|unit| unit.names.iter().any(|name| fits(name)));
     let mut texts: Vec<String> = fitting.map(|unit| format!("{number}{}", unit.names[0])).collect();
     let last = texts.pop().unwrap_or_default();

@@ -5,6 +5,7 @@ use crate::commands;
 use crate::console;
 use crate::exit::{self, usage};
 use crate::names;
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use handover_base::topology::Placement;
 use handover_base::units::Span;
@@ -158,7 +159,7 @@ pub struct List {
 #[derive(Debug, Args)]
 pub struct Show {
     /// The run: its id, a prefix of it, or counted back from the last (-1)
-    #[arg(value_name = "RUN", allow_hyphen_values = true, default_value = "last")]
+    #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub run: String,
     /// Print one JSON document instead of the table
     #[arg(long)]
@@ -182,7 +183,7 @@ pub struct Runs {
 #[derive(Debug, Args)]
 pub struct Export {
     /// The runs; none: all
-    #[arg(value_name = "RUN", allow_hyphen_values = true)]
+    #[arg(value_name = "RUN", allow_negative_numbers = true)]
     pub runs: Vec<String>,
     #[command(flatten)]
     pub db: Db,
@@ -228,7 +229,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     match App::try_parse_from(&words) {
         Ok(app) => exit::code(dispatch(app)),
         Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
-        Err(help) => exit::code(help.print().map_err(anyhow::Error::from)),
+        Err(help) => exit::code(help.print().map_err(|error| console::of_output(error).into())),
     }
 }
 
@@ -238,7 +239,6 @@ fn one_line(refused: &clap::Error) -> String {
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
     let mut line = String::new();
-    let mut count = 0;
     for part in said {
         let part = part.strip_prefix("error: ").or(part.strip_prefix("tip: ")).unwrap_or(part);
         line.push_str(match line.chars().last() {
@@ -246,10 +246,12 @@ fn one_line(refused: &clap::Error) -> String {
             Some(':') => " ",
             Some(_) => "; ",
         });
-        line.push_str(part.trim_start_matches('[').trim_end_matches(']'));
-        count += 1;
+        let listed = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
+        line.push_str(listed.unwrap_or(part));
     }
-    if count == 1 && !line.contains(": ") {
+    let unknown =
+        matches!(refused.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
+    if unknown && !line.contains("; ") {
         line.push_str("; --help lists what there is");
     }
     line

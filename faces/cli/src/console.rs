@@ -20,22 +20,33 @@ pub fn out() -> Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(named)
+        self.0.write(bytes).map_err(of_output)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(named)
+        self.0.flush().map_err(of_output)
     }
 }
 
-fn named(error: io::Error) -> io::Error {
+/// Makes an error of standard output say so.
+pub fn of_output(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
-/// Writes a line to standard error. What cannot be told there (its reader has gone, its disk is full)
-/// is lost, and ends nothing.
+/// Writes one line to standard error, whatever words of the user's it repeats: their control characters
+/// are escaped. What cannot be told there (its reader has gone, its disk is full) is lost, and ends
+/// nothing.
 pub fn tell(line: impl fmt::Display) {
-    let _ = writeln!(stderr().lock(), "{line}");
+    let mut text = String::new();
+    for c in line.to_string().chars() {
+        if c.is_control() {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
+    }
+    text.push('\n');
+    let _ = stderr().lock().write_all(text.as_bytes());
 }
 
 /// Columns of the terminal, or of `COLUMNS`.

@@ -1,0 +1,197 @@
+//! Ends before the end: kill -9, SIGINT and SIGTERM, and parties that die.
+
+use crate::common::{Home, Running, Said, benchmarks, pid, skipped, wait_until};
+use rustix::process::{Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A run that is asked to stop does so within a second; here with ten times slack.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How many runs are killed; more with `HANDOVER_KILLS`.
+fn kills_count() -> u32 {
+    std::env::var("HANDOVER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+}
+
+/// The benchmarks that a run has told to have measured.
+fn told(said: &str) -> Vec<&str> {
+    said.lines().filter_map(|line| line.strip_suffix(" measured")).collect()
+}
+
+fn start<'a>(home: &'a Home, line: &str) -> Running<'a> {
+    home.start(home.handover(line.split_whitespace()))
+}
+
+#[test]
+fn what_had_been_measured_when_a_run_was_killed_is_in_the_store() {
+    let home = Home::new();
+    let began = Instant::now();
+    home.ok("run * --profile smoke --no-report");
+    let usual = began.elapsed();
+    let first = home.last().run.id;
+    let before = home.ok(&format!("export {first}"));
+    let mut known = BTreeSet::from([first.clone()]);
+    let count = kills_count();
+    let mut partial_count = 0;
+    for turn in 0..count {
+        let run = start(&home, "run * --profile smoke --no-report");
+        // From the first moment to a little beyond the end.
+        sleep(usual * turn / count);
+        run.signal(Signal::KILL);
+        let said = run.finish();
+        let told = told(&said.err);
+        let rows = home.runs();
+        let new: Vec<_> =
+            rows.iter().filter(|row| !known.contains(row["id"].as_str().expect("an id"))).collect();
+        assert!(new.len() <= 1, "{new:?}");
+        let Some(row) = new.first() else {
+            assert!(told.is_empty(), "measured, and not even begun in the store: {said}");
+            continue;
+        };
+        let id = row["id"].as_str().expect("an id");
+        let stored = crate::common::document(&home.ok(&format!("show {id} --json")));
+        let stored = benchmarks(&stored);
+        // Stored, and then told: the last one may have been killed between the two.
+        assert!(stored.starts_with(&told), "{told:?} were measured, {stored:?} are stored");
+        assert!(stored.len() <= told.len() + 1, "{told:?} were measured, {stored:?} are stored");
+        if said.status.code().is_none() {
+            assert_eq!(row["complete"], false, "{row}");
+            partial_count += u32::from(!stored.is_empty());
+            let listed = home.ok("runs");
+            let line = listed.lines().find(|line| line.starts_with(id)).expect("its line");
+            assert!(line.contains("not complete"), "{line}");
+        }
+        known.insert(id.to_string());
+        assert_eq!(home.integrity(), "ok");
+    }
+    assert!(partial_count > 0, "none was killed in the middle");
+    assert!(home.ok(&format!("export {first}")) == before, "an earlier run was changed");
+    home.ok("run clock/now --profile smoke --no-report");
+    assert!(home.last().run.complete);
+    assert_eq!(home.integrity(), "ok");
+}
+
+/// Checks a run that was asked to stop in mid-run.
+fn check_stopped(home: &Home, said: Said, asked: Instant) {
+    let took = asked.elapsed();
+    assert!(took < STOPS_WITHIN, "{took:?}: {said}");
+    let said = said.code(130).tells(&["interrupted"]);
+    let run = home.last();
+    assert!(!run.run.complete && run.run.command.contains(" run "));
+    assert_eq!(benchmarks(&run), told(&said.err), "{said}");
+    let page = fs::read_to_string(home.cwd().join("report.html")).expect("the page");
+    for it in &run.records {
+        assert!(said.out.contains(&it.id) && page.contains(&it.id), "{}: {said}", it.id);
+    }
+    assert!(said.out.contains("the page is "), "{said}");
+    assert!(home.ok("runs").contains("not complete"));
+    assert!(home.processes().is_empty(), "a party was left behind");
+}
+
+#[test]
+fn a_signal_ends_a_run_which_shows_and_keeps_what_it_measured() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let home = Home::new();
+        let mut run = start(&home, "run *");
+        run.wait_for(" measured\n");
+        let asked = Instant::now();
+        run.signal(signal);
+        check_stopped(&home, run.finish(), asked);
+    }
+}
+
+#[test]
+fn a_signal_from_the_terminal_ends_a_run_of_processes() {
+    let home = Home::new();
+    let mut run = start(&home, "run floor/empty notify --processes --idle-gap 20ms");
+    run.wait_for(" measured\n");
+    wait_until("a party", || parties(&run).len() == 2);
+    let asked = Instant::now();
+    // To the whole group, as a terminal sends it.
+    run.signal_all(Signal::INT);
+    check_stopped(&home, run.finish(), asked);
+}
+
+#[test]
+fn a_signal_before_the_first_figure_leaves_an_empty_run() {
+    let home = Home::new();
+    let mut run = start(&home, "run floor/futex --profile full");
+    wait_until("the store", || home.db().exists() && home.integrity() == "ok");
+    wait_until("the run", || home.run("runs").out.contains("full"));
+    let asked = Instant::now();
+    run.signal(Signal::INT);
+    assert!(!run.has_ended() || asked.elapsed() < STOPS_WITHIN);
+    let said = run.finish().code(130);
+    assert!(asked.elapsed() < STOPS_WITHIN, "{said}");
+    assert!(home.last().records.is_empty());
+}
+
+/// The party processes of a run.
+fn parties(run: &Running) -> Vec<u32> {
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let children = fs::read_to_string(children).unwrap_or_default();
+    children.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+#[test]
+fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
+    let home = Home::new();
+    let line = "run floor/cache-line notify/round-trip --processes";
+    let mut run = start(&home, line);
+    run.wait_for("floor/cache-line measured\n");
+    // A party that has given its answer may be killed: then the next one.
+    wait_until("a party dies", || {
+        if let Some(party) = parties(&run).last() {
+            let _ = kill_process(pid(*party), Signal::KILL);
+        }
+        run.told().contains("died: signal: 9") || run.has_ended()
+    });
+    let said =
+        run.finish().code(1).tells(&["handover: notify/round-trip", "could not be measured"]);
+    let run = home.last();
+    assert!(run.run.complete, "it went on to its end: {said}");
+    for id in ["floor/cache-line", "null/one-cpu"] {
+        assert!(benchmarks(&run).contains(&id) && said.out.contains(id), "{id}: {said}");
+    }
+    assert!(home.processes().is_empty(), "a party was left behind");
+    assert_eq!(home.integrity(), "ok");
+}
+
+#[test]
+fn parties_do_not_outlive_a_killed_coordinator() {
+    let home = Home::new();
+    for turn in 0..5 {
+        let run = start(&home, "run notify floor/futex --processes --idle-gap 100ms");
+        wait_until("two parties", || parties(&run).len() == 2);
+        sleep(Duration::from_millis(turn * 20));
+        run.signal(Signal::KILL);
+        run.finish();
+        wait_until("no party left", || home.processes().is_empty());
+    }
+    home.ok("run notify/round-trip --processes --profile smoke --no-report");
+}
+
+#[test]
+fn a_party_stopped_for_good_is_given_up() {
+    let home = Home::new();
+    let mut run = start(&home, "run floor/empty floor/futex --processes --no-report");
+    run.wait_for("floor/empty measured\n");
+    // Rounds are short, and soon given up; the check before them is given more time.
+    sleep(Duration::from_millis(500));
+    wait_until("two parties", || parties(&run).len() == 2 || run.has_ended());
+    // It neither answers nor dies.
+    let stopped = parties(&run).last().map(|party| kill_process(pid(*party), Signal::STOP));
+    if stopped.is_none_or(|sent| sent.is_err()) {
+        skipped("a party stopped for good", "it had ended already");
+        return;
+    }
+    wait_until("its end", || run.has_ended());
+    let said = run.finish();
+    // It had ended just before it was stopped, or it was given up.
+    if said.status.code() != Some(0) {
+        said.code(1).tells(&["floor/futex", "did not finish within"]);
+    }
+    assert!(home.processes().is_empty(), "a party was left behind");
+}

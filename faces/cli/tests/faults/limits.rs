@@ -1,0 +1,102 @@
+//! Too few descriptors, too few threads.
+
+use crate::common::{Home, Said, binary, said, skipped};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// What must be printed whatever could not be measured.
+fn check_reported(said: Said, why: &str) {
+    let said = said.code(1).tells(&[why, "handover: "]);
+    // A line for each that failed, and one in the end.
+    let failed = said.err.lines().filter(|line| line.contains(why)).count();
+    assert!(failed >= 1 && said.err.contains("could not be measured: see above"), "{said}");
+    assert!(said.out.contains("is in /"), "{said}");
+}
+
+#[test]
+fn too_few_descriptors_for_some_are_reported_and_the_rest_is_measured() {
+    let home = Home::new();
+    home.ok("run clock/now --profile smoke --no-report");
+    // Threads share descriptors: six are too few for sockets and pipes, and enough for a store.
+    let line = "ulimit -n 6 && exec handover run clock/now floor/socket notify/round-trip \
+                --profile smoke --no-report";
+    let said_by_threads = said(home.shell(line));
+    assert!(said_by_threads.out.contains("clock/now"), "{said_by_threads}");
+    check_reported(said_by_threads, "Too many open files");
+    let line =
+        "ulimit -n 10 && exec handover run floor/futex --processes --profile smoke --no-report";
+    check_reported(said(home.shell(line)), "Too many open files");
+    assert!(home.processes().is_empty(), "a party was left behind");
+    assert_eq!(home.integrity(), "ok");
+}
+
+#[test]
+fn no_number_of_descriptors_makes_it_hang_or_panic() {
+    let home = Home::new();
+    for count in 3..20 {
+        let line = format!(
+            "ulimit -n {count} && exec handover run floor/pipe --processes --profile smoke --no-report"
+        );
+        let said = said(home.shell(&line)).calm();
+        assert!(said.status.code().is_some(), "{count}: {said}");
+        assert!(!said.err.is_empty(), "{count}: {said}");
+    }
+    assert!(home.processes().is_empty(), "a party was left behind");
+}
+
+/// A command under a limit of so many threads, by a user whom it binds, or why there is none.
+fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
+    let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !runs("prlimit") {
+        return Err("no prlimit".to_string());
+    }
+    let mut command = home.program("prlimit");
+    command.arg(format!("--nproc={threads_count}"));
+    if rustix::process::getuid().is_root() {
+        if !runs("setpriv") {
+            return Err("root is not bound by it, and there is no setpriv".to_string());
+        }
+        // Whoever this is, nobody else is it, so that the count begins with this process.
+        let user = 900_000 + std::process::id() % 90_000;
+        command.args(["setpriv", &format!("--reuid={user}"), "--clear-groups", "--"]);
+        // Others may not enter the folders of whoever builds this.
+        let copy = home.path().join("handover");
+        if !copy.exists() {
+            fs::copy(binary(), &copy).expect("a copy");
+        }
+        for open in [home.path().to_path_buf(), home.cwd(), copy.clone()] {
+            fs::set_permissions(open, fs::Permissions::from_mode(0o777)).expect("a mode");
+        }
+        command.arg(copy);
+    } else {
+        command.arg(binary());
+    }
+    Ok(command)
+}
+
+#[test]
+fn too_few_threads_are_reported_and_nothing_hangs() {
+    let home = Home::new();
+    for threads_count in 1..4 {
+        for (words, code, why) in [
+            (
+                "run floor/empty clock/now notify/round-trip --profile smoke --no-report",
+                1,
+                "Resource",
+            ),
+            ("run floor/futex --processes --profile smoke --no-report", 1, "Resource"),
+            ("trylock -n 4 -t 1", 1, "thread"),
+            ("calls -m 1", 0, ""),
+        ] {
+            let mut command = match with_threads(&home, threads_count) {
+                Ok(command) => command,
+                Err(why) => return skipped("a limit of threads", &why),
+            };
+            command.args(words.split(' '));
+            let said = said(command).code(code);
+            assert!(said.err.contains(why), "{threads_count}, {words}: {said}");
+        }
+    }
+    assert!(home.processes().is_empty(), "a party was left behind");
+}

@@ -1,0 +1,85 @@
+//! Nobody reads it, or nothing can be written.
+
+use crate::common::{Home, said, skipped};
+use std::path::Path;
+
+const SMOKE: &str = "--profile smoke --no-report";
+
+/// Every command that prints something.
+fn printing() -> Vec<String> {
+    let run = |words: &str| format!("run {words} {SMOKE}");
+    let lines = ["list", "list --json", "show", "show --json", "runs", "runs --json", "export"];
+    let others = ["man", "completions bash", "--help", "help run", "trylock -t 1", "notify -n 1"];
+    let mut all: Vec<String> = lines.iter().chain(&others).map(ToString::to_string).collect();
+    all.extend([run("clock"), run("clock --json"), run("floor/futex --processes")]);
+    all.extend(["links again".into(), "calls -m 1".into(), "node-microbench -m 1".into()]);
+    all
+}
+
+fn home_with_a_run() -> Home {
+    let home = Home::new();
+    home.ok(&format!("run clock/now {SMOKE}"));
+    home
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let home = home_with_a_run();
+    for line in printing() {
+        // The code of the first, not of the reader.
+        let both = format!("{{ handover {line}; echo $? >code; }} | head -1");
+        let said = said(home.shell(&both)).code(0);
+        assert!(said.out.lines().count() <= 1, "{line}: {said}");
+        let code = std::fs::read_to_string(home.cwd().join("code")).expect("a code");
+        assert_eq!(code, "0\n", "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_reader_that_never_came_is_no_error() {
+    let home = home_with_a_run();
+    for line in printing() {
+        // It prints after its reader has surely gone.
+        let both = format!("{{ sleep 0.1; handover {line}; echo $? >code; }} | true");
+        said(home.shell(&both)).code(0);
+        let code = std::fs::read_to_string(home.cwd().join("code")).expect("a code");
+        assert_eq!(code, "0\n", "{line}");
+    }
+    // The run was measured, stored, and written as a page nevertheless.
+    let page = home.cwd().join("report.html");
+    said(home.shell("{ sleep 0.1; handover run lock/free --profile smoke; } 2>&1 | true"));
+    assert!(home.last().run.complete && page.exists());
+}
+
+#[test]
+fn closed_outputs_are_no_error() {
+    let home = home_with_a_run();
+    for line in printing() {
+        for closed in [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>&1 | true"] {
+            said(home.shell(&format!("handover {line} {closed}"))).code(0);
+        }
+    }
+    assert!(home.last().run.complete);
+    assert_eq!(home.integrity(), "ok");
+}
+
+#[test]
+fn an_output_that_is_full_is_said_and_what_was_measured_is_kept() {
+    if !Path::new("/dev/full").exists() {
+        skipped("a full output", "no /dev/full");
+        return;
+    }
+    let home = home_with_a_run();
+    for line in printing() {
+        let said = said(home.shell(&format!("handover {line} >/dev/full"))).code(1);
+        let said = said.tells(&["standard output: No space left on device"]);
+        let count = said.err.matches("No space left").count();
+        assert_eq!(count, 1, "{line}: {said}");
+    }
+    // What only progress and warnings were for is not missed.
+    for line in printing() {
+        said(home.shell(&format!("handover {line} 2>/dev/full"))).code(0);
+    }
+    said(home.shell("handover nonsense 2>/dev/full")).code(2);
+    assert!(home.runs().iter().all(|row| row["complete"] == true));
+}

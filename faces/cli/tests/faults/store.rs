@@ -1,0 +1,124 @@
+//! The store: locked, full, and left as it was.
+
+use crate::common::{Home, benchmarks, said, skipped};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Measures until it is told otherwise, and has a store to begin with.
+fn home_with_a_run() -> Home {
+    let home = Home::new();
+    home.ok("run clock/now --profile smoke --no-report");
+    home
+}
+
+/// Holds the whole file for itself.
+fn lock(home: &Home) -> rusqlite::Connection {
+    let connection = rusqlite::Connection::open(home.db()).expect("the store");
+    connection.execute_batch("PRAGMA busy_timeout = 60000; BEGIN EXCLUSIVE").expect("the lock");
+    connection
+}
+
+#[test]
+fn a_locked_store_is_found_out_before_anything_is_measured() {
+    let home = home_with_a_run();
+    let before = fs::read(home.db()).expect("the store");
+    let locked = lock(&home);
+    for line in ["run clock --profile smoke", "show", "runs", "export"] {
+        let said = home.run(line).code(2).tells(&["results.db", "locked", "--db"]);
+        assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+    }
+    drop(locked);
+    assert!(fs::read(home.db()).expect("the store") == before, "it was changed");
+    assert!(!home.cwd().join("report.html").exists());
+    home.ok("run clock/now --profile smoke --no-report");
+}
+
+#[test]
+fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
+    let home = home_with_a_run();
+    let first = home.ok("export");
+    let mut run = home.start(home.handover(["run", "clock/now", "lock/free"]));
+    run.wait_for("clock/now measured\n");
+    let locked = lock(&home);
+    let said = run.finish().code(1).tells(&["could not be stored", "locked"]);
+    drop(locked);
+    for id in ["clock/now", "lock/free", "null/one-cpu"] {
+        assert!(said.out.contains(id), "{id}: {said}");
+    }
+    assert!(!said.out.contains("is in /"), "it says that it was stored: {said}");
+    assert!(home.cwd().join("report.html").exists());
+    assert_eq!(home.integrity(), "ok");
+    assert!(home.ok("export").starts_with(&first), "an earlier run was changed");
+    let run = home.last();
+    assert_eq!((benchmarks(&run), run.run.complete), (vec!["clock/now"], false));
+}
+
+/// Checks a run whose store was full before its end.
+fn check_full(home: &Home, said: &crate::common::Said, first: &str) {
+    assert!(said.err.contains("could not be stored") && said.err.contains("no space"), "{said}");
+    for id in ["floor/empty", "lock/busy", "notify/round-trip", "null/two-cpus"] {
+        assert!(said.out.contains(id), "{id}: {said}");
+    }
+    assert_eq!(home.integrity(), "ok");
+    let exported = home.ok("export");
+    assert!(exported.starts_with(first), "an earlier run was changed");
+    let run = home.last();
+    assert!(!run.run.complete && !run.records.is_empty(), "{}", run.records.len());
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_costs_only_the_storing() {
+    let home = home_with_a_run();
+    let first = home.ok("export");
+    let size = fs::metadata(home.db()).expect("the store").len();
+    let mut command = home.program("prlimit");
+    command.arg(format!("--fsize={}", size + 24 * 1024)).arg(crate::common::binary());
+    command.args(["run", "*", "--profile", "smoke", "--no-report"]);
+    if home.program("prlimit").arg("--version").output().is_err() {
+        skipped("a limit on the size of files", "no prlimit");
+        return;
+    }
+    let said = said(command).code(1);
+    check_full(&home, &said, &first);
+    home.ok("run clock/now --profile smoke --no-report");
+}
+
+#[test]
+fn a_full_disk_costs_only_the_storing() {
+    let home = home_with_a_run();
+    let first = home.ok("export");
+    let try_it =
+        Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+    if !try_it.is_ok_and(|it| it.status.success()) {
+        skipped("a full disk", "no file system can be mounted here");
+        return;
+    }
+    let small = home.path().join("small");
+    fs::create_dir(&small).expect("a folder");
+    let line = "mount -t tmpfs -o size=96k tmpfs \"$SMALL\" && cp \"$DB\" \"$SMALL/r.db\" && \
+        { handover run '*' --profile smoke --no-report --db \"$SMALL/r.db\"; code=$?; \
+        cp \"$SMALL/r.db\" \"$DB\"; ls \"$SMALL\" >&2; exit $code; }";
+    let shell = home.shell(line);
+    let mut command = home.program("unshare");
+    command.arg("-m").arg(shell.get_program()).args(shell.get_args());
+    let path = shell.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path);
+    command.env("PATH", path.expect("a path")).env("SMALL", &small).env("DB", home.db());
+    let said = said(command).code(1);
+    assert!(said.err.ends_with("\nr.db\n"), "something was left beside the store: {said}");
+    check_full(&home, &said, &first);
+}
+
+#[test]
+fn a_page_that_cannot_be_written_in_the_end_costs_only_the_page() {
+    let home = Home::new();
+    let full = Path::new("/dev/full");
+    if !full.exists() {
+        skipped("a page on a full disk", "no /dev/full");
+        return;
+    }
+    let said = home.run("run clock/now --profile smoke --report /dev/full").code(1);
+    let said = said.tells(&["/dev/full", "No space left"]);
+    assert!(said.out.contains("clock/now") && !said.out.contains("the page is"), "{said}");
+    assert!(home.last().run.complete);
+}

@@ -1,0 +1,331 @@
+//! The classic programs: by subcommand and by name, with the lines that their scripts read.
+
+use crate::common::{Home, Said, binary, said};
+use regex_lite::Regex;
+use std::fs;
+use std::path::Path;
+
+/// The names that links are made by.
+#[allow(dead_code)]
+#[path = "../../src/names.rs"]
+mod names;
+
+/// A line's head, up to the function's name in ten columns and the line of the source.
+const HEAD: &str = r"^\d{3}\.\d{6} FUNCTION \[\d+\] ";
+/// `%.3e` of C.
+const E3: &str = r"(\d\.\d{3}e[+-]\d\d)";
+
+/// A line of a classic program as a regular expression: `E3` stands for a number.
+fn form(function: &str, rest: &str) -> Regex {
+    let head = HEAD.replace("FUNCTION", &format!("{function:<10}"));
+    Regex::new(&format!("{head}{}$", rest.replace("E3", E3))).expect("a form")
+}
+
+/// The numbers of a line that must have a form.
+#[track_caller]
+fn numbers(form: &Regex, line: &str) -> Vec<f64> {
+    let found = form.captures(line).unwrap_or_else(|| panic!("{line}\nhas not the form\n{form}"));
+    let texts = found.iter().skip(1).flatten();
+    texts.map(|number| number.as_str().parse().expect("a number")).collect()
+}
+
+/// A home with a folder of links.
+fn home_with_links() -> Home {
+    let home = Home::new();
+    home.ok("links .");
+    home
+}
+
+/// Runs a line of the classic programs' documentation in the folder of links.
+fn typed(home: &Home, line: &str) -> Said {
+    said(home.shell(line))
+}
+
+/// Checks the lines of trylock's test A; gives the numbers of busy samples.
+fn check_busy(said: &Said, threads_count: usize) -> Vec<f64> {
+    let each = form(
+        "fn_busy",
+        r"#(\d\d) busy: E3 samples E3 ops, free: 0\.000000e\+00 samples 0\.000e\+00 ops",
+    );
+    let total = form("main", "BUSY: total E3 ops, per-thread E3 ops");
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), threads_count + 1, "{said}");
+    let threads: Vec<_> = lines[..threads_count].iter().map(|line| numbers(&each, line)).collect();
+    for (index, it) in threads.iter().enumerate() {
+        assert_eq!(it[0], index as f64, "{said}");
+    }
+    let sum: f64 = threads.iter().map(|it| it[2]).sum();
+    let [total, per_thread] = numbers(&total, lines[threads_count])[..] else { panic!("{said}") };
+    // Four digits are printed of each.
+    assert!((total - sum).abs() <= 0.002 * sum, "{said}");
+    assert!((per_thread * threads_count as f64 - total).abs() <= 0.002 * total, "{said}");
+    threads.iter().map(|it| it[1]).collect()
+}
+
+/// Checks the lines of trylock's test B; gives the numbers of busy and of free samples.
+fn check_free(said: &Said, threads_count: usize) -> Vec<(f64, f64)> {
+    let each = form(
+        "fn_free",
+        r"#(\d\d) busy: E3 samples E3 ns, free: E3 samples E3 ns, post: E3 ns, duration \d+\.\d{6} s",
+    );
+    let total = form("main", "t_busy E3 ns, t_free E3 ns");
+    let lines: Vec<&str> = said.out.lines().collect();
+    let threads: Vec<_> = lines[..threads_count].iter().map(|line| numbers(&each, line)).collect();
+    let [t_busy, t_free] = numbers(&total, lines[threads_count])[..] else { panic!("{said}") };
+    let mean =
+        |field: usize| threads.iter().map(|it| it[field]).sum::<f64>() / threads_count as f64;
+    assert!((t_busy - mean(2)).abs() <= 0.002 * t_busy, "{said}");
+    assert!((t_free - mean(4)).abs() <= 0.002 * t_free, "{said}");
+    assert!(t_free > 0.0, "{said}");
+    // Percentiles come after, where there were busy samples.
+    for line in &lines[threads_count + 1..] {
+        assert!(line.contains("] busy: p50 ") && line.contains(", p99.9 "), "{said}");
+    }
+    threads.iter().map(|it| (it[1], it[3])).collect()
+}
+
+#[test]
+fn trylock_prints_the_lines_of_test_a() {
+    let home = Home::new();
+    for via in ["sem", "mutex", "spin", "cas", "handover"] {
+        let said = home.run(&format!("trylock -t 1 --via {via}")).code(0);
+        let busy = check_busy(&said, 2);
+        // Each thread goes on until every one has done its million.
+        assert!(busy.iter().all(|samples| *samples >= 1e6), "{said}");
+    }
+}
+
+#[test]
+fn trylock_prints_the_lines_of_test_b() {
+    let home = Home::new();
+    for via in ["sem", "mutex", "spin", "cas", "handover"] {
+        let said = home.run(&format!("trylock -F -t 1 --via {via}")).code(0);
+        for (busy, free) in check_free(&said, 2) {
+            assert!(busy + free >= 0.999e6, "{said}");
+        }
+    }
+}
+
+#[test]
+fn trylock_takes_a_core_and_one_thread() {
+    let home = Home::new();
+    let cpu = handover_base::topology::allowed()[0];
+    check_busy(&home.run(&format!("trylock -n 1 -t 1 -x {cpu}")).code(0), 1);
+    let said = home.run(&format!("trylock -n 1 -t 1 -F -x {cpu}")).code(0);
+    // Alone, it never finds the lock busy.
+    let [(busy, free)] = check_free(&said, 1)[..] else { panic!("{said}") };
+    assert!(busy == 0.0 && free >= 1e6, "{said}");
+}
+
+#[test]
+fn trylock_dumps_the_cost_of_each_busy_try_in_a_line() {
+    const KEPT_MAX: f64 = (1 << 20) as f64;
+    let home = home_with_links();
+    let said = typed(&home, "./trylock -n 3 -F -o dump.txt -t 1").code(0);
+    let threads = check_free(&said, 3);
+    let dump = fs::read_to_string(home.cwd().join("dump.txt")).expect("the dump");
+    let costs: Vec<u64> = dump.lines().map(|line| line.parse().expect("a whole number")).collect();
+    let kept: f64 = threads.iter().map(|(busy, _)| busy.min(KEPT_MAX)).sum();
+    let printed_digits_ignore = 0.0005 * kept;
+    assert!(
+        (costs.len() as f64 - kept).abs() <= printed_digits_ignore,
+        "{} of {said}",
+        costs.len()
+    );
+    assert!(dump.ends_with('\n') || dump.is_empty());
+}
+
+#[test]
+fn more_threads_than_cpus_share_them_with_a_warning() {
+    let home = home_with_links();
+    let cpus_count = handover_base::topology::allowed().len();
+    let threads_count = cpus_count + 1;
+    let said = typed(&home, &format!("./trylock -n {threads_count} -t 1")).code(0);
+    check_busy(&said, threads_count);
+    let warning = format!("warning: {threads_count} threads share {cpus_count} CPUs");
+    assert!(said.err.contains(&warning), "{said}");
+}
+
+#[test]
+fn notify_prints_the_lines_of_test_a() {
+    let home = Home::new();
+    for via in ["eventfd", "pipe", "futex", "handover"] {
+        let said = home.run(&format!("notify -n 20 --via {via}")).code(0);
+        check_receiver(&said, 20_000);
+    }
+}
+
+#[track_caller]
+fn check_receiver(said: &Said, sent: u64) {
+    let lines: Vec<&str> = said.out.lines().collect();
+    let [snd, rcv] = lines[..] else { panic!("{said}") };
+    assert!(numbers(&form("snd_body", "sender rate E3 ops"), snd)[0] > 0.0, "{said}");
+    let form = form("rcv_body", r"receiver rate E3 ops, #wakeups (\d+)");
+    let [_, wakeups] = numbers(&form, rcv)[..] else { panic!("{said}") };
+    assert!(wakeups <= sent as f64, "{said}");
+}
+
+#[test]
+fn notify_prints_the_lines_of_test_b() {
+    let home = Home::new();
+    for via in ["eventfd", "pipe", "futex", "handover"] {
+        let said = home.run(&format!("notify -S -n 1 --via {via}")).code(0);
+        let lines: Vec<&str> = said.out.lines().collect();
+        let [rcv, snd, percentiles] = lines[..] else { panic!("{said}") };
+        // Every notification is a wake-up: the next is sent when it has been received.
+        let form_rcv = form("rcv_body", r"receiver rate E3 ops, #wakeups (\d+)");
+        assert_eq!(numbers(&form_rcv, rcv)[1], 1000.0, "{said}");
+        assert!(numbers(&form("snd_slow_b", "sender cost E3 ns"), snd)[0] > 0.0, "{said}");
+        assert!(percentiles.contains("] sender cost: p50 "), "{said}");
+    }
+}
+
+#[test]
+fn notify_takes_the_cores_of_both_sides() {
+    let home = Home::new();
+    let allowed = handover_base::topology::allowed();
+    let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
+    for (sender, receiver) in [(first, last), (last, first), (first, first)] {
+        let said = home.run(&format!("notify -n 5 -s {sender} -r {receiver}")).code(0);
+        check_receiver(&said, 5000);
+    }
+}
+
+#[test]
+fn node_microbench_prints_its_table() {
+    let home = home_with_links();
+    let said = typed(&home, "perf-regression/node-microbench -m 1").code(0);
+    let mut lines = said.out.lines();
+    assert_eq!(lines.next(), Some("#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>"));
+    let row = Regex::new("^\"([^\"]+)\"\t1\t(\\d+\\.\\d{6})\t(\\d+\\.\\d{6})\t(\\d+\\.\\d{6})$");
+    let row = row.expect("a form");
+    let mut names = Vec::new();
+    for line in lines {
+        let found = row.captures(line).unwrap_or_else(|| panic!("{line}"));
+        names.push(found[1].to_string());
+        let number = |at: usize| found[at].parse::<f64>().expect("a number");
+        let (total_s, each_ns) = (number(2), number(4));
+        assert!(each_ns > 0.0 && (total_s * 1000.0 - each_ns).abs() < 0.001, "{line}");
+    }
+    for name in [
+        "fn_call_normal",
+        "fn_call_inline",
+        "fn_call_cross_object",
+        "gettimeofday",
+        "clock_gettime(REALTIME)",
+        "clock_gettime(REALTIME_COARSE)",
+        "clock_gettime(MONOTONIC)",
+        "clock_gettime(MONOTONIC_COARSE)",
+        "pthread_mutex_lock/unlock",
+        "pthread_mutex_recursive_lock/unlock",
+        "pthread_spin_lock/unlock",
+        "stdatomic lock/unlock",
+        "rdtscp",
+        "pthread_self",
+        "gettid",
+    ] {
+        assert!(names.iter().any(|it| it == name), "{name}: {said}");
+    }
+    assert_eq!(names.iter().filter(|name| name.starts_with("getenv")).count(), 2, "{said}");
+}
+
+#[test]
+fn calls_prints_the_master_table_at_both_levels() {
+    let home = home_with_links();
+    let said = typed(&home, "./calls -m 1").code(0);
+    for level in ["Compiled with -O0", "Compiled with -O3"] {
+        let table = said.out.lines().skip_while(|line| *line != level).skip(1);
+        let table: Vec<&str> = table.take_while(|line| !line.is_empty()).collect();
+        for name in [
+            "Function call (function in the same source file):",
+            "Function call (function in a static library):",
+            "Function call (function in a dynamic library):",
+            "Function call with two additional function calls:",
+        ] {
+            let row = table.iter().find(|line| line.trim().starts_with(name));
+            let row = row.unwrap_or_else(|| panic!("{level}, {name}: {said}"));
+            let form = Regex::new(r" \d+\.\d (cycles|ticks) +\d+\.\d\d ns( +\([+-]\d+\.\d\))?$");
+            assert!(form.expect("a form").is_match(row), "{row}");
+        }
+    }
+}
+
+/// The links' paths, with the program that each calls.
+fn links() -> impl Iterator<Item = (&'static names::Classic, &'static str)> {
+    names::CLASSICS
+        .iter()
+        .flat_map(|classic| classic.links.iter().map(move |link| (classic, *link)))
+}
+
+#[test]
+fn every_link_is_made_and_calls_this_binary() {
+    let home = Home::new();
+    let told = home.ok("links some/folder");
+    assert!(told.starts_with(&format!("{} links to ", links().count())), "{told}");
+    let folder = home.cwd().join("some/folder");
+    let binary = binary().canonicalize().expect("the binary");
+    for (classic, link) in links() {
+        let path = folder.join(link);
+        let target = fs::read_link(&path).unwrap_or_else(|error| panic!("{link}: {error}"));
+        assert_eq!(target.canonicalize().expect("a target"), binary, "{link}");
+        let mut command = home.program(&path);
+        command.arg("--help");
+        let said = said(command);
+        if classic.here {
+            let said = said.code(0);
+            assert!(said.out.contains(&format!("handover {}", classic.command)), "{link}: {said}");
+        } else {
+            let said = said.code(2).tells(&[classic.command, "not in this version yet"]);
+            assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+            assert!(told.contains(classic.command), "{told}");
+        }
+    }
+    // Made once more, in the place of the first ones.
+    assert_eq!(home.ok("links some/folder"), told);
+}
+
+#[test]
+fn links_replace_no_file_of_somebody_else_s() {
+    let home = Home::new();
+    let theirs = home.cwd().join("bin/tests/perf-regression/node-microbench");
+    fs::create_dir_all(theirs.parent().expect("a folder")).expect("a folder");
+    fs::write(&theirs, "theirs").expect("a file");
+    home.run("links bin").code(2).tells(&["bin/tests/perf-regression/node-microbench"]);
+    assert_eq!(fs::read_to_string(&theirs).expect("their file"), "theirs");
+    assert!(!home.cwd().join("bin/trylock").exists(), "half of the links were made");
+}
+
+#[test]
+fn the_documented_command_lines_run_as_written() {
+    let home = home_with_links();
+    check_receiver(&typed(&home, "./notify  # measure receiver side cost").code(0), 2_000_000);
+    for line in ["./trylock -n 3 -t 2    # three threads, busy lock", "./trylock -t 1"] {
+        let threads_count = if line.contains("-n 3") { 3 } else { 2 };
+        check_busy(&typed(&home, line).code(0), threads_count);
+    }
+    let said = typed(&home, "./notify -S -n 1 # measure sender side cost").code(0);
+    assert!(said.out.contains("#wakeups 1000\n"), "{said}");
+    // Those of programs to come say so, whatever their options.
+    for line in [
+        "./sched -t 4 -f sched.txt -b 20M -q 100 -i 20 -c 5 -- -flowsets 100:1500:1,1:1500:16 -alg rr",
+        "tests/perf-regression/margo-p2p-latency -i 10 -n sm://",
+        "./margo-p2p-bw -x 4096 -n sm:// -c 1 -D 10",
+        "./abt-eventual-bench -d 5 -i 1 -n 16",
+        "tests/sweep-abt-eventual-bench.sh build/perf-regression/abt-eventual-bench",
+        "tests/plot-abt-eventual-bench.sh sweep-abt-eventual-bench.1122789.dat",
+        "build/demos/hello1_evm -q",
+        "target/release/evh_perf -e",
+    ] {
+        let said = typed(&home, line).code(2).tells(&["not in this version yet"]);
+        let name = Path::new(line.split(' ').next().expect("a word")).file_name().expect("a name");
+        let name = name.to_str().expect("text").trim_end_matches(".sh").trim_end_matches("_evm");
+        assert!(said.err.contains(name) && said.out.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn a_classic_program_says_its_own_name_in_what_it_refuses() {
+    let home = home_with_links();
+    let said = typed(&home, "./trylock -n 0").code(2).tells(&["-n", "1..=1024"]);
+    assert_eq!(said.err.lines().count(), 1, "{said}");
+}

@@ -1,0 +1,419 @@
+//! Every command, as documented.
+
+use crate::common::{Home, benchmarks, binary, document, json, said, said_to, tree};
+use handover_record::{ContenderKind, Document, WarningCode};
+use regex_lite::Regex;
+use std::fs;
+
+/// Every command that `--help` lists.
+const LISTED: &[&str] = &[
+    "run",
+    "list",
+    "show",
+    "runs",
+    "export",
+    "import",
+    "links",
+    "trylock",
+    "notify",
+    "calls",
+    "node-microbench",
+];
+/// Those that it does not list.
+const UNLISTED: &[&str] = &["completions", "man"];
+
+#[test]
+fn every_command_has_help_that_touches_nothing() {
+    let home = Home::new();
+    for command in LISTED.iter().chain(UNLISTED).chain(&[""]) {
+        for option in ["--help", "-h"] {
+            let said = home.run(&format!("{command} {option}")).code(0);
+            assert!(said.out.contains("Usage: handover") && said.err.is_empty(), "{said}");
+        }
+    }
+    assert!(!home.data().exists() && tree(&home.cwd()).is_empty());
+}
+
+#[test]
+fn help_lists_every_command() {
+    let help = Home::new().ok("--help");
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| !line.is_empty());
+    let mut names: Vec<&str> =
+        commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    names.retain(|name| !name.is_empty());
+    assert_eq!(names, [LISTED, &["help"]].concat());
+}
+
+#[test]
+fn the_version_names_the_commit() {
+    let said = Home::new().ok("--version");
+    let form = Regex::new(r"^handover \d+\.\d+\.\d+( \([0-9a-f]{12}(\+dirty)?\))?\n$").unwrap();
+    assert!(form.is_match(&said), "{said}");
+}
+
+/// The ids that `list` prints.
+fn listed(home: &Home, words: &str) -> Vec<String> {
+    let text = home.ok(&format!("list {words}"));
+    let heads = text.lines().filter(|line| !line.starts_with(' '));
+    heads.filter_map(|line| line.split_whitespace().next()).map(str::to_string).collect()
+}
+
+#[test]
+fn list_names_every_benchmark_in_text_and_in_json() {
+    let home = Home::new();
+    let ids = listed(&home, "");
+    assert!(ids.len() >= 30, "{ids:?}");
+    let all = json(&home.ok("list --json"));
+    assert_eq!(all["schema"], 1);
+    let all = all["benchmarks"].as_array().expect("benchmarks").clone();
+    let in_json: Vec<_> = all.iter().map(|it| it["id"].as_str().expect("an id")).collect();
+    assert_eq!(in_json, ids);
+    for it in &all {
+        let text = |field: &str| it[field].as_str().is_some_and(|text| !text.is_empty());
+        assert!(text("what") && text("unit") && text("source"), "{it}");
+        assert!(!it["contenders"].as_array().expect("contenders").is_empty(), "{it}");
+        let floor = it["floor"].as_str();
+        assert!(floor.is_none_or(|floor| ids.iter().any(|id| floor.starts_with(id))), "{it}");
+    }
+    assert!(!home.data().exists());
+}
+
+#[test]
+fn list_takes_prefixes_and_globs() {
+    let home = Home::new();
+    let all = listed(&home, "");
+    let those = |is: &dyn Fn(&str) -> bool| -> Vec<String> {
+        all.iter().filter(|id| is(id)).cloned().collect()
+    };
+    assert_eq!(listed(&home, "lock"), those(&|id| id.starts_with("lock")));
+    assert_eq!(listed(&home, "lock/busy notify"), {
+        those(&|id| id.starts_with("lock/busy") || id.starts_with("notify"))
+    });
+    let coarse = |id: &str| id.starts_with("clock/") && id.ends_with("-coarse");
+    assert_eq!(listed(&home, "clock/*-coarse"), those(&coarse));
+    // A figure of a benchmark chooses the benchmark.
+    assert_eq!(listed(&home, "lock/passed/po"), ["lock/passed"]);
+    assert_eq!(listed(&home, "*/passed/{free,post}"), ["lock/passed"]);
+}
+
+/// What holds for every figure of a smoke run.
+fn check_smoke(document: &Document) {
+    for it in &document.records {
+        assert!(it.summary.median > 0.0 && it.summary.ops > 0, "{it}");
+        assert!(it.warnings.iter().any(|it| it.code == WarningCode::Smoke), "{it}");
+    }
+}
+
+#[test]
+fn a_run_of_everything_is_shown_stored_and_written_as_a_page() {
+    let home = Home::new();
+    let said = home.run("run * --profile smoke").code(0);
+    let run = home.last();
+    check_smoke(&run);
+    assert_eq!(benchmarks(&run), listed(&home, ""));
+    let page = fs::read_to_string(home.cwd().join("report.html")).expect("the page");
+    for it in &run.records {
+        assert!(said.out.contains(&it.id), "{} is not in the table: {said}", it.id);
+        assert!(page.contains(&it.id), "{} is not on the page", it.id);
+        assert!(said.err.contains(&format!("{} measured\n", it.spec)), "{said}");
+    }
+    assert!(said.out.contains("This machine cannot see differences under"), "{said}");
+    let where_it_is = format!("run {} is in {}\n", run.run.id, home.db().display());
+    assert!(said.out.contains(&where_it_is), "{said}");
+    let page = home.cwd().join("report.html").canonicalize().expect("the page");
+    assert!(said.out.ends_with(&format!("the page is {}\n", page.display())), "{said}");
+    assert!(run.run.complete && run.run.profile == "smoke" && run.run.null_one.is_some());
+    assert!(run.run.command.ends_with("run * --profile smoke"), "{}", run.run.command);
+    assert_eq!(home.integrity(), "ok");
+}
+
+#[test]
+fn parties_run_as_processes_wherever_they_can() {
+    let home = Home::new();
+    home.ok("run floor/cache floor/futex floor/eventfd floor/pipe floor/socket notify \
+             --processes --profile smoke --no-report");
+    let run = home.last();
+    check_smoke(&run);
+    let several = run.records.iter().filter(|it| it.parties.roles.len() > 1);
+    let in_processes = several.filter(|it| it.parties.processes).count();
+    let threads: Vec<_> = run.records.iter().filter(|it| !it.parties.processes).collect();
+    assert!(in_processes >= 10, "{in_processes}");
+    assert!(threads.iter().all(|it| it.spec.starts_with("null/")), "{threads:?}");
+    assert!(home.processes().is_empty(), "a party was left behind");
+}
+
+#[test]
+fn without_a_command_the_ladder_is_run() {
+    let home = Home::new();
+    home.ok("--profile smoke --no-report");
+    let run = home.last();
+    let listed = json(&home.ok("list --json"));
+    let ladder = listed["benchmarks"].as_array().expect("benchmarks").iter();
+    let ladder = ladder.filter(|it| it["ladder"] == true).map(|it| it["id"].as_str().expect("id"));
+    let ladder: Vec<_> = ladder.filter(|id| !id.starts_with("null/")).collect();
+    let mut measured = benchmarks(&run);
+    measured.retain(|id| !id.starts_with("null/"));
+    assert_eq!(measured, ladder);
+    assert!(!home.cwd().join("report.html").exists());
+}
+
+#[test]
+fn json_is_one_document_and_all_that_is_on_standard_output() {
+    let home = Home::new();
+    let said = home.run("run clock/now lock/free --profile smoke --json").code(0);
+    let run = document(&said.out);
+    assert_eq!(run.schema, 1);
+    assert_eq!(run.host, run.run.host);
+    assert_eq!(said.out.lines().count(), 1);
+    assert!(said.err.contains(&format!("run {} is in", run.run.id)), "{said}");
+    assert!(said.err.contains("the page is"), "{said}");
+    assert_eq!(home.ok("show --json"), said.out);
+}
+
+#[test]
+fn a_short_measurement_yields_an_interval_around_each_figure() {
+    let home = Home::new();
+    let run = document(&home.ok("run clock/now --no-report --json"));
+    for it in &run.records {
+        let figure = &it.summary;
+        assert!(0.0 < figure.low && figure.low <= figure.median, "{it}");
+        assert!(figure.median <= figure.high, "{it}");
+        assert!(figure.min <= figure.p50 && figure.p50 <= figure.p90, "{it}");
+        assert!(figure.p90 <= figure.p99 && figure.p99 <= figure.p999, "{it}");
+        assert!(figure.p999 <= figure.max && figure.mean <= figure.max, "{it}");
+        assert!(it.rounds.len() >= 15, "{it}: {} rounds", it.rounds.len());
+        assert!(it.floor.is_some() && it.rate_per_s > 0.0 && !it.histogram.is_empty(), "{it}");
+    }
+    assert_eq!(benchmarks(&run), ["clock/now", "null/one-cpu", "null/two-cpus"]);
+    assert!(run.run.null_one.is_some_and(|width| width > 0.0));
+    assert!(!home.cwd().join("report.html").exists());
+}
+
+#[test]
+fn what_is_set_is_used_and_recorded() {
+    let home = Home::new();
+    home.ok("run floor/memcpy --set size_bytes=4KiB --profile smoke --no-report");
+    let run = home.last();
+    for it in &run.records {
+        let set = (it.spec == "floor/memcpy").then_some(4096);
+        assert_eq!(it.args.get("size_bytes").copied(), set, "{it}");
+    }
+    home.ok("run floor/socket floor/memcpy --set message_bytes=100 --profile smoke --no-report");
+    let run = home.last();
+    let sizes: Vec<_> = run.records.iter().filter_map(|it| it.args.get("message_bytes")).collect();
+    assert_eq!(sizes, [&100]);
+}
+
+#[test]
+fn the_options_of_a_run_are_recorded_with_each_figure() {
+    let home = Home::new();
+    let run = |options: &str| {
+        home.ok(&format!("run notify/round-trip --profile smoke --no-report {options}"));
+        home.last()
+    };
+    let ours = |run: &Document| {
+        let mut records = run.records.iter().filter(|it| it.kind == ContenderKind::Ours);
+        records.next().expect("our figure").parties.clone()
+    };
+    let plain = ours(&run(""));
+    assert_eq!((plain.idle_gap_ns, plain.neighbour_cpu, plain.processes), (0, None, false));
+    assert_eq!(plain.placement, "near");
+    assert_eq!(ours(&run("--idle-gap 1ms")).idle_gap_ns, 1_000_000);
+    assert_eq!(ours(&run("--idle-gap 100ms")).idle_gap_ns, 100_000_000);
+    assert!(ours(&run("--neighbour")).neighbour_cpu.is_some());
+    let same = ours(&run("--place same"));
+    assert_eq!(same.placement, "same");
+    assert!(same.cpus.iter().all(|cpu| *cpu == same.cpus[0]), "{same:?}");
+    let run = run("--no-peers");
+    assert!(run.records.iter().all(|it| it.kind != ContenderKind::Peer));
+}
+
+#[test]
+fn the_null_rows_are_in_every_run() {
+    let home = Home::new();
+    for words in ["floor/empty", "null", "lock/free --no-peers", "floor/futex --processes"] {
+        home.ok(&format!("run {words} --profile smoke --no-report"));
+        let run = home.last();
+        let nulls = benchmarks(&run).into_iter().filter(|id| id.starts_with("null/"));
+        assert_eq!(nulls.collect::<Vec<_>>(), ["null/one-cpu", "null/two-cpus"], "{words}");
+    }
+}
+
+#[test]
+fn the_page_goes_where_it_is_asked_for_and_replaces_what_was_there() {
+    let home = Home::new();
+    let page = home.cwd().join("page of mine.html");
+    fs::write(&page, "what was there").expect("a file");
+    let mut command = home.handover(["run", "clock/now", "--profile", "smoke"]);
+    command.args(["-o", "page of mine.html"]);
+    let said = said(command).code(0);
+    assert!(said.out.contains("page of mine.html"), "{said}");
+    let written = fs::read_to_string(page).expect("the page");
+    assert!(written.contains("clock/now") && !written.contains("what was there"));
+    assert!(!home.cwd().join("report.html").exists());
+}
+
+/// Two runs, the later one last; their ids.
+fn two_runs(home: &Home) -> [String; 2] {
+    home.ok("run clock/now --profile smoke --no-report");
+    let first = home.last().run.id;
+    home.ok("run lock/free --profile smoke --no-report");
+    [first, home.last().run.id]
+}
+
+#[test]
+fn a_stored_run_is_shown_as_it_was_when_it_was_measured() {
+    let home = Home::new();
+    let table = home.ok("run clock lock --profile smoke --no-report");
+    let shown = home.ok("show");
+    assert!(table.starts_with(&shown), "{table}\n--- and shown\n{shown}");
+    let all = home.ok("show --all");
+    for it in &home.last().records {
+        assert!(all.contains(&it.contender), "{} is not in a row of its own: {all}", it.contender);
+    }
+    assert!(all.lines().count() > shown.lines().count());
+}
+
+#[test]
+fn a_run_is_shown_by_its_id_a_prefix_of_it_or_its_place() {
+    let home = Home::new();
+    let [first, second] = two_runs(&home);
+    let asked = |asked: &str| document(&home.ok(&format!("show {asked} --json"))).run.id;
+    assert_eq!(asked(""), second);
+    assert_eq!(asked("last"), second);
+    assert_eq!(asked("-1"), second);
+    assert_eq!(asked("-2"), first);
+    assert_eq!(asked(&first), first);
+    // All but the last letter of the process id.
+    assert_eq!(asked(&first[..first.len() - 1]), first);
+}
+
+#[test]
+fn a_run_that_is_not_there_is_refused_with_the_nearest_one() {
+    let home = Home::new();
+    let [first, second] = two_runs(&home);
+    let misspelt = format!("{first}9");
+    for command in ["show", "export"] {
+        home.run(&format!("{command} {misspelt}")).code(2).tells(&[&misspelt, "nearest", &first]);
+        home.run(&format!("{command} -3")).code(2).tells(&["-3"]);
+        // Both began within a few seconds: they begin alike.
+        home.run(&format!("{command} {}", &first[..4])).code(2).tells(&[&first, &second]);
+    }
+}
+
+#[test]
+fn runs_are_listed_in_text_and_in_json() {
+    let home = Home::new();
+    let ids = two_runs(&home);
+    let last = home.last();
+    let rows = home.runs();
+    let mut in_json: Vec<_> = rows.iter().map(|row| row["id"].as_str().expect("an id")).collect();
+    let text = home.ok("runs");
+    for (line, row) in text.lines().zip(&rows) {
+        assert!(line.starts_with(row["id"].as_str().expect("an id")), "{text}");
+        assert!(line.contains(&format!(" {} figures", row["records"])), "{text}");
+        assert!(line.contains("smoke") && !line.contains("not complete"), "{text}");
+        assert_eq!((&row["complete"], &row["profile"]), (&true.into(), &"smoke".into()));
+    }
+    assert_eq!(text.lines().count(), rows.len());
+    in_json.sort_unstable();
+    let mut ids_sorted = ids.to_vec();
+    ids_sorted.sort_unstable();
+    assert_eq!(in_json, ids_sorted);
+    let row = rows.iter().find(|row| row["id"] == last.run.id.as_str()).expect("its row");
+    assert_eq!(row["records"].as_u64(), Some(last.records.len() as u64));
+}
+
+#[test]
+fn what_is_exported_is_imported_to_the_byte() {
+    let (home, other) = (Home::new(), Home::new());
+    two_runs(&home);
+    let exported = home.ok("export");
+    fs::write(other.cwd().join("runs.jsonl"), &exported).expect("a file");
+    let told = other.ok("import runs.jsonl");
+    assert!(told.starts_with("2 runs with ") && told.contains(" 0 were there already"), "{told}");
+    assert_eq!(other.ok("export"), exported);
+    assert_eq!(other.ok("show --json"), home.ok("show --json"));
+    // The same again, through a pipe: nothing new.
+    let again = said_to(other.handover(["import", "-"]), exported.clone().into_bytes()).code(0);
+    assert!(again.out.contains("2 were there already"), "{again}");
+    assert_eq!(other.ok("export"), exported);
+    // One run alone.
+    let one = home.ok("export -1");
+    assert!(exported.ends_with(&one) && one.len() < exported.len());
+    assert_eq!(home.ok("export -2") + &one, exported);
+}
+
+#[test]
+fn rubbish_is_refused_by_its_line_and_changes_nothing() {
+    let home = Home::new();
+    home.ok("run clock/now --profile smoke --no-report");
+    let exported = home.ok("export");
+    let lines: Vec<&str> = exported.lines().collect();
+    let before = fs::read(home.db()).expect("the store");
+    // A run that is not there yet comes first, so that something could be left of it.
+    let new = lines[0].replacen(&home.last().run.id, "another", 1);
+    let after = |bad: &str| format!("{new}\n\n{bad}\n");
+    let truncated = &lines[1][..lines[1].len() / 2];
+    for (input, line) in [
+        ("rubbish".to_string(), 1),
+        ("\u{0}\u{1}\u{2}\n".to_string(), 1),
+        (after("{\"type\":\"run\",\"schema\":7}"), 3),
+        (after("[1, 2, 3]"), 3),
+        (after(truncated), 3),
+        (after(lines[1]), 3),
+        (after(&new), 3),
+        (after(&lines[1].replacen("\"median\":", "\"median\":1e999,\"x\":", 1)), 3),
+    ] {
+        fs::write(home.cwd().join("in.jsonl"), &input).expect("a file");
+        let said = home.run("import in.jsonl").code(2);
+        assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+        let said = said.tells(&["in.jsonl", &format!("line {line}"), "nothing was imported"]);
+        assert!(fs::read(home.db()).expect("the store") == before, "it was changed: {said}");
+    }
+}
+
+#[test]
+fn completions_and_the_man_page_know_every_command() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = home.ok(&format!("completions {shell}"));
+        for command in LISTED {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+        for option in ["--idle-gap", "--via", "--profile"] {
+            assert!(script.contains(&option[2..]), "{shell}: {option}");
+        }
+    }
+    let man = home.ok("man").replace("\\-", "-");
+    assert!(man.starts_with(".ie"), "{man}");
+    for command in LISTED {
+        assert!(man.contains(command), "man: {command}");
+    }
+}
+
+#[test]
+fn the_completions_for_bash_are_sound_bash() {
+    let home = Home::new();
+    fs::write(home.cwd().join("script"), home.ok("completions bash")).expect("a file");
+    let mut command = home.program("bash");
+    command.args(["-n", "script"]);
+    match command.output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => crate::common::skipped("the completions by bash", &error.to_string()),
+    }
+}
+
+#[test]
+fn a_copied_binary_works_wherever_it_lies() {
+    let home = Home::new();
+    let copy = home.path().join("moved");
+    fs::copy(binary(), &copy).expect("a copy");
+    let mut command = home.program(&copy);
+    command.args(["run", "call", "--profile", "smoke", "--no-report"]);
+    said(command).code(0);
+    let mut command = home.program(&copy);
+    command.args(["run", "floor/futex", "--processes", "--profile", "smoke", "--no-report"]);
+    said(command).code(0);
+}

@@ -1,0 +1,9 @@
+//! The command line, whole: the binary is run, and what it prints and leaves is looked at.
+
+mod classic;
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod corpora;
+mod refusals;
+mod terminal;

@@ -1,0 +1,227 @@
+//! What is wrong with a command line is said in one line, with exit code 2, before anything is done.
+
+use crate::common::{Home, Said, said, skipped, tree};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// A bad command line, split as a shell splits it, and what the line about it must contain.
+type Refusal = (&'static str, &'static [&'static str]);
+
+/// Command and patterns.
+const NAMES: &[Refusal] = &[
+    ("rnu", &["rnu", "'runs'"]),
+    ("lits", &["lits", "'list'"]),
+    ("zzz", &["zzz", "--help"]),
+    ("--frobnicate", &["--frobnicate", "--help"]),
+    ("run lokc", &["lokc", "did you mean lock/", "handover list"]),
+    ("list lokc", &["lokc", "did you mean lock/", "handover list"]),
+    ("run lock floor/futez", &["floor/futez", "did you mean floor/futex"]),
+    ("run lock/[", &["lock/[", "not a pattern", "'lock/*'"]),
+    ("run {a,b", &["{a,b", "not a pattern"]),
+    ("run --profil smoke", &["--profil", "'--profile'"]),
+    ("list --jsn", &["--jsn", "'--json'"]),
+    ("show one two", &["two"]),
+    ("export --all", &["--all"]),
+];
+
+/// Arguments of `run`.
+const ARGUMENTS: &[Refusal] = &[
+    ("run --set size_bytes", &["size_bytes", "--set", "NAME=VALUE"]),
+    ("run --set =3", &["=3", "--set", "NAME=VALUE"]),
+    ("run --set", &["--set", "NAME=VALUE"]),
+    ("run floor/memcpy --set sise_bytes=3", &["sise_bytes=3", "size_bytes"]),
+    ("run floor/syscall --set size_bytes=3", &["size_bytes=3", "they take none"]),
+    ("run floor/memcpy --set size_bytes=0", &["size_bytes=0", "1B..=256MiB"]),
+    ("run floor/memcpy --set size_bytes=1GiB", &["size_bytes=1GiB", "1B..=256MiB"]),
+    ("run floor/memcpy --set size_bytes=-1", &["size_bytes=-1", "64KiB"]),
+    ("run floor/memcpy --set size_bytes=many", &["size_bytes=many", "64KiB"]),
+    ("run floor/memcpy --set size_bytes=", &["size_bytes=", "64KiB"]),
+    ("run floor/memcpy --set size_bytes=99999999999999999999", &["size_bytes=9999", "most"]),
+    ("run notify --idle-gap 1s", &["--idle-gap", "1s", "0..=100ms"]),
+    ("run notify --idle-gap 101ms", &["--idle-gap", "101ms", "0..=100ms"]),
+    ("run notify --idle-gap -1", &["--idle-gap", "-1", "30us"]),
+    ("run notify --idle-gap -1ms", &["--idle-gap", "-1ms", "30us"]),
+    ("run notify --idle-gap=-1ms", &["--idle-gap", "-1ms", "30us"]),
+    ("run notify --idle-gap abc", &["--idle-gap", "abc", "30us"]),
+    ("run notify --idle-gap 5", &["--idle-gap", "5", "5ms"]),
+    ("run notify --idle-gap", &["--idle-gap"]),
+    ("run --place nowhere", &["--place", "nowhere", "near, far, smt or same"]),
+    ("run --profile fast", &["--profile", "fast", "smoke, quick or full"]),
+    ("--profile fast", &["--profile", "fast", "smoke, quick or full"]),
+    ("run clock --neighbour", &["--neighbour", "hands work"]),
+    ("run clock --processes", &["--processes", "hands work"]),
+    ("run clock --idle-gap 1ms", &["--idle-gap", "hands work"]),
+    ("run lock/passed --processes", &["--processes", "lock/passed"]),
+    ("run clock --no-report --report x.html", &["--no-report", "--report"]),
+    ("--json runs", &["--json", "runs"]),
+];
+
+/// Files.
+const FILES: &[Refusal] = &[
+    ("run clock --db folder", &["folder", "not a regular file", "--db"]),
+    ("run clock --db text.txt", &["text.txt", "not a database", "--db"]),
+    ("run clock --db short.txt", &["short.txt", "not a database", "--db"]),
+    ("run clock --db foreign.db", &["foreign.db", "not one of handover", "--db"]),
+    ("run clock --db /proc/x", &["/proc/x", "cannot be written", "--db"]),
+    ("run clock --db /proc/x/y/z.db", &["/proc/x", "cannot be written", "--db"]),
+    ("run clock --db text.txt/y.db", &["text.txt", "--db"]),
+    ("run clock --db /dev/null", &["/dev/null", "not a regular file", "--db"]),
+    ("run clock --report /proc/x", &["--report", "/proc/x", "--no-report"]),
+    ("run clock --report folder", &["--report", "folder", "--no-report"]),
+    ("run clock --report nowhere/x.html", &["--report", "nowhere/x.html", "--no-report"]),
+    ("show", &["results.db", "no such file", "handover run"]),
+    ("runs", &["results.db", "no such file", "handover run"]),
+    ("export", &["results.db", "no such file", "handover run"]),
+    ("show --db text.txt", &["text.txt", "not a database"]),
+    ("runs --db foreign.db", &["foreign.db", "not one of handover"]),
+    ("export --db folder", &["folder", "not a regular file"]),
+    ("show --db nowhere.db", &["nowhere.db", "no such file"]),
+    ("import text.txt --db foreign.db", &["foreign.db", "not one of handover"]),
+    ("import nowhere.jsonl", &["nowhere.jsonl", "No such file"]),
+    ("import folder", &["folder", "directory"]),
+    ("import empty", &["empty", "holds no run"]),
+    ("import", &["<FILE>"]),
+    ("links", &["<DIR>"]),
+    ("links text.txt", &["text.txt", "not a folder"]),
+    ("links taken", &["taken/trylock", "another folder"]),
+    ("links /proc/x", &["/proc/x", "another folder"]),
+    ("completions tcsh", &["tcsh", "bash, elvish, fish, powershell, zsh"]),
+];
+
+/// The classic programs.
+const CLASSIC: &[Refusal] = &[
+    ("trylock -n 0", &["-n", "0", "1..=1024"]),
+    ("trylock -n 1025", &["-n", "1025", "1..=1024"]),
+    ("trylock -n x", &["-n", "'x'", "1..=1024"]),
+    ("trylock -n -1", &["-n", "-1", "1..=1024"]),
+    ("trylock -n 1.5", &["-n", "1.5", "1..=1024"]),
+    ("trylock -n", &["-n"]),
+    ("trylock -t 0", &["-t", "0", "1..=30000000"]),
+    ("trylock -t 30000001", &["-t", "30000001", "1..=30000000"]),
+    ("trylock -x 9999", &["-x", "9999", "this process may use CPUs"]),
+    ("trylock -x -1", &["-x", "-1", "this process may use CPUs"]),
+    ("trylock -x one", &["-x", "one", "this process may use CPUs"]),
+    ("trylock -o dump.txt", &["-F"]),
+    ("trylock -F -o /proc/x", &["-o /proc/x", "can be written"]),
+    ("trylock -F -o folder", &["-o folder", "can be written"]),
+    ("trylock --via nothing", &["--via", "nothing", "sem, mutex, spin, cas, handover"]),
+    ("trylock three", &["three"]),
+    ("trylock -S", &["-S"]),
+    ("notify -n 0", &["-n", "0", "1..=1000000000"]),
+    ("notify -n x", &["-n", "'x'", "1..=1000000000"]),
+    ("notify -s 9999", &["-s", "9999", "this process may use CPUs"]),
+    ("notify -r 9999", &["-r", "9999", "this process may use CPUs"]),
+    ("notify --via x", &["--via", "'x'", "eventfd, pipe, futex, handover"]),
+    ("notify -F", &["-F"]),
+    ("node-microbench", &["-m"]),
+    ("node-microbench -m 0", &["-m", "0", "1..="]),
+    ("node-microbench -m -5", &["-m", "-5", "1..="]),
+    ("node-microbench -m x", &["-m", "'x'", "1..="]),
+    ("calls -m 0", &["-m", "0", "1..="]),
+    ("calls -m x", &["-m", "'x'", "1..="]),
+];
+
+/// A home with files that no command may touch.
+fn home() -> Home {
+    let home = Home::new();
+    let at = |name: &str| home.cwd().join(name);
+    fs::create_dir(at("folder")).expect("a folder");
+    fs::create_dir(at("taken")).expect("a folder");
+    fs::write(at("taken/trylock"), "somebody's own").expect("a file");
+    fs::write(at("text.txt"), "a text, and no database\n".repeat(100)).expect("a file");
+    fs::write(at("short.txt"), "x").expect("a file");
+    fs::write(at("empty"), "").expect("a file");
+    let foreign = rusqlite::Connection::open(at("foreign.db")).expect("a database");
+    foreign.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").expect("a table");
+    home
+}
+
+/// Checks that a line was refused as it must be.
+#[track_caller]
+fn check(line: &str, said: Said, says: &[&str]) {
+    let said = said.code(2);
+    assert!(said.out.is_empty(), "{line}: {said}");
+    assert!(said.err.starts_with("handover: ") && said.err.ends_with('\n'), "{line}: {said}");
+    assert_eq!(said.err.lines().count(), 1, "{line}: {said}");
+    for words in says {
+        assert!(said.err.contains(words), "{line}: {words:?} is not said: {said}");
+    }
+}
+
+fn check_all(refusals: &[Refusal]) {
+    let home = home();
+    let before = tree(&home.cwd());
+    for (line, says) in refusals {
+        check(line, home.run(line), says);
+        assert!(!home.data().exists(), "{line}: a store was made");
+        assert!(tree(&home.cwd()) == before, "{line}: a file was made or changed");
+    }
+}
+
+#[test]
+fn misspelt_names_are_refused_with_the_nearest_one() {
+    check_all(NAMES);
+}
+
+#[test]
+fn bad_arguments_of_a_run_are_refused_with_their_range() {
+    check_all(ARGUMENTS);
+}
+
+#[test]
+fn files_that_cannot_be_what_they_are_named_for_are_refused() {
+    check_all(FILES);
+}
+
+#[test]
+fn bad_arguments_of_the_classic_programs_are_refused_with_their_range() {
+    check_all(CLASSIC);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_found_out_before_anything_is_measured() {
+    let home = home();
+    let closed = home.cwd().join("closed");
+    fs::create_dir(&closed).expect("a folder");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).expect("a mode");
+    if fs::write(closed.join("probe"), "").is_ok() {
+        skipped("a folder that cannot be written", "this user may write everywhere");
+        return;
+    }
+    for (line, says) in [
+        ("run clock --db closed/r.db", &["closed", "cannot be written", "--db"]),
+        ("run clock --report closed/r.html", &["closed/r.html", "--report", "--no-report"]),
+        ("trylock -F -o closed/dump", &["-o", "closed/dump", "can be written"]),
+    ] {
+        check(line, home.run(line), says);
+        assert!(!home.data().exists() && tree(&closed).is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn words_that_are_no_text_are_refused_too() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = home();
+    for before in [&["run"][..], &["run", "--set"], &["show"], &["--profile"]] {
+        let mut command = home.handover(before.iter().copied());
+        command.arg(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+        check("no text", said(command), &["UTF-8"]);
+    }
+}
+
+#[test]
+fn control_characters_of_the_user_s_do_not_break_the_line() {
+    let home = home();
+    for words in [["run", "lo\nck"], ["list", "\x1b[31mlock"], ["show", "a\r\nb"], ["x\ny", "z"]] {
+        let said = said(home.handover(words)).code(2);
+        assert!(!said.err.trim_end_matches('\n').chars().any(char::is_control), "{said}");
+    }
+}
+
+#[test]
+fn a_store_is_not_made_where_nobody_says_where_data_goes() {
+    let home = home();
+    let mut command = home.handover(["run", "clock", "--profile", "smoke"]);
+    command.env_remove("HOME").env_remove("XDG_DATA_HOME");
+    check("no home", said(command), &["XDG_DATA_HOME", "HOME", "--db"]);
+}

@@ -1,0 +1,105 @@
+//! What reads words and files of strangers, as functions of bytes. Each holds for every input: a target
+//! that panics has found a bug. `fuzz_targets/` gives them to libFuzzer, and the tests of the command
+//! line replay `corpus/` through them.
+
+use handover_base::units::{self, Count, Rate, Size, Span};
+use handover_harness::select;
+use handover_record::Values;
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// A target: it takes any bytes, and panics where a promise is broken.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name, which is also its corpus's.
+pub const ALL: &[(&str, Target)] = &[("units", units), ("import", import), ("args", args)];
+
+/// What people write as rates, sizes, times and counts: what is understood is printed so that it is
+/// understood again as the same, and what is not is refused in one line.
+pub fn units(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    comes_back::<Rate>(&text);
+    comes_back::<Size>(&text);
+    comes_back::<Span>(&text);
+    comes_back::<Count>(&text);
+    for eight in bytes.as_chunks().0 {
+        let whole = u64::from_le_bytes(*eight);
+        assert_eq!(Size(whole).to_string().parse(), Ok(Size(whole)));
+        assert_eq!(Span(whole).to_string().parse(), Ok(Span(whole)));
+        assert_eq!(Count(whole).to_string().parse(), Ok(Count(whole)));
+        let number = f64::from_le_bytes(*eight);
+        for shown in [
+            units::show_ns(number),
+            units::show_rate(number),
+            units::show_bytes_rate(number),
+            units::show_count(number),
+        ] {
+            assert!(!shown.is_empty() && !shown.chars().any(char::is_control), "{number:e}");
+            // Within what a clock or a counter can show, it fits a column of a table.
+            assert!(number.abs() > 1e18 || shown.chars().count() <= 16, "{number:e}: {shown}");
+        }
+    }
+}
+
+fn comes_back<T: FromStr<Err: Display> + Display>(text: &str) {
+    match text.parse::<T>() {
+        Ok(value) => {
+            let shown = value.to_string();
+            let again = shown.parse::<T>().map(|value| value.to_string());
+            assert_eq!(again.ok().as_ref(), Some(&shown), "{text:?}");
+        }
+        Err(refused) => assert_is_one_line(&refused.to_string()),
+    }
+}
+
+/// An export, as it comes from anywhere: it is refused in one line, or it is exported so that it is
+/// imported again as the same.
+pub fn import(bytes: &[u8]) {
+    match handover_store::import_bytes(bytes) {
+        Ok(exported) => {
+            let again = handover_store::import_bytes(&exported).ok();
+            assert!(again.as_ref() == Some(&exported), "it came back as another one");
+        }
+        Err(refused) => assert_is_one_line(&refused.to_string()),
+    }
+}
+
+/// A pattern in the first line and `--set NAME=VALUE` in the others: what is chosen is chosen again by
+/// its own id, and what is set lies within its bounds.
+pub fn args(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.split('\n');
+    let pattern = lines.next().unwrap_or_default().to_string();
+    let sets: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once('=')).collect();
+    let selections = match select(handover_suite::ALL, std::slice::from_ref(&pattern)) {
+        Ok(selections) => selections,
+        Err(refused) => {
+            assert!(refused.to_string().contains(&pattern));
+            return;
+        }
+    };
+    assert!(!selections.is_empty(), "{pattern:?} chooses nothing, and is not refused");
+    for selection in selections {
+        let again = select(handover_suite::ALL, &[selection.spec.id.to_string()]);
+        let again = again.unwrap_or_default();
+        assert!(again.iter().any(|it| it.spec.id == selection.spec.id), "{}", selection.spec.id);
+        for bench in &selection.contenders {
+            let mut values = Values::defaults(bench.params());
+            for (name, value) in &sets {
+                let before = values.clone();
+                if let Err(refused) = values.set(name, value) {
+                    assert!(refused.to_string().contains(name), "{refused}");
+                    assert_eq!(values, before, "refused, and yet set");
+                }
+            }
+            for param in bench.params() {
+                assert!((param.min..=param.max).contains(&values.get(param.name)));
+            }
+        }
+    }
+}
+
+fn assert_is_one_line(said: &str) {
+    assert!(!said.is_empty() && !said.chars().any(char::is_control), "{said:?}");
+    assert!(said.chars().count() <= 1000, "{} characters: {said}", said.chars().count());
+}
