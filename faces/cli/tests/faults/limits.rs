@@ -78,7 +78,8 @@ fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
 #[test]
 fn too_few_threads_are_reported_and_nothing_hangs() {
     let home = Home::new();
-    for threads_count in 1..4 {
+    // With three, two parties have just enough, as long as whoever rigged them is gone in time.
+    for threads_count in 1..3 {
         for (words, code, why) in [
             (
                 "run floor/empty clock/now notify/round-trip --profile smoke --no-report",
