@@ -63,10 +63,11 @@ fn object(
     for (name, value) in defines {
         build.define(name, format!("handover_{value}_{level}").as_str());
     }
-    // Last, so that whatever CFLAGS says, the level is the one that is named; and no optimiser sees
-    // caller and callee together when they are linked. Functions begin on a line, so that where a
-    // linker puts them decides little.
-    for flag in flags.iter().chain(&[optimise, "-fno-lto", "-falign-functions=64"]) {
+    // Last, so that whatever CFLAGS or a sanitizer of the Rust side says, the level is the one that is
+    // named; and no optimiser sees caller and callee together when they are linked. Functions begin on
+    // a line, so that where a linker puts them decides little.
+    let last = [optimise, "-fno-lto", "-fno-sanitize=all", "-falign-functions=64"];
+    for flag in flags.iter().chain(&last) {
         build.flag(flag);
     }
     let folder = out.join(file).join(variant);
@@ -80,7 +81,7 @@ fn object(
 fn shared(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> PathBuf {
     let path = out.join(name);
     let mut link: Command = cc::Build::new().get_compiler().to_command();
-    link.args(["-shared", "-nostdlib", "-fno-lto", "-Wl,--no-undefined"]);
+    link.args(["-shared", "-nostdlib", "-fno-lto", "-fno-sanitize=all", "-Wl,--no-undefined"]);
     link.arg(format!("-Wl,-soname,{name}")).arg("-o").arg(&path).args(objects).args(needed);
     match link.status() {
         Ok(status) if status.success() => path,
