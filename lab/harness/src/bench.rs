@@ -12,7 +12,7 @@ use std::fmt;
 ///
 /// A suite is a visible slice of these; the contenders of one spec stand one after the other:
 ///
-/// ```ignore
+/// ```text
 /// pub const ALL: &[Bench] = &[
 ///     Bench::one::<PushPopOf<Ours>>(Contender::ours("handover")),
 ///     Bench::one::<PushPopOf<Rtrb>>(Contender::peer("rtrb")),

@@ -61,6 +61,9 @@ impl Workload for Empty {
     }
 }
 
+/// Pairs of readings between two looks at the time.
+const READINGS_PER_LOOK: u32 = 32;
+
 /// The clock before and after nothing.
 struct ClockPair;
 
@@ -68,7 +71,7 @@ impl Workload for ClockPair {
     type Args = ();
     const SPEC: Spec = Spec {
         id: "floor/clock-pair",
-        what: "two readings of this program's clock: what timing one operation alone adds to it",
+        what: "what two readings of the clock see between them: what timing one operation alone adds",
         ladder: true,
         file: file!(),
         line: line!(),
@@ -89,12 +92,12 @@ impl Workload for ClockPair {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
-            for _ in 0..n {
+        while out.running() {
+            for _ in 0..READINGS_PER_LOOK {
                 let began = clock::ticks();
-                black_box(clock::ticks().wrapping_sub(began));
+                out.note(0, clock::ticks().wrapping_sub(began));
             }
-        });
+        }
     }
 }
 
