@@ -2,6 +2,8 @@
 //! that panics has found a bug. `fuzz_targets/` gives them to libFuzzer, and the tests of the command
 //! line replay `corpus/` through them.
 
+#![deny(unsafe_code)]
+
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::select;
 use handover_record::Values;

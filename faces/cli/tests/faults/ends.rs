@@ -138,9 +138,9 @@ fn parties(run: &Running) -> Vec<u32> {
 #[test]
 fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
     let home = Home::new();
-    let line = "run floor/cache-line notify/round-trip --processes";
+    let line = "run floor/eventfd notify/round-trip --processes";
     let mut run = start(&home, line);
-    run.wait_for("floor/cache-line measured\n");
+    run.wait_for("floor/eventfd measured\n");
     // A party that has given its answer may be killed: then the next one.
     wait_until("a party dies", || {
         if let Some(party) = parties(&run).last() {
@@ -152,7 +152,7 @@ fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
         run.finish().code(1).tells(&["handover: notify/round-trip", "could not be measured"]);
     let run = home.last();
     assert!(run.run.complete, "it went on to its end: {said}");
-    for id in ["floor/cache-line", "null/one-cpu"] {
+    for id in ["floor/eventfd", "null/one-cpu"] {
         assert!(benchmarks(&run).contains(&id) && said.out.contains(id), "{id}: {said}");
     }
     assert!(home.processes().is_empty(), "a party was left behind");
