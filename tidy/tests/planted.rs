@@ -294,7 +294,7 @@ planted! {
         |tree| append(tree, "lab/suite/src/lock.rs", "// TODO: measure it.\n");
     a_path_of_one_machine_is_found:
         "words" at "lab/record/README.md:2",
-        |tree| append(tree, "lab/record/README.md", "See /work/house.\n");
+        |tree| append(tree, "lab/record/README.md", "See /root/house.\n");
     a_listed_file_without_the_words_is_found:
         "words" at "tidy/src/lists.rs:1",
         |tree| tree.lists.spelling = &[Listed { path: "README.md", reason: "" }];
