@@ -308,7 +308,7 @@ fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
     for record in records {
         for ratio in &record.peers {
             let width = (ratio.high - 1.0).abs().max((1.0 - ratio.low).abs());
-            let several = record.parties.cpus.len() > 1;
+            let several = record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1]);
             let slot = if several { &mut outcome.null_several } else { &mut outcome.null_one };
             *slot = Some(slot.unwrap_or(0.0).max(width));
         }
