@@ -15,8 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What takes longer than this hangs. Ten times what the slowest run of these tests needs on two
-/// busy CPUs, unoptimised.
+/// What takes longer than this hangs: far more than any run here needs on busy CPUs, unoptimised.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The binary.

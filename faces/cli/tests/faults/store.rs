@@ -1,6 +1,7 @@
 //! The store: locked, full, and left as it was.
 
 use crate::common::{Home, benchmarks, said, skipped};
+use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -41,9 +42,12 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
     let mut run = home.start(home.handover(["run", "clock/now", "lock/free"]));
     run.wait_for("clock/now measured\n");
     let locked = lock(&home);
+    run.wait_for("lock/free measured\n");
+    // Enough has been seen.
+    run.signal(Signal::INT);
     let said = run.finish().code(1).tells(&["could not be stored", "locked"]);
     drop(locked);
-    for id in ["clock/now", "lock/free", "null/one-cpu"] {
+    for id in ["clock/now", "lock/free"] {
         assert!(said.out.contains(id), "{id}: {said}");
     }
     assert!(!said.out.contains("is in /"), "it says that it was stored: {said}");
