@@ -9,8 +9,10 @@ use handover_harness::{Fault, Lab, Watch};
 use handover_record::{Document, Record};
 use handover_store::Store;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -82,7 +84,10 @@ fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     }
     let path = &options.report;
     let existed = path.exists();
-    OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+    let mut options = OpenOptions::new();
+    // A pipe that nobody reads would be waited for.
+    options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    options.open(path).map_err(|error| {
         usage(format!(
             "--report {}: cannot be written: {error}; name another with --report FILE, or --no-report",
             path.display()

@@ -69,6 +69,8 @@ const FILES: &[Refusal] = &[
     ("run clock --report /proc/x", &["--report", "/proc/x", "--no-report"]),
     ("run clock --report folder", &["--report", "folder", "--no-report"]),
     ("run clock --report nowhere/x.html", &["--report", "nowhere/x.html", "--no-report"]),
+    ("run clock --report pipe", &["--report", "pipe", "--no-report"]),
+    ("run clock --db pipe", &["pipe", "not a regular file", "--db"]),
     ("show", &["results.db", "no such file", "handover run"]),
     ("runs", &["results.db", "no such file", "handover run"]),
     ("export", &["results.db", "no such file", "handover run"]),
@@ -131,6 +133,8 @@ fn home() -> Home {
     fs::write(at("text.txt"), "a text, and no database\n".repeat(100)).expect("a file");
     fs::write(at("short.txt"), "x").expect("a file");
     fs::write(at("empty"), "").expect("a file");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).expect("a pipe that nobody reads");
     let foreign = rusqlite::Connection::open(at("foreign.db")).expect("a database");
     foreign.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").expect("a table");
     home
