@@ -7,6 +7,7 @@ use crate::samples::{Notes, Samples};
 use crate::workload::{Handover, Party, Role, Workload};
 use handover_record::{Args, Contender, Param, Spec, Values};
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
 /// One benchmark with one contender.
 ///
@@ -25,7 +26,7 @@ pub struct Bench {
     params: &'static [Param],
     roles: fn(&Values) -> Vec<Role>,
     processes: bool,
-    round: fn(&Stage) -> Result<Vec<Notes>, Fault>,
+    round: fn(&Stage, &AtomicBool) -> Result<Vec<Notes>, Fault>,
     partner: fn(&Stage, Rig, Party, Samples) -> Result<Notes, Fault>,
 }
 
@@ -87,14 +88,18 @@ impl Bench {
         self.processes
     }
 
-    pub(crate) fn round(&self, stage: &Stage) -> Result<Vec<Notes>, Fault> {
+    pub(crate) fn round(
+        &self,
+        stage: &Stage,
+        interrupted: &AtomicBool,
+    ) -> Result<Vec<Notes>, Fault> {
         if stage.processes && !self.processes {
             return Err(Fault::Unsupported(format!(
                 "{} [{}] cannot run its parties as processes; leave out --processes for it",
                 self.spec.id, self.contender.name
             )));
         }
-        (self.round)(stage)
+        (self.round)(stage, interrupted)
     }
 
     pub(crate) fn partner(

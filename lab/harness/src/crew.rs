@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::samples::{Notes, Timing};
 use crate::workload::{Handover, Role};
 use handover_record::{Args, Values};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -48,34 +49,50 @@ impl Stage {
 }
 
 /// A round of several parties, as the stage wants them.
-pub(crate) fn round_together<H: Handover>(stage: &Stage) -> Result<Vec<Notes>, Fault> {
+pub(crate) fn round_together<H: Handover>(
+    stage: &Stage,
+    interrupted: &AtomicBool,
+) -> Result<Vec<Notes>, Fault> {
     let roles = H::roles(&H::Args::from_values(&stage.values));
     if stage.processes {
-        processes::round::<H>(stage, &roles)
+        processes::round::<H>(stage, &roles, interrupted)
     } else {
-        threads::round::<H>(stage, &roles)
+        threads::round::<H>(stage, &roles, interrupted)
     }
 }
 
-/// Once a party has failed, the others get this long to end by themselves.
+/// Once a party has failed, or the run was asked to stop, the others get this long to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How long the coordinator sleeps between two looks at whether the run was asked to stop.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Waits for what each party has to say; the first fault wins, and is not waited behind.
 fn gather(
     roles: &[Role],
     from: &Receiver<(usize, Result<Notes, Fault>)>,
     patience: Duration,
+    interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
     let mut notes: Vec<Option<Notes>> = roles.iter().map(|_| None).collect();
     let mut fault = None;
     let mut heard = 0;
     let mut until = Instant::now() + patience;
     while heard < roles.len() {
-        match from.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        let left = until.saturating_duration_since(Instant::now());
+        match from.recv_timeout(left.min(SLICE)) {
             Ok((index, Ok(said))) => notes[index] = Some(said),
             Ok((_, Err(said))) => {
                 fault.get_or_insert(said);
                 until = until.min(Instant::now() + GRACE);
+            }
+            Err(RecvTimeoutError::Timeout) if left > SLICE => {
+                // Relaxed: a flag alone; nothing is published with it.
+                if fault.is_none() && interrupted.load(Ordering::Relaxed) {
+                    fault = Some(Fault::Interrupted);
+                    until = until.min(Instant::now() + GRACE);
+                }
+                continue;
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 let missing = notes.iter().position(Option::is_none).unwrap_or(0);

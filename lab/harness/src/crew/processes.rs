@@ -20,6 +20,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -64,7 +65,11 @@ impl Drop for Started {
     }
 }
 
-pub(super) fn round<H: Handover>(stage: &Stage, roles: &[Role]) -> Result<Vec<Notes>, Fault> {
+pub(super) fn round<H: Handover>(
+    stage: &Stage,
+    roles: &[Role],
+    interrupted: &AtomicBool,
+) -> Result<Vec<Notes>, Fault> {
     let mut rig = Rig::making(&stage.cpus, true);
     let workload = H::rig(&H::Args::from_values(&stage.values), &mut rig)?;
     let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
@@ -116,7 +121,7 @@ pub(super) fn round<H: Handover>(stage: &Stage, roles: &[Role]) -> Result<Vec<No
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
     }
     drop(to);
-    let gathered = gather(roles, &from, stage.patience());
+    let gathered = gather(roles, &from, stage.patience(), interrupted);
     let gathered = match gathered {
         Err(Fault::Died { role, .. }) => {
             let status = describe_dead(&mut started.0);

@@ -11,11 +11,15 @@ use handover_base::affinity;
 use handover_record::Args;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 /// A round of one party: rigged and sampled on a thread of its own, pinned before it allocates.
-pub(crate) fn round_alone<W: Workload>(stage: &Stage) -> Result<Vec<Notes>, Fault> {
+pub(crate) fn round_alone<W: Workload>(
+    stage: &Stage,
+    interrupted: &AtomicBool,
+) -> Result<Vec<Notes>, Fault> {
     let role = Role::measured("one");
     let (to, from) = channel();
     let inner = stage.clone();
@@ -35,12 +39,16 @@ pub(crate) fn round_alone<W: Workload>(stage: &Stage) -> Result<Vec<Notes>, Faul
         notes.hardware = hardware.and_then(counters::Group::read);
         Ok(notes)
     })?;
-    gather(&[role], &from, stage.patience())
+    gather(&[role], &from, stage.patience(), interrupted)
 }
 
 /// A round of several parties that share one rigged workload. Those who are still stuck when patience
 /// ends are left behind with it: they own what they use, so the next round is not touched.
-pub(super) fn round<H: Handover>(stage: &Stage, roles: &[Role]) -> Result<Vec<Notes>, Fault> {
+pub(super) fn round<H: Handover>(
+    stage: &Stage,
+    roles: &[Role],
+    interrupted: &AtomicBool,
+) -> Result<Vec<Notes>, Fault> {
     let workload = rig::<H>(stage)?;
     let (words, _fd) = Region::make()?;
     let measured = roles.iter().filter(|role| role.measured).count();
@@ -58,7 +66,7 @@ pub(super) fn round<H: Handover>(stage: &Stage, roles: &[Role]) -> Result<Vec<No
         start(role, index, to.clone(), body)?;
     }
     drop(to);
-    let notes = gather(roles, &from, stage.patience())?;
+    let notes = gather(roles, &from, stage.patience(), interrupted)?;
     workload.verify()?;
     Ok(notes)
 }

@@ -132,7 +132,7 @@ impl Measuring<'_> {
             stage.timing.batches_max = 3;
             stage.timing.round_ns = 5_000_000_000;
             stage.timing.idle_gap_ns = 0;
-            if let Err(fault) = lane.bench.round(&stage) {
+            if let Err(fault) = lane.bench.round(&stage, self.interrupted) {
                 lane.out = true;
                 let name = lane.bench.contender().name;
                 let name = if lane.is_floor { lane.bench.spec().id } else { name };
@@ -154,7 +154,7 @@ impl Measuring<'_> {
             let mut figures: Vec<f64> = Vec::new();
             loop {
                 self.go_on()?;
-                let notes = lane.bench.round(&lane.stage)?;
+                let notes = lane.bench.round(&lane.stage, self.interrupted)?;
                 figures.push(lane.warm(&notes));
                 let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
                 let (least, most) = last
@@ -215,7 +215,7 @@ impl Measuring<'_> {
             }
             self.go_on()?;
             let before = usage::steal_ticks();
-            let notes = lane.bench.round(&lane.stage)?;
+            let notes = lane.bench.round(&lane.stage, self.interrupted)?;
             let steal = match (before, usage::steal_ticks()) {
                 (Some(before), Some(after)) => {
                     let total = after.total_ns.saturating_sub(before.total_ns);
