@@ -43,10 +43,13 @@ impl Stage {
 
     /// How long a round may take before its parties are given up.
     fn patience(&self) -> Duration {
-        let gaps_ns = self.timing.idle_gap_ns.saturating_mul(1000);
-        Duration::from_nanos(self.timing.round_ns.max(gaps_ns)) * 10 + Duration::from_secs(10)
+        let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
+        rounds.min(ROUNDS_PATIENCE_MAX) + Duration::from_secs(10)
     }
 }
+
+/// Ten rounds' time is enough for one, but no more than this: a smoke round ends by its batches.
+const ROUNDS_PATIENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A round of several parties, as the stage wants them.
 pub(crate) fn round_together<H: Handover>(

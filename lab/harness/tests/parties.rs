@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 args! {
 /// How the partner behaves.
 pub struct Echo {
-    /// What the partner does: 0 echoes, 1 kills itself, 2 panics, 3 returns an error.
-    manner: u32 = 0 (smoke 0, range 0..=3)
+    /// What the partner does: 0 echoes, 1 kills itself, 2 panics, 3 returns an error, 4 is stuck.
+    manner: u32 = 0 (smoke 0, range 0..=4)
 } }
 
 /// The one-line mailbox: odd numbers there, even numbers back.
@@ -70,6 +70,7 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
                 )?,
                 2 if answered > 2 => panic!("as asked"),
                 3 if answered > 2 => return Err(Fault::new("as told")),
+                4 if answered > 2 => std::thread::sleep(Duration::from_secs(3600)),
                 _ => {}
             }
             if seen == STOP {
@@ -228,6 +229,16 @@ fn a_party_that_panics_or_fails_is_an_error_and_no_hang() {
     }
 }
 
+fn a_party_that_is_stuck_is_given_up() {
+    for processes in [false, true] {
+        let began = Instant::now();
+        let outcome = run("box/echo", with_manner("4", processes));
+        let (_, why) = &outcome.faults[0];
+        assert!(why.contains("did not finish within"), "{why}");
+        assert!(began.elapsed() < Duration::from_secs(120));
+    }
+}
+
 fn a_contender_that_is_wrong_is_not_measured() {
     let outcome = run("solo/wrong", quick(false));
     assert!(outcome.records.iter().all(|it| it.spec != "solo/wrong"));
@@ -247,7 +258,7 @@ fn plans_that_make_no_sense_are_refused_with_the_way_out() {
     let set = |name: &str, text: &str| vec![(name.to_string(), text.to_string())];
     assert!(refused("bx/echo", quick(false)).contains("did you mean box/echo?"));
     let text = refused("box", Plan { set: set("manner", "9"), ..quick(false) });
-    assert_eq!(text, "--set manner=9: must lie in 0..=3");
+    assert_eq!(text, "--set manner=9: must lie in 0..=4");
     let text = refused("box", Plan { set: set("maner", "1"), ..quick(false) });
     assert!(text.contains("they take manner"), "{text}");
     let text = refused("box", Plan { idle_gap: Duration::from_secs(1), ..quick(false) });
@@ -279,6 +290,7 @@ fn main() -> ExitCode {
         ("every measured party counts", every_measured_party_counts_and_absent_parts_are_absent),
         ("a party killed in mid-round", a_party_killed_in_mid_round_is_an_error_and_no_hang),
         ("a party that panics or fails", a_party_that_panics_or_fails_is_an_error_and_no_hang),
+        ("a party that is stuck", a_party_that_is_stuck_is_given_up),
         ("a contender that is wrong", a_contender_that_is_wrong_is_not_measured),
         ("an interrupted run", an_interrupted_run_ends_at_once_with_what_it_has),
         ("plans that make no sense", plans_that_make_no_sense_are_refused_with_the_way_out),
