@@ -61,6 +61,10 @@ pub fn select(
         }
     }
     for pattern in patterns {
+        if pattern.is_empty() {
+            // A prefix of everything, but more likely a variable that was not set.
+            return Err(SelectError::Unknown { pattern: "''".to_string(), hint: String::new() });
+        }
         let matches = matcher(pattern)?;
         let mut found = false;
         for (wanted, spec) in wanted.iter_mut().zip(&specs) {

@@ -266,6 +266,7 @@ fn plans_that_make_no_sense_are_refused_with_the_way_out() {
     let text = refused("solo", Plan { neighbour: true, ..quick(false) });
     assert!(text.contains("--neighbour: none of the chosen"), "{text}");
     assert!(refused("box/[", quick(false)).contains("not a pattern"));
+    assert!(refused("", quick(false)).starts_with("'': no benchmark by this name"));
 }
 
 fn a_gap_and_a_neighbour_are_recorded() {

@@ -55,7 +55,8 @@ pub struct Trylock {
     /// Carry out test B: the lock is free, and passed around
     #[arg(short = 'F')]
     free: bool,
-    /// Test B: write the cost of each busy try to this file, in ns, one a line
+    /// Test B: write the costs of busy tries to this file, in ns, one a line: of each thread the last
+    /// 1048576 at most
     #[arg(short = 'o', value_name = "FILE", requires = "free")]
     dump: Option<PathBuf>,
     /// The lock: a POSIX semaphore, as the original, or another
