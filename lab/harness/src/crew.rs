@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Whether the parties share a CPU, so that whoever waits must not spin.
-    fn crowded(&self) -> bool {
+    pub(crate) fn crowded(&self) -> bool {
         let mut cpus = self.cpus.clone();
         cpus.sort_unstable();
         cpus.dedup();

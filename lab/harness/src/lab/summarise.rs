@@ -138,10 +138,7 @@ impl Lane {
     /// Keeps a measured round.
     pub fn keep(&mut self, block: u32, notes: &[Notes], steal: f64) {
         let involuntary = notes.iter().map(|it| it.switches_involuntary).sum();
-        let mut cpus = self.stage.cpus.clone();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let crowded = cpus.len() < self.stage.cpus.len() || self.neighbour_cpu.is_some();
+        let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_marked(steal, involuntary, crowded);
         for (index, part) in self.parts.iter_mut().enumerate() {
             keep_part(part, index, block, notes, steal, involuntary, marked);
