@@ -1,0 +1,2 @@
+//! The five-minute tour.
+fn main() {}
