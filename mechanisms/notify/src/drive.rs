@@ -5,6 +5,9 @@ pub mod adaptive_fd;
 mod descriptor;
 pub mod eventfd;
 pub mod futex;
+mod parker;
 pub mod pipe;
 pub mod shared;
 mod waiting;
+
+pub use parker::{Bell, Parked, Parker};

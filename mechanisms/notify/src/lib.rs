@@ -7,6 +7,7 @@ mod drive;
 mod engine;
 mod error;
 mod mechanism;
+mod park;
 #[cfg(not(handover_loom))]
 #[allow(unsafe_code)]
 mod raw;
@@ -14,7 +15,7 @@ mod word;
 
 pub use config::Config;
 #[cfg(not(handover_loom))]
-pub use drive::{adaptive, adaptive_fd, eventfd, futex, pipe, shared};
+pub use drive::{Bell, Parked, Parker, adaptive, adaptive_fd, eventfd, futex, pipe, shared};
 #[cfg(not(handover_loom))]
 pub use drive::{
     adaptive::Adaptive, adaptive_fd::AdaptiveFd, eventfd::EventFd, futex::Futex, pipe::Pipe,
@@ -22,4 +23,5 @@ pub use drive::{
 pub use engine::{Engine, Plan, Stats};
 pub use error::{ConfigError, MapError, PairError};
 pub use mechanism::{Mechanism, Notify, Wait};
+pub use park::{ParkWord, Sleep};
 pub use word::{SenderCpu, StateWord};

@@ -9,12 +9,12 @@
 //! Seen to fail, each time by a deadlock: with the futex's comparison left out; with
 //! `declare_sleep` or `withdraw` made a store; with the sender's exchange made a load and a store,
 //! or left out when the word is pending already; with the Release or the Acquire weakened to
-//! Relaxed.
+//! Relaxed. Of the park word: with either fence left out, or the look after the declaration.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, UnsafeCell, hint, thread};
-use handover_notify::StateWord;
+use handover_notify::{ParkWord, Sleep, StateWord};
 use loom::sync::{Condvar, Mutex};
 
 /// A futex: its own lock makes comparing and falling asleep one step, as the kernel's bucket lock
@@ -199,5 +199,69 @@ fn a_receiver_parked_on_a_counter_is_notified_when_it_becomes_readable() {
         }
         assert!(word.try_consume().is_some());
         sender.join().expect("the sender");
+    });
+}
+
+/// A receiver that looks at a word of work, and parks beside it.
+#[derive(Default)]
+struct Parking {
+    park: ParkWord,
+    futex: Futex,
+    work: AtomicU32,
+}
+
+impl Parking {
+    fn publish(&self) {
+        self.work.fetch_add(1, Relaxed);
+        if self.park.must_wake(|| Some(0)).is_some() {
+            self.futex.wake();
+        }
+    }
+
+    /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if nothing wakes it.
+    fn await_work(&self, work_min: u32) {
+        while self.work.load(Relaxed) < work_min {
+            self.park.declare(Sleep::Word);
+            if self.work.load(Relaxed) < work_min {
+                self.futex.wait(self.park.modelled(), Sleep::Word as u32);
+            }
+            let _woken = self.park.withdraw();
+        }
+    }
+}
+
+#[test]
+fn a_receiver_parked_beside_its_queue_is_woken_for_each_piece_of_work() {
+    loom::model(|| {
+        let parking = Arc::new(Parking::default());
+        let sender = thread::spawn({
+            let parking = Arc::clone(&parking);
+            move || {
+                parking.publish();
+                parking.publish();
+            }
+        });
+        parking.await_work(1);
+        parking.await_work(2);
+        sender.join().expect("the sender");
+    });
+}
+
+#[test]
+fn of_two_senders_to_a_parked_receiver_neither_is_missed() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3); // three threads: all interleavings would take hours
+    model.check(|| {
+        let parking = Arc::new(Parking::default());
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let parking = Arc::clone(&parking);
+                thread::spawn(move || parking.publish())
+            })
+            .collect();
+        parking.await_work(2);
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
     });
 }

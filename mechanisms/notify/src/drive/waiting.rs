@@ -49,7 +49,7 @@ impl Core {
 
 /// CLOCK_MONOTONIC, some 25 ns. The TSC clock is not worth its calibration here: the first sleep
 /// would take 10 ms.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
 }
@@ -85,6 +85,10 @@ pub(crate) struct Asleep {
 impl Asleep {
     pub(crate) fn now() -> Self {
         Self { since_ns: now_ns() }
+    }
+
+    pub(crate) fn since_ns(self) -> u64 {
+        self.since_ns
     }
 }
 
@@ -130,12 +134,9 @@ impl Waiting {
             (Some(sender_cpu), None) => {
                 // It came between the last look and the declaration: there was no sleep.
                 self.sender_cpu = sender_cpu;
-                self.stats.at_once += 1;
+                self.found_at_once();
             }
-            (None, _) => {
-                self.engine.timed_out();
-                self.stats.timed_out += 1;
-            }
+            (None, _) => self.ended_otherwise(),
         }
         notified.is_some()
     }
@@ -148,11 +149,16 @@ impl Waiting {
     }
 
     fn woken(&mut self, core: &Core, sender_cpu: SenderCpu, asleep: Asleep) {
+        // Relaxed: see Core::notify(). A time that is not within this sleep belongs to another one.
+        let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
+        self.woken_at(woken_at_ns, sender_cpu, asleep);
+    }
+
+    /// A sender ended the sleep, at `woken_at_ns` by its own account.
+    pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: Asleep) {
         self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
         let now_ns = now_ns();
-        // Relaxed: see Core::notify(). A time that is not within this sleep belongs to another one.
-        let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
         if (asleep.since_ns..=now_ns).contains(&woken_at_ns) {
             // On one CPU the receiver waits for its sender to stop running: that says nothing.
             let shares_cpu = self.shares_cpu();
@@ -163,24 +169,71 @@ impl Waiting {
         }
     }
 
-    /// Spins as long as has paid lately; whether a notification was consumed.
-    pub(crate) fn spin(&mut self, core: &Core, deadline: Deadline) -> bool {
-        let spins_max = match self.engine.plan(self.shares_cpu()) {
-            Plan::Spin { spins_max } => spins_max.min(spins_left(deadline)),
+    /// What ended the wait was there by the time the receiver declared itself asleep.
+    pub(crate) fn found_at_once(&mut self) {
+        self.stats.at_once += 1;
+    }
+
+    /// Something that no sender did ended the sleep.
+    pub(crate) fn ended_otherwise(&mut self) {
+        self.engine.timed_out();
+        self.stats.timed_out += 1;
+    }
+
+    /// Spins as long as has paid lately, at first without pauses, until `look` is true; whether it
+    /// was. `left` is what remains until the deadline.
+    #[inline(never)]
+    pub(crate) fn spin_eagerly(
+        &mut self,
+        left: Option<Duration>,
+        eager_looks: u32,
+        look: &mut impl FnMut() -> bool,
+    ) -> bool {
+        let spins_max = self.spins_planned(left);
+        if spins_max == 0 {
+            return false;
+        }
+        for _ in 0..eager_looks {
+            if look() {
+                return self.spun(1);
+            }
+        }
+        for spin in 1..=spins_max {
+            hint::spin_loop();
+            if look() {
+                return self.spun(spin);
+            }
+        }
+        self.stats.spins += u64::from(spins_max);
+        false
+    }
+
+    fn spun(&mut self, spins: u32) -> bool {
+        self.engine.spun(spins);
+        self.stats.by_spinning += 1;
+        self.stats.spins += u64::from(spins);
+        true
+    }
+
+    fn spins_planned(&mut self, left: Option<Duration>) -> u32 {
+        match self.engine.plan(self.shares_cpu()) {
+            Plan::Spin { spins_max } => spins_max.min(spins_left(left)),
             Plan::ParkQuiet => 0,
             Plan::ParkSharedCpu => {
                 self.stats.unspun_shared_cpu += 1;
                 0
             }
-        };
+        }
+    }
+
+    /// Spins as long as has paid lately; whether a notification was consumed.
+    pub(crate) fn spin(&mut self, core: &Core, deadline: Deadline) -> bool {
+        let spins_max = self.spins_planned(time_left(deadline));
         for spin in 1..=spins_max {
             hint::spin_loop();
             if let Some(sender_cpu) = core.word.try_consume() {
-                self.engine.spun(spin);
                 self.sender_cpu = sender_cpu;
-                self.stats.by_spinning += 1;
-                self.stats.spins += u64::from(spin);
-                return true;
+                return self.spun(spin);
             }
         }
         self.stats.spins += u64::from(spins_max);
@@ -198,9 +251,9 @@ impl Waiting {
     }
 }
 
-/// How many looks fit before `deadline`.
-fn spins_left(deadline: Deadline) -> u32 {
-    let Some(left) = time_left(deadline) else { return u32::MAX };
+/// How many looks fit into what is left until the deadline.
+fn spins_left(left: Option<Duration>) -> u32 {
+    let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(look_ps())).unwrap_or(u32::MAX)
 }
 

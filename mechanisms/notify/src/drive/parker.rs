@@ -1,0 +1,207 @@
+//! Spin, then park, for a receiver that looks at something of its own: a queue, a ring, a flag.
+//!
+//! ```
+//! use handover_notify::{Bell, Config, Parker};
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//!
+//! let (bell, work) = (Bell::new(), AtomicBool::new(false));
+//! let mut parker = Parker::new(Config::default())?;
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         work.store(true, Ordering::Release); // publish first ...
+//!         bell.ring(); // ... then wake, if it sleeps
+//!     });
+//!     let mut look = || work.load(Ordering::Acquire); // pairs with the Release above
+//!     while !look() {
+//!         if !parker.spin(None, &mut look) {
+//!             parker.park(&bell, None, &mut look);
+//!         }
+//!     }
+//! });
+//! # Ok::<(), handover_notify::ConfigError>(())
+//! ```
+
+use super::waiting::{Asleep, Waiting, now_ns};
+use crate::engine::Stats;
+use crate::park::{ParkWord, Sleep};
+use crate::{Config, ConfigError, raw};
+use handover_base::futex::{self, Scope};
+use handover_base::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the senders ring: whether the receiver sleeps, alone on its cache lines.
+///
+/// Ring *after* the work is where the receiver looks. While it is awake that costs a fence and a
+/// load of a line that nobody writes.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Bell {
+    word: ParkWord,
+    /// When a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC: so that the receiver
+    /// learns what sleeping costs.
+    woken_at_ns: AtomicU64,
+}
+
+impl Bell {
+    /// A bell whose receiver is awake.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { word: ParkWord::new(), woken_at_ns: AtomicU64::new(0) }
+    }
+
+    /// Wakes the receiver if it sleeps on the bell itself ([`Parker::park`]); whether it did.
+    ///
+    /// # Panics
+    /// If the kernel refuses futexes.
+    #[inline]
+    pub fn ring(&self) -> bool {
+        self.ring_with(|| debug_assert!(false, "the receiver sleeps elsewhere: use ring_with"))
+    }
+
+    /// Wakes the receiver if it sleeps: on the bell, or by calling `rouse` if it sleeps elsewhere
+    /// ([`Parker::park_with`]); whether it did.
+    #[inline]
+    pub fn ring_with(&self, rouse: impl FnOnce()) -> bool {
+        match self.word.must_wake(raw::current_cpu) {
+            None => false,
+            Some(how) => {
+                self.wake(how, rouse);
+                true
+            }
+        }
+    }
+
+    #[cold]
+    fn wake(&self, how: Sleep, rouse: impl FnOnce()) {
+        // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
+        self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
+        match how {
+            Sleep::Word => {
+                futex::wake(self.word.futex(), 1, Scope::Private);
+            }
+            Sleep::Elsewhere => rouse(),
+        }
+    }
+
+    /// Whether the receiver sleeps; stale as soon as it is said.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.word.is_asleep()
+    }
+}
+
+/// How a park ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Parked {
+    /// It did not sleep: the last look found something.
+    Found,
+    /// A sender rang.
+    Rung,
+    /// Something else ended the sleep: the deadline, a signal, a descriptor.
+    Otherwise,
+}
+
+/// The receiver's side: how long to spin, and when to sleep, learnt as it goes.
+///
+/// It does not know what the receiver waits for: `look` does. A look is called very often; make it
+/// one load.
+#[derive(Debug)]
+pub struct Parker {
+    waiting: Waiting,
+}
+
+/// So many looks go without a pause between them, which takes 20 to 60 ns: who hands to and fro
+/// without delay finds the answer within these.
+const EAGER_LOOKS: u32 = 128;
+
+impl Parker {
+    /// A parker that knows nothing yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when `config` is not valid.
+    ///
+    /// # Cost
+    /// The first in a process times the spin loop, some tens of µs.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self { waiting: Waiting::new(config) })
+    }
+
+    /// Spins as long as has paid lately; true as soon as `look` is. On one CPU with the sender
+    /// that woke it last, or when spinning has not paid, it does not spin at all.
+    ///
+    /// `deadline_ns`, on CLOCK_MONOTONIC, bounds it.
+    ///
+    /// # Blocking
+    /// [`Config::spin_ns_max`] at most.
+    pub fn spin(&mut self, deadline_ns: Option<u64>, look: &mut impl FnMut() -> bool) -> bool {
+        let deadline_left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
+        self.waiting.spin_eagerly(deadline_left, EAGER_LOOKS, look)
+    }
+
+    /// Sleeps on `bell` until somebody rings or `deadline_ns` (on CLOCK_MONOTONIC) has passed,
+    /// unless `look` finds something after the sleep was declared.
+    ///
+    /// # Blocking
+    /// Up to the deadline, and the kernel's timer slack; for ever without one.
+    pub fn park(
+        &mut self,
+        bell: &Bell,
+        deadline_ns: Option<u64>,
+        look: &mut impl FnMut() -> bool,
+    ) -> Parked {
+        self.park_by(bell, Sleep::Word, look, |since_ns| {
+            let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(since_ns)));
+            if left != Some(Duration::ZERO) {
+                futex::wait(bell.word.futex(), Sleep::Word as u32, left, Scope::Private);
+            }
+        })
+    }
+
+    /// As [`park`](Self::park), but sleeps by calling `sleep`, which must end when a sender calls
+    /// what it gave to [`Bell::ring_with`], whether that came before or comes during the sleep (a
+    /// descriptor that stays readable does so). `sleep` is given the time, in ns on CLOCK_MONOTONIC.
+    pub fn park_with(
+        &mut self,
+        bell: &Bell,
+        look: &mut impl FnMut() -> bool,
+        sleep: impl FnOnce(u64),
+    ) -> Parked {
+        self.park_by(bell, Sleep::Elsewhere, look, sleep)
+    }
+
+    fn park_by(
+        &mut self,
+        bell: &Bell,
+        how: Sleep,
+        look: &mut impl FnMut() -> bool,
+        sleep: impl FnOnce(u64),
+    ) -> Parked {
+        bell.word.declare(how);
+        if look() {
+            let _woken = bell.word.withdraw();
+            self.waiting.found_at_once();
+            return Parked::Found;
+        }
+        let asleep = Asleep::now();
+        sleep(asleep.since_ns());
+        match bell.word.withdraw() {
+            Some(sender_cpu) => {
+                // Relaxed: see Bell::wake(). A time that is not within this sleep is not its own.
+                let woken_at_ns = bell.woken_at_ns.load(Ordering::Relaxed);
+                self.waiting.woken_at(woken_at_ns, sender_cpu, asleep);
+                Parked::Rung
+            }
+            None => {
+                self.waiting.ended_otherwise();
+                Parked::Otherwise
+            }
+        }
+    }
+
+    /// How the waits ended so far. A wait that neither spin nor sleep was needed for is not one.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.waiting.stats()
+    }
+}

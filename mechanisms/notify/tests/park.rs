@@ -1,0 +1,106 @@
+//! Parking beside a queue of one's own: the bell and the parker.
+#![cfg(not(handover_loom))]
+
+use handover_notify::{Bell, Config, Parked, Parker};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const HANDS: u64 = if cfg!(miri) { 20 } else { 50_000 };
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Waits until `word` is at least `least`.
+fn await_value(parker: &mut Parker, bell: &Bell, word: &AtomicU64, least: u64) {
+    let mut look = || word.load(Ordering::Acquire) >= least; // pairs with the Release of the writer
+    while !look() {
+        if !parker.spin(None, &mut look) {
+            parker.park(bell, None, &mut look);
+        }
+    }
+}
+
+fn ping_pong(config: Config, one_cpu: bool) {
+    let (bells, words) = ([Bell::new(), Bell::new()], [AtomicU64::new(0), AtomicU64::new(0)]);
+    let party = |mine: usize, first: bool| {
+        if one_cpu {
+            let cpus = handover_base::affinity::mask();
+            handover_base::affinity::pin(cpus[0]).expect("a CPU of the mask");
+        }
+        let mut parker = Parker::new(config).expect("valid");
+        for hand in 1..=HANDS {
+            if !first {
+                await_value(&mut parker, &bells[mine], &words[mine], hand);
+            }
+            words[1 - mine].store(hand, Ordering::Release); // publishes to await_value()
+            bells[1 - mine].ring();
+            if first {
+                await_value(&mut parker, &bells[mine], &words[mine], hand);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| party(0, true));
+        scope.spawn(|| party(1, false));
+    });
+}
+
+#[test]
+fn hands_to_and_fro_arrive_whether_the_parties_spin_or_sleep() {
+    ping_pong(Config::default(), false);
+    ping_pong(Config::never_spin(), false);
+}
+
+#[test]
+#[cfg_attr(miri, allow(unused))]
+fn hands_to_and_fro_arrive_on_one_cpu() {
+    if !cfg!(miri) {
+        ping_pong(Config::default(), true);
+    }
+}
+
+#[test]
+fn a_park_without_a_ring_ends_at_its_deadline_and_not_before() {
+    let bell = Bell::new();
+    let mut parker = Parker::new(Config::never_spin()).expect("valid");
+    let deadline_ns = now_ns() + 3_000_000;
+    let mut parks = 0;
+    while now_ns() < deadline_ns {
+        assert_eq!(parker.park(&bell, Some(deadline_ns), &mut || false), Parked::Otherwise);
+        parks += 1;
+        assert!(parks < 100, "it sleeps");
+    }
+    assert!(!bell.ring(), "awake again: nobody to wake");
+}
+
+#[test]
+fn what_is_found_after_the_declaration_is_not_slept_over() {
+    let bell = Bell::new();
+    let mut parker = Parker::new(Config::never_spin()).expect("valid");
+    assert_eq!(parker.park(&bell, None, &mut || true), Parked::Found);
+    assert_eq!(parker.stats().at_once, 1);
+    assert!(!bell.is_asleep());
+}
+
+#[test]
+fn a_sleep_of_the_receivers_own_is_ended_by_the_senders_rouse() {
+    let bell = Bell::new();
+    let (rouse, roused) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !bell.ring_with(|| rouse.send(()).expect("the receiver lives")) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut parker = Parker::new(Config::never_spin()).expect("valid");
+        let ended = parker.park_with(&bell, &mut || false, |_now_ns| {
+            roused.recv().expect("the sender lives");
+        });
+        assert_eq!(ended, Parked::Rung);
+        assert_eq!(parker.stats().by_sleeping, 1);
+    });
+}
