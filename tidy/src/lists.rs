@@ -51,6 +51,7 @@ const RAW: &[Listed] = &[
     listed("lab/suite/src/raw/", "what is measured: instructions, and the C library's own calls"),
     listed("mechanisms/lock/src/raw/", "the guarded cell, and the C library's locks in place"),
     listed("mechanisms/notify/src/raw.rs", "memory that processes share, and the CPU's number"),
+    listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
 ];
 
 #[rustfmt::skip]

@@ -1,0 +1,197 @@
+//! The memory of a ring: rows of a word and some slots, so that what says that a slot is filled
+//! travels to the other CPU on the same cache line as what it was filled with.
+//!
+//! ```text
+//! DENSE:   │ word │ slot │ slot │ slot │ slot │ slot │ slot │ slot │   one line (slots of 8 bytes)
+//! single:  │ word │ slot │ word │ slot │ word │ slot │ word │ slot │   four rows on one line
+//! ```
+//!
+//! The words are zero at first; the slots are vacant, and whoever uses them knows which are not.
+
+use crate::CapacityError;
+use core::mem::MaybeUninit;
+use handover_base::sync::UnsafeCell;
+use handover_base::sync::atomic::AtomicU64;
+
+/// What one CPU takes from another at a time.
+#[cfg(not(handover_loom))]
+const LINE_BYTES: usize = 64;
+
+/// A slot: loom's cell under the model, a bare one otherwise.
+pub(crate) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
+
+#[cfg(not(handover_loom))]
+mod memory {
+    use super::*;
+    use core::marker::PhantomData;
+    use core::ptr::NonNull;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    /// Fetching a line brings its neighbour too on many machines: nothing else shall be there.
+    const ALIGN_BYTES: usize = 128;
+
+    /// Slots of no size at all could be endless; so many share a word.
+    const SLOTS_EMPTY: usize = 56;
+
+    /// The rows; with `DENSE` as many slots behind each word as a cache line holds, else one.
+    pub(crate) struct Rows<T, const DENSE: bool> {
+        base: NonNull<u8>,
+        layout: Layout,
+        rows_count: usize,
+        slots: PhantomData<T>,
+    }
+
+    impl<T, const DENSE: bool> Rows<T, DENSE> {
+        /// Where the first slot lies.
+        const FIRST: usize = size_of::<AtomicU64>().next_multiple_of(align_of::<T>());
+
+        /// Slots in a row.
+        pub(crate) const SLOTS: usize = if !DENSE || Self::FIRST + size_of::<T>() > LINE_BYTES {
+            1
+        } else if size_of::<T>() == 0 {
+            SLOTS_EMPTY
+        } else {
+            (LINE_BYTES - Self::FIRST) / size_of::<T>()
+        };
+
+        const ROW_BYTES: usize = Self::FIRST + Self::SLOTS * size_of::<T>();
+
+        /// From row to row. Single rows share a line where they fit, and never lie across two.
+        const STRIDE: usize = if DENSE || Self::ROW_BYTES > LINE_BYTES {
+            Self::ROW_BYTES.next_multiple_of(if align_of::<T>() > LINE_BYTES {
+                align_of::<T>()
+            } else {
+                LINE_BYTES
+            })
+        } else {
+            Self::ROW_BYTES.next_power_of_two()
+        };
+
+        /// So many rows, with all words zero. `None` if there is not so much memory.
+        pub(crate) fn new(rows_count: usize) -> Option<Self> {
+            let bytes = rows_count.checked_mul(Self::STRIDE).filter(|&bytes| bytes > 0)?;
+            let align = ALIGN_BYTES.max(align_of::<T>());
+            let layout = Layout::from_size_align(bytes, align).ok()?;
+            // SAFETY: the layout has a size above zero.
+            let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+            Some(Self { base, layout, rows_count, slots: PhantomData })
+        }
+
+        /// The word of a row.
+        ///
+        /// # Safety
+        /// `row` is below the count that `new` was given.
+        #[inline(always)]
+        pub(crate) unsafe fn word(&self, row: usize) -> &AtomicU64 {
+            debug_assert!(row < self.rows_count);
+            // SAFETY: the row lies within the allocation, as the caller promises.
+            let word = unsafe { self.base.add(row * Self::STRIDE) };
+            // SAFETY: a row begins with its word, which was zeroed and is aligned, since the base
+            // and the stride are multiples of 8; it is only ever used as an atomic.
+            unsafe { word.cast::<AtomicU64>().as_ref() }
+        }
+
+        /// A slot of a row.
+        ///
+        /// # Safety
+        /// `row` is below the count that `new` was given, `slot` below `SLOTS`.
+        #[inline(always)]
+        pub(crate) unsafe fn slot(&self, row: usize, slot: usize) -> &Slot<T> {
+            debug_assert!(row < self.rows_count && slot < Self::SLOTS);
+            let offset = row * Self::STRIDE + Self::FIRST + slot * size_of::<T>();
+            // SAFETY: the slot lies within the allocation, as the caller promises.
+            let slot = unsafe { self.base.add(offset) };
+            // SAFETY: it is aligned, since FIRST and STRIDE are multiples of T's alignment; a slot
+            // needs no initial value; it is a cell, so that a shared reference says nothing of it.
+            unsafe { slot.cast::<Slot<T>>().as_ref() }
+        }
+    }
+
+    impl<T, const DENSE: bool> Drop for Rows<T, DENSE> {
+        fn drop(&mut self) {
+            // SAFETY: allocated by new() with this layout, and freed here only.
+            unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        }
+    }
+}
+
+/// The same under loom, whose words and cells have to be made one by one: small, and no pointers.
+#[cfg(handover_loom)]
+mod memory {
+    use super::*;
+
+    pub(crate) struct Rows<T, const DENSE: bool>(Vec<(AtomicU64, Vec<Slot<T>>)>);
+
+    impl<T, const DENSE: bool> Rows<T, DENSE> {
+        /// Two are enough to have rows that are partly filled.
+        pub(crate) const SLOTS: usize = if DENSE { 2 } else { 1 };
+
+        pub(crate) fn new(rows_count: usize) -> Option<Self> {
+            let slots = || (0..Self::SLOTS).map(|_| Slot::new(MaybeUninit::uninit())).collect();
+            Some(Self((0..rows_count).map(|_| (AtomicU64::new(0), slots())).collect()))
+        }
+
+        pub(crate) unsafe fn word(&self, row: usize) -> &AtomicU64 {
+            &self.0[row].0
+        }
+
+        pub(crate) unsafe fn slot(&self, row: usize, slot: usize) -> &Slot<T> {
+            &self.0[row].1[slot]
+        }
+    }
+}
+
+pub(crate) use memory::Rows;
+
+// SAFETY: the memory is owned like a Box's; what lies in it may go to another thread if T may.
+unsafe impl<T: Send, const DENSE: bool> Send for Rows<T, DENSE> {}
+
+// SAFETY: words are atomics, and slots are cells that are reached only through the unsafe of the
+// algorithms, which let one thread at a time into a slot; that moves values between threads, as
+// T: Send allows, and never shares one.
+unsafe impl<T: Send, const DENSE: bool> Sync for Rows<T, DENSE> {}
+
+/// Puts a value into a slot.
+///
+/// # Safety
+/// The slot is vacant, and no other thread reaches for it now.
+#[inline(always)]
+pub(crate) unsafe fn fill<T>(slot: &Slot<T>, value: T) {
+    slot.with_mut(|slot| {
+        // SAFETY: nobody else is in this slot, as the caller promises.
+        unsafe { (*slot).write(value) };
+    });
+}
+
+/// Takes the value out of a slot, which is vacant from then on.
+///
+/// # Safety
+/// The slot is filled, what filled it happened before, and no other thread reaches for it now.
+#[inline(always)]
+pub(crate) unsafe fn take<T>(slot: &Slot<T>) -> T {
+    slot.with_mut(|slot| {
+        // SAFETY: nobody else is in this slot, as the caller promises.
+        let slot = unsafe { &*slot };
+        // SAFETY: it is filled, as the caller promises, and counts as vacant from here on.
+        unsafe { slot.assume_init_read() }
+    })
+}
+
+/// What a ring that cannot be had is refused with.
+pub(crate) fn out_of_memory<T>(slots_count: u32) -> CapacityError {
+    CapacityError::OutOfMemory { slots_count, slot_bytes: size_of::<T>() }
+}
+
+/// Calls `next` until it says false, although it may panic: what is left is dropped while the first
+/// panic unwinds. A second one aborts, as ever.
+pub(crate) fn drop_all(mut next: impl FnMut() -> bool) {
+    struct Rest<F: FnMut() -> bool>(F);
+    impl<F: FnMut() -> bool> Drop for Rest<F> {
+        fn drop(&mut self) {
+            while (self.0)() {}
+        }
+    }
+    let rest = Rest(&mut next);
+    while (rest.0)() {}
+    core::mem::forget(rest);
+}

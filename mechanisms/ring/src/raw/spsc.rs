@@ -1,0 +1,598 @@
+//! One producer, one consumer; the algorithm is told at [`crate::spsc`].
+
+use super::rows::{self, Rows};
+use crate::{CapacityError, PushError, validate};
+use core::fmt;
+use handover_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use handover_base::sync::{Arc, CachePadded};
+
+/// The producer may still push.
+const OPEN: u64 = u64::MAX;
+
+/// A batch is published after so many rows, so that a long one does not keep the consumer waiting.
+const BATCH_ROWS_MAX: usize = 16;
+
+struct Shared<T> {
+    /// Written at the end of the ring's life only, so that everybody has a copy of the line.
+    ends: CachePadded<Ends>,
+    /// The consumer's position: what lies below has been popped. The consumer's line.
+    head: CachePadded<AtomicU64>,
+    rows: Rows<T, true>,
+    rows_count: usize,
+    slots_count: u64,
+}
+
+struct Ends {
+    /// Somebody closed the ring.
+    closed: AtomicBool,
+    /// Where the producer ended, once it has seen that, or [`OPEN`].
+    sealed: AtomicU64,
+}
+
+impl<T> Shared<T> {
+    const SLOTS: usize = Rows::<T, true>::SLOTS;
+
+    fn is_closed(&self) -> bool {
+        // Relaxed: closing publishes nothing; what was pushed is published by the words.
+        self.ends.closed.load(Ordering::Relaxed)
+    }
+
+    fn close(&self) {
+        // Relaxed: as in is_closed().
+        self.ends.closed.store(true, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn next(&self, row: usize) -> usize {
+        if row + 1 == self.rows_count { 0 } else { row + 1 }
+    }
+
+    #[inline(always)]
+    fn previous(&self, row: usize) -> usize {
+        if row == 0 { self.rows_count - 1 } else { row - 1 }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    /// Drops what nobody popped.
+    fn drop(&mut self) {
+        // Relaxed: both handles are gone, and the Arc has ordered what they did before this.
+        let mut position = self.head.load(Ordering::Relaxed);
+        // Relaxed: as above. The producer seals when it is dropped.
+        let end = self.ends.sealed.load(Ordering::Relaxed);
+        rows::drop_all(|| {
+            if position == end {
+                return false;
+            }
+            let index = (position % (self.rows_count * Self::SLOTS) as u64) as usize;
+            position += 1;
+            // SAFETY: an index below rows_count * SLOTS, taken apart.
+            let slot = unsafe { self.rows.slot(index / Self::SLOTS, index % Self::SLOTS) };
+            // SAFETY: positions from the head to the end are filled, nobody else is left, and
+            // position has moved on, so that none is taken twice.
+            drop(unsafe { rows::take(slot) });
+            true
+        });
+    }
+}
+
+/// A ring of exactly so many slots, and its two ends.
+///
+/// ```
+/// let (mut producer, mut consumer) = handover_ring::spsc::ring(2)?;
+/// producer.push("a").unwrap();
+/// producer.push("b").unwrap();
+/// assert_eq!(producer.push("c").unwrap_err().into_inner(), "c", "full: it comes back");
+/// assert_eq!(consumer.pop(), Some("a"));
+/// # Ok::<(), handover_ring::CapacityError>(())
+/// ```
+///
+/// # Errors
+/// [`CapacityError`]: no slot or too many, or no memory for them.
+///
+/// # Cost
+/// The memory of the slots, in whole cache lines; a line holds 56 bytes of slots (seven of 8 bytes).
+pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityError> {
+    validate(slots_count)?;
+    let rows_count = (slots_count as usize).div_ceil(Shared::<T>::SLOTS);
+    let rows = Rows::new(rows_count).ok_or_else(|| rows::out_of_memory::<T>(slots_count))?;
+    let shared = Arc::new(Shared {
+        ends: CachePadded(Ends { closed: AtomicBool::new(false), sealed: AtomicU64::new(OPEN) }),
+        head: CachePadded(AtomicU64::new(0)),
+        rows,
+        rows_count,
+        slots_count: u64::from(slots_count),
+    });
+    let producer = Producer {
+        shared: Arc::clone(&shared),
+        tail: 0,
+        limit: u64::from(slots_count),
+        row: 0,
+        slot: 0,
+        sealed: false,
+    };
+    let consumer = Consumer { shared, head: 0, ready: 0, row: 0, slot: 0 };
+    Ok((producer, consumer))
+}
+
+/// The end that pushes. Dropping it closes the ring; what was pushed can still be popped.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    /// The position of the next push.
+    tail: u64,
+    /// Positions below are vacant, by the head last seen.
+    limit: u64,
+    /// Where that position lies.
+    row: usize,
+    slot: usize,
+    /// Where we end has been told; nothing is pushed from then on.
+    sealed: bool,
+}
+
+impl<T> Producer<T> {
+    /// Pushes a value and publishes it, along with what was left by
+    /// [`push_later`](Self::push_later).
+    ///
+    /// # Errors
+    /// [`PushError::Full`] when every slot was taken at some moment during the call,
+    /// [`PushError::Closed`] for good once the ring was closed. The value comes back.
+    ///
+    /// # Blocking
+    /// Never.
+    ///
+    /// # Cost
+    /// Two stores to one line, a load of a line that nobody writes; no read-modify-write. A load of the
+    /// consumer's line once in a turn of the ring, and on each push while the ring is full.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        self.put(value)?;
+        let row = self.row;
+        self.advance();
+        self.publish(row, self.tail);
+        Ok(())
+    }
+
+    /// Pushes a value and leaves publishing it for later: to when the cache line that it lies in is
+    /// full, to the next [`push`](Self::push), [`push_batch`](Self::push_batch),
+    /// [`flush`](Self::flush) or refusal, or to the end of this handle.
+    ///
+    /// Values that are pushed one soon after the other then cross over as a line instead of one by one. The
+    /// consumer is not told of what lies in the last line, so **flush before you stop pushing**: a
+    /// consumer that waits for a value which nobody publishes waits for ever. At most
+    /// [`LATER_MAX`](Self::LATER_MAX) values lie so.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    ///
+    /// # Cost
+    /// A store, and a second one for every line.
+    #[inline]
+    pub fn push_later(&mut self, value: T) -> Result<(), PushError<T>> {
+        self.put(value)?;
+        let row = self.row;
+        self.advance();
+        if self.slot == 0 {
+            self.publish(row, self.tail);
+        }
+        Ok(())
+    }
+
+    /// How many values [`push_later`](Self::push_later) leaves unpublished at most.
+    pub const LATER_MAX: usize = Shared::<T>::SLOTS - 1;
+
+    /// Publishes what was left by [`push_later`](Self::push_later).
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.slot > 0 {
+            self.publish(self.row, self.tail);
+        }
+    }
+
+    /// Pushes values from the iterator while there are slots; how many. What is not pushed is not
+    /// taken from the iterator.
+    ///
+    /// Less than all does not tell why; ask [`is_closed`](Self::is_closed).
+    ///
+    /// # Panics
+    /// If the iterator does; what it gave before has been pushed.
+    ///
+    /// # Cost
+    /// A store for each value, and one for each line. The line that the consumer looks at is published
+    /// last (of each 16 lines), so that it finds them all written and they cross over side by side.
+    pub fn push_batch(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
+        let first = self.tail;
+        while !self.refuses() {
+            let mut batch = Batch { row: self.row, producer: self, rows_count: 0 };
+            if !batch.fill(values) {
+                break;
+            }
+        }
+        (self.tail - first) as usize
+    }
+
+    /// How many values are in the ring, those that are not published yet included.
+    ///
+    /// The consumer may pop at any time: fewer is possible at once, more only by this handle.
+    pub fn len(&self) -> usize {
+        // Relaxed: a figure. What may be overwritten is decided in find_room().
+        (self.tail - self.shared.head.load(Ordering::Relaxed)) as usize
+    }
+
+    /// Whether the ring is empty. Once true, it stays so until this handle pushes; false may be
+    /// stale.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a push would now be refused for want of a slot. "Not full" stays true until this
+    /// handle pushes; "full" may be stale.
+    pub fn is_full(&mut self) -> bool {
+        self.tail == self.limit && !self.find_room()
+    }
+
+    /// How many slots the ring has.
+    pub fn slots_count(&self) -> usize {
+        self.shared.slots_count as usize
+    }
+
+    /// Whether the ring is closed. Once true, true for ever.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    /// Publishes what was pushed and refuses every further push. What was pushed can still be popped.
+    pub fn close(&mut self) {
+        self.shared.close();
+        self.seal();
+    }
+
+    /// Fills the slot at the tail.
+    #[inline(always)]
+    fn put(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.shared.is_closed() {
+            self.seal();
+            return Err(PushError::Closed(value));
+        }
+        if self.tail == self.limit && !self.find_room() {
+            self.flush();
+            return Err(PushError::Full(value));
+        }
+        // SAFETY: row and slot are those of the tail.
+        let slot = unsafe { self.shared.rows.slot(self.row, self.slot) };
+        // SAFETY: tail < limit, so the head has passed what last lay in this slot (or nothing ever
+        // did), and the consumer looks at it again only once it is published.
+        unsafe { rows::fill(slot, value) };
+        Ok(())
+    }
+
+    /// Whether a push would be refused; if so, what is due to be done then is done.
+    fn refuses(&mut self) -> bool {
+        if self.shared.is_closed() {
+            self.seal();
+            return true;
+        }
+        if self.tail == self.limit && !self.find_room() {
+            self.flush();
+            return true;
+        }
+        false
+    }
+
+    /// Goes on to the next position.
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.tail += 1;
+        self.slot += 1;
+        if self.slot == Shared::<T>::SLOTS {
+            self.slot = 0;
+            self.row = self.shared.next(self.row);
+        }
+    }
+
+    /// Looks at how far the consumer has come; whether there is a vacant slot.
+    #[cold]
+    #[inline(never)]
+    fn find_room(&mut self) -> bool {
+        // Acquire: pairs with the Release in Consumer::leave(), so that what lay in the slots was
+        // taken before it is overwritten.
+        let head = self.shared.head.load(Ordering::Acquire);
+        self.limit = head + self.shared.slots_count;
+        self.tail < self.limit
+    }
+
+    /// Lets the consumer see what lies in `row`, up to the position `end`.
+    #[inline(always)]
+    fn publish(&self, row: usize, end: u64) {
+        // SAFETY: rows of this ring, from next() and previous().
+        let word = unsafe { self.shared.rows.word(row) };
+        // Release: publishes the slots below `end` to the Acquire in Consumer::look().
+        word.store(end, Ordering::Release);
+    }
+
+    /// Tells where we end. After this nothing may be pushed.
+    #[cold]
+    fn seal(&mut self) {
+        if self.sealed {
+            return;
+        }
+        self.flush();
+        self.sealed = true;
+        // Release: what was pushed was published before, to the Acquire in is_finished().
+        self.shared.ends.sealed.store(self.tail, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Producer<T> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<T> fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (len, slots_count) = (self.len(), self.slots_count());
+        write!(f, "spsc::Producer({len} of {slots_count}, closed: {})", self.is_closed())
+    }
+}
+
+/// Filled and not yet published; published when dropped, also when the iterator panics.
+struct Batch<'a, T> {
+    producer: &'a mut Producer<T>,
+    /// The row in which it begins, and how many have been left behind since.
+    row: usize,
+    rows_count: usize,
+}
+
+impl<T> Batch<'_, T> {
+    /// Fills slots until there are no more, or no more values (false), or enough for once.
+    #[inline]
+    fn fill(&mut self, values: &mut impl Iterator<Item = T>) -> bool {
+        let producer = &mut *self.producer;
+        // No row twice: its word would be set back when the first time is published last.
+        let rows_max = BATCH_ROWS_MAX.min(producer.shared.rows_count);
+        while producer.tail < producer.limit && self.rows_count < rows_max {
+            let Some(value) = values.next() else {
+                return false;
+            };
+            // SAFETY: row and slot are those of the tail.
+            let slot = unsafe { producer.shared.rows.slot(producer.row, producer.slot) };
+            // SAFETY: as in put(): tail < limit.
+            unsafe { rows::fill(slot, value) };
+            producer.advance();
+            self.rows_count += usize::from(producer.slot == 0);
+        }
+        true
+    }
+}
+
+impl<T> Drop for Batch<'_, T> {
+    /// From the last row to the first.
+    fn drop(&mut self) {
+        let producer = &*self.producer;
+        let mut end = producer.tail;
+        let mut row = producer.row;
+        if producer.slot > 0 {
+            producer.publish(row, end);
+            end -= producer.slot as u64;
+        }
+        for _ in 0..self.rows_count {
+            row = producer.shared.previous(row);
+            producer.publish(row, end);
+            end -= Shared::<T>::SLOTS as u64;
+        }
+        debug_assert!(row == self.row || self.rows_count == 0);
+    }
+}
+
+/// The end that pops. Dropping it closes the ring, and drops what was in it.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    /// The position of the next pop.
+    head: u64,
+    /// Positions below are filled, by the word last seen; not beyond the row.
+    ready: u64,
+    /// Where the next position lies.
+    row: usize,
+    slot: usize,
+}
+
+impl<T> Consumer<T> {
+    /// Pops the oldest value, if one is there.
+    ///
+    /// `None` may be stale at once; whether more can come says
+    /// [`is_finished`](Self::is_finished).
+    ///
+    /// # Blocking
+    /// Never.
+    ///
+    /// # Cost
+    /// A load of the line that the value lies in, and a store to a line that the producer reads
+    /// seldom; no read-modify-write.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        let value = self.take()?;
+        self.leave();
+        Some(value)
+    }
+
+    /// Pops up to `values_max` values and hands them to `each`; how many.
+    ///
+    /// # Panics
+    /// If `each` does; what it was given before, and then, has been popped.
+    ///
+    /// # Cost
+    /// As [`drain`](Self::drain).
+    #[inline]
+    pub fn pop_batch(&mut self, values_max: usize, each: impl FnMut(T)) -> usize {
+        let before = self.head;
+        let mut drain = self.drain();
+        drain.by_ref().take(values_max).for_each(each);
+        drop(drain);
+        (self.head - before) as usize
+    }
+
+    /// What is ready, one by one: the iterator ends when nothing more is there. What it is not asked
+    /// for stays in the ring.
+    ///
+    /// # Cost
+    /// The slots are given back to the producer with every row, and when the iterator is dropped:
+    /// less than a store for each value.
+    #[inline]
+    pub fn drain(&mut self) -> Drain<'_, T> {
+        Drain { consumer: self }
+    }
+
+    /// How many values are ready. The producer may publish at any time: more is possible at once,
+    /// fewer only by this handle.
+    ///
+    /// # Cost
+    /// A load for every line that they lie in.
+    pub fn len(&self) -> usize {
+        let mut position = self.head;
+        let mut row = self.row;
+        let mut end = self.row_end();
+        loop {
+            // SAFETY: rows of this ring.
+            let word = unsafe { self.shared.rows.word(row) };
+            // Relaxed: a figure; look() acquires what is taken.
+            let published = word.load(Ordering::Relaxed);
+            position = position.max(published.min(end));
+            if published < end {
+                return (position - self.head) as usize;
+            }
+            row = self.shared.next(row);
+            end += Shared::<T>::SLOTS as u64;
+        }
+    }
+
+    /// Whether nothing is ready. False stays so until this handle pops; true may be stale.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head == self.ready && self.published() <= self.head
+    }
+
+    /// How many slots the ring has.
+    pub fn slots_count(&self) -> usize {
+        self.shared.slots_count as usize
+    }
+
+    /// Whether the ring is closed: nothing more is pushed, but there may be something to pop. Once
+    /// true, true for ever.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    /// Whether nothing is there and nothing will ever come. Once true, true for ever.
+    ///
+    /// After [`close`](Self::close) from this end it becomes true when the producer has met a
+    /// refusal or is gone; until then a push that had begun before may still come.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        // Acquire: pairs with the Release in Producer::seal().
+        self.shared.ends.sealed.load(Ordering::Acquire) == self.head
+    }
+
+    /// Refuses every push that begins from now on. What was pushed, and what is being pushed, can
+    /// still be popped.
+    pub fn close(&mut self) {
+        self.shared.close();
+    }
+
+    /// Takes the value at the head and goes on to the next position, without telling the producer.
+    #[inline(always)]
+    fn take(&mut self) -> Option<T> {
+        if self.head == self.ready && !self.look() {
+            return None;
+        }
+        // SAFETY: row and slot are those of the head.
+        let slot = unsafe { self.shared.rows.slot(self.row, self.slot) };
+        // SAFETY: head < ready, so it was filled and published, which look() has acquired; the
+        // head moves on, so that it is taken once; the producer leaves it alone until leave().
+        let value = unsafe { rows::take(slot) };
+        self.head += 1;
+        self.slot += 1;
+        if self.slot == Shared::<T>::SLOTS {
+            self.slot = 0;
+            self.row = self.shared.next(self.row);
+        }
+        Some(value)
+    }
+
+    /// Looks how far the producer has published in this row; whether anything is there.
+    #[inline(always)]
+    fn look(&mut self) -> bool {
+        let published = self.published();
+        if published <= self.head {
+            return false;
+        }
+        // Beyond this row: the producer has come around, and into it again.
+        self.ready = published.min(self.row_end());
+        true
+    }
+
+    /// What the word of this row says.
+    #[inline(always)]
+    fn published(&self) -> u64 {
+        // SAFETY: the row of the head.
+        let word = unsafe { self.shared.rows.word(self.row) };
+        // Acquire: pairs with the Release in Producer::publish().
+        word.load(Ordering::Acquire)
+    }
+
+    /// The position behind the last of this row.
+    #[inline(always)]
+    fn row_end(&self) -> u64 {
+        self.head + (Shared::<T>::SLOTS - self.slot) as u64
+    }
+
+    /// Gives the slots below the head back to the producer.
+    #[inline(always)]
+    fn leave(&self) {
+        // Release: what lay there has been taken; pairs with the Acquire in Producer::find_room().
+        self.shared.head.store(self.head, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        self.close();
+        // What comes after this is dropped with the ring.
+        rows::drop_all(|| self.pop().is_some());
+        self.leave();
+    }
+}
+
+impl<T> fmt::Debug for Consumer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (len, slots_count) = (self.len(), self.slots_count());
+        write!(f, "spsc::Consumer({len} of {slots_count}, closed: {})", self.is_closed())
+    }
+}
+
+/// What [`Consumer::drain`] gives.
+#[derive(Debug)]
+pub struct Drain<'a, T> {
+    consumer: &'a mut Consumer<T>,
+}
+
+impl<T> Iterator for Drain<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        let value = self.consumer.take()?;
+        if self.consumer.slot == 0 {
+            self.consumer.leave();
+        }
+        Some(value)
+    }
+}
+
+impl<T> Drop for Drain<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.consumer.leave();
+    }
+}

@@ -1,0 +1,289 @@
+//! The rings and the mailbox by example: each promise of their documentation, once.
+#![cfg(not(handover_loom))]
+
+use handover_ring::{
+    CapacityError, PushError, ReplyError, SLOTS_COUNT_MAX, SendError, Unanswered, mailbox, mpsc,
+    spsc, validate,
+};
+use std::rc::Rc;
+
+#[test]
+fn a_ring_without_slots_or_with_too_many_is_refused_with_the_bounds() {
+    for slots_count in [0, SLOTS_COUNT_MAX + 1, u32::MAX] {
+        let refused = validate(slots_count).unwrap_err();
+        assert_eq!(refused, CapacityError::OutOfRange { slots_count, max: SLOTS_COUNT_MAX });
+        assert_eq!(spsc::ring::<u8>(slots_count).unwrap_err(), refused);
+        assert_eq!(mpsc::ring::<u8>(slots_count).unwrap_err(), refused);
+        assert_eq!(
+            refused.to_string(),
+            format!("slots_count={slots_count}: must lie in 1..=2147483648")
+        );
+    }
+    assert_eq!(validate(1), Ok(()));
+    assert_eq!(validate(SLOTS_COUNT_MAX), Ok(()));
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
+    type Huge = [u64; 1 << 32];
+    let refused = spsc::ring::<Huge>(SLOTS_COUNT_MAX).unwrap_err();
+    assert!(matches!(refused, CapacityError::OutOfMemory { .. }), "{refused}");
+    assert_eq!(mpsc::ring::<Huge>(SLOTS_COUNT_MAX).unwrap_err(), refused);
+    assert!(refused.to_string().contains("34359738368 bytes"), "{refused}");
+}
+
+#[test]
+fn what_is_pushed_later_is_published_with_its_line_or_by_a_flush() {
+    let (mut producer, mut consumer) = spsc::ring(64).unwrap();
+    let line = spsc::Producer::<u64>::LATER_MAX as u64 + 1;
+    assert_eq!(line, 7);
+    for value in 0..line - 1 {
+        producer.push_later(value).unwrap();
+        assert!(consumer.is_empty());
+        assert_eq!(producer.len() as u64, value + 1, "the producer knows of it");
+    }
+    producer.push_later(line - 1).unwrap();
+    assert_eq!(consumer.len() as u64, line, "the line is full");
+    producer.push_later(line).unwrap();
+    producer.push_later(line + 1).unwrap();
+    assert_eq!(consumer.len() as u64, line);
+    producer.flush();
+    producer.flush();
+    assert!(consumer.drain().eq(0..line + 2));
+    producer.push_later(1).unwrap();
+    producer.push(2).unwrap();
+    assert!(consumer.drain().eq([1, 2]), "a push publishes what came before it");
+    producer.push_later(3).unwrap();
+    assert_eq!(producer.push_batch(&mut [4, 5].into_iter()), 2);
+    assert!(consumer.drain().eq([3, 4, 5]), "and so does a batch");
+    producer.push_later(6).unwrap();
+    drop(producer);
+    assert!(consumer.drain().eq([6]), "and the end of the producer");
+    assert!(consumer.is_finished());
+}
+
+#[test]
+fn a_refusal_publishes_what_was_pushed_later() {
+    let (mut producer, mut consumer) = spsc::ring(2).unwrap();
+    producer.push_later(1).unwrap();
+    producer.push_later(2).unwrap();
+    assert!(consumer.is_empty());
+    assert_eq!(producer.push_later(3), Err(PushError::Full(3)));
+    assert_eq!(consumer.pop(), Some(1));
+    producer.push_later(3).unwrap();
+    consumer.close();
+    assert_eq!(producer.push_later(4), Err(PushError::Closed(4)));
+    assert!(consumer.drain().eq([2, 3]));
+    assert!(consumer.is_finished());
+}
+
+#[test]
+fn values_of_any_size_and_alignment_go_through() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    #[repr(align(256))]
+    struct Aligned(u8);
+    fn through<T: Copy + PartialEq + std::fmt::Debug + Send>(value: T) {
+        let (mut producer, mut consumer) = spsc::ring(10).unwrap();
+        let (many, mut one) = mpsc::ring(10).unwrap();
+        for _ in 0..40 {
+            assert_eq!(producer.push_batch(&mut [value; 11].into_iter()), 10);
+            assert_eq!(many.push_batch(&mut [value; 11].into_iter()), 10);
+            assert_eq!(consumer.pop(), Some(value));
+            assert!(consumer.drain().eq([value; 9]));
+            assert!(one.drain().eq([value; 10]));
+        }
+    }
+    through(());
+    through(1u8);
+    through([1u8; 3]);
+    through(1u32);
+    through(1u128);
+    through([1u64; 3]);
+    through([1u64; 4]);
+    through([1u64; 7]);
+    through([1u64; 8]);
+    through([1u8; 1000]);
+    through(Aligned(1));
+    through("x");
+}
+
+#[test]
+fn a_producer_that_is_cloned_closes_the_ring_with_its_last_clone() {
+    let (first, mut consumer) = mpsc::ring(4).unwrap();
+    let second = first.clone();
+    drop(first);
+    assert!(!consumer.is_closed());
+    second.push(1).unwrap();
+    drop(second);
+    assert!(consumer.is_closed() && !consumer.is_finished());
+    assert_eq!(consumer.pop(), Some(1));
+    assert!(consumer.is_finished());
+}
+
+#[test]
+fn any_producer_closes_for_all() {
+    let (first, consumer) = mpsc::ring(4).unwrap();
+    let second = first.clone();
+    second.close();
+    assert_eq!(first.push(1), Err(PushError::Closed(1)));
+    assert!(consumer.is_finished());
+}
+
+#[test]
+fn an_iterator_that_gives_less_than_it_says_leaves_no_gap() {
+    struct Liar(u32);
+    impl Iterator for Liar {
+        type Item = u32;
+        fn next(&mut self) -> Option<u32> {
+            self.0 = self.0.checked_sub(1)?;
+            Some(self.0)
+        }
+        fn size_hint(&self) -> (usize, Option<usize>) {
+            (5, Some(5))
+        }
+    }
+    impl ExactSizeIterator for Liar {}
+    let (producer, mut consumer) = mpsc::ring(8).unwrap();
+    assert_eq!(producer.push_batch(&mut Liar(2)), 2);
+    producer.push(9).unwrap();
+    assert_eq!(consumer.len(), 6, "three slots are wasted");
+    assert!(consumer.drain().eq([1, 0, 9]));
+    assert_eq!(consumer.len(), 0);
+    assert_eq!(producer.push_batch(&mut Liar(0)), 0);
+    assert!(consumer.is_empty(), "nothing but waste");
+    producer.close();
+    assert!(consumer.is_finished(), "nothing but waste");
+    assert_eq!(consumer.pop(), None);
+}
+
+#[test]
+fn handles_may_be_sent_where_their_values_may() {
+    fn send<T: Send>() {}
+    fn sync<T: Sync>() {}
+    send::<spsc::Producer<std::cell::Cell<u8>>>();
+    send::<spsc::Consumer<std::cell::Cell<u8>>>();
+    send::<mpsc::Producer<std::cell::Cell<u8>>>();
+    sync::<mpsc::Producer<std::cell::Cell<u8>>>();
+    send::<mpsc::Consumer<std::cell::Cell<u8>>>();
+    send::<mailbox::Caller<std::cell::Cell<u8>, u8>>();
+    send::<mailbox::Server<std::cell::Cell<u8>, u8>>();
+    // What may not be sent may be queued on its own thread all the same.
+    let (mut producer, mut consumer) = spsc::ring(1).unwrap();
+    producer.push(Rc::new(1)).unwrap();
+    assert_eq!(consumer.pop(), Some(Rc::new(1)));
+}
+
+#[test]
+fn debug_shows_how_full_and_whether_closed() {
+    let (mut producer, consumer) = spsc::ring(4).unwrap();
+    producer.push(1).unwrap();
+    assert_eq!(format!("{producer:?}"), "spsc::Producer(1 of 4, closed: false)");
+    producer.close();
+    assert_eq!(format!("{consumer:?}"), "spsc::Consumer(1 of 4, closed: true)");
+    let (producer, consumer) = mpsc::ring(3).unwrap();
+    producer.push(1).unwrap();
+    producer.close();
+    assert_eq!(format!("{producer:?}"), "mpsc::Producer(1 of 3, closed: true)");
+    assert_eq!(format!("{consumer:?}"), "mpsc::Consumer(1 of 3, closed: true)");
+    assert_eq!(format!("{:?}", producer.push(7)), "Err(Closed(..))");
+    let (caller, server) = mailbox::pair::<u8, u8>();
+    assert_eq!(format!("{caller:?}"), "mailbox::Caller(waiting: false, closed: false)");
+    assert_eq!(format!("{server:?}"), "mailbox::Server(owing: false, closed: false)");
+}
+
+#[test]
+fn a_request_is_answered_before_the_next_one_is_taken() {
+    let (mut caller, mut server) = mailbox::pair();
+    assert_eq!(server.receive(), None);
+    assert_eq!(server.reply(1), Err(ReplyError::NothingAsked(1)));
+    assert_eq!(caller.receive(), Ok(None), "nothing was asked");
+    for turn in 0..3 {
+        caller.send(turn).unwrap();
+        assert!(caller.is_waiting());
+        assert_eq!(caller.send(9), Err(SendError::Busy(9)));
+        assert_eq!(caller.receive(), Ok(None));
+        assert_eq!(server.receive(), Some(turn));
+        assert_eq!(server.receive(), None, "received once");
+        assert!(server.is_owing());
+        assert_eq!(caller.receive(), Ok(None));
+        assert_eq!(server.reply(turn * 10), Ok(()));
+        assert_eq!(server.reply(9), Err(ReplyError::NothingAsked(9)));
+        assert_eq!(caller.receive(), Ok(Some(turn * 10)));
+        assert_eq!(caller.receive(), Ok(None), "received once");
+    }
+}
+
+#[test]
+fn a_caller_learns_what_became_of_its_request_when_the_server_goes() {
+    let (mut caller, server) = mailbox::pair::<_, u8>();
+    caller.send("unread").unwrap();
+    drop(server);
+    assert_eq!(caller.receive(), Err(Unanswered::Unread("unread")));
+    assert_eq!(caller.receive(), Ok(None), "told once");
+    assert_eq!(caller.send("late"), Err(SendError::Closed("late")));
+
+    let (mut caller, mut server) = mailbox::pair::<_, u8>();
+    caller.send("read").unwrap();
+    assert_eq!(server.receive(), Some("read"));
+    drop(server);
+    assert_eq!(caller.receive(), Err(Unanswered::Abandoned));
+
+    let (mut caller, mut server) = mailbox::pair();
+    caller.send("answered").unwrap();
+    assert_eq!(server.receive(), Some("answered"));
+    server.reply(7).unwrap();
+    drop(server);
+    assert!(caller.is_closed());
+    assert_eq!(caller.receive(), Ok(Some(7)), "the reply outlives the server");
+}
+
+#[test]
+fn a_server_receives_what_was_sent_before_the_caller_went() {
+    let (mut caller, mut server) = mailbox::pair();
+    caller.send("last").unwrap();
+    drop(caller);
+    assert!(server.is_closed() && !server.is_finished());
+    assert_eq!(server.receive(), Some("last"));
+    assert!(server.is_finished());
+    assert_eq!(server.reply(7), Err(ReplyError::Closed(7)));
+
+    let (caller, server) = mailbox::pair::<u8, u8>();
+    drop(caller);
+    assert!(server.is_finished());
+}
+
+#[test]
+fn what_a_mailbox_still_holds_is_dropped_once() {
+    let counted = std::sync::Arc::new(());
+    let count = || std::sync::Arc::strong_count(&counted) - 1;
+    let one = || std::sync::Arc::clone(&counted);
+    // Sent, received, replied, received: dropped at each stage, either side first.
+    for stage in 0..=4 {
+        for caller_first in [true, false] {
+            let (mut caller, mut server) = mailbox::pair();
+            let mut held = Vec::new();
+            if stage > 0 {
+                caller.send(one()).unwrap();
+            }
+            if stage > 1 {
+                held.push(server.receive().unwrap());
+            }
+            if stage > 2 {
+                server.reply(one()).unwrap();
+            }
+            if stage > 3 {
+                held.push(caller.receive().unwrap().unwrap());
+            }
+            assert_eq!(count(), [0, 1, 1, 2, 2][stage]);
+            if caller_first {
+                drop(caller);
+                drop(server);
+            } else {
+                drop(server);
+                drop(caller);
+            }
+            assert_eq!(count(), held.len(), "stage {stage}");
+        }
+    }
+    assert_eq!(count(), 0);
+}
