@@ -1,5 +1,9 @@
 //! What can go wrong with the store: each error names the file and the way out.
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -64,6 +68,14 @@ pub enum StoreError {
         /// The system's word for it.
         why: String,
     },
+    /// The process has no file descriptor left to open it with.
+    #[error("{}: no file descriptor is left for it: this process may have {limit}; allow more with `ulimit -n`", .path.display())]
+    NoDescriptors {
+        /// The file asked for.
+        path: PathBuf,
+        /// How many this process may have.
+        limit: u64,
+    },
     /// The file cannot be read.
     #[error("{}: cannot be read: {why}; name another file with --db FILE", .path.display())]
     Unreadable {
@@ -88,8 +100,8 @@ pub enum StoreError {
         /// What contradicts what.
         why: String,
     },
-    /// No space is left for it. What was stored before is still there.
-    #[error("{}: no space left (disk full, quota or file size limit); what was stored before is still there; free some, or name another file with --db FILE", .path.display())]
+    /// No space is left for it. What was stored before is still there, whatever a write failed of.
+    #[error("{}: no space left (disk full, quota or file size limit); free some, or name another file with --db FILE", .path.display())]
     Full {
         /// The file.
         path: PathBuf,
@@ -175,6 +187,32 @@ fn nearest_hint(nearest: &[String]) -> String {
 }
 
 impl StoreError {
+    /// A path that the system does not let us write.
+    pub(crate) fn unwritable(path: &Path, refused: &io::Error) -> StoreError {
+        StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
+            path: path.to_path_buf(),
+            why: refused.to_string(),
+        })
+    }
+
+    /// A path that the system or SQLite does not let us read.
+    pub(crate) fn unreadable(path: &Path, refused: impl fmt::Display) -> StoreError {
+        StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unreadable {
+            path: path.to_path_buf(),
+            why: refused.to_string(),
+        })
+    }
+
+    /// Whether what has just failed to open failed for want of a descriptor: then nothing else can be
+    /// opened either. SQLite does not say.
+    fn without_descriptors(path: &Path) -> Option<StoreError> {
+        let refused = File::open("/").err()?;
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let path = path.to_path_buf();
+        (Errno::from_io_error(&refused) == Some(Errno::MFILE))
+            .then_some(StoreError::NoDescriptors { path, limit })
+    }
+
     /// What SQLite said, in our words. `waited_ms` is how long a lock was waited for.
     pub(crate) fn from_sqlite(path: &Path, waited_ms: u64, source: rusqlite::Error) -> StoreError {
         use rusqlite::ErrorCode;
@@ -193,10 +231,12 @@ impl StoreError {
             ErrorCode::ReadOnly => {
                 StoreError::Unwritable { path, why: "it or its folder is read-only".to_string() }
             }
-            ErrorCode::CannotOpen | ErrorCode::PermissionDenied => StoreError::Unwritable {
-                path,
-                why: "its folder does not allow the journal beside it".to_string(),
-            },
+            ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
+                StoreError::without_descriptors(&path).unwrap_or_else(|| StoreError::Unwritable {
+                    path,
+                    why: "its folder does not allow the journal beside it".to_string(),
+                })
+            }
             _ => StoreError::Sqlite { path, source },
         }
     }
@@ -257,6 +297,9 @@ pub enum ImportError {
         /// Where it differs.
         why: String,
     },
+    /// An input without a run.
+    #[error("it holds no run; nothing was imported")]
+    NoRun,
     /// The input could not be read.
     #[error("import: {0}; nothing was imported")]
     Read(#[from] io::Error),

@@ -145,10 +145,15 @@ pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
 /// Absolute, so that a later change of folder, or a name that SQLite reads in its own way
 /// (`:memory:`), changes nothing.
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
-    std::path::absolute(path).map_err(|refused| StoreError::Unwritable {
-        path: path.to_path_buf(),
-        why: refused.to_string(),
-    })
+    std::path::absolute(path).map_err(|refused| StoreError::unwritable(path, &refused))
+}
+
+/// Whether there is nothing at a path, so that opening it for writing would make it.
+pub(crate) fn is_absent(path: &Path) -> bool {
+    matches!(
+        absolute(path).and_then(|path| refuse_unless_file(&path)),
+        Err(StoreError::Absent { .. })
+    )
 }
 
 fn refuse_unless_file(path: &Path) -> Result<(), StoreError> {
@@ -163,9 +168,7 @@ fn refuse_unless_file(path: &Path) -> Result<(), StoreError> {
         Err(refused) if refused.kind() == std::io::ErrorKind::NotFound => {
             Err(StoreError::Absent { path: path.to_path_buf() })
         }
-        Err(refused) => {
-            Err(StoreError::Unreadable { path: path.to_path_buf(), why: refused.to_string() })
-        }
+        Err(refused) => Err(StoreError::unreadable(path, refused)),
     }
 }
 
@@ -174,12 +177,8 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
         Err(StoreError::Absent { .. }) => {}
         other => return other,
     }
-    let unwritable = |path: &Path, refused: std::io::Error| StoreError::Unwritable {
-        path: path.to_path_buf(),
-        why: refused.to_string(),
-    };
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|refused| unwritable(folder, refused))?;
+        fs::create_dir_all(folder).map_err(|refused| StoreError::unwritable(folder, &refused))?;
     }
     match fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => Ok(()),
@@ -187,7 +186,7 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
         Err(refused) if refused.kind() == std::io::ErrorKind::AlreadyExists => {
             refuse_unless_file(path)
         }
-        Err(refused) => Err(unwritable(path, refused)),
+        Err(refused) => Err(StoreError::unwritable(path, &refused)),
     }
 }
 
@@ -252,12 +251,12 @@ fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(&uri, flags).map_err(|refused| unreadable(path, &refused))?;
+    let connection = Connection::open_with_flags(&uri, flags)
+        .map_err(|refused| StoreError::unreadable(path, refused))?;
     match Seen::of(&connection) {
         Ok(seen) => judge(path, &seen, steps).map(drop),
         Err(refused) => match refused.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::CannotOpen) => Err(unreadable(path, &refused)),
+            Some(rusqlite::ErrorCode::CannotOpen) => Err(StoreError::unreadable(path, refused)),
             // A database, but with another process in the middle of a commit, or killed there. SQLite
             // itself must judge, with its locks and the journal.
             Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(()),
@@ -266,14 +265,10 @@ fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     }
 }
 
-fn unreadable(path: &Path, refused: &rusqlite::Error) -> StoreError {
-    StoreError::Unreadable { path: path.to_path_buf(), why: refused.to_string() }
-}
-
 fn connect(path: &Path, wait: Duration) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(path, flags).map_err(|refused| unreadable(path, &refused))?;
+    let connection = Connection::open_with_flags(path, flags)
+        .map_err(|refused| StoreError::unreadable(path, refused))?;
     connection
         .busy_timeout(wait)
         .and_then(|()| settle(&connection))

@@ -125,19 +125,19 @@ impl Store {
     /// # Blocking
     /// Up to 10 s for the write of another process; some milliseconds for the disk.
     pub fn insert(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
-        let packed: Vec<_> = records.iter().map(PackedRecord::new).collect::<Result<_, _>>()?;
-        let (transaction, failed) = self.transaction()?;
-        let Some(run) = find_exact(&transaction, run_id).map_err(&failed)? else {
-            drop(transaction);
-            return Err(self.unknown(run_id)?);
-        };
-        let next_place = "SELECT coalesce(max(place) + 1, 0) FROM main.records WHERE run = ?";
-        let first: i64 =
-            transaction.query_one(next_place, [run], |row| row.get(0)).map_err(&failed)?;
-        for (place, record) in (first..).zip(&packed) {
-            insert_record(&transaction, run, place, record).map_err(&failed)?;
-        }
-        transaction.commit().map_err(failed)
+        self.keep(run_id, records, false)
+    }
+
+    /// Keeps the records of one benchmark in place of those of the same id and contender that the run
+    /// has already, as [`insert`](Store::insert) where it has none: all of them or, where this fails, none.
+    ///
+    /// # Errors
+    /// As [`insert`](Store::insert).
+    ///
+    /// # Blocking
+    /// As [`insert`](Store::insert).
+    pub fn put(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
+        self.keep(run_id, records, true)
     }
 
     /// Replaces what was kept of a run by its state at its end: whether it is complete, and its nulls.
@@ -153,6 +153,30 @@ impl Store {
         if changed == 0 {
             drop(transaction);
             return Err(self.unknown(&run.id)?);
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    fn keep(&mut self, run_id: &str, records: &[Record], replace: bool) -> Result<(), StoreError> {
+        let packed: Vec<_> = records.iter().map(PackedRecord::new).collect::<Result<_, _>>()?;
+        let (transaction, failed) = self.transaction()?;
+        let Some(run) = find_exact(&transaction, run_id).map_err(&failed)? else {
+            drop(transaction);
+            return Err(self.unknown(run_id)?);
+        };
+        let mut places = Vec::new();
+        for record in &packed {
+            let place =
+                if replace { take_out(&transaction, run, record).map_err(&failed)? } else { None };
+            places.push(place);
+        }
+        let next_place = "SELECT coalesce(max(place) + 1, 0) FROM main.records WHERE run = ?";
+        let mut next: i64 =
+            transaction.query_one(next_place, [run], |row| row.get(0)).map_err(&failed)?;
+        next = places.iter().flatten().fold(next, |next, place| next.max(place + 1));
+        for (place, record) in places.into_iter().zip(&packed) {
+            insert_record(&transaction, run, place.unwrap_or(next), record).map_err(&failed)?;
+            next += i64::from(place.is_none());
         }
         transaction.commit().map_err(failed)
     }
@@ -369,6 +393,23 @@ fn write_run(
     ])
 }
 
+/// Takes a record of this id and contender out of a run, and says at which place it was.
+fn take_out(
+    connection: &Connection,
+    run: i64,
+    PackedRecord { record, .. }: &PackedRecord<'_>,
+) -> rusqlite::Result<Option<i64>> {
+    let delete = "DELETE FROM main.records WHERE run = ?1 AND id = ?2 AND contender = ?3
+        RETURNING place";
+    let mut statement = connection.prepare_cached(delete)?;
+    let mut rows = statement.query(params![run, record.id, record.contender])?;
+    let mut place = None;
+    while let Some(row) = rows.next()? {
+        place = Some(row.get(0)?);
+    }
+    Ok(place)
+}
+
 pub(crate) fn insert_record(
     connection: &Connection,
     run: i64,
@@ -426,7 +467,7 @@ mod tests {
             .find_map(Result::err)
             .expect("16 pages are full one day");
         assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
-        assert!(refused.to_string().contains("what was stored before is still there"));
+        assert!(refused.to_string().contains("no space left"));
         store.check().expect("sound");
         assert!(!kept.is_empty());
         assert_eq!(store.ids().expect("ids"), kept);

@@ -73,10 +73,33 @@ impl Store {
     /// so a slow or endless input blocks nobody, and a bad last line leaves nothing of the lines before.
     ///
     /// # Errors
-    /// The first line that is no run or record of schema 1, with its number; a run that is here with
-    /// other content; an input that cannot be read; a store that cannot be written.
+    /// The first line that is no run or record of schema 1, with its number; an input without a run; a
+    /// run that is here with other content; an input that cannot be read; a store that cannot be written.
     pub fn import(&mut self, input: &mut dyn BufRead) -> Result<Imported, ImportError> {
-        let staged = Staged::read(input)?;
+        self.take(&Staged::read(input)?)
+    }
+
+    /// The same into the store at `path`, which is made where it is absent, but not for an input that
+    /// is refused. A store that is there is opened, and refused, before anything is read.
+    ///
+    /// # Errors
+    /// As [`import`](Store::import), and as [`open`](Store::open).
+    ///
+    /// # Blocking
+    /// As [`open`](Store::open), and as long as the input takes.
+    pub fn import_into(
+        path: impl AsRef<Path>,
+        input: &mut dyn BufRead,
+    ) -> Result<Imported, ImportError> {
+        let path = path.as_ref();
+        if file::is_absent(path) {
+            let staged = Staged::read(input)?;
+            return Store::open(path)?.take(&staged);
+        }
+        Store::open(path)?.import(input)
+    }
+
+    fn take(&mut self, staged: &Staged) -> Result<Imported, ImportError> {
         let (transaction, failed) = self.transaction()?;
         let mut imported = Imported::default();
         for StagedRun { key, id, line } in &staged.runs {
@@ -170,6 +193,9 @@ impl Staged {
             }
         }
         transaction.commit().map_err(failed)?;
+        if staged.runs.is_empty() {
+            return Err(ImportError::NoRun);
+        }
         Ok(staged)
     }
 

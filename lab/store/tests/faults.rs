@@ -5,6 +5,7 @@
 mod support;
 
 use handover_store::{Store, StoreError};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -21,6 +22,8 @@ const CHILD: &str = "HANDOVER_STORE_CHILD";
 const FILE: &str = "HANDOVER_STORE_FILE";
 /// The run that it writes.
 const RUN: &str = "HANDOVER_STORE_RUN";
+/// How many descriptors it may have, if that is limited.
+const LIMIT: &str = "HANDOVER_STORE_DESCRIPTORS";
 const RECORDS_MAX: u32 = 100_000;
 const NOBODY: u32 = 65_534;
 
@@ -37,6 +40,10 @@ const TESTS: &[Test] = &[
     (
         "a_file_size_limit_is_an_error_and_loses_nothing",
         a_file_size_limit_is_an_error_and_loses_nothing,
+    ),
+    (
+        "a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written",
+        a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written,
     ),
     ("a_full_disk_is_an_error_and_loses_nothing", a_full_disk_is_an_error_and_loses_nothing),
     (
@@ -72,6 +79,11 @@ fn main() -> ExitCode {
 
 fn child(role: &str) -> ExitCode {
     let path = PathBuf::from(std::env::var_os(FILE).expect("a file"));
+    if let Ok(count) = std::env::var(LIMIT) {
+        let current = Some(count.parse().expect("a number"));
+        let limit = Rlimit { current, maximum: current };
+        setrlimit(Resource::Nofile, limit).expect("a lower limit");
+    }
     let told = match role {
         "insert" => insert(&path),
         "open" => Store::open(&path).map(drop),
@@ -179,6 +191,35 @@ fn a_file_size_limit_is_an_error_and_loses_nothing() -> Skipped {
     None
 }
 
+fn a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written() -> Skipped {
+    let folder = tempdir().expect("a folder");
+    let path = folder.path().join("results.db");
+    let mut store = Store::open(&path).expect("a store");
+    store.begin(&run("aa", 1)).expect("begin");
+    drop(store);
+    let before = contents(folder.path());
+    let ask = |role: &str, path: &Path, descriptors_count: u32| {
+        let output = me(role, path).env(LIMIT, descriptors_count.to_string()).output();
+        String::from_utf8(output.expect("a child").stdout).expect("text")
+    };
+    for role in ["open", "read"] {
+        // None for the store, then none for its journal, until there are enough.
+        for descriptors_count in 3.. {
+            let said = ask(role, &path, descriptors_count);
+            if descriptors_count > 3 && said == "fine\n" {
+                break;
+            }
+            assert!(said.starts_with("NoDescriptors {"), "{role}, {descriptors_count}: {said}");
+            let limit = format!("may have {descriptors_count}; allow more with `ulimit -n`");
+            assert!(said.contains(&limit), "{said}");
+        }
+    }
+    let absent = folder.path().join("absent.db");
+    assert!(ask("open", &absent, 3).starts_with("NoDescriptors {"));
+    assert!(contents(folder.path()) == before, "the folder has changed");
+    None
+}
+
 fn a_full_disk_is_an_error_and_loses_nothing() -> Skipped {
     // A disk of its own in a mount namespace of its own: gone with the process.
     let namespace = ["--mount", "--map-root-user", "sh", "-c"];
@@ -213,7 +254,7 @@ fn assert_full(path: &Path, said: &[u8]) {
     let (acknowledged, rest) = told(said);
     assert!(acknowledged > 5, "some records fit: {rest}");
     assert!(rest.starts_with("Full {"), "{rest}");
-    assert!(rest.contains("what was stored before is still there"), "{rest}");
+    assert!(rest.contains("no space left") && rest.contains("--db FILE"), "{rest}");
     assert_kept(path, "one", acknowledged);
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use handover_store::{SCHEMA, Store, StoreError};
+use handover_store::{ImportError, SCHEMA, Store, StoreError};
 use rusqlite::Connection;
 use std::ffi::OsStr;
 use std::fs;
@@ -166,6 +166,30 @@ fn reading_what_is_absent_makes_nothing() {
 }
 
 #[test]
+fn an_import_that_is_refused_makes_no_store() {
+    let folder = folder();
+    let path = folder.path().join("none/results.db");
+    for rubbish in [b"rubbish".as_slice(), b"", b"\n\n", b"{\"type\":\"run\",\"schema\":7}\n"] {
+        let mut input = rubbish;
+        let told = Store::import_into(&path, &mut input).expect_err("refused").to_string();
+        assert!(told.ends_with("; nothing was imported"), "{told}");
+        assert_eq!(contents(folder.path()).len(), 0, "{told}: something was left");
+        assert!(!folder.path().join("none").exists(), "{told}: a folder was left");
+    }
+}
+
+#[test]
+fn a_store_that_is_refused_is_refused_before_an_import_reads() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    fs::write(&path, "#!/bin/sh\necho important\n").expect("a file");
+    let mut unread = b"rubbish".as_slice();
+    let refused = Store::import_into(&path, &mut unread);
+    assert!(matches!(refused, Err(ImportError::Store(StoreError::NotADatabase { .. }))));
+    assert_eq!(unread, b"rubbish");
+}
+
+#[test]
 fn a_damaged_store_is_named_so() {
     let folder = folder();
     let path = folder.path().join("results.db");
@@ -232,7 +256,15 @@ fn a_store_to_read_is_not_written() {
     let before = contents(folder.path());
     let mut store = Store::open_existing(&path).expect("open");
     assert!(matches!(store.begin(&run("bb", 2)), Err(StoreError::Unwritable { .. })));
-    assert!(store.import(&mut b"".as_slice()).is_err());
+    let mut elsewhere = Store::in_memory().expect("a store");
+    elsewhere.begin(&run("cc", 3)).expect("begin");
+    let mut lines = Vec::new();
+    elsewhere.export(&[], &mut lines).expect("an export");
+    let refused = store.import(&mut lines.as_slice());
+    assert!(
+        matches!(refused, Err(ImportError::Store(StoreError::Unwritable { .. }))),
+        "{refused:?}"
+    );
     drop(store);
     assert!(contents(folder.path()) == before);
 }
