@@ -1,2 +1,10 @@
 #![doc = include_str!("../README.md")]
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
+
+mod config;
+mod engine;
+mod error;
+
+pub use config::Config;
+pub use engine::{Expired, TimerId, Wheel};
+pub use error::{ConfigError, Full};

@@ -1,0 +1,117 @@
+//! A binary heap of entries, earliest first, which lets its last place be looked at and taken:
+//! an entry that was pushed and did not rise stands there, so that cancelling it at once is cheap.
+
+use super::entry::Entry;
+
+#[derive(Debug, Default)]
+pub(super) struct Heap(Vec<Entry>);
+
+impl Heap {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn first(&self) -> Option<&Entry> {
+        self.0.first()
+    }
+
+    pub(super) fn push(&mut self, entry: Entry) {
+        let mut at = self.0.len();
+        self.0.push(entry);
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.0[parent].deadline_ns <= entry.deadline_ns {
+                break;
+            }
+            self.0[at] = self.0[parent];
+            at = parent;
+        }
+        self.0[at] = entry;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        let last = self.0.pop()?;
+        let Some(&first) = self.0.first() else { return Some(last) };
+        self.sink(0, last);
+        Some(first)
+    }
+
+    /// Takes `entry` if it stands in the last place.
+    pub(super) fn take_last(&mut self, entry: Entry) -> bool {
+        let taken = self.0.last() == Some(&entry);
+        if taken {
+            self.0.pop();
+        }
+        taken
+    }
+
+    /// Keeps what `keep` says, and returns how many that were not kept.
+    pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) -> usize {
+        let before = self.0.len();
+        self.0.retain(keep);
+        for at in (0..self.0.len() / 2).rev() {
+            self.sink(at, self.0[at]);
+        }
+        before - self.0.len()
+    }
+
+    /// Puts `entry` at `at` or below, where no child is earlier.
+    fn sink(&mut self, mut at: usize, entry: Entry) {
+        loop {
+            let mut child = 2 * at + 1;
+            if child >= self.0.len() {
+                break;
+            }
+            if child + 1 < self.0.len() && self.0[child + 1].deadline_ns < self.0[child].deadline_ns
+            {
+                child += 1;
+            }
+            if entry.deadline_ns <= self.0[child].deadline_ns {
+                break;
+            }
+            self.0[at] = self.0[child];
+            at = child;
+        }
+        self.0[at] = entry;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(deadline_ns: u64) -> Entry {
+        Entry { deadline_ns, index: deadline_ns as u32, check: 0 }
+    }
+
+    fn drained(mut heap: Heap) -> Vec<u64> {
+        std::iter::from_fn(|| heap.pop()).map(|entry| entry.deadline_ns).collect()
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_in_order() {
+        let mut heap = Heap::default();
+        let mut sorted: Vec<u64> = (0..500).map(|i| i * 7919 % 263).collect();
+        sorted.iter().for_each(|&deadline_ns| heap.push(entry(deadline_ns)));
+        sorted.sort_unstable();
+        assert_eq!(drained(heap), sorted);
+    }
+
+    #[test]
+    fn what_is_not_kept_is_counted_and_the_rest_stays_in_order() {
+        let mut heap = Heap::default();
+        (0..100).rev().for_each(|deadline_ns| heap.push(entry(deadline_ns)));
+        assert_eq!(heap.retain(|entry| entry.deadline_ns % 3 == 0), 66);
+        assert_eq!(drained(heap), (0..100).step_by(3).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn only_the_last_place_can_be_taken() {
+        let mut heap = Heap::default();
+        heap.push(entry(1));
+        heap.push(entry(2));
+        assert!(!heap.take_last(entry(1)));
+        assert!(heap.take_last(entry(2)));
+        assert_eq!(drained(heap), [1]);
+    }
+}

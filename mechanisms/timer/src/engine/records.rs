@@ -1,0 +1,176 @@
+//! The timers themselves: a slab whose places carry a generation.
+
+use super::entry::Entry;
+use std::num::NonZeroU64;
+
+/// One running timer of one wheel. When the timer is over, no other ever has the same.
+///
+/// A handle of another wheel is not told apart from one's own: keep them with their wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerId {
+    index: u32,
+    generation: NonZeroU64,
+}
+
+/// The stamp of a place, from its lowest bit: a tag that is changed whenever the entry must be
+/// told from an earlier one of the same timer; whether the timer is periodic; the generation,
+/// which is changed whenever the place falls vacant and does not come round within centuries.
+const PERIODIC: u64 = 1 << TAG_BITS;
+const TAG_BITS: u32 = 8;
+const GENERATION: u64 = PERIODIC << 1;
+
+/// One place. With a payload of 8 bytes it is 32 bytes and never lies across two cache lines.
+#[derive(Debug)]
+#[repr(align(32))]
+pub(super) struct Record<T> {
+    pub(super) deadline_ns: u64,
+    stamp: u64,
+    /// None when the place is vacant.
+    payload: Option<T>,
+}
+
+impl<T> Record<T> {
+    fn generation(&self) -> u64 {
+        self.stamp / GENERATION
+    }
+
+    /// What entries of this timer carry since its tag was last changed.
+    ///
+    /// It is the lower half of the stamp, and so comes round after 2^23 uses of the place. A stale
+    /// entry of that age that is taken for a valid one is looked at twice, with no other effect: it
+    /// either expires the timer exactly at its deadline, or is put where the deadline says.
+    fn check(&self) -> u32 {
+        self.stamp as u32
+    }
+
+    pub(super) fn payload(&self) -> Option<&T> {
+        self.payload.as_ref()
+    }
+
+    /// Entries written so far are stale from now on.
+    pub(super) fn retag(&mut self) {
+        let tag = self.stamp % PERIODIC;
+        self.stamp = self.stamp - tag + (tag + 1) % PERIODIC;
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Records<T> {
+    places: Vec<Record<T>>,
+    /// Apart from the places, so that starting many timers reads it in order instead of following a
+    /// chain through memory.
+    vacant: Vec<u32>,
+    /// By place, as long as periodic timers have needed it to be; apart, as most are not.
+    periods_ns: Vec<u64>,
+    timers_max: u32,
+}
+
+impl<T> Records<T> {
+    pub(super) fn new(timers_max: u32, timers_reserved: u32) -> Self {
+        Self {
+            places: Vec::with_capacity(timers_reserved as usize),
+            vacant: Vec::with_capacity(timers_reserved as usize),
+            periods_ns: Vec::new(),
+            timers_max,
+        }
+    }
+
+    /// How many timers are running.
+    pub(super) fn live_count(&self) -> usize {
+        self.places.len() - self.vacant.len()
+    }
+
+    /// The most timers that ever ran at once.
+    pub(super) fn peak_count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Occupies a place, or gives the payload back.
+    pub(super) fn occupy(
+        &mut self,
+        deadline_ns: u64,
+        period_ns: Option<NonZeroU64>,
+        payload: T,
+    ) -> Result<(TimerId, Entry), T> {
+        let index = match self.vacant.pop() {
+            Some(index) => index,
+            None => {
+                if self.places.len() >= self.timers_max as usize {
+                    return Err(payload);
+                }
+                self.places.push(Record { deadline_ns: 0, stamp: GENERATION, payload: None });
+                (self.places.len() - 1) as u32
+            }
+        };
+        let record = &mut self.places[index as usize];
+        record.deadline_ns = deadline_ns;
+        record.payload = Some(payload);
+        if let Some(period_ns) = period_ns {
+            record.stamp |= PERIODIC;
+            if self.periods_ns.len() <= index as usize {
+                self.periods_ns.resize(self.places.len(), 0);
+            }
+            self.periods_ns[index as usize] = period_ns.get();
+        }
+        Ok((self.id(index), self.entry(index)))
+    }
+
+    /// Frees the place, and returns what it held with the entry that was the timer's.
+    pub(super) fn vacate(&mut self, index: u32) -> Option<(T, Entry)> {
+        let entry = self.entry(index);
+        let record = &mut self.places[index as usize];
+        let payload = record.payload.take()?;
+        record.stamp = (record.generation() + 1) * GENERATION;
+        if self.vacant.len() == self.vacant.capacity() {
+            self.vacant.reserve_exact(self.places.capacity() - self.vacant.len());
+        }
+        self.vacant.push(index);
+        Some((payload, entry))
+    }
+
+    /// The place of a timer that is running.
+    pub(super) fn find(&self, id: TimerId) -> Option<u32> {
+        let record = self.places.get(id.index as usize)?;
+        (record.generation() == id.generation.get() && record.payload.is_some()).then_some(id.index)
+    }
+
+    pub(super) fn at(&self, index: u32) -> &Record<T> {
+        &self.places[index as usize]
+    }
+
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Record<T> {
+        &mut self.places[index as usize]
+    }
+
+    pub(super) fn payload_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.places[index as usize].payload.as_mut()
+    }
+
+    /// The handle of the timer that runs in this place.
+    pub(super) fn id(&self, index: u32) -> TimerId {
+        let generation = self.places[index as usize].generation();
+        TimerId { index, generation: NonZeroU64::new(generation).unwrap_or(NonZeroU64::MIN) }
+    }
+
+    /// What is to be filed for the timer that runs in this place.
+    pub(super) fn entry(&self, index: u32) -> Entry {
+        let record = self.at(index);
+        Entry { deadline_ns: record.deadline_ns, index, check: record.check() }
+    }
+
+    /// None when the timer that runs in this place is due only once.
+    pub(super) fn period_ns(&self, index: u32) -> Option<NonZeroU64> {
+        match self.at(index).stamp & PERIODIC {
+            0 => None,
+            _ => NonZeroU64::new(self.periods_ns[index as usize]),
+        }
+    }
+
+    /// Whether `entry` still speaks of its timer.
+    pub(super) fn is_valid(&self, entry: &Entry) -> bool {
+        let record = self.at(entry.index);
+        record.check() == entry.check
+            && record.deadline_ns >= entry.deadline_ns
+            && record.payload.is_some()
+    }
+}
