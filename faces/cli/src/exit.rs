@@ -1,6 +1,8 @@
 //! Exit codes, decided in one place: 0 fine, 1 the world or a check failed, 2 the command line or a
 //! file named on it is wrong, 130 after SIGINT.
 
+use handover_harness::{PartyError, PlanError};
+use handover_store::StoreError;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -19,6 +21,31 @@ impl std::error::Error for Usage {}
 /// Turns any refusal into one of the command line.
 pub fn usage(refused: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Usage(refused.to_string()))
+}
+
+/// A party that could not be played: a variable set by hand is as wrong as an argument.
+pub fn of_party(refused: PartyError) -> anyhow::Error {
+    match refused {
+        PartyError::NotAnAssignment(_) => usage(refused),
+        other => other.into(),
+    }
+}
+
+/// A plan that was refused: the command line's fault, unless the machine could not be read.
+pub fn of_plan(refused: PlanError) -> anyhow::Error {
+    match refused {
+        PlanError::Topology(_) => refused.into(),
+        other => usage(other),
+    }
+}
+
+/// A store that was refused before anything was done with it: a file named wrongly, unless the system
+/// has nothing left to open it with.
+pub fn of_store(refused: StoreError) -> anyhow::Error {
+    match refused {
+        StoreError::NoDescriptors { .. } | StoreError::Full { .. } => refused.into(),
+        other => usage(other),
+    }
 }
 
 /// SIGINT or SIGTERM ended the work.

@@ -12,13 +12,16 @@ mod names;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(party) = handover_harness::dispatch_partner(handover_suite::ALL) {
-        return party;
+    if let Some(played) = handover_harness::dispatch_partner(handover_suite::ALL) {
+        return ended(exit::code(played.map_err(exit::of_party)));
     }
     if let Err(refused) = console::outlive_file_size_limit() {
         console::tell(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
     }
-    let (code, error) = app::main(std::env::args_os());
+    ended(app::main(std::env::args_os()))
+}
+
+fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
     if let Some(error) = error {
         console::tell(format_args!("handover: {error:#}"));
     }

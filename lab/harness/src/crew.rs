@@ -3,8 +3,8 @@
 mod processes;
 mod threads;
 
-pub use processes::dispatch_partner;
 pub(crate) use processes::play_as_process;
+pub use processes::{PartyError, dispatch_partner};
 pub(crate) use threads::round_alone;
 
 use crate::fault::Fault;

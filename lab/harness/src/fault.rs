@@ -1,5 +1,6 @@
 //! What can go wrong while measuring: always said, never a hang.
 
+use rustix::io::Errno;
 use std::time::Duration;
 
 /// Why a benchmark yielded no figure.
@@ -54,6 +55,18 @@ impl Fault {
     pub fn new(why: impl Into<String>) -> Fault {
         Fault::Workload(why.into())
     }
+
+    /// A thread or process that the system does not give, with the limits that may be the reason.
+    pub(crate) fn not_started(role: &str, refused: &std::io::Error) -> Fault {
+        let hint = match Errno::from_io_error(refused) {
+            Some(Errno::AGAIN) => {
+                "; allow more threads (ulimit -u, or pids.max of the cgroup) or memory (ulimit -v)"
+            }
+            Some(Errno::MFILE) => "; allow more descriptors (ulimit -n)",
+            _ => "",
+        };
+        Fault::Start { role: role.to_string(), why: format!("{refused}{hint}") }
+    }
 }
 
 impl From<std::io::Error> for Fault {
@@ -62,8 +75,8 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-impl From<rustix::io::Errno> for Fault {
-    fn from(errno: rustix::io::Errno) -> Fault {
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Fault {
         Fault::from(std::io::Error::from(errno))
     }
 }

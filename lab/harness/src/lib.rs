@@ -18,7 +18,7 @@ pub mod stats;
 mod workload;
 
 pub use bench::Bench;
-pub use crew::dispatch_partner;
+pub use crew::{PartyError, dispatch_partner};
 pub use fault::Fault;
 pub use host::capture as capture_host;
 pub use lab::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};

@@ -132,6 +132,10 @@ impl fmt::Debug for Control {
     }
 }
 
+/// What `go` says: nothing yet (0), that the round has begun, or that it never will.
+const GO: u32 = 1;
+const CALLED_OFF: u32 = 2;
+
 /// How often a party looks at the starting line before it sleeps there.
 const START_SPINS_MAX: u32 = 2000;
 
@@ -153,31 +157,44 @@ impl Control {
         &self.region
     }
 
-    /// Waits until every party has come here. Blocks; a party that died before it came leaves the
-    /// others to the coordinator's patience.
-    pub(crate) fn start_line(&self, spin: bool) {
+    /// Waits until every party has come here; false if the round was called off instead. Blocks; a
+    /// party that died before it came leaves the others to the coordinator's patience.
+    #[must_use]
+    pub(crate) fn start_line(&self, spin: bool) -> bool {
         let words = self.words();
         // AcqRel: what each party rigged before it came is seen by the last to come, and through `go`
         // by all.
         if words.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.parties_count {
             // Release: pairs with the Acquire loads of `go` below.
-            words.go.store(1, Ordering::Release);
+            words.go.store(GO, Ordering::Release);
             futex::wake(&words.go, u32::MAX, Scope::Shared);
-            return;
+            return true;
         }
         if spin {
             for _ in 0..START_SPINS_MAX {
-                // Acquire: pairs with the Release store of `go`.
-                if words.go.load(Ordering::Acquire) != 0 {
-                    return;
+                // Acquire: pairs with the Release stores of `go`.
+                match words.go.load(Ordering::Acquire) {
+                    0 => std::hint::spin_loop(),
+                    said => return said == GO,
                 }
-                std::hint::spin_loop();
             }
         }
-        // Acquire: pairs with the Release store of `go`.
-        while words.go.load(Ordering::Acquire) == 0 {
-            futex::wait(&words.go, 0, None, Scope::Shared);
+        loop {
+            // Acquire: pairs with the Release stores of `go`.
+            match words.go.load(Ordering::Acquire) {
+                0 => futex::wait(&words.go, 0, None, Scope::Shared),
+                said => return said == GO,
+            };
         }
+    }
+
+    /// Sends home whoever waits at the starting line, or comes there later: a party is missing for
+    /// good, so that the last one never comes.
+    pub(crate) fn call_off(&self) {
+        let words = self.words();
+        // Release: pairs with the Acquire loads of `go` in start_line().
+        words.go.store(CALLED_OFF, Ordering::Release);
+        futex::wake(&words.go, u32::MAX, Scope::Shared);
     }
 
     /// A measured party has ended; the last one tells those who serve.

@@ -12,8 +12,13 @@ use std::sync::atomic::AtomicBool;
 ///
 /// Arguments that do not begin with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
-    if let Some(party) = crate::dispatch_partner(all) {
-        return party;
+    match crate::dispatch_partner(all) {
+        Some(Ok(())) => return ExitCode::SUCCESS,
+        Some(Err(refused)) => {
+            eprintln!("{refused}");
+            return ExitCode::FAILURE;
+        }
+        None => {}
     }
     let mut patterns: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

@@ -279,8 +279,13 @@ fn a_gap_and_a_neighbour_are_recorded() {
 }
 
 fn main() -> ExitCode {
-    if let Some(party) = handover_harness::dispatch_partner(ALL) {
-        return party;
+    match handover_harness::dispatch_partner(ALL) {
+        Some(Ok(())) => return ExitCode::SUCCESS,
+        Some(Err(refused)) => {
+            eprintln!("{refused}");
+            return ExitCode::FAILURE;
+        }
+        None => {}
     }
     let tests: &[(&str, fn())] = &[
         (

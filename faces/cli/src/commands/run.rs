@@ -20,9 +20,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     // Everything that the command line can have wrong is found before anything is measured.
     let options = &args.options;
-    let lab = Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(usage)?;
+    let lab =
+        Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
     let page = page(options)?;
-    let store = Store::open(stored::path(&options.db)?).map_err(usage)?;
+    let store = Store::open(stored::path(&options.db)?).map_err(exit::of_store)?;
     let interrupted = console::interrupted().context("cannot listen for signals")?;
 
     let mut run = begin(&lab, options);
@@ -41,7 +42,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     // The figures are out, whatever else went wrong; now say that it did.
     if let Some(refused) = watcher.refused {
         return Err(anyhow::Error::new(refused)
-            .context("the results above could not be stored; what was stored before is intact"));
+            .context("not all results above could be stored; nothing that was stored is lost"));
     }
     if let Err(error) = shown
         && !exit::is_closed_pipe(&error)

@@ -2,7 +2,7 @@
 
 use crate::app::{Db, Export, Import, Runs, Show};
 use crate::console;
-use crate::exit::usage;
+use crate::exit::{self, usage};
 use handover_record::Document;
 use handover_store::{ExportError, ImportError, Store, StoreError, default_path};
 use serde_json::json;
@@ -19,7 +19,7 @@ pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
 }
 
 fn existing(db: &Db) -> anyhow::Result<Store> {
-    Store::open_existing(path(db)?).map_err(usage)
+    Store::open_existing(path(db)?).map_err(exit::of_store)
 }
 
 pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -88,16 +88,11 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
         let file = File::open(&args.file).map_err(|error| usage(format!("{named}: {error}")))?;
         Box::new(BufReader::new(file))
     };
-    // A file without a first byte (a folder, or an empty one) makes no store.
-    let begun = input.fill_buf().map_err(|error| usage(format!("{named}: {error}")))?;
-    if begun.is_empty() {
-        return Err(usage(format!("{named}: holds no run; nothing was imported")));
-    }
-    let mut store = Store::open(path(&args.db)?).map_err(usage)?;
-    let imported = store.import(&mut *input).map_err(|refused| match refused {
-        ImportError::Store(error) => anyhow::Error::new(error),
-        other => usage(format!("{named}: {other}")),
-    })?;
+    let imported =
+        Store::import_into(path(&args.db)?, &mut *input).map_err(|refused| match refused {
+            ImportError::Store(refused) => exit::of_store(refused).context("nothing was imported"),
+            other => usage(format!("{named}: {other}")),
+        })?;
     writeln!(
         out,
         "{} runs with {} figures imported, {} were there already",

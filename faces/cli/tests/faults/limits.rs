@@ -32,6 +32,32 @@ fn too_few_descriptors_for_some_are_reported_and_the_rest_is_measured() {
 }
 
 #[test]
+fn no_descriptor_for_the_store_is_the_worlds_fault_and_not_the_files() {
+    let home = Home::new();
+    home.ok("run clock/now --profile smoke --no-report");
+    fs::write(home.cwd().join("runs.jsonl"), home.ok("export")).expect("a file");
+    for line in ["run clock/now --profile smoke", "import runs.jsonl"] {
+        let mut told_count = 0;
+        // Few enough for it to start, and none for the store; then none for its journal.
+        for count in 3.. {
+            let said = said(home.shell(&format!("ulimit -n {count} && exec handover {line}")));
+            let starts = said.status.code() != Some(127);
+            if said.status.success() || starts && !said.err.contains("results.db") {
+                break;
+            }
+            if starts {
+                let said = said.code(1);
+                assert!(said.out.is_empty() && said.err.lines().count() == 1, "{line}: {said}");
+                said.tells(&[&format!("may have {count}; allow more with `ulimit -n`")]);
+                told_count += 1;
+            }
+        }
+        assert!(told_count > 0, "{line}");
+    }
+    assert_eq!(home.integrity(), "ok");
+}
+
+#[test]
 fn no_number_of_descriptors_makes_it_hang_or_panic() {
     let home = Home::new();
     for count in 3..20 {
@@ -73,6 +99,22 @@ fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
         command.arg(binary());
     }
     Ok(command)
+}
+
+#[test]
+fn parties_that_were_started_in_vain_leave_their_threads_to_the_next_benchmark() {
+    let home = Home::new();
+    let mut command = match with_threads(&home, 3) {
+        Ok(command) => command,
+        Err(why) => return skipped("a limit of threads", &why),
+    };
+    // It needs four threads with whoever starts them; the null after it two.
+    let line = "run lock/passed --set threads_count=3 --profile smoke --no-report";
+    command.args(line.split(' '));
+    let said = said(command).code(1);
+    let said = said.tells(&["handover: lock/passed", "could not be started", "ulimit -u"]);
+    assert!(said.out.contains("null/one-cpu"), "{said}");
+    assert!(!said.err.contains("handover: null/one-cpu"), "{said}");
 }
 
 #[test]

@@ -45,7 +45,10 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
     run.wait_for("lock/free measured\n");
     // Enough has been seen.
     run.signal(Signal::INT);
-    let said = run.finish().code(1).tells(&["could not be stored", "locked"]);
+    let said = run.finish().code(1).tells(&[
+        "not all results above could be stored; nothing that was stored is lost: ",
+        "locked by another process",
+    ]);
     drop(locked);
     for id in ["clock/now", "lock/free"] {
         assert!(said.out.contains(id), "{id}: {said}");
@@ -60,7 +63,10 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
 
 /// Checks a run whose store was full before its end.
 fn check_full(home: &Home, said: &crate::common::Said, first: &str) {
-    assert!(said.err.contains("could not be stored") && said.err.contains("no space"), "{said}");
+    let last = said.err.lines().find(|line| line.starts_with("handover: ")).expect("an error");
+    let told = "handover: not all results above could be stored; nothing that was stored is lost: ";
+    assert!(last.starts_with(told) && last.contains(": no space left "), "{said}");
+    assert_eq!(last.matches("stored").count(), 2, "it is said once: {last}");
     for id in ["floor/empty", "lock/busy", "notify/round-trip", "null/two-cpus"] {
         assert!(said.out.contains(id), "{id}: {said}");
     }

@@ -371,6 +371,10 @@ fn rubbish_is_refused_by_its_line_and_changes_nothing() {
         assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
         let said = said.tells(&["in.jsonl", &format!("line {line}"), "nothing was imported"]);
         assert!(fs::read(home.db()).expect("the store") == before, "it was changed: {said}");
+        // Where there is no store, none is made.
+        let nowhere = home.run("import in.jsonl --db made/none.db").code(2);
+        assert_eq!(nowhere.err, said.err);
+        assert!(!home.cwd().join("made").exists(), "something was left: {nowhere}");
     }
 }
 

@@ -229,3 +229,12 @@ fn a_store_is_not_made_where_nobody_says_where_data_goes() {
     command.env_remove("HOME").env_remove("XDG_DATA_HOME");
     check("no home", said(command), &["XDG_DATA_HOME", "HOME", "--db"]);
 }
+
+#[test]
+fn a_variable_set_by_hand_that_makes_parties_is_refused() {
+    let home = Home::new();
+    let mut command = home.handover(["list"]);
+    command.env("HANDOVER_PARTY", "yes");
+    let said = crate::common::said(command).code(2).tells(&["HANDOVER_PARTY", "unset it"]);
+    assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+}

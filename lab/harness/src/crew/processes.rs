@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -103,7 +103,7 @@ pub(super) fn round<H: Handover>(
             // SIGINT at the terminal is for the coordinator, which then ends the round itself.
             .process_group(0)
             .spawn()
-            .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
+            .map_err(|refused| Fault::not_started(role.name, &refused))?;
         started.0.push(child);
         answers.push(answer);
     }
@@ -118,7 +118,7 @@ pub(super) fn round<H: Handover>(
         };
         thread::Builder::new()
             .spawn(listening)
-            .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
+            .map_err(|refused| Fault::not_started(roles[index].name, &refused))?;
     }
     drop(to);
     let gathered = gather(roles, &from, stage.patience(), interrupted);
@@ -162,33 +162,60 @@ fn describe_dead(children: &mut [Child]) -> String {
     "it closed its answer without giving one".to_string()
 }
 
-/// If this process was started as a party, plays that party and returns its exit code; the caller
-/// must then end. Otherwise returns `None` at once. Call it first thing in `main` of every program
-/// that runs a [`Lab`](crate::Lab): parties are that same program started again.
+/// Why a process that was started as a party could not play it, or could not say how it went.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartyError {
+    /// The variable that makes a process a party holds something else: somebody set it by hand.
+    #[error("{PARTY_VARIABLE} is set by handover for its own parties; unset it: {0}")]
+    NotAnAssignment(String),
+    /// The party was never rigged, or its coordinator is gone.
+    #[error("party {index}: {fault}")]
+    Fault {
+        /// Which party.
+        index: usize,
+        /// What went wrong.
+        fault: Fault,
+    },
+}
+
+/// If this process was started as a party, plays that party and says how that went; the caller must
+/// then end, with success or with the error. Otherwise returns `None` at once. Call it first thing in
+/// `main` of every program that runs a [`Lab`](crate::Lab) with processes: parties are that same
+/// program started again.
+///
+/// ```no_run
+/// # const ALL: &[&[handover_harness::Bench]] = &[];
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     if let Some(played) = handover_harness::dispatch_partner(ALL) {
+///         return Ok(played?);
+///     }
+///     // ... a Lab, and what it is to run
+///     Ok(())
+/// }
+/// ```
 ///
 /// It takes over the descriptors that the coordinator left open for it, so it must run before
 /// anything else opens or takes over descriptors.
-pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<ExitCode> {
+///
+/// # Errors
+/// What keeps the party from telling its coordinator: a fault while it plays is told there, and is
+/// none here.
+pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), PartyError>> {
     let told = std::env::var(PARTY_VARIABLE).ok()?;
-    let assignment: Assignment = match serde_json::from_str(&told) {
-        Ok(assignment) => assignment,
-        Err(error) => {
-            eprintln!("{PARTY_VARIABLE} is set by handover for its own parties; unset it: {error}");
-            return Some(ExitCode::from(2));
-        }
-    };
-    let answer = match obey(all, &assignment) {
-        Ok((answer, to)) => write_answer(&answer, to),
-        Err(fault) => {
-            eprintln!("party {}: {fault}", assignment.index);
-            false
-        }
-    };
-    Some(if answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Some(play_told(all, &told))
 }
 
-fn write_answer(answer: &Answer, to: OwnedFd) -> bool {
-    serde_json::to_vec(answer).is_ok_and(|text| File::from(to).write_all(&text).is_ok())
+fn play_told(all: &[&'static [Bench]], told: &str) -> Result<(), PartyError> {
+    let assignment: Assignment = serde_json::from_str(told)
+        .map_err(|refused| PartyError::NotAnAssignment(refused.to_string()))?;
+    let answered = obey(all, &assignment).and_then(|(answer, to)| write_answer(&answer, to));
+    answered.map_err(|fault| PartyError::Fault { index: assignment.index, fault })
+}
+
+fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
+    let text = serde_json::to_vec(answer).map_err(|refused| Fault::new(refused.to_string()))?;
+    Ok(File::from(to).write_all(&text)?)
 }
 
 fn obey(all: &[&'static [Bench]], told: &Assignment) -> Result<(Answer, OwnedFd), Fault> {

@@ -9,11 +9,12 @@ use crate::samples::{Notes, Samples};
 use crate::workload::{Handover, Party, Role, Workload};
 use handover_base::affinity;
 use handover_record::Args;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 /// A round of one party: rigged and sampled on a thread of its own, pinned before it allocates.
 pub(crate) fn round_alone<W: Workload>(
@@ -23,7 +24,7 @@ pub(crate) fn round_alone<W: Workload>(
     let role = Role::measured("one");
     let (to, from) = channel();
     let inner = stage.clone();
-    start(role, 0, to, move || {
+    let thread = start(spawn, role, 0, to, move || {
         pin(inner.cpus[0])?;
         let args = W::Args::from_values(&inner.values);
         let mut workload = W::rig(&args, &mut Rig::making(&inner.cpus, false))?;
@@ -39,7 +40,9 @@ pub(crate) fn round_alone<W: Workload>(
         notes.hardware = hardware.and_then(counters::Group::read);
         Ok(notes)
     })?;
-    gather(&[role], &from, stage.patience(), interrupted)
+    let notes = gather(&[role], &from, stage.patience(), interrupted)?;
+    join([thread]);
+    Ok(notes)
 }
 
 /// A round of several parties that share one rigged workload. Those who are still stuck when patience
@@ -49,24 +52,44 @@ pub(super) fn round<H: Handover>(
     roles: &[Role],
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
+    round_started_by::<H>(spawn, stage, roles, interrupted)
+}
+
+/// The round, with threads from `spawn`: all of them, or none is left.
+fn round_started_by<H: Handover>(
+    mut spawn: impl Spawn,
+    stage: &Stage,
+    roles: &[Role],
+    interrupted: &AtomicBool,
+) -> Result<Vec<Notes>, Fault> {
     let workload = rig::<H>(stage)?;
     let (words, _fd) = Region::make()?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(words, roles.len(), measured);
     let (to, from) = channel();
+    let mut started = Vec::new();
     for (index, role) in roles.iter().copied().enumerate() {
-        let (inner, control, workload) = (stage.clone(), control.clone(), workload.clone());
+        let (inner, line, workload) = (stage.clone(), control.clone(), workload.clone());
         let party = Party { index, count: roles.len(), cpu: stage.cpus[index] };
         let body = move || {
             pin(party.cpu)?;
             let samples =
-                Samples::new(inner.timing, inner.parts_count, role.measured, Some(control.clone()));
-            play(&*workload, &inner, role, party, &control, samples)
+                Samples::new(inner.timing, inner.parts_count, role.measured, Some(line.clone()));
+            play(&*workload, &inner, role, party, &line, samples)
         };
-        start(role, index, to.clone(), body)?;
+        match start(&mut spawn, role, index, to.clone(), body) {
+            Ok(thread) => started.push(thread),
+            Err(fault) => {
+                control.call_off();
+                join(started);
+                return Err(fault);
+            }
+        }
     }
     drop(to);
     let notes = gather(roles, &from, stage.patience(), interrupted)?;
+    // All have given their answer, so they end now; the next round's are not started beside them.
+    join(started);
     workload.verify()?;
     Ok(notes)
 }
@@ -81,7 +104,9 @@ pub(super) fn play<H: Handover>(
     mut samples: Samples,
 ) -> Result<Notes, Fault> {
     let hardware = counters::Group::open(stage.count_hardware && role.measured);
-    control.start_line(!stage.crowded());
+    if !control.start_line(!stage.crowded()) {
+        return Err(Fault::Interrupted);
+    }
     samples.begin();
     let played = workload.play(party, &mut samples);
     if role.measured {
@@ -102,24 +127,37 @@ fn rig<H: Handover>(stage: &Stage) -> Result<Arc<H>, Fault> {
         let args = H::Args::from_values(&inner.values);
         Ok(Arc::new(H::rig(&args, &mut Rig::making(&inner.cpus, false))?))
     };
-    start(role, 0, to, body)?;
-    match from.recv() {
+    let thread = start(spawn, role, 0, to, body)?;
+    let rigged = match from.recv() {
         Ok((_, workload)) => workload,
         Err(_) => Err(Fault::Start { role: "rig".into(), why: "the thread vanished".into() }),
-    }
+    };
+    join([thread]);
+    rigged
 }
 
 fn pin(cpu: u32) -> Result<(), Fault> {
     affinity::pin(cpu).map_err(|refused| Fault::Workload(refused.to_string()))
 }
 
-/// Starts a detached thread whose outcome, panics included, comes through the channel.
+/// What starts a thread of this name.
+trait Spawn: FnMut(String, Body) -> io::Result<JoinHandle<()>> {}
+impl<S: FnMut(String, Body) -> io::Result<JoinHandle<()>>> Spawn for S {}
+
+type Body = Box<dyn FnOnce() + Send>;
+
+fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name).spawn(body)
+}
+
+/// Starts a thread whose outcome, panics included, comes through the channel.
 fn start<T: Send + 'static>(
+    mut spawn: impl Spawn,
     role: Role,
     index: usize,
     to: Sender<(usize, Result<T, Fault>)>,
     body: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<(), Fault> {
+) -> Result<JoinHandle<()>, Fault> {
     let told = move || {
         let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
             Err(Fault::Panicked { role: role.name.to_string(), message: words_of(&*panic) })
@@ -127,9 +165,15 @@ fn start<T: Send + 'static>(
         // Nobody listens any more once patience has ended.
         let _ = to.send((index, outcome));
     };
-    match thread::Builder::new().name(format!("{}-{index}", role.name)).spawn(told) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Fault::Start { role: role.name.into(), why: error.to_string() }),
+    spawn(format!("{}-{index}", role.name), Box::new(told))
+        .map_err(|refused| Fault::not_started(role.name, &refused))
+}
+
+/// Waits until threads that have given their answer, or cannot help it, are gone.
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    for thread in threads {
+        // Whatever it had to say, a panic included, came through its channel.
+        let _ = thread.join();
     }
 }
 
@@ -139,4 +183,72 @@ pub(super) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::Timing;
+    use handover_record::{Spec, Values};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Parties that would play for ever, and a count of how many are rigged.
+    struct Endless;
+
+    static RIGGED_COUNT: AtomicU32 = AtomicU32::new(0);
+
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            RIGGED_COUNT.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Handover for Endless {
+        type Args = ();
+        const SPEC: Spec = Spec { id: "test/endless", hands_over: true, ..Spec::DEFAULT };
+        fn roles(_: &()) -> Vec<Role> {
+            vec![Role::measured("first"), Role::serving("second"), Role::serving("third")]
+        }
+        fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+            RIGGED_COUNT.fetch_add(1, Ordering::SeqCst);
+            Ok(Endless)
+        }
+        fn play(&self, _: Party, _: &mut Samples) -> Result<(), Fault> {
+            panic!("a round that cannot be whole was begun");
+        }
+    }
+
+    #[test]
+    fn a_party_that_cannot_be_started_sends_the_others_home() {
+        let cpu = handover_base::topology::allowed()[0];
+        let stage = Stage {
+            spec_id: Endless::SPEC.id,
+            contender: "none",
+            values: Values::defaults(&[]),
+            parts_count: 0,
+            cpus: vec![cpu; 3],
+            timing: Timing { round_ns: 1000, batch: 0, batches_max: 0, idle_gap_ns: 0 },
+            processes: false,
+            check: false,
+            count_hardware: false,
+        };
+        for last in 0..3 {
+            let mut left = last;
+            let limited = |name: String, body: Body| match left {
+                0 => Err(io::Error::from_raw_os_error(11)),
+                _ => {
+                    left -= 1;
+                    spawn(name, body)
+                }
+            };
+            let roles = Endless::roles(&());
+            let said =
+                round_started_by::<Endless>(limited, &stage, &roles, &AtomicBool::new(false));
+            let fault = said.expect_err("one could not be started");
+            assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
+            assert!(fault.to_string().contains("ulimit -u"), "{fault}");
+            // Each thread holds the workload: none is left when it is gone.
+            assert_eq!(RIGGED_COUNT.load(Ordering::SeqCst), 0, "somebody waits still");
+        }
+    }
 }
