@@ -135,12 +135,9 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
         }
         start.wait();
         let seen = match plan.slow {
-            true => send_slowly(&sender, plan.count, crowded, &waits),
-            false => send(&sender, plan.count),
+            true => send_slowly(&sender, plan.count, crowded, &over, &waits),
+            false => send(&sender, plan.count, &over),
         };
-        // Release: pairs with the Acquire in receive().
-        over.store(true, Ordering::Release);
-        sender.notify();
         Ok(seen)
     })?;
     let [sent, received] = &sides[..] else {
@@ -162,19 +159,34 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(plan.stamp.line(out, "rcv_body", line!(), text)?)
 }
 
-fn send(sender: &impl Notify, count: u64) -> Seen {
+/// Notifies without pause. The receiver's end is announced before the last notification and not by one
+/// more, so that each of its waits was for one of those that were asked for.
+fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> Seen {
     let began = clock::ticks();
-    notify_many(sender, count);
+    notify_many(sender, count - 1);
+    // Release: pairs with the Acquire in receive().
+    over.store(true, Ordering::Release);
+    sender.notify();
     Seen { count, took_ns: clock::ns(clock::ticks() - began), ..Seen::default() }
 }
 
 /// Waits for each notification to be taken before the pause, so that every one of them finds the
 /// receiver on its way to sleep.
-fn send_slowly(sender: &impl Notify, count: u64, crowded: bool, waits: &AtomicU64) -> Seen {
+fn send_slowly(
+    sender: &impl Notify,
+    count: u64,
+    crowded: bool,
+    over: &AtomicBool,
+    waits: &AtomicU64,
+) -> Seen {
     let mut seen = Seen { count, ..Seen::default() };
     let began = clock::ticks();
     for turn in 1..=count {
         pause(GAP_NS, crowded);
+        if turn == count {
+            // Release: pairs with the Acquire in receive().
+            over.store(true, Ordering::Release);
+        }
         let (cost, _) = notify_timed(sender);
         seen.total_ticks += cost;
         if seen.costs_ticks.len() < COSTS_MAX {
@@ -189,19 +201,22 @@ fn send_slowly(sender: &impl Notify, count: u64, crowded: bool, waits: &AtomicU6
     seen
 }
 
+/// Waits until it sees after a wait that the end was announced, and counts every wait.
 fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Seen {
     let began = clock::ticks();
     let mut count = 0;
     loop {
         receiver.wait();
-        // Acquire: pairs with the Release in measure().
-        if over.load(Ordering::Acquire) {
+        count += 1;
+        // Acquire: pairs with the Release in send() and send_slowly(). Read before the count is
+        // published: send_slowly() announces the end only after it has seen the count before the last.
+        let ends = over.load(Ordering::Acquire);
+        // Release: pairs with the Acquire in send_slowly().
+        waits.store(count, Ordering::Release);
+        if ends {
             let took_ns = clock::ns(clock::ticks() - began);
             return Seen { count, took_ns, ..Seen::default() };
         }
-        count += 1;
-        // Release: pairs with the Acquire in send_slowly().
-        waits.store(count, Ordering::Release);
     }
 }
 
@@ -220,4 +235,39 @@ fn quantiles(plan: &Plan, sent: &Seen, out: &mut dyn Write) -> anyhow::Result<()
         show_ns(clock::calibration().cost_ns)
     );
     Ok(plan.stamp.line(out, "main", line!(), text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handover_notify::{Config, adaptive};
+    use std::thread;
+
+    /// What the receiver counted, and what its mechanism knows of how each wait ended.
+    fn counted(count: u64, slow: bool) -> (u64, u64) {
+        let (sender, mut receiver) = adaptive::pair(Config::default()).expect("a pair");
+        let (over, waits) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| match slow {
+                true => send_slowly(&sender, count, true, &over, &waits),
+                false => send(&sender, count, &over),
+            });
+            let seen = receive(&mut receiver, &over, &waits);
+            let ended = receiver.stats();
+            (seen.count, ended.at_once + ended.by_spinning + ended.by_sleeping)
+        })
+    }
+
+    #[test]
+    fn every_wait_is_counted_once_whether_it_spun_or_slept() {
+        for count in [1, 2, 1000] {
+            let (counted, ended) = counted(count, false);
+            assert_eq!(counted, ended);
+            assert!((1..=count).contains(&counted), "{counted} wake-ups by {count} notifications");
+        }
+        for count in [1, 2, 300] {
+            // One by one, none merges with another.
+            assert_eq!(counted(count, true), (count, count));
+        }
+    }
 }

@@ -152,6 +152,8 @@ fn notify_prints_the_lines_of_test_a() {
     for via in ["eventfd", "pipe", "futex", "handover"] {
         let said = home.run(&format!("notify -n 20 --via {via}")).code(0);
         check_receiver(&said, 20_000);
+        // So few are sent before the receiver has woken; its one wait counts nevertheless.
+        check_receiver(&home.run(&format!("notify -n 1 --via {via}")).code(0), 1000);
     }
 }
 
@@ -162,7 +164,7 @@ fn check_receiver(said: &Said, sent: u64) {
     assert!(numbers(&form("snd_body", "sender rate E3 ops"), snd)[0] > 0.0, "{said}");
     let form = form("rcv_body", r"receiver rate E3 ops, #wakeups (\d+)");
     let [_, wakeups] = numbers(&form, rcv)[..] else { panic!("{said}") };
-    assert!(wakeups <= sent as f64, "{said}");
+    assert!((1.0..=sent as f64).contains(&wakeups), "{said}");
 }
 
 #[test]
