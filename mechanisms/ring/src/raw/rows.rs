@@ -107,6 +107,103 @@ mod memory {
         }
     }
 
+    /// A place in the rows, going around: what a ring's end keeps instead of an index, so that it need
+    /// not reckon where that lies.
+    pub(crate) struct Cursor<T> {
+        row: NonNull<u8>,
+        slot: usize,
+        first: NonNull<u8>,
+        last: NonNull<u8>,
+        slots: PhantomData<T>,
+    }
+
+    impl<T> Clone for Cursor<T> {
+        #[inline(always)]
+        fn clone(&self) -> Self {
+            Self { ..*self }
+        }
+    }
+
+    // SAFETY: a place and no more; what is done there has a safety contract of its own.
+    unsafe impl<T: Send> Send for Cursor<T> {}
+    // SAFETY: as above; nothing is done through a shared cursor but reading atomics.
+    unsafe impl<T: Send> Sync for Cursor<T> {}
+
+    impl<T> Rows<T, true> {
+        /// The first slot of the first row.
+        pub(crate) fn cursor(&self) -> Cursor<T> {
+            // SAFETY: the last row lies within the allocation.
+            let last = unsafe { self.base.add((self.rows_count - 1) * Self::STRIDE) };
+            Cursor { row: self.base, slot: 0, first: self.base, last, slots: PhantomData }
+        }
+    }
+
+    impl<T> Cursor<T> {
+        /// Which slot of its row.
+        #[inline(always)]
+        pub(crate) fn slot_index(&self) -> usize {
+            self.slot
+        }
+
+        /// On to the next slot; whether that lies in another row.
+        #[inline(always)]
+        pub(crate) fn advance(&mut self) -> bool {
+            self.slot += 1;
+            let crosses = self.slot == Rows::<T, true>::SLOTS;
+            if crosses {
+                *self = self.next_row();
+            }
+            crosses
+        }
+
+        /// The first slot of the next row.
+        #[inline(always)]
+        pub(crate) fn next_row(&self) -> Self {
+            let row = if self.row == self.last {
+                self.first
+            } else {
+                // SAFETY: not the last, so there is one behind it.
+                unsafe { self.row.add(Rows::<T, true>::STRIDE) }
+            };
+            Self { row, slot: 0, ..*self }
+        }
+
+        /// The first slot of the row before.
+        #[inline(always)]
+        pub(crate) fn previous_row(&self) -> Self {
+            let row = if self.row == self.first {
+                self.last
+            } else {
+                // SAFETY: not the first, so there is one before it.
+                unsafe { self.row.sub(Rows::<T, true>::STRIDE) }
+            };
+            Self { row, slot: 0, ..*self }
+        }
+
+        /// The word of the row.
+        ///
+        /// # Safety
+        /// The rows are still there.
+        #[inline(always)]
+        pub(crate) unsafe fn word(&self) -> &AtomicU64 {
+            // SAFETY: as in Rows::word(): a cursor is always at a row.
+            unsafe { self.row.cast::<AtomicU64>().as_ref() }
+        }
+
+        /// The slot.
+        ///
+        /// # Safety
+        /// The rows are still there.
+        #[inline(always)]
+        pub(crate) unsafe fn slot(&self) -> &Slot<T> {
+            let offset = Rows::<T, true>::FIRST + self.slot * size_of::<T>();
+            // SAFETY: a cursor is always at a slot of a row.
+            let slot = unsafe { self.row.add(offset) };
+            // SAFETY: as in Rows::slot().
+            unsafe { slot.cast::<Slot<T>>().as_ref() }
+        }
+    }
+
     impl<T, const DENSE: bool> Drop for Rows<T, DENSE> {
         fn drop(&mut self) {
             // SAFETY: allocated by new() with this layout, and freed here only.
@@ -119,8 +216,11 @@ mod memory {
 #[cfg(handover_loom)]
 mod memory {
     use super::*;
+    use std::sync::Arc;
 
-    pub(crate) struct Rows<T, const DENSE: bool>(Vec<(AtomicU64, Vec<Slot<T>>)>);
+    pub(crate) struct Rows<T, const DENSE: bool>(Arc<RowsOf<T>>);
+
+    type RowsOf<T> = Vec<(AtomicU64, Vec<Slot<T>>)>;
 
     impl<T, const DENSE: bool> Rows<T, DENSE> {
         /// Two are enough to have rows that are partly filled.
@@ -128,7 +228,7 @@ mod memory {
 
         pub(crate) fn new(rows_count: usize) -> Option<Self> {
             let slots = || (0..Self::SLOTS).map(|_| Slot::new(MaybeUninit::uninit())).collect();
-            Some(Self((0..rows_count).map(|_| (AtomicU64::new(0), slots())).collect()))
+            Some(Self(Arc::new((0..rows_count).map(|_| (AtomicU64::new(0), slots())).collect())))
         }
 
         pub(crate) unsafe fn word(&self, row: usize) -> &AtomicU64 {
@@ -139,9 +239,65 @@ mod memory {
             &self.0[row].1[slot]
         }
     }
+
+    pub(crate) struct Cursor<T> {
+        row: usize,
+        slot: usize,
+        rows: Arc<RowsOf<T>>,
+    }
+
+    impl<T> Clone for Cursor<T> {
+        fn clone(&self) -> Self {
+            Self { row: self.row, slot: self.slot, rows: Arc::clone(&self.rows) }
+        }
+    }
+
+    // SAFETY: as Rows.
+    unsafe impl<T: Send> Send for Cursor<T> {}
+    // SAFETY: as Rows.
+    unsafe impl<T: Send> Sync for Cursor<T> {}
+
+    impl<T> Rows<T, true> {
+        pub(crate) fn cursor(&self) -> Cursor<T> {
+            Cursor { row: 0, slot: 0, rows: Arc::clone(&self.0) }
+        }
+    }
+
+    impl<T> Cursor<T> {
+        pub(crate) fn slot_index(&self) -> usize {
+            self.slot
+        }
+
+        pub(crate) fn advance(&mut self) -> bool {
+            self.slot += 1;
+            let crosses = self.slot == Rows::<T, true>::SLOTS;
+            if crosses {
+                *self = self.next_row();
+            }
+            crosses
+        }
+
+        pub(crate) fn next_row(&self) -> Self {
+            let row = (self.row + 1) % self.rows.len();
+            Self { row, slot: 0, rows: Arc::clone(&self.rows) }
+        }
+
+        pub(crate) fn previous_row(&self) -> Self {
+            let row = (self.row + self.rows.len() - 1) % self.rows.len();
+            Self { row, slot: 0, rows: Arc::clone(&self.rows) }
+        }
+
+        pub(crate) unsafe fn word(&self) -> &AtomicU64 {
+            &self.rows[self.row].0
+        }
+
+        pub(crate) unsafe fn slot(&self) -> &Slot<T> {
+            &self.rows[self.row].1[self.slot]
+        }
+    }
 }
 
-pub(crate) use memory::Rows;
+pub(crate) use memory::{Cursor, Rows};
 
 // SAFETY: the memory is owned like a Box's; what lies in it may go to another thread if T may.
 unsafe impl<T: Send, const DENSE: bool> Send for Rows<T, DENSE> {}

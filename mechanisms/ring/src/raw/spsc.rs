@@ -1,6 +1,6 @@
 //! One producer, one consumer; the algorithm is told at [`crate::spsc`].
 
-use super::rows::{self, Rows};
+use super::rows::{self, Cursor, Rows};
 use crate::{CapacityError, PushError, validate};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,16 +40,6 @@ impl<T> Shared<T> {
     fn close(&self) {
         // Relaxed: as in is_closed().
         self.ends.closed.store(true, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn next(&self, row: usize) -> usize {
-        if row + 1 == self.rows_count { 0 } else { row + 1 }
-    }
-
-    #[inline(always)]
-    fn previous(&self, row: usize) -> usize {
-        if row == 0 { self.rows_count - 1 } else { row - 1 }
     }
 }
 
@@ -103,30 +93,29 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
         rows_count,
         slots_count: u64::from(slots_count),
     });
+    let cursor = shared.rows.cursor();
     let producer = Producer {
-        shared: Arc::clone(&shared),
         tail: 0,
         limit: u64::from(slots_count),
-        row: 0,
-        slot: 0,
+        cursor: cursor.clone(),
         sealed: false,
+        shared: Arc::clone(&shared),
     };
-    let consumer = Consumer { shared, head: 0, ready: 0, row: 0, slot: 0 };
+    let consumer = Consumer { head: 0, ready: 0, cursor, shared };
     Ok((producer, consumer))
 }
 
 /// The end that pushes. Dropping it closes the ring; what was pushed can still be popped.
 pub struct Producer<T> {
-    shared: Arc<Shared<T>>,
     /// The position of the next push.
     tail: u64,
     /// Positions below are vacant, by the head last seen.
     limit: u64,
-    /// Where that position lies.
-    row: usize,
-    slot: usize,
+    /// Where the tail lies.
+    cursor: Cursor<T>,
     /// Where we end has been told; nothing is pushed from then on.
     sealed: bool,
+    shared: Arc<Shared<T>>,
 }
 
 impl<T> Producer<T> {
@@ -146,9 +135,10 @@ impl<T> Producer<T> {
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
-        let row = self.row;
-        self.advance();
-        self.publish(row, self.tail);
+        let row = self.cursor.clone();
+        self.tail += 1;
+        self.cursor.advance();
+        self.publish(&row, self.tail);
         Ok(())
     }
 
@@ -169,10 +159,10 @@ impl<T> Producer<T> {
     #[inline]
     pub fn push_later(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
-        let row = self.row;
-        self.advance();
-        if self.slot == 0 {
-            self.publish(row, self.tail);
+        let row = self.cursor.clone();
+        self.tail += 1;
+        if self.cursor.advance() {
+            self.publish(&row, self.tail);
         }
         Ok(())
     }
@@ -183,8 +173,8 @@ impl<T> Producer<T> {
     /// Publishes what was left by [`push_later`](Self::push_later).
     #[inline]
     pub fn flush(&mut self) {
-        if self.slot > 0 {
-            self.publish(self.row, self.tail);
+        if self.cursor.slot_index() > 0 {
+            self.publish(&self.cursor, self.tail);
         }
     }
 
@@ -202,7 +192,12 @@ impl<T> Producer<T> {
     pub fn push_batch(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
         let first = self.tail;
         while !self.refuses() {
-            let mut batch = Batch { row: self.row, producer: self, rows_count: 0 };
+            let mut batch = Batch {
+                tail: self.tail,
+                cursor: self.cursor.clone(),
+                rows_count: 0,
+                producer: self,
+            };
             if !batch.fill(values) {
                 break;
             }
@@ -258,9 +253,9 @@ impl<T> Producer<T> {
             self.flush();
             return Err(PushError::Full(value));
         }
-        // SAFETY: row and slot are those of the tail.
-        let slot = unsafe { self.shared.rows.slot(self.row, self.slot) };
-        // SAFETY: tail < limit, so the head has passed what last lay in this slot (or nothing ever
+        // SAFETY: `shared` keeps the rows.
+        let slot = unsafe { self.cursor.slot() };
+        // SAFETY: the slot is the tail's, and tail < limit, so the head has passed what last lay in this slot (or nothing ever
         // did), and the consumer looks at it again only once it is published.
         unsafe { rows::fill(slot, value) };
         Ok(())
@@ -279,17 +274,6 @@ impl<T> Producer<T> {
         false
     }
 
-    /// Goes on to the next position.
-    #[inline(always)]
-    fn advance(&mut self) {
-        self.tail += 1;
-        self.slot += 1;
-        if self.slot == Shared::<T>::SLOTS {
-            self.slot = 0;
-            self.row = self.shared.next(self.row);
-        }
-    }
-
     /// Looks at how far the consumer has come; whether there is a vacant slot.
     #[cold]
     #[inline(never)]
@@ -301,11 +285,11 @@ impl<T> Producer<T> {
         self.tail < self.limit
     }
 
-    /// Lets the consumer see what lies in `row`, up to the position `end`.
+    /// Lets the consumer see what lies in the row of `cursor`, up to the position `end`.
     #[inline(always)]
-    fn publish(&self, row: usize, end: u64) {
-        // SAFETY: rows of this ring, from next() and previous().
-        let word = unsafe { self.shared.rows.word(row) };
+    fn publish(&self, cursor: &Cursor<T>, end: u64) {
+        // SAFETY: a cursor of this ring, whose rows `shared` keeps.
+        let word = unsafe { cursor.word() };
         // Release: publishes the slots below `end` to the Acquire in Consumer::look().
         word.store(end, Ordering::Release);
     }
@@ -338,29 +322,31 @@ impl<T> fmt::Debug for Producer<T> {
 
 /// Filled and not yet published; published when dropped, also when the iterator panics.
 struct Batch<'a, T> {
-    producer: &'a mut Producer<T>,
-    /// The row in which it begins, and how many have been left behind since.
-    row: usize,
+    /// The producer's, ahead of it.
+    tail: u64,
+    cursor: Cursor<T>,
+    /// Rows left behind.
     rows_count: usize,
+    producer: &'a mut Producer<T>,
 }
 
 impl<T> Batch<'_, T> {
     /// Fills slots until there are no more, or no more values (false), or enough for once.
-    #[inline]
+    #[inline(always)]
     fn fill(&mut self, values: &mut impl Iterator<Item = T>) -> bool {
-        let producer = &mut *self.producer;
         // No row twice: its word would be set back when the first time is published last.
-        let rows_max = BATCH_ROWS_MAX.min(producer.shared.rows_count);
-        while producer.tail < producer.limit && self.rows_count < rows_max {
+        let rows_max = BATCH_ROWS_MAX.min(self.producer.shared.rows_count);
+        let limit = self.producer.limit;
+        while self.tail < limit && self.rows_count < rows_max {
             let Some(value) = values.next() else {
                 return false;
             };
-            // SAFETY: row and slot are those of the tail.
-            let slot = unsafe { producer.shared.rows.slot(producer.row, producer.slot) };
-            // SAFETY: as in put(): tail < limit.
+            // SAFETY: the producer's `shared` keeps the rows.
+            let slot = unsafe { self.cursor.slot() };
+            // SAFETY: as in put(): the slot is the tail's, and tail < limit.
             unsafe { rows::fill(slot, value) };
-            producer.advance();
-            self.rows_count += usize::from(producer.slot == 0);
+            self.tail += 1;
+            self.rows_count += usize::from(self.cursor.advance());
         }
         true
     }
@@ -368,33 +354,34 @@ impl<T> Batch<'_, T> {
 
 impl<T> Drop for Batch<'_, T> {
     /// From the last row to the first.
+    #[inline(always)]
     fn drop(&mut self) {
-        let producer = &*self.producer;
-        let mut end = producer.tail;
-        let mut row = producer.row;
-        if producer.slot > 0 {
-            producer.publish(row, end);
-            end -= producer.slot as u64;
+        let mut end = self.tail;
+        let filled = self.cursor.slot_index();
+        if filled > 0 {
+            self.producer.publish(&self.cursor, end);
+            end -= filled as u64;
         }
+        let mut cursor = self.cursor.clone();
         for _ in 0..self.rows_count {
-            row = producer.shared.previous(row);
-            producer.publish(row, end);
+            cursor = cursor.previous_row();
+            self.producer.publish(&cursor, end);
             end -= Shared::<T>::SLOTS as u64;
         }
-        debug_assert!(row == self.row || self.rows_count == 0);
+        self.producer.tail = self.tail;
+        self.producer.cursor = self.cursor.clone();
     }
 }
 
 /// The end that pops. Dropping it closes the ring, and drops what was in it.
 pub struct Consumer<T> {
-    shared: Arc<Shared<T>>,
     /// The position of the next pop.
     head: u64,
     /// Positions below are filled, by the word last seen; not beyond the row.
     ready: u64,
-    /// Where the next position lies.
-    row: usize,
-    slot: usize,
+    /// Where the head lies.
+    cursor: Cursor<T>,
+    shared: Arc<Shared<T>>,
 }
 
 impl<T> Consumer<T> {
@@ -424,12 +411,19 @@ impl<T> Consumer<T> {
     /// # Cost
     /// As [`drain`](Self::drain).
     #[inline]
-    pub fn pop_batch(&mut self, values_max: usize, each: impl FnMut(T)) -> usize {
+    pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let before = self.head;
-        let mut drain = self.drain();
-        drain.by_ref().take(values_max).for_each(each);
-        drop(drain);
-        (self.head - before) as usize
+        let mut left = values_max as u64;
+        let mut visit = Visit { head: before, cursor: self.cursor.clone(), consumer: self };
+        while left > 0 && visit.look() {
+            let count = left.min(visit.consumer.ready - visit.head);
+            left -= count;
+            for _ in 0..count {
+                // SAFETY: head + count <= ready, which look() has acquired.
+                each(unsafe { visit.take() });
+            }
+        }
+        (visit.head - before) as usize
     }
 
     /// What is ready, one by one: the iterator ends when nothing more is there. What it is not asked
@@ -440,7 +434,7 @@ impl<T> Consumer<T> {
     /// less than a store for each value.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_, T> {
-        Drain { consumer: self }
+        Drain { consumer: self, rows_count: 0 }
     }
 
     /// How many values are ready. The producer may publish at any time: more is possible at once,
@@ -450,18 +444,18 @@ impl<T> Consumer<T> {
     /// A load for every line that they lie in.
     pub fn len(&self) -> usize {
         let mut position = self.head;
-        let mut row = self.row;
-        let mut end = self.row_end();
+        let mut cursor = self.cursor.clone();
+        let mut end = row_end(position, &cursor);
         loop {
-            // SAFETY: rows of this ring.
-            let word = unsafe { self.shared.rows.word(row) };
+            // SAFETY: `shared` keeps the rows.
+            let word = unsafe { cursor.word() };
             // Relaxed: a figure; look() acquires what is taken.
             let published = word.load(Ordering::Relaxed);
             position = position.max(published.min(end));
             if published < end {
                 return (position - self.head) as usize;
             }
-            row = self.shared.next(row);
+            cursor = cursor.next_row();
             end += Shared::<T>::SLOTS as u64;
         }
     }
@@ -469,7 +463,7 @@ impl<T> Consumer<T> {
     /// Whether nothing is ready. False stays so until this handle pops; true may be stale.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.head == self.ready && self.published() <= self.head
+        self.head == self.ready && published(&self.cursor) <= self.head
     }
 
     /// How many slots the ring has.
@@ -506,45 +500,26 @@ impl<T> Consumer<T> {
         if self.head == self.ready && !self.look() {
             return None;
         }
-        // SAFETY: row and slot are those of the head.
-        let slot = unsafe { self.shared.rows.slot(self.row, self.slot) };
+        // SAFETY: `shared` keeps the rows.
+        let slot = unsafe { self.cursor.slot() };
         // SAFETY: head < ready, so it was filled and published, which look() has acquired; the
         // head moves on, so that it is taken once; the producer leaves it alone until leave().
         let value = unsafe { rows::take(slot) };
         self.head += 1;
-        self.slot += 1;
-        if self.slot == Shared::<T>::SLOTS {
-            self.slot = 0;
-            self.row = self.shared.next(self.row);
-        }
+        self.cursor.advance();
         Some(value)
     }
 
     /// Looks how far the producer has published in this row; whether anything is there.
     #[inline(always)]
     fn look(&mut self) -> bool {
-        let published = self.published();
+        let published = published(&self.cursor);
         if published <= self.head {
             return false;
         }
         // Beyond this row: the producer has come around, and into it again.
-        self.ready = published.min(self.row_end());
+        self.ready = published.min(row_end(self.head, &self.cursor));
         true
-    }
-
-    /// What the word of this row says.
-    #[inline(always)]
-    fn published(&self) -> u64 {
-        // SAFETY: the row of the head.
-        let word = unsafe { self.shared.rows.word(self.row) };
-        // Acquire: pairs with the Release in Producer::publish().
-        word.load(Ordering::Acquire)
-    }
-
-    /// The position behind the last of this row.
-    #[inline(always)]
-    fn row_end(&self) -> u64 {
-        self.head + (Shared::<T>::SLOTS - self.slot) as u64
     }
 
     /// Gives the slots below the head back to the producer.
@@ -571,10 +546,74 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
+/// What the word of this row says.
+#[inline(always)]
+fn published<T>(cursor: &Cursor<T>) -> u64 {
+    // SAFETY: only called with a consumer's cursor, whose `shared` keeps the rows.
+    let word = unsafe { cursor.word() };
+    // Acquire: pairs with the Release in Producer::publish().
+    word.load(Ordering::Acquire)
+}
+
+/// The position behind the last of this row, when `position` lies at the cursor.
+#[inline(always)]
+fn row_end<T>(position: u64, cursor: &Cursor<T>) -> u64 {
+    position + (Shared::<T>::SLOTS - cursor.slot_index()) as u64
+}
+
+/// Several pops in a row; told to consumer and producer when dropped, also when who is handed the
+/// values panics.
+struct Visit<'a, T> {
+    /// The consumer's, ahead of it.
+    head: u64,
+    cursor: Cursor<T>,
+    consumer: &'a mut Consumer<T>,
+}
+
+impl<T> Visit<'_, T> {
+    /// Whether anything is there.
+    #[inline(always)]
+    fn look(&mut self) -> bool {
+        if self.head < self.consumer.ready {
+            return true;
+        }
+        let published = published(&self.cursor);
+        if published <= self.head {
+            return false;
+        }
+        self.consumer.ready = published.min(row_end(self.head, &self.cursor));
+        true
+    }
+
+    /// # Safety
+    /// The head is below what is ready.
+    #[inline(always)]
+    unsafe fn take(&mut self) -> T {
+        // SAFETY: the consumer's `shared` keeps the rows.
+        let slot = unsafe { self.cursor.slot() };
+        // SAFETY: as in Consumer::take(): ready, as the caller promises, and the head moves on.
+        let value = unsafe { rows::take(slot) };
+        self.head += 1;
+        self.cursor.advance();
+        value
+    }
+}
+
+impl<T> Drop for Visit<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.consumer.head = self.head;
+        self.consumer.cursor = self.cursor.clone();
+        self.consumer.leave();
+    }
+}
+
 /// What [`Consumer::drain`] gives.
 #[derive(Debug)]
 pub struct Drain<'a, T> {
     consumer: &'a mut Consumer<T>,
+    /// Rows left behind that the producer has not been told of.
+    rows_count: usize,
 }
 
 impl<T> Iterator for Drain<'_, T> {
@@ -583,8 +622,12 @@ impl<T> Iterator for Drain<'_, T> {
     #[inline]
     fn next(&mut self) -> Option<T> {
         let value = self.consumer.take()?;
-        if self.consumer.slot == 0 {
-            self.consumer.leave();
+        if self.consumer.cursor.slot_index() == 0 {
+            self.rows_count += 1;
+            if self.rows_count == BATCH_ROWS_MAX {
+                self.rows_count = 0;
+                self.consumer.leave();
+            }
         }
         Some(value)
     }
