@@ -92,6 +92,8 @@ pub struct Wheel<T> {
     ahead_count: usize,
     /// Entries anywhere, stale ones included.
     entries_count: usize,
+    /// Of the timer that was started last. Whoever cancels it at once leaves nothing behind.
+    newest: Entry,
     now_ns: u64,
     /// How to clone the payload of a periodic timer; known once there is one.
     clone: Option<fn(&T) -> T>,
@@ -121,6 +123,7 @@ impl<T> Wheel<T> {
             late_max: LATE_MIN,
             ahead_count: 0,
             entries_count: 0,
+            newest: Entry::NONE,
             now_ns,
             clone: None,
         })
@@ -165,8 +168,10 @@ impl<T> Wheel<T> {
     ///
     /// # Cost
     /// Constant; but for a deadline that is over, the logarithm of how many such there are.
+    #[inline]
     pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, Full<T>> {
-        let (id, entry) = self.records.occupy(deadline_ns, None, payload).map_err(Full)?;
+        let (id, entry) = self.records.occupy(deadline_ns, payload).map_err(Full)?;
+        self.newest = entry;
         self.add(entry);
         Ok(id)
     }
@@ -188,8 +193,8 @@ impl<T> Wheel<T> {
     where
         T: Clone,
     {
-        let occupied = self.records.occupy(first_ns, Some(period_ns), payload);
-        let (id, entry) = occupied.map_err(Full)?;
+        let (id, entry) = self.records.occupy(first_ns, payload).map_err(Full)?;
+        let entry = self.records.set_periodic(entry.index(), period_ns);
         self.clone = Some(T::clone);
         self.add(entry);
         Ok(id)
@@ -201,15 +206,10 @@ impl<T> Wheel<T> {
     /// # Cost
     /// Constant: a look at the timer's own place. Once as many have been cancelled as ever ran at the
     /// same time, each cancel also clears away up to 15 remains of others.
+    #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        let index = self.records.find(id)?;
-        let (payload, entry) = self.records.vacate(index)?;
-        let taken = if entry.deadline_ns >= self.levels.floor_ns() {
-            self.levels.take_newest(entry)
-        } else {
-            self.late.take_last(entry)
-        };
-        if taken {
+        let (payload, entry) = self.records.end(id)?;
+        if entry == self.newest && self.take_newest(entry) {
             self.entries_count -= 1;
         } else {
             self.clear_away();
@@ -230,7 +230,8 @@ impl<T> Wheel<T> {
         record.deadline_ns = deadline_ns;
         if earlier {
             record.retag();
-            self.add(self.records.entry(index));
+            let entry = record.entry(index);
+            self.add(entry);
             self.clear_away();
         }
         true
@@ -257,6 +258,7 @@ impl<T> Wheel<T> {
     ///
     /// # Cost
     /// Constant, amortised: a timer is moved a few times between its start and its end.
+    #[inline]
     pub fn pop_due(&mut self, now_ns: u64) -> Option<Expired<T>> {
         self.now_ns = self.now_ns.max(now_ns);
         let Some((entry, side)) = self.settle(now_ns) else {
@@ -266,14 +268,14 @@ impl<T> Wheel<T> {
         if entry.deadline_ns > now_ns {
             return None;
         }
-        let id = self.records.id(entry.index);
-        let deadline_ns = entry.deadline_ns;
-        if let Some(period_ns) = self.records.period_ns(entry.index) {
-            return self.pop_periodic(id, entry, side, period_ns.get(), now_ns);
+        let record = self.records.at(entry.index());
+        let id = record.id(entry.index());
+        if record.is_periodic() {
+            return self.pop_periodic(id, entry, side, now_ns);
         }
         self.remove(side);
-        let (payload, _) = self.records.vacate(entry.index)?;
-        Some(Expired { id, deadline_ns, missed_count: 0, payload })
+        let payload = self.records.expire(entry.index())?;
+        Some(Expired { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
     }
 
     /// Hands what is due at `now_ns` to `f`, earliest first, but no more than `expired_max`; returns
@@ -293,15 +295,17 @@ impl<T> Wheel<T> {
         count
     }
 
+    #[cold]
+    #[inline(never)]
     fn pop_periodic(
         &mut self,
         id: TimerId,
         entry: Entry,
         side: Side,
-        period_ns: u64,
         now_ns: u64,
     ) -> Option<Expired<T>> {
-        let Entry { deadline_ns, index, .. } = entry;
+        let (deadline_ns, index) = (entry.deadline_ns, entry.index());
+        let period_ns = self.records.period_ns(index)?.get();
         let missed_count = (now_ns - deadline_ns) / period_ns;
         let last_ns = deadline_ns + missed_count * period_ns; // not above now_ns
         let payload = match (last_ns.checked_add(period_ns), self.clone) {
@@ -310,13 +314,14 @@ impl<T> Wheel<T> {
                 let record = self.records.at_mut(index);
                 record.deadline_ns = next_ns;
                 record.retag();
+                let entry = record.entry(index);
                 self.remove(side);
-                self.add(self.records.entry(index));
+                self.add(entry);
                 payload
             }
             _ => {
                 self.remove(side);
-                self.records.vacate(index)?.0
+                self.records.expire(index)?
             }
         };
         Some(Expired { id, deadline_ns, missed_count, payload })
@@ -324,6 +329,7 @@ impl<T> Wheel<T> {
 
     /// Finds the earliest timer and where its entry is on top; opens no slot that begins after
     /// `limit_ns`.
+    #[inline]
     fn settle(&mut self, limit_ns: u64) -> Option<(Entry, Side)> {
         loop {
             let (entry, side) = match (self.sorted.last(), self.late.first()) {
@@ -339,8 +345,8 @@ impl<T> Wheel<T> {
                     continue;
                 }
             };
-            let valid = self.records.is_valid(&entry);
-            let current = self.records.entry(entry.index);
+            let valid = self.records.is_valid(entry);
+            let current = self.records.at(entry.index()).entry(entry.index());
             if valid && current == entry {
                 return Some((entry, side));
             }
@@ -352,6 +358,7 @@ impl<T> Wheel<T> {
     }
 
     /// Opens the first slot, unless it begins after `limit_ns`.
+    #[inline(never)]
     fn open(&mut self, limit_ns: u64) -> bool {
         let Some(first) = self.levels.first() else { return false };
         if first.lowest_ns > limit_ns {
@@ -365,13 +372,22 @@ impl<T> Wheel<T> {
         // Looking at the timers drops the stale entries, and fetches the others' records, all at the
         // same time, before they are wanted one by one.
         let opened = self.sorted.len();
-        self.sorted.retain(|entry| self.records.is_valid(entry));
+        self.sorted.retain(|&entry| self.records.is_valid(entry));
         self.entries_count -= opened - self.sorted.len();
         self.sorted.sort_unstable_by_key(|entry| Reverse(entry.deadline_ns));
         true
     }
 
+    fn take_newest(&mut self, entry: Entry) -> bool {
+        if entry.deadline_ns >= self.levels.floor_ns() {
+            self.levels.take_newest(entry)
+        } else {
+            self.late.take_last(entry)
+        }
+    }
+
     /// Files an entry where it belongs.
+    #[inline]
     fn add(&mut self, entry: Entry) {
         self.entries_count += 1;
         if entry.deadline_ns >= self.levels.floor_ns() {
@@ -386,8 +402,10 @@ impl<T> Wheel<T> {
 
     /// There are many timers below the floor. If they are there because the floor ran ahead of the
     /// time, takes it back, so that starting a timer remains a matter of constant time.
+    #[cold]
+    #[inline(never)]
     fn relieve_late(&mut self) {
-        self.entries_count -= self.late.retain(|entry| self.records.is_valid(entry));
+        self.entries_count -= self.late.retain(|&entry| self.records.is_valid(entry));
         if self.late.len() > self.late_max / 2 && self.now_ns < self.levels.floor_ns() {
             self.levels.rewind(self.now_ns);
             self.ahead_count = 0;
@@ -419,12 +437,19 @@ impl<T> Wheel<T> {
     }
 
     /// An entry has become stale. Bounds how many there are.
+    #[inline]
     fn clear_away(&mut self) {
         let stale = self.entries_count - self.records.live_count();
         if stale > self.records.peak_count().max(STALE_MIN) {
-            let records = &self.records;
-            self.entries_count -= self.levels.sweep(|entry| records.is_valid(entry));
+            self.sweep();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sweep(&mut self) {
+        let records = &self.records;
+        self.entries_count -= self.levels.sweep(|&entry| records.is_valid(entry));
     }
 }
 

@@ -2,12 +2,34 @@
 
 /// Where a timer was told to be looked at. It is *stale* when the timer was cancelled or moved
 /// to an earlier deadline since, and *early* when it was put off since: its record tells.
+///
+/// Two words and not three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     /// When to look; never after the deadline of the timer that it belongs to.
     pub(super) deadline_ns: u64,
-    /// The timer's record.
-    pub(super) index: u32,
+    /// The timer's place above, the stamp that it had below.
+    key: u64,
+}
+
+impl Entry {
+    /// No timer's.
+    pub(super) const NONE: Self = Self { deadline_ns: 0, key: u64::MAX };
+
+    #[inline]
+    pub(super) fn new(deadline_ns: u64, index: u32, check: u32) -> Self {
+        Self { deadline_ns, key: u64::from(index) << 32 | u64::from(check) }
+    }
+
+    /// The place of the timer's record.
+    #[inline]
+    pub(super) fn index(self) -> u32 {
+        (self.key >> 32) as u32
+    }
+
     /// The record's [`check`](super::records::Record::check) when this was written.
-    pub(super) check: u32,
+    #[inline]
+    pub(super) fn check(self) -> u32 {
+        self.key as u32
+    }
 }

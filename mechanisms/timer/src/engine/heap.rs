@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn entry(deadline_ns: u64) -> Entry {
-        Entry { deadline_ns, index: deadline_ns as u32, check: 0 }
+        Entry::new(deadline_ns, deadline_ns as u32, 0)
     }
 
     fn drained(mut heap: Heap) -> Vec<u64> {

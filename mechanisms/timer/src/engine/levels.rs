@@ -42,12 +42,7 @@ struct Block {
 const _: () = assert!(size_of::<Block>() == 256);
 
 impl Block {
-    const EMPTY: Self = Self {
-        next: NONE,
-        len: 0,
-        _pad: 0,
-        entries: [Entry { deadline_ns: 0, index: 0, check: 0 }; BLOCK_ENTRIES],
-    };
+    const EMPTY: Self = Self { next: NONE, len: 0, _pad: 0, entries: [Entry::NONE; BLOCK_ENTRIES] };
 }
 
 /// A chain of blocks. When there is none its first block is taken to be full, which spares the
@@ -122,35 +117,29 @@ impl Levels {
     /// Puts an entry into its slot.
     ///
     /// Its deadline must not be below [`floor_ns`](Self::floor_ns).
+    #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
         debug_assert!(entry.deadline_ns >= self.floor_ns, "below the floor");
-        let (level, index) = self.slot_of(entry.deadline_ns);
+        let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
-        if slot.head_len as usize == BLOCK_ENTRIES {
-            self.grow(level, index);
+        if slot.head_len as usize >= BLOCK_ENTRIES {
+            return self.push_grown(index, entry);
         }
-        let slot = &mut self.slots[index];
         self.blocks[slot.head as usize].entries[slot.head_len as usize] = entry;
         slot.head_len += 1;
     }
 
-    /// Takes `entry` out if it is the newest of its slot.
+    /// Takes `entry` out if it is the newest of its slot. The slot keeps its block, if only to be
+    /// found empty, as whoever starts and cancels in turn will want it again.
+    #[inline]
     pub(super) fn take_newest(&mut self, entry: Entry) -> bool {
-        let (level, index) = self.slot_of(entry.deadline_ns);
+        let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
-        if slot.head == NONE {
-            return false;
-        }
-        let head = &self.blocks[slot.head as usize];
-        let newest = slot.head_len as usize - 1;
-        if head.entries[newest] != entry {
-            return false;
-        }
-        slot.head_len -= 1;
-        if slot.head_len == 0 {
-            self.drop_head(level, index);
-        }
-        true
+        let newest = slot.head_len.wrapping_sub(1) as usize;
+        let Some(head) = self.blocks.get(slot.head as usize) else { return false };
+        let taken = head.entries.get(newest) == Some(&entry);
+        slot.head_len -= u32::from(taken);
+        taken
     }
 
     pub(super) fn first(&self) -> Option<First> {
@@ -174,11 +163,15 @@ impl Levels {
     /// Takes the earliest slot: into `sorted` if it is small enough, in any order as yet; else its
     /// entries go to lower levels, and the answer is how many.
     pub(super) fn open(&mut self, first: First, sorted: &mut Vec<Entry>) -> usize {
+        if self.slots[first.slot].head_len == 0 {
+            self.drop_head(first.slot); // nothing, as yet, to open it for
+            return 0;
+        }
         let is_last_digit = first.level == 0;
         let small = is_last_digit || self.is_small(first.slot);
         if small {
             for _ in 0..SORTED_BLOCKS_MAX {
-                let Some((block, len)) = self.take_head(first.level, first.slot) else { break };
+                let Some((block, len)) = self.take_head(first.slot) else { break };
                 sorted.extend_from_slice(&block.entries[..len]);
             }
             let is_rest = self.slots[first.slot].head != NONE;
@@ -190,7 +183,7 @@ impl Levels {
         self.base_ns = first.lowest_ns;
         self.floor_ns = first.lowest_ns;
         let mut moved = 0;
-        while let Some((block, len)) = self.take_head(first.level, first.slot) {
+        while let Some((block, len)) = self.take_head(first.slot) {
             block.entries[..len].iter().for_each(|&entry| self.push(entry));
             moved += len;
         }
@@ -216,14 +209,14 @@ impl Levels {
         }
         // Entries differ from now_ns where the base does, or above. Only those below that digit,
         // where they agree with the base, have to move.
-        let (level, _) = self.slot_of(now_ns);
+        let level = self.slot_of(now_ns) / SLOTS_PER_LEVEL;
         self.base_ns = now_ns;
         self.floor_ns = now_ns;
         for level in 0..level {
             while self.occupied[level] != 0 {
                 let digit = self.occupied[level].trailing_zeros() as usize;
                 let slot = level * SLOTS_PER_LEVEL + digit;
-                while let Some((block, len)) = self.take_head(level, slot) {
+                while let Some((block, len)) = self.take_head(slot) {
                     block.entries[..len].iter().for_each(|&entry| self.push(entry));
                 }
             }
@@ -249,7 +242,7 @@ impl Levels {
         let kept = self.blocks[at as usize].retain(len, keep);
         if before == NONE {
             if kept == 0 {
-                self.drop_head(index / SLOTS_PER_LEVEL, index);
+                self.drop_head(index);
             } else {
                 self.slots[index].head_len = kept as u32;
                 self.sweep.before = at;
@@ -278,10 +271,11 @@ impl Levels {
         len - kept
     }
 
-    fn slot_of(&self, deadline_ns: u64) -> (usize, usize) {
+    #[inline]
+    fn slot_of(&self, deadline_ns: u64) -> usize {
         let level = ((deadline_ns ^ self.base_ns) | 1).ilog2() / DIGIT_BITS;
         let digit = (deadline_ns >> (level * DIGIT_BITS)) as usize % SLOTS_PER_LEVEL;
-        (level as usize, level as usize * SLOTS_PER_LEVEL + digit)
+        level as usize * SLOTS_PER_LEVEL + digit
     }
 
     fn is_small(&self, index: usize) -> bool {
@@ -295,8 +289,11 @@ impl Levels {
         at == NONE
     }
 
-    /// A first block with room.
-    fn grow(&mut self, level: usize, index: usize) {
+    /// Begins a block.
+    #[cold]
+    #[inline(never)]
+    fn push_grown(&mut self, index: usize, entry: Entry) {
+        let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
         let block = if self.free == NONE {
             self.blocks.push(Block::EMPTY);
@@ -315,20 +312,22 @@ impl Levels {
         } else {
             self.blocks[old.head as usize].len = old.head_len;
         }
-        self.slots[index] = Slot { head: block, head_len: 0 };
+        self.blocks[block as usize].entries[0] = entry;
+        self.slots[index] = Slot { head: block, head_len: 1 };
     }
 
-    fn take_head(&mut self, level: usize, index: usize) -> Option<(Block, usize)> {
+    fn take_head(&mut self, index: usize) -> Option<(Block, usize)> {
         let Slot { head, head_len } = self.slots[index];
         if head == NONE {
             return None;
         }
         let block = self.blocks[head as usize];
-        self.drop_head(level, index);
+        self.drop_head(index);
         Some((block, head_len as usize))
     }
 
-    fn drop_head(&mut self, level: usize, index: usize) {
+    fn drop_head(&mut self, index: usize) {
+        let level = index / SLOTS_PER_LEVEL;
         let head = self.slots[index].head;
         let next = self.blocks[head as usize].next;
         self.release(head);

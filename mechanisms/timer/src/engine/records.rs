@@ -30,6 +30,7 @@ pub(super) struct Record<T> {
 }
 
 impl<T> Record<T> {
+    #[inline]
     fn generation(&self) -> u64 {
         self.stamp / GENERATION
     }
@@ -39,12 +40,37 @@ impl<T> Record<T> {
     /// It is the lower half of the stamp, and so comes round after 2^23 uses of the place. A stale
     /// entry of that age that is taken for a valid one is looked at twice, with no other effect: it
     /// either expires the timer exactly at its deadline, or is put where the deadline says.
+    #[inline]
     fn check(&self) -> u32 {
         self.stamp as u32
     }
 
     pub(super) fn payload(&self) -> Option<&T> {
         self.payload.as_ref()
+    }
+
+    /// What is to be filed for the timer that runs in this place, which is at `index`.
+    #[inline]
+    pub(super) fn entry(&self, index: u32) -> Entry {
+        Entry::new(self.deadline_ns, index, self.check())
+    }
+
+    /// The handle of the timer that runs in this place, which is at `index`.
+    #[inline]
+    pub(super) fn id(&self, index: u32) -> TimerId {
+        // Generations begin with 1 and only grow.
+        TimerId { index, generation: NonZeroU64::new(self.generation()).unwrap_or(NonZeroU64::MIN) }
+    }
+
+    #[inline]
+    pub(super) fn is_periodic(&self) -> bool {
+        self.stamp & PERIODIC != 0
+    }
+
+    #[inline]
+    fn vacate(&mut self) -> Option<T> {
+        self.stamp = (self.generation() + 1) * GENERATION;
+        self.payload.take()
     }
 
     /// Entries written so far are stale from now on.
@@ -76,56 +102,74 @@ impl<T> Records<T> {
     }
 
     /// How many timers are running.
+    #[inline]
     pub(super) fn live_count(&self) -> usize {
         self.places.len() - self.vacant.len()
     }
 
     /// The most timers that ever ran at once.
+    #[inline]
     pub(super) fn peak_count(&self) -> usize {
         self.places.len()
     }
 
     /// Occupies a place, or gives the payload back.
-    pub(super) fn occupy(
-        &mut self,
-        deadline_ns: u64,
-        period_ns: Option<NonZeroU64>,
-        payload: T,
-    ) -> Result<(TimerId, Entry), T> {
-        let index = match self.vacant.pop() {
-            Some(index) => index,
-            None => {
-                if self.places.len() >= self.timers_max as usize {
-                    return Err(payload);
-                }
-                self.places.push(Record { deadline_ns: 0, stamp: GENERATION, payload: None });
-                (self.places.len() - 1) as u32
-            }
+    #[inline]
+    pub(super) fn occupy(&mut self, deadline_ns: u64, payload: T) -> Result<(TimerId, Entry), T> {
+        let Some(index) = self.vacant.pop() else {
+            return self.occupy_new(deadline_ns, payload);
         };
         let record = &mut self.places[index as usize];
         record.deadline_ns = deadline_ns;
         record.payload = Some(payload);
-        if let Some(period_ns) = period_ns {
-            record.stamp |= PERIODIC;
-            if self.periods_ns.len() <= index as usize {
-                self.periods_ns.resize(self.places.len(), 0);
-            }
-            self.periods_ns[index as usize] = period_ns.get();
-        }
-        Ok((self.id(index), self.entry(index)))
+        Ok((record.id(index), record.entry(index)))
     }
 
-    /// Frees the place, and returns what it held with the entry that was the timer's.
-    pub(super) fn vacate(&mut self, index: u32) -> Option<(T, Entry)> {
-        let entry = self.entry(index);
-        let record = &mut self.places[index as usize];
-        let payload = record.payload.take()?;
-        record.stamp = (record.generation() + 1) * GENERATION;
-        if self.vacant.len() == self.vacant.capacity() {
-            self.vacant.reserve_exact(self.places.capacity() - self.vacant.len());
+    #[cold]
+    #[inline(never)]
+    fn occupy_new(&mut self, deadline_ns: u64, payload: T) -> Result<(TimerId, Entry), T> {
+        let index = self.places.len() as u32;
+        if index >= self.timers_max {
+            return Err(payload);
         }
-        self.vacant.push(index);
+        let record = Record { deadline_ns, stamp: GENERATION, payload: Some(payload) };
+        let occupied = (record.id(index), record.entry(index));
+        self.places.push(record);
+        // All of them may fall vacant; `vacant` is empty now, hence there is nothing to move.
+        self.vacant.reserve(self.places.capacity());
+        Ok(occupied)
+    }
+
+    /// Makes the timer in this place, which has just been occupied, a periodic one.
+    pub(super) fn set_periodic(&mut self, index: u32, period_ns: NonZeroU64) -> Entry {
+        if self.periods_ns.len() <= index as usize {
+            self.periods_ns.resize(self.places.len(), 0);
+        }
+        self.periods_ns[index as usize] = period_ns.get();
+        let record = &mut self.places[index as usize];
+        record.stamp |= PERIODIC;
+        record.entry(index)
+    }
+
+    /// Frees the place of a timer that is running, and returns what it held with its entry.
+    #[inline]
+    pub(super) fn end(&mut self, id: TimerId) -> Option<(T, Entry)> {
+        let record = self.places.get_mut(id.index as usize)?;
+        if record.generation() != id.generation.get() {
+            return None;
+        }
+        let entry = record.entry(id.index);
+        let payload = record.vacate()?;
+        self.vacant.push(id.index);
         Some((payload, entry))
+    }
+
+    /// Frees the place that `entry` speaks of.
+    #[inline]
+    pub(super) fn expire(&mut self, index: u32) -> Option<T> {
+        let payload = self.places[index as usize].vacate()?;
+        self.vacant.push(index);
+        Some(payload)
     }
 
     /// The place of a timer that is running.
@@ -134,10 +178,20 @@ impl<T> Records<T> {
         (record.generation() == id.generation.get() && record.payload.is_some()).then_some(id.index)
     }
 
+    /// None when the timer that runs in this place is due only once.
+    pub(super) fn period_ns(&self, index: u32) -> Option<NonZeroU64> {
+        if !self.at(index).is_periodic() {
+            return None;
+        }
+        NonZeroU64::new(self.periods_ns[index as usize])
+    }
+
+    #[inline]
     pub(super) fn at(&self, index: u32) -> &Record<T> {
         &self.places[index as usize]
     }
 
+    #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut Record<T> {
         &mut self.places[index as usize]
     }
@@ -146,31 +200,13 @@ impl<T> Records<T> {
         self.places[index as usize].payload.as_mut()
     }
 
-    /// The handle of the timer that runs in this place.
-    pub(super) fn id(&self, index: u32) -> TimerId {
-        let generation = self.places[index as usize].generation();
-        TimerId { index, generation: NonZeroU64::new(generation).unwrap_or(NonZeroU64::MIN) }
-    }
-
-    /// What is to be filed for the timer that runs in this place.
-    pub(super) fn entry(&self, index: u32) -> Entry {
-        let record = self.at(index);
-        Entry { deadline_ns: record.deadline_ns, index, check: record.check() }
-    }
-
-    /// None when the timer that runs in this place is due only once.
-    pub(super) fn period_ns(&self, index: u32) -> Option<NonZeroU64> {
-        match self.at(index).stamp & PERIODIC {
-            0 => None,
-            _ => NonZeroU64::new(self.periods_ns[index as usize]),
-        }
-    }
-
     /// Whether `entry` still speaks of its timer.
-    pub(super) fn is_valid(&self, entry: &Entry) -> bool {
-        let record = self.at(entry.index);
-        record.check() == entry.check
-            && record.deadline_ns >= entry.deadline_ns
-            && record.payload.is_some()
+    #[inline]
+    pub(super) fn is_valid(&self, entry: Entry) -> bool {
+        let record = self.at(entry.index());
+        // One test and not three: which of them fails cannot be foretold.
+        (record.check() == entry.check())
+            & (record.deadline_ns >= entry.deadline_ns)
+            & record.payload.is_some()
     }
 }
