@@ -1,2 +1,54 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
+
+#[cfg(not(handover_loom))]
+mod config;
+#[cfg(not(handover_loom))]
+mod drive;
+#[cfg_attr(handover_loom, allow(dead_code))]
+mod engine;
+#[cfg(not(handover_loom))]
+mod error;
+#[cfg(not(handover_loom))]
+mod event;
+mod pool_error;
+#[allow(unsafe_code)]
+mod raw;
+#[cfg(not(handover_loom))]
+mod stage;
+#[cfg(not(handover_loom))]
+mod stats;
+#[cfg(not(handover_loom))]
+mod table;
+#[cfg(not(handover_loom))]
+mod verbosity;
+
+#[cfg(not(handover_loom))]
+pub use config::{Config, OnPanic, ParkOn, ThreadConfig, WhenFull};
+#[cfg(not(handover_loom))]
+pub use drive::{
+    address::{Address, Stopper},
+    context::Context,
+    group::{Group, Joined},
+    machine::{Closed, Machine},
+    member::{FnHandler, Handler, handler},
+    signals::Signals,
+    spawn::Running,
+    topic::{Posted, Publisher, Topic},
+};
+#[cfg(not(handover_loom))]
+pub use error::{
+    ConfigError, MachineError, RunError, SendError, SignalError, SpawnError, TimersFull, WatchError,
+};
+#[cfg(not(handover_loom))]
+pub use event::{Ended, Interest, Ready, Round, WatchId};
+#[cfg(not(handover_loom))]
+pub use handover_timer::TimerId;
+pub use pool_error::PoolFull;
+pub use raw::pool::{Parcel, Pool, Shared};
+#[cfg(not(handover_loom))]
+pub use stats::Stats;
+#[cfg(not(handover_loom))]
+pub use table::{HandleKind, KIND_MAX, Kind, Table};
+#[cfg(not(handover_loom))]
+pub use verbosity::{Verbosity, VerbosityError};

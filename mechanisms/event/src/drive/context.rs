@@ -1,0 +1,286 @@
+//! What a handler may do beside handling.
+
+use super::address::{Address, Stopper};
+use super::desk::{Desk, Tick};
+use super::home::{self, Home};
+use super::reactor::Token;
+use crate::{
+    Ended, Interest, Ready, SendError, Stats, TimerId, TimersFull, WatchError, WatchId, stage,
+};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a handler is given beside the message: its machine's queues, timers and descriptors.
+///
+/// `M` is the machine's message. Everything here belongs to the thread that handles, and needs no
+/// synchronisation.
+pub struct Context<'a, M> {
+    pub(crate) desk: &'a mut Desk<M>,
+    pub(crate) home: &'a mut Home,
+}
+
+impl<M: Send + 'static> Context<'_, M> {
+    /// Sends a message to this machine itself: it is handled in its turn.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] gives the message back when `local_messages_max` wait.
+    ///
+    /// # Cost
+    /// A push to a queue that no other thread sees: 1 to 2 ns.
+    #[inline]
+    pub fn call(&mut self, message: M) -> Result<(), SendError<M>> {
+        self.desk.push_local(message)
+    }
+
+    /// The same: whoever handles is awake.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    #[inline]
+    pub fn pass(&mut self, message: M) -> Result<(), SendError<M>> {
+        self.desk.push_local(message)
+    }
+
+    /// Sends a message to any machine, and wakes it if it sleeps; without synchronisation when it
+    /// runs on this thread (is this one itself, or of the same [`Group`](crate::Group)).
+    ///
+    /// # Errors
+    /// As [`Address::pass`].
+    ///
+    /// # Blocking
+    /// As [`Address::pass`]; never when it runs on this thread.
+    #[inline]
+    pub fn pass_to<N: Send + 'static>(
+        &mut self,
+        to: &Address<N>,
+        message: N,
+    ) -> Result<(), SendError<N>> {
+        if self.is_near(to) { self.send_near(to, message) } else { to.pass(message) }
+    }
+
+    /// As [`pass_to`](Self::pass_to), without waking it; see [`Address::call`].
+    ///
+    /// # Errors
+    /// As [`Address::call`].
+    #[inline]
+    pub fn call_to<N: Send + 'static>(
+        &mut self,
+        to: &Address<N>,
+        message: N,
+    ) -> Result<(), SendError<N>> {
+        if self.is_near(to) { self.send_near(to, message) } else { to.call(message) }
+    }
+
+    #[inline]
+    fn is_near<N>(&self, to: &Address<N>) -> bool {
+        Arc::ptr_eq(&to.mail().door, &self.home.door)
+    }
+
+    #[inline]
+    fn send_near<N: Send + 'static>(
+        &mut self,
+        to: &Address<N>,
+        message: N,
+    ) -> Result<(), SendError<N>> {
+        let machine = to.mail().machine;
+        // Decided when compiling: a machine by itself has but one kind of queue.
+        let own = &mut self.desk.local as &mut dyn Any;
+        let (queue, messages_max) = if machine == self.desk.address.mail().machine {
+            (own.downcast_mut::<VecDeque<N>>(), self.desk.config.local_messages_max as usize)
+        } else {
+            match self.home.locals.get_mut(machine as usize) {
+                Some(local) => (local.queue.downcast_mut::<VecDeque<N>>(), local.messages_max),
+                None => (None, 0),
+            }
+        };
+        let Some(queue) = queue else {
+            // Its machine is gone: what stands in its place takes other messages.
+            to.mail().count_refused();
+            return Err(SendError::Closed(message));
+        };
+        if queue.len() >= messages_max {
+            to.mail().count_refused();
+            return Err(SendError::Full(message));
+        }
+        queue.push_back(message);
+        stage::enqueued();
+        if machine != self.desk.address.mail().machine {
+            self.home.list(machine);
+        }
+        Ok(())
+    }
+
+    /// Where this machine receives messages; clone it to give it away.
+    #[must_use]
+    pub fn address(&self) -> &Address<M> {
+        &self.desk.address
+    }
+
+    /// What stops the thread's run from anywhere.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { door: Arc::clone(&self.home.door) }
+    }
+
+    /// Stops the run of this machine, or of its group, after this message; what waits goes on
+    /// waiting.
+    pub fn stop(&mut self) {
+        self.home.end(Ended::Stopped);
+    }
+
+    /// The time, in ns on CLOCK_MONOTONIC: what timers go by.
+    ///
+    /// # Cost
+    /// A reading of the kernel's clock, 25 to 50 ns.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        home::now_ns()
+    }
+
+    /// Starts a timer: `message` is handled once `delay` has passed, never before.
+    ///
+    /// # Errors
+    /// [`TimersFull`] gives the message back when `timers_max` timers are running.
+    ///
+    /// # Cost
+    /// A reading of the clock, and constant time however many timers are running.
+    pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, TimersFull<M>> {
+        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        self.at_ns(home::now_ns().saturating_add(delay_ns), message)
+    }
+
+    /// As [`after`](Self::after), at a time in ns on CLOCK_MONOTONIC; at once if it is over.
+    ///
+    /// # Errors
+    /// As [`after`](Self::after).
+    pub fn at_ns(&mut self, deadline_ns: u64, message: M) -> Result<TimerId, TimersFull<M>> {
+        self.desk.wheel.start(deadline_ns, Tick::Once(Some(message))).map_err(|full| {
+            match full.0 {
+                Tick::Once(Some(message)) => TimersFull(message),
+                // It comes back as it was given.
+                Tick::Once(None) | Tick::Every(_) => unreachable!("a timer that expires once"),
+            }
+        })
+    }
+
+    /// Starts a timer that expires every `period` (1 ns at least): each time what `make` makes is
+    /// handled.
+    ///
+    /// It does not drift. Periods that passed unnoticed, because the thread was busy, are not made
+    /// up for.
+    ///
+    /// # Errors
+    /// [`TimersFull`] when `timers_max` timers are running; `make` comes back.
+    pub fn every<F>(&mut self, period: Duration, make: F) -> Result<TimerId, TimersFull<()>>
+    where
+        F: Fn() -> M + Send + Sync + 'static,
+    {
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        let period_ns = NonZeroU64::new(period_ns).unwrap_or(NonZeroU64::MIN);
+        let first_ns = home::now_ns().saturating_add(period_ns.get());
+        let tick = Tick::Every(Arc::new(make));
+        self.desk.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
+    }
+
+    /// Ends a timer. `None`: it is over already. `Some`: the message that it would have handed over;
+    /// of a periodic timer, which has none yet, `Some(None)`.
+    ///
+    /// # Cost
+    /// Constant.
+    pub fn cancel(&mut self, timer: TimerId) -> Option<Option<M>> {
+        self.desk.cancel(timer)
+    }
+
+    /// Gives a running timer another deadline; false if it is over. Putting one off is cheaper than
+    /// ending it and starting another.
+    pub fn reschedule_ns(&mut self, timer: TimerId, deadline_ns: u64) -> bool {
+        self.desk.wheel.reschedule(timer, deadline_ns)
+    }
+
+    /// Watches a descriptor: whenever it is ready, what `wrap` makes of it is handled.
+    ///
+    /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it by
+    /// [`Arc`] to read from it. From the first watch on, the thread sleeps in epoll instead of on a
+    /// futex.
+    ///
+    /// # Errors
+    /// [`WatchError::Refused`]: it cannot be polled, is watched already, or descriptors are short.
+    pub fn watch<S, F>(
+        &mut self,
+        source: S,
+        interest: Interest,
+        wrap: F,
+    ) -> Result<WatchId, WatchError>
+    where
+        S: AsFd + Send + 'static,
+        F: FnMut(Ready) -> M + Send + 'static,
+    {
+        let refused = |(call, errno)| WatchError::Refused { call, errno };
+        let id = self.desk.next_watch();
+        let token = self.token(id);
+        let reactor = self.home.reactor().map_err(refused)?;
+        reactor.add(&source, token, interest).map_err(|errno| refused(("epoll_ctl", errno)))?;
+        self.desk.begin_watch(id, Box::new(source), Box::new(wrap));
+        Ok(id)
+    }
+
+    /// Watches for something else from now on.
+    ///
+    /// # Errors
+    /// [`WatchError::Over`] when the watch is over; [`WatchError::Refused`] when the kernel refuses.
+    pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
+        let refused = |(call, errno)| WatchError::Refused { call, errno };
+        let token = self.token(watch);
+        let Some(kept) = self.desk.watch(watch) else { return Err(WatchError::Over) };
+        let reactor = self.home.reactor().map_err(refused)?;
+        let answer = reactor.modify(&kept.source, token, interest);
+        answer.map_err(|errno| refused(("epoll_ctl", errno)))
+    }
+
+    /// Ends a watch, and drops its source; false if it is over already. Nothing that the kernel has
+    /// told about it before is handled any more.
+    pub fn unwatch(&mut self, watch: WatchId) -> bool {
+        let Some(kept) = self.desk.end_watch(watch) else { return false };
+        if let Ok(reactor) = self.home.reactor() {
+            // Refused at worst because it is not in the set, which is what is wanted.
+            let _ = reactor.delete(&kept.source);
+        }
+        true
+    }
+
+    fn token(&self, id: WatchId) -> Token {
+        // Below MACHINES_LIMIT, which is 2^16.
+        let machine = self.desk.address.mail().machine as u16;
+        Token { machine, generation: id.generation, slot: id.slot }
+    }
+
+    /// Says that there is no handler for this message: it is counted, its kind is reported once (a
+    /// warning of `tracing`), and it is dropped. For the arm of a `match` that should not be reached,
+    /// and used by [`Table`](crate::Table).
+    #[cold]
+    pub fn unhandled(&mut self, kind: usize, message: M) {
+        if self.desk.count_unhandled(kind) {
+            let machine = self.desk.address.id();
+            tracing::warn!(
+                target: "handover_event::machine",
+                machine, kind, "no handler for this kind of message: dropped, told once"
+            );
+        }
+        drop(message);
+    }
+
+    /// What the machine has done so far.
+    ///
+    /// # Cost
+    /// Reads what senders write: for people and for statistics.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.desk.stats();
+        self.home.count(&mut stats);
+        stats
+    }
+}

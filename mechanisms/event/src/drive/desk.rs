@@ -1,0 +1,240 @@
+//! What a machine has beside its handler: queues, timers, watches, counts.
+
+use super::address::{Address, Mail};
+use super::door::Door;
+use super::home::now_ns;
+use crate::engine::inbox::{self, Inbox};
+use crate::{Config, MachineError, Ready, SendError, Stats, WatchId, WhenFull, stage};
+use handover_timer::{Expired, TimerId, Wheel};
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// What a timer hands over.
+pub(crate) enum Tick<M> {
+    /// Taken out when it expires.
+    Once(Option<M>),
+    Every(Arc<dyn Fn() -> M + Send + Sync>),
+}
+
+/// What goes on to the next period. A timer that expires once is never cloned.
+impl<M> Clone for Tick<M> {
+    fn clone(&self) -> Self {
+        match self {
+            Tick::Once(_) => Tick::Once(None),
+            Tick::Every(make) => Tick::Every(Arc::clone(make)),
+        }
+    }
+}
+
+impl<M> Tick<M> {
+    fn into_message(self) -> Option<M> {
+        match self {
+            Tick::Once(message) => message,
+            Tick::Every(make) => Some(make()),
+        }
+    }
+}
+
+/// How to make a message of what a descriptor is ready for.
+type Wrap<M> = Box<dyn FnMut(Ready) -> M + Send>;
+
+pub(crate) struct Watch<M> {
+    pub(crate) source: Box<dyn AsFd + Send>,
+    wrap: Wrap<M>,
+}
+
+/// A place for a watch.
+struct WatchSlot<M> {
+    generation: u16,
+    watch: Option<Watch<M>>,
+}
+
+pub(crate) struct Desk<M> {
+    pub(crate) address: Address<M>,
+    pub(crate) inbox: Inbox<M>,
+    pub(crate) local: VecDeque<M>,
+    pub(crate) wheel: Wheel<Tick<M>>,
+    watches: Vec<WatchSlot<M>>,
+    pub(crate) config: Config,
+    pub(crate) handled: u64,
+    /// The counts that are not told by the queues.
+    pub(crate) counts: Stats,
+    /// Which kinds of message without a handler have been reported, one bit each.
+    reported: Vec<u64>,
+}
+
+/// Kinds above are reported as one.
+const KINDS_REPORTED_MAX: usize = 1 << 16;
+/// Memory that a machine's own queue is given at once.
+const LOCAL_RESERVED: u32 = 64;
+
+impl<M: Send + 'static> Desk<M> {
+    pub(crate) fn new(
+        config: Config,
+        door: &Arc<Door>,
+        machine: u32,
+    ) -> Result<Self, MachineError> {
+        let (entrance, inbox) = match config.when_full {
+            WhenFull::DropOldest => inbox::newest(config.inbox_messages_max),
+            WhenFull::Refuse | WhenFull::Block { .. } => inbox::ring(config.inbox_messages_max)?,
+        };
+        let timers = handover_timer::Config { timers_max: config.timers_max, ..Default::default() };
+        let wheel = Wheel::new(timers, now_ns()).map_err(crate::ConfigError::from)?;
+        Ok(Self {
+            address: Address::new(Mail::new(entrance, Arc::clone(door), machine, config.when_full)),
+            inbox,
+            local: VecDeque::with_capacity(config.local_messages_max.min(LOCAL_RESERVED) as usize),
+            wheel,
+            watches: Vec::new(),
+            config,
+            handled: 0,
+            counts: Stats::default(),
+            reported: Vec::new(),
+        })
+    }
+}
+
+impl<M> Desk<M> {
+    /// A message from the machine's own thread.
+    #[inline]
+    pub(crate) fn push_local(&mut self, message: M) -> Result<(), SendError<M>> {
+        if self.local.len() >= self.config.local_messages_max as usize {
+            self.address.mail().count_refused();
+            return Err(SendError::Full(message));
+        }
+        self.local.push_back(message);
+        stage::enqueued();
+        Ok(())
+    }
+
+    /// Whether a message is there.
+    #[inline]
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.local.is_empty() || !self.inbox.is_empty()
+    }
+
+    /// After messages were taken out: lets senders in that wait for room, once half is free, as many
+    /// as there is room for; or all of them, if the machine is about to sleep.
+    #[inline]
+    pub(crate) fn admit(&self, sleeping: bool) {
+        if matches!(self.config.when_full, WhenFull::Block { .. }) {
+            let room = &self.address.mail().room;
+            if room.has_waiting() {
+                let free =
+                    (self.config.inbox_messages_max as usize).saturating_sub(self.inbox.len());
+                if sleeping {
+                    room.admit(u32::MAX);
+                } else if free >= self.config.inbox_messages_max.div_ceil(2) as usize {
+                    room.admit(free as u32); // not above a u32
+                }
+            }
+        }
+    }
+
+    /// The message of the next timer that is due.
+    #[inline]
+    pub(crate) fn pop_timer(&mut self, now_ns: u64) -> Option<M> {
+        loop {
+            let Expired { payload, .. } = self.wheel.pop_due(now_ns)?;
+            if let Some(message) = payload.into_message() {
+                self.counts.timers += 1;
+                return Some(message);
+            }
+        }
+    }
+
+    /// Ends a timer.
+    pub(crate) fn cancel(&mut self, id: TimerId) -> Option<Option<M>> {
+        self.wheel.cancel(id).map(|tick| match tick {
+            Tick::Once(message) => message,
+            Tick::Every(_) => None,
+        })
+    }
+
+    /// The place that the next watch will have.
+    pub(crate) fn next_watch(&mut self) -> WatchId {
+        let vacant = self.watches.iter().position(|slot| slot.watch.is_none());
+        let slot = vacant.unwrap_or_else(|| {
+            self.watches.push(WatchSlot { generation: 0, watch: None });
+            self.watches.len() - 1
+        });
+        WatchId { slot: slot as u32, generation: self.watches[slot].generation }
+    }
+
+    pub(crate) fn begin_watch(&mut self, id: WatchId, source: Box<dyn AsFd + Send>, wrap: Wrap<M>) {
+        self.watches[id.slot as usize].watch = Some(Watch { source, wrap });
+    }
+
+    pub(crate) fn watch(&self, id: WatchId) -> Option<&Watch<M>> {
+        let slot = self.watches.get(id.slot as usize)?;
+        slot.watch.as_ref().filter(|_| slot.generation == id.generation)
+    }
+
+    pub(crate) fn end_watch(&mut self, id: WatchId) -> Option<Watch<M>> {
+        let slot = self.watches.get_mut(id.slot as usize)?;
+        if slot.generation != id.generation {
+            return None;
+        }
+        let watch = slot.watch.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        Some(watch)
+    }
+
+    /// The message for what a descriptor is ready for; `None` if its watch is over.
+    pub(crate) fn ready_message(&mut self, id: WatchId, ready: Ready) -> Option<M> {
+        let slot = self.watches.get_mut(id.slot as usize)?;
+        let watch = slot.watch.as_mut().filter(|_| slot.generation == id.generation)?;
+        self.counts.descriptors += 1;
+        Some((watch.wrap)(ready))
+    }
+
+    /// Counts a message without a handler; true if its kind was not met before.
+    pub(crate) fn count_unhandled(&mut self, kind: usize) -> bool {
+        self.counts.unhandled += 1;
+        let kind = kind.min(KINDS_REPORTED_MAX);
+        let (word, bit) = (kind / 64, 1 << (kind % 64));
+        if word >= self.reported.len() {
+            self.reported.resize(word + 1, 0);
+        }
+        let is_new = self.reported[word] & bit == 0;
+        self.reported[word] |= bit;
+        is_new
+    }
+
+    /// Closes the inbox, and takes out everything that was sent, in order.
+    pub(crate) fn close(&mut self) -> Vec<M> {
+        self.inbox.close();
+        if matches!(self.config.when_full, WhenFull::Block { .. }) {
+            self.address.mail().room.admit(u32::MAX); // they find it closed
+        }
+        let mut left: Vec<M> = self.local.drain(..).collect();
+        loop {
+            while let Some(message) = self.inbox.pop() {
+                left.push(message);
+            }
+            if self.inbox.is_finished() {
+                break;
+            }
+            std::thread::yield_now(); // somebody is in the middle of a push
+        }
+        self.counts.returned += left.len() as u64;
+        left
+    }
+
+    /// Everything but what the thread counts.
+    pub(crate) fn stats(&self) -> Stats {
+        let refused = self.address.mail().refused();
+        let dropped = self.inbox.dropped();
+        let waiting = (self.local.len() + self.inbox.len()) as u64;
+        let sent = self.handled + refused + dropped + waiting + self.counts.returned;
+        Stats { sent, handled: self.handled, refused, dropped, waiting, ..self.counts }
+    }
+}
+
+impl<M> Drop for Desk<M> {
+    fn drop(&mut self) {
+        self.inbox.close();
+        self.address.mail().room.admit(u32::MAX); // who waits for room finds it closed
+    }
+}

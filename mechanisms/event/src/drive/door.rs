@@ -1,0 +1,112 @@
+//! What other threads reach of the thread that runs a machine, or a group of them.
+
+use crate::engine::ready::Marking;
+use crate::stage;
+use handover_base::sync::CachePadded;
+use handover_base::sync::atomic::{AtomicBool, Ordering};
+use handover_notify::Bell;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, retry_on_intr};
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+pub(crate) struct Door {
+    bell: Bell,
+    /// Somebody wants the thread to stop. Seldom written, so that everybody has a copy.
+    stop: CachePadded<AtomicBool>,
+    /// What rouses it from epoll, once it may sleep there.
+    counter: OnceLock<OwnedFd>,
+    /// How to say which machine of a group has something to do.
+    marking: Option<Marking>,
+}
+
+impl Door {
+    pub(crate) fn new(marking: Option<Marking>) -> Arc<Self> {
+        Arc::new(Self {
+            bell: Bell::new(),
+            stop: CachePadded::new(AtomicBool::new(false)),
+            counter: OnceLock::new(),
+            marking,
+        })
+    }
+
+    /// Wakes the thread if it sleeps. What it should find must be where it looks already.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        if self.bell.ring_with(|| self.rouse()) {
+            stage::notified();
+        }
+    }
+
+    fn rouse(&self) {
+        let Some(counter) = self.counter.get() else { return };
+        match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
+            // EAGAIN: the counter is at its maximum, which is readable, too.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(errno) => panic!("write to an eventfd failed: {errno}"),
+        }
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    pub(crate) fn marking(&self) -> Option<&Marking> {
+        self.marking.as_ref()
+    }
+
+    /// The descriptor that rouses it from epoll, made on first use.
+    pub(crate) fn counter(&self) -> Result<&OwnedFd, Errno> {
+        if let Some(counter) = self.counter.get() {
+            return Ok(counter);
+        }
+        let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(self.counter.get_or_init(|| counter))
+    }
+
+    /// Asks the thread to stop.
+    pub(crate) fn stop(&self) {
+        // Release: pairs with the Acquire in take_stop().
+        self.stop.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    #[inline]
+    pub(crate) fn stop_is_wanted(&self) -> bool {
+        // Relaxed: a hint; take_stop() acquires.
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody wanted it; asked once for each time.
+    pub(crate) fn take_stop(&self) -> bool {
+        // Acquire: pairs with the Release in stop().
+        self.stop_is_wanted() && self.stop.swap(false, Ordering::Acquire)
+    }
+
+    /// While the guard lives, this thread is the one that runs behind the door.
+    pub(crate) fn enter(&self) -> Inside {
+        Inside { before: HERE.replace(ptr::from_ref(self)) }
+    }
+
+    /// Whether the calling thread runs behind this door at the moment.
+    pub(crate) fn is_here(&self) -> bool {
+        ptr::eq(HERE.get(), self)
+    }
+}
+
+thread_local! {
+    /// Behind which door this thread runs; compared, never followed.
+    static HERE: Cell<*const Door> = const { Cell::new(ptr::null()) };
+}
+
+pub(crate) struct Inside {
+    before: *const Door,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        HERE.set(self.before);
+    }
+}

@@ -1,0 +1,516 @@
+//! Many machines on one thread.
+
+use super::address::{Address, Stopper};
+use super::context::Context;
+use super::desk::Desk;
+use super::door::{Door, Inside};
+use super::home::{self, Home, Local};
+use super::machine::Closed;
+use super::member::{Handler, Member};
+use crate::engine::ready::{self, Mark, Marked};
+use crate::{
+    Config, ConfigError, Ended, MachineError, Ready, Round, RunError, Signals, Stats, ThreadConfig,
+    WatchError, WatchId, WhenFull,
+};
+use core::fmt;
+use core::marker::PhantomData;
+use handover_timer::{TimerId, Wheel};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// So many messages are handled before timers and descriptors have their turn.
+const MESSAGES_PER_ROUND: u32 = 256;
+
+/// Machines that share a thread, its sleep and its descriptors.
+///
+/// What they send to each other through a [`Context`] ([`pass_to`](Context::pass_to)) needs no
+/// synchronisation; what other threads send finds its machine by a queue of those that have
+/// something to do, so that idle machines cost nothing, however many there are.
+///
+/// ```
+/// use handover_event::{Address, Config, Group, ThreadConfig, handler};
+/// let mut group = Group::new(ThreadConfig::default())?;
+/// let pong = group.add(handler(|hops_left: u32, cx| {
+///     if hops_left == 0 { cx.stop() }
+/// }), Config::default())?;
+/// let to_pong = pong.address().clone();
+/// let ping = group.add(handler(move |hops_left: u32, cx| {
+///     cx.pass_to(&to_pong, hops_left - 1).expect("room"); // on this thread: a push to a queue
+/// }), Config::default())?;
+/// ping.address().pass(1)?;
+/// group.run()?;
+/// assert_eq!(group.stats(&pong).unwrap().handled, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Fairness
+/// Each machine handles up to its `messages_per_round_max`, then the next has its turn; after 256
+/// messages in all, or a single machine's round, timers and descriptors have theirs.
+///
+/// A handler that panics under [`OnPanic::Stop`](crate::OnPanic) ends the run of the group.
+pub struct Group {
+    members: Vec<Option<Box<dyn AnyMember>>>,
+    /// When machines have to be looked at for their timers.
+    wheel: Wheel<u32>,
+    deadlines: Vec<Option<Deadline>>,
+    home: Home,
+    marked: Marked,
+    machines_max: u32,
+    /// How many of the machines have been started.
+    started: usize,
+    has_blocking: bool,
+}
+
+/// What the group's wheel knows of a machine's.
+#[derive(Clone, Copy)]
+struct Deadline {
+    timer: TimerId,
+    at_ns: u64,
+}
+
+/// A machine of a group: where it receives messages, and a handle to ask the group about it.
+pub struct Joined<H: Handler> {
+    address: Address<H::Message>,
+    machine: u32,
+    is: PhantomData<fn() -> H>,
+}
+
+impl<H: Handler> Joined<H> {
+    /// Where it receives messages.
+    #[must_use]
+    pub fn address(&self) -> &Address<H::Message> {
+        &self.address
+    }
+}
+
+impl<H: Handler> fmt::Debug for Joined<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Joined({})", self.machine)
+    }
+}
+
+/// What a machine's turn came to.
+struct Turn {
+    handled: u32,
+    /// It has more to do.
+    more: bool,
+    deadline_ns: Option<u64>,
+}
+
+trait AnyMember: Send {
+    fn start(&mut self, home: &mut Home);
+    fn messages(&mut self, home: &mut Home) -> Turn;
+    fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn;
+    fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn;
+    fn admit_all(&self);
+    fn mark(&self) -> &Mark;
+    fn as_any(&mut self) -> &mut dyn Any;
+    fn as_any_ref(&self) -> &dyn Any;
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+impl<H: Handler + Send + 'static> Member<H> {
+    /// Takes over what others on this thread have sent.
+    #[inline]
+    fn take_local(&mut self, home: &mut Home) {
+        let machine = self.desk.address.mail().machine as usize;
+        let queue = home.locals[machine].queue.downcast_mut::<VecDeque<H::Message>>();
+        let Some(queue) = queue else { return };
+        if self.desk.local.is_empty() {
+            std::mem::swap(&mut self.desk.local, queue);
+        } else {
+            self.desk.local.append(queue);
+        }
+    }
+
+    #[inline]
+    fn turn(&mut self, handled: u32) -> Turn {
+        let wheel = &mut self.desk.wheel;
+        let deadline_ns = if wheel.is_empty() { None } else { wheel.next_deadline_ns() };
+        Turn { handled, more: self.desk.has_messages(), deadline_ns }
+    }
+}
+
+impl<H: Handler + Send + 'static> AnyMember for Member<H> {
+    fn start(&mut self, home: &mut Home) {
+        Member::start(self, home);
+    }
+
+    fn messages(&mut self, home: &mut Home) -> Turn {
+        self.take_local(home);
+        let count_max = self.desk.config.messages_per_round_max;
+        let handled = Member::messages(self, home, count_max);
+        self.turn(handled)
+    }
+
+    fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn {
+        let handled = Member::timers(self, home, now_ns);
+        self.turn(handled)
+    }
+
+    fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn {
+        let handled = Member::descriptor(self, home, id, ready);
+        self.turn(handled)
+    }
+
+    fn admit_all(&self) {
+        self.desk.admit(true);
+    }
+
+    fn mark(&self) -> &Mark {
+        &self.desk.address.mail().mark
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn as_any_ref(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl Group {
+    /// A group without machines.
+    ///
+    /// # Errors
+    /// [`MachineError`]: the configuration is not valid, memory or descriptors are short.
+    pub fn new(config: ThreadConfig) -> Result<Self, MachineError> {
+        config.validate()?;
+        let (marking, marked) = ready::marks(config.machines_max)?;
+        let home = Home::new(config, Door::new(Some(marking)))?;
+        let timers = handover_timer::Config {
+            timers_max: config.machines_max,
+            ..handover_timer::Config::default()
+        };
+        let wheel = Wheel::new(timers, home::now_ns()).map_err(ConfigError::from)?;
+        Ok(Self {
+            members: Vec::new(),
+            wheel,
+            deadlines: Vec::new(),
+            home,
+            marked,
+            machines_max: config.machines_max,
+            started: 0,
+            has_blocking: false,
+        })
+    }
+
+    /// Adds a machine. Its `config.thread` is not looked at: the group's counts.
+    ///
+    /// # Errors
+    /// [`MachineError`]: the configuration is not valid, the group is full, memory is short.
+    pub fn add<H>(&mut self, handler: H, config: Config) -> Result<Joined<H>, MachineError>
+    where
+        H: Handler + Send + 'static,
+    {
+        config.validate()?;
+        if self.members.len() >= self.machines_max as usize {
+            return Err(MachineError::GroupFull { machines_max: self.machines_max });
+        }
+        let machine = self.members.len() as u32; // below machines_max
+        let desk = Desk::new(config, &self.home.door, machine)?;
+        let address = desk.address.clone();
+        self.home.locals.push(Local {
+            queue: Box::new(VecDeque::<H::Message>::new()),
+            messages_max: config.local_messages_max as usize,
+            is_listed: false,
+        });
+        self.members.push(Some(Box::new(Member::new(handler, desk))));
+        self.deadlines.push(None);
+        self.has_blocking |= matches!(config.when_full, WhenFull::Block { .. });
+        self.home.list(machine); // what is put into its context before the run is found
+        Ok(Joined { address, machine, is: PhantomData })
+    }
+
+    /// What stops the group from anywhere.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { door: Arc::clone(&self.home.door) }
+    }
+
+    /// Ends a run when one of these signals comes.
+    ///
+    /// # Errors
+    /// [`WatchError::Refused`] when descriptors are short.
+    pub fn stop_on(&mut self, signals: Signals) -> Result<(), WatchError> {
+        self.home.stop_on(signals).map_err(|(call, errno)| WatchError::Refused { call, errno })
+    }
+
+    /// How many machines there are, those that were removed included: their places are not used
+    /// again.
+    #[must_use]
+    pub fn machines_count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// A machine's handler; `None` if it was removed, or is of another group.
+    #[must_use]
+    pub fn handler<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<&H> {
+        Some(&self.member(which)?.handler)
+    }
+
+    /// The same, to be changed between runs.
+    pub fn handler_mut<H: Handler + Send + 'static>(
+        &mut self,
+        which: &Joined<H>,
+    ) -> Option<&mut H> {
+        self.member(which)?;
+        let member = self.members[which.machine as usize].as_mut()?;
+        Some(&mut member.as_any().downcast_mut::<Member<H>>()?.handler)
+    }
+
+    /// What a machine's handler is given, before or between runs; `None` as for
+    /// [`handler`](Self::handler).
+    pub fn context<H: Handler + Send + 'static>(
+        &mut self,
+        which: &Joined<H>,
+    ) -> Option<Context<'_, H::Message>> {
+        self.member(which)?;
+        self.home.list(which.machine);
+        let member = self.members[which.machine as usize].as_mut()?;
+        let member = member.as_any().downcast_mut::<Member<H>>()?;
+        Some(Context { desk: &mut member.desk, home: &mut self.home })
+    }
+
+    /// What a machine has done so far; parks, wake-ups and spins are the thread's. `None` as for
+    /// [`handler`](Self::handler).
+    #[must_use]
+    pub fn stats<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<Stats> {
+        let member = self.member(which)?;
+        let mut stats = member.desk.stats();
+        let local = &self.home.locals[which.machine as usize].queue;
+        let local = local.downcast_ref::<VecDeque<H::Message>>().map_or(0, VecDeque::len) as u64;
+        stats.waiting += local;
+        stats.sent += local;
+        self.home.count(&mut stats);
+        Some(stats)
+    }
+
+    /// Takes a machine out, closes it, and hands back what was not handled. `None` as for
+    /// [`handler`](Self::handler).
+    pub fn remove<H: Handler + Send + 'static>(&mut self, which: &Joined<H>) -> Option<Closed<H>> {
+        self.member(which)?;
+        let place = which.machine as usize;
+        let member = self.members[place].take()?.into_any().downcast::<Member<H>>().ok()?;
+        let mut member = *member;
+        member.take_local(&mut self.home);
+        self.home.locals[place].queue = Box::new(()); // what is sent there finds no queue
+        if let Some(deadline) = self.deadlines[place].take() {
+            self.wheel.cancel(deadline.timer);
+        }
+        Some(Closed::of(member, &self.home))
+    }
+
+    fn member<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<&Member<H>> {
+        if !Arc::ptr_eq(&which.address.mail().door, &self.home.door) {
+            return None;
+        }
+        self.members.get(which.machine as usize)?.as_ref()?.as_any_ref().downcast_ref()
+    }
+
+    /// Runs until it is stopped; what waits then goes on waiting, and it may be run again.
+    ///
+    /// # Errors
+    /// [`RunError`] when the kernel refuses what it granted before.
+    ///
+    /// # Blocking
+    /// Until it is stopped.
+    pub fn run(&mut self) -> Result<Ended, RunError> {
+        let _inside = self.arrive();
+        loop {
+            let round = self.round()?;
+            if let Some(ended) = round.ended {
+                return Ok(ended);
+            }
+            if round.handled == 0 {
+                self.idle()?;
+            }
+        }
+    }
+
+    /// One round; if there is nothing to do, waits until there is.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Blocking
+    /// Until something was handled, or it is stopped.
+    pub fn run_once(&mut self) -> Result<Round, RunError> {
+        let _inside = self.arrive();
+        loop {
+            let round = self.round()?;
+            if round.handled > 0 || round.ended.is_some() {
+                return Ok(round);
+            }
+            self.idle()?;
+        }
+    }
+
+    /// One round, of what there is to do.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Blocking
+    /// Never, unless a handler does.
+    pub fn poll(&mut self) -> Result<Round, RunError> {
+        let _inside = self.arrive();
+        self.round()
+    }
+
+    fn arrive(&mut self) -> Inside {
+        let inside = self.home.door.enter();
+        self.home.arrive();
+        while self.started < self.members.len() {
+            let machine = self.started;
+            self.started += 1;
+            if let Some(member) = &mut self.members[machine] {
+                member.start(&mut self.home);
+            }
+            // Whatever it has sent to itself, and the timers it has started, are found.
+            self.home.list(machine as u32);
+        }
+        inside
+    }
+
+    fn round(&mut self) -> Result<Round, RunError> {
+        if let Some(ended) = self.home.take_ended() {
+            return Ok(Round { handled: 0, ended: Some(ended) });
+        }
+        let mut handled = self.messages();
+        if handled == 0 && self.look_eagerly() {
+            handled = self.messages();
+        }
+        handled += self.timers();
+        handled += self.descriptors()?;
+        Ok(Round { handled, ended: self.home.take_ended() })
+    }
+
+    /// Those that have something to do take turns, until enough is done.
+    fn messages(&mut self) -> u32 {
+        let mut handled = 0;
+        loop {
+            self.list_marked();
+            if self.home.listed.is_empty() {
+                return handled;
+            }
+            for _ in 0..self.home.listed.len() {
+                let Some(machine) = self.home.listed.pop_front() else { break };
+                let place = machine as usize;
+                self.home.locals[place].is_listed = false;
+                let Some(member) = &mut self.members[place] else { continue };
+                let turn = member.messages(&mut self.home);
+                handled += turn.handled;
+                self.after(machine, &turn);
+                if handled >= MESSAGES_PER_ROUND || self.home.is_ending {
+                    return handled;
+                }
+            }
+        }
+    }
+
+    /// Lists the machines to which other threads have sent something.
+    #[inline]
+    fn list_marked(&mut self) {
+        let Self { members, home, marked, .. } = self;
+        // Each stands there once at most, so this ends unless others send all the time.
+        for _ in 0..members.len() {
+            let mark_of = |machine: u32| members[machine as usize].as_ref().map(|one| one.mark());
+            let Some(machine) = marked.pop(mark_of) else { break };
+            home.list(machine);
+        }
+    }
+
+    #[inline]
+    fn after(&mut self, machine: u32, turn: &Turn) {
+        if turn.more {
+            self.home.list(machine);
+        }
+        let known = self.deadlines[machine as usize];
+        if known.map(|known| known.at_ns) != turn.deadline_ns {
+            self.set_deadline(machine, known, turn.deadline_ns);
+        }
+    }
+
+    fn set_deadline(&mut self, machine: u32, known: Option<Deadline>, deadline_ns: Option<u64>) {
+        if let Some(known) = known {
+            self.wheel.cancel(known.timer);
+        }
+        self.deadlines[machine as usize] = deadline_ns.and_then(|at_ns| {
+            // Never refused: it has room for one timer of each machine.
+            let timer = self.wheel.start(at_ns, machine).ok()?;
+            Some(Deadline { timer, at_ns })
+        });
+    }
+
+    fn timers(&mut self) -> u32 {
+        if self.wheel.is_empty() || self.home.is_ending {
+            return 0;
+        }
+        let now_ns = home::now_ns();
+        let mut handled = 0;
+        // A machine that still has timers due goes to the end of those that have.
+        for _ in 0..self.wheel.len() {
+            let Some(expired) = self.wheel.pop_due(now_ns) else { break };
+            let machine = expired.payload;
+            self.deadlines[machine as usize] = None;
+            let Some(member) = &mut self.members[machine as usize] else { continue };
+            let turn = member.timers(&mut self.home, now_ns);
+            handled += turn.handled;
+            self.after(machine, &turn);
+            if self.home.is_ending {
+                break;
+            }
+        }
+        handled
+    }
+
+    fn descriptors(&mut self) -> Result<u32, RunError> {
+        let mut handled = 0;
+        if self.home.is_ending || !self.home.ask_ready()? {
+            return Ok(0);
+        }
+        while let Some((token, ready)) = self.home.next_ready() {
+            let machine = u32::from(token.machine);
+            let id = WatchId { slot: token.slot, generation: token.generation };
+            let member = self.members.get_mut(machine as usize).and_then(Option::as_mut);
+            if let Some(member) = member {
+                let turn = member.descriptor(&mut self.home, id, ready);
+                handled += turn.handled;
+                self.after(machine, &turn);
+            }
+            if self.home.is_ending {
+                break;
+            }
+        }
+        Ok(handled)
+    }
+
+    fn look_eagerly(&self) -> bool {
+        self.home.look_eagerly(&mut || !self.marked.is_empty())
+    }
+
+    fn idle(&mut self) -> Result<(), RunError> {
+        if self.home.is_ending {
+            return Ok(());
+        }
+        if self.has_blocking {
+            self.members.iter().flatten().for_each(|member| member.admit_all());
+        }
+        let deadline_ns = self.wheel.next_deadline_ns();
+        let marked = &self.marked;
+        self.home.idle(deadline_ns, &mut || !marked.is_empty())
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group({} machines)", self.members.len())
+    }
+}

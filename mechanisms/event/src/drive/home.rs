@@ -1,0 +1,211 @@
+//! A thread's own side of its door: how it sleeps, its descriptors, and the queues between machines
+//! that share it.
+
+use super::door::Door;
+use super::reactor::{Reactor, Token};
+use crate::{Ended, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage};
+use handover_notify::{Parked, Parker};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct Home {
+    pub(crate) door: Arc<Door>,
+    parker: Parker,
+    reactor: Option<Reactor>,
+    config: ThreadConfig,
+    /// The run is to end; why stands in `ended`.
+    pub(crate) is_ending: bool,
+    ended: Option<Ended>,
+    signals: Option<Signals>,
+    has_arrived: bool,
+    parks: u64,
+    wakeups: u64,
+    spins: u64,
+    /// What machines of a group send to each other.
+    pub(crate) locals: Vec<Local>,
+    /// Which of them have something to do.
+    pub(crate) listed: VecDeque<u32>,
+}
+
+/// What a machine of a group was sent by others on its thread.
+pub(crate) struct Local {
+    /// A `VecDeque` of its messages.
+    pub(crate) queue: Box<dyn Any + Send>,
+    pub(crate) messages_max: usize,
+    pub(crate) is_listed: bool,
+}
+
+/// What is looked at without a pause between, before anything else is done about being idle: who
+/// hands to and fro without delay finds the answer within these.
+const EAGER_LOOKS: u32 = 128;
+
+/// CLOCK_MONOTONIC, in ns. The kernel's own, since the kernel's sleeps end by it: the time-stamp
+/// counter may be a microsecond ahead or behind, and a sleep would end a moment too early.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
+}
+
+impl Home {
+    pub(crate) fn new(config: ThreadConfig, door: Arc<Door>) -> Result<Self, MachineError> {
+        let parker = Parker::new(config.spin).map_err(crate::ConfigError::from)?;
+        let mut home = Self {
+            door,
+            parker,
+            reactor: None,
+            config,
+            is_ending: false,
+            ended: None,
+            signals: None,
+            has_arrived: false,
+            parks: 0,
+            wakeups: 0,
+            spins: 0,
+            locals: Vec::new(),
+            listed: VecDeque::new(),
+        };
+        if config.park_on == ParkOn::Descriptor {
+            let refused = |(call, errno)| MachineError::Refused { call, errno };
+            home.reactor().map_err(refused)?;
+        }
+        Ok(home)
+    }
+
+    /// When a thread begins to run.
+    pub(crate) fn arrive(&mut self) {
+        if std::mem::replace(&mut self.has_arrived, true) {
+            return;
+        }
+        if let Some(slack) = NonZeroU64::new(self.config.timer_slack_ns.into()) {
+            // Refused at worst by a filter; then timers are as late as before.
+            let _ = rustix::thread::set_current_timer_slack(Some(slack));
+        }
+    }
+
+    /// The descriptors, from first use on.
+    pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, Errno)> {
+        if self.reactor.is_none() {
+            let counter = self.door.counter().map_err(|errno| ("eventfd2", errno))?;
+            let reactor = Reactor::new(self.config.descriptors_per_round_max, counter.as_fd());
+            self.reactor = Some(reactor.map_err(|errno| ("epoll_create1", errno))?);
+            tracing::debug!(target: "handover_event::descriptor", "sleeps in epoll from now on");
+        }
+        // Made above.
+        self.reactor.as_mut().ok_or(("epoll_create1", Errno::BADF))
+    }
+
+    pub(crate) fn stop_on(&mut self, signals: Signals) -> Result<(), (&'static str, Errno)> {
+        let reactor = self.reactor()?;
+        reactor
+            .add(&signals, Token::SIGNAL, crate::Interest::READ)
+            .map_err(|errno| ("epoll_ctl", errno))?;
+        self.signals = Some(signals);
+        Ok(())
+    }
+
+    /// The run is to end.
+    pub(crate) fn end(&mut self, ended: Ended) {
+        self.is_ending = true;
+        self.ended.get_or_insert(ended);
+    }
+
+    /// Why the run is to end, if it is; told once.
+    #[inline]
+    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
+        if !self.is_ending && !self.door.stop_is_wanted() {
+            return None;
+        }
+        let stopped = self.door.take_stop();
+        self.is_ending = false;
+        self.ended.take().or(stopped.then_some(Ended::Stopped))
+    }
+
+    /// What is ready, asked of the kernel unless it told more than was looked at. Without
+    /// descriptors, nothing.
+    pub(crate) fn ask_ready(&mut self) -> Result<bool, RunError> {
+        let Some(reactor) = &mut self.reactor else { return Ok(false) };
+        if !reactor.has_ready() {
+            reactor.wait(Some(Duration::ZERO)).map_err(epoll_wait_refused)?;
+        }
+        Ok(reactor.has_ready())
+    }
+
+    /// The next that is ready and concerns a machine.
+    pub(crate) fn next_ready(&mut self) -> Option<(Token, Ready)> {
+        loop {
+            let (token, ready) = self.reactor.as_mut()?.next_ready()?;
+            match token {
+                Token::WAKE => {}
+                Token::SIGNAL => {
+                    if let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
+                        tracing::info!(target: "handover_event::machine", signal, "stops on a signal");
+                        self.end(Ended::Signal(signal));
+                    }
+                }
+                _ => return Some((token, ready)),
+            }
+        }
+    }
+
+    /// Looks many times at once; whether `look` was true, or somebody wants to stop.
+    #[inline]
+    pub(crate) fn look_eagerly(&self, look: &mut impl FnMut() -> bool) -> bool {
+        (0..EAGER_LOOKS).any(|_| look() || self.door.stop_is_wanted())
+    }
+
+    /// Spins, then sleeps until `look` is true, somebody rings, a descriptor is ready, or
+    /// `deadline_ns`.
+    pub(crate) fn idle(
+        &mut self,
+        deadline_ns: Option<u64>,
+        look: &mut impl FnMut() -> bool,
+    ) -> Result<(), RunError> {
+        let Self { door, parker, reactor, .. } = self;
+        let mut look = || look() || door.stop_is_wanted();
+        if parker.spin(deadline_ns, &mut look) {
+            self.spins += 1;
+            return Ok(());
+        }
+        let mut answer = Ok(());
+        let parked = match reactor {
+            None => parker.park(door.bell(), deadline_ns, &mut look),
+            Some(reactor) => parker.park_with(door.bell(), &mut look, |now_ns| {
+                let left = |at: u64| Duration::from_nanos(at.saturating_sub(now_ns));
+                answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
+            }),
+        };
+        if parked != Parked::Found {
+            stage::woken();
+            self.parks += 1;
+            self.wakeups += u64::from(parked == Parked::Rung);
+        }
+        answer
+    }
+
+    /// Adds what the thread knows.
+    pub(crate) fn count(&self, stats: &mut Stats) {
+        stats.parks = self.parks;
+        stats.wakeups = self.wakeups;
+        stats.spins = self.spins;
+    }
+
+    /// Puts a machine of a group among those that have something to do.
+    #[inline]
+    pub(crate) fn list(&mut self, machine: u32) {
+        let local = &mut self.locals[machine as usize];
+        if !local.is_listed {
+            local.is_listed = true;
+            self.listed.push_back(machine);
+        }
+    }
+}
+
+fn epoll_wait_refused(errno: Errno) -> RunError {
+    RunError::Refused { call: "epoll_pwait2", errno }
+}

@@ -1,0 +1,246 @@
+//! One handler on one thread.
+
+use super::address::{Address, Stopper};
+use super::context::Context;
+use super::desk::Desk;
+use super::door::{Door, Inside};
+use super::home::{self, Home};
+use super::member::{Handler, Member};
+use crate::{Config, Ended, MachineError, Round, RunError, Signals, Stats, WatchError, WatchId};
+use core::fmt;
+use std::sync::Arc;
+
+/// A handler with an inbox, timers and descriptors, run by whichever thread calls
+/// [`run`](Self::run), [`run_once`](Self::run_once) or [`poll`](Self::poll).
+///
+/// See [`Handler`] for an example.
+///
+/// # Fairness
+/// Its work is done in rounds: up to `messages_per_round_max` messages, half of them its own at
+/// most where others wait; then the timers that are due, up to `timers_per_round_max`; then the
+/// descriptors that are ready, up to `descriptors_per_round_max`. No kind of work keeps another
+/// waiting for longer than one round.
+///
+/// # Sleeping
+/// With nothing to do, a run looks again for some 0.1 µs, then spins as long as has paid lately
+/// (see [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is passed, a
+/// descriptor is ready, or exactly until the next timer is due. There are no ticks.
+pub struct Machine<H: Handler> {
+    member: Member<H>,
+    home: Home,
+}
+
+/// What is left of a machine that was closed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Closed<H: Handler> {
+    /// The handler.
+    pub handler: H,
+    /// What was sent and not handled, the machine's own messages first, each in the order in which
+    /// they were sent.
+    pub messages: Vec<H::Message>,
+    /// What the machine did: its last word.
+    pub stats: Stats,
+}
+
+impl<H: Handler> Closed<H> {
+    pub(crate) fn of(mut member: Member<H>, home: &Home) -> Self {
+        let messages = member.desk.close();
+        let mut stats = member.desk.stats();
+        home.count(&mut stats);
+        Self { handler: member.handler, messages, stats }
+    }
+}
+
+impl<H: Handler> Machine<H> {
+    /// A machine, which does nothing before it is run; messages may be sent to it, and timers
+    /// started in its [`context`](Self::context).
+    ///
+    /// # Errors
+    /// [`MachineError`]: the configuration is not valid, memory or descriptors are short.
+    pub fn new(handler: H, config: Config) -> Result<Self, MachineError> {
+        config.validate()?;
+        let door = Door::new(None);
+        let desk = Desk::new(config, &door, 0)?;
+        let home = Home::new(config.thread, door)?;
+        Ok(Self { member: Member::new(handler, desk), home })
+    }
+
+    /// Where it receives messages; clone it to give it away.
+    #[must_use]
+    pub fn address(&self) -> &Address<H::Message> {
+        &self.member.desk.address
+    }
+
+    /// What stops it from anywhere.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { door: Arc::clone(&self.home.door) }
+    }
+
+    /// Ends a run when one of these signals comes.
+    ///
+    /// # Errors
+    /// [`WatchError::Refused`] when descriptors are short.
+    pub fn stop_on(&mut self, signals: Signals) -> Result<(), WatchError> {
+        self.home.stop_on(signals).map_err(|(call, errno)| WatchError::Refused { call, errno })
+    }
+
+    /// The handler, for looking at it and for changing it between runs.
+    #[must_use]
+    pub fn handler(&self) -> &H {
+        &self.member.handler
+    }
+
+    /// As [`handler`](Self::handler).
+    pub fn handler_mut(&mut self) -> &mut H {
+        &mut self.member.handler
+    }
+
+    /// What a handler is given: to send messages and to start timers before a run.
+    pub fn context(&mut self) -> Context<'_, H::Message> {
+        Context { desk: &mut self.member.desk, home: &mut self.home }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.member.desk.stats();
+        self.home.count(&mut stats);
+        stats
+    }
+
+    /// Runs until it is stopped; what waits then goes on waiting, and it may be run again.
+    ///
+    /// # Errors
+    /// [`RunError`] when the kernel refuses what it granted before.
+    ///
+    /// # Blocking
+    /// Until it is stopped.
+    pub fn run(&mut self) -> Result<Ended, RunError> {
+        let _inside = self.arrive();
+        let count_max = self.member.desk.config.messages_per_round_max;
+        // Messages since timers and descriptors had their turn: who hands to and fro does not pay
+        // for a look at the clock with each message.
+        let mut since = 0;
+        loop {
+            if let Some(ended) = self.home.take_ended() {
+                tracing::debug!(target: "handover_event::machine", ?ended, "stops running");
+                return Ok(ended);
+            }
+            let handled = self.member.messages(&mut self.home, count_max - since);
+            since += handled;
+            if handled > 0 && since < count_max {
+                continue;
+            }
+            if handled == 0 && self.look_eagerly() {
+                continue;
+            }
+            since = 0;
+            if self.others()? == 0 && handled == 0 {
+                self.idle()?;
+            }
+        }
+    }
+
+    /// One round; if there is nothing to do, waits until there is. See [`Machine`] for how much a
+    /// round does.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Blocking
+    /// Until something was handled, or it is stopped.
+    pub fn run_once(&mut self) -> Result<Round, RunError> {
+        let _inside = self.arrive();
+        loop {
+            let round = self.round()?;
+            if round.handled > 0 || round.ended.is_some() {
+                return Ok(round);
+            }
+            if !self.look_eagerly() {
+                self.idle()?;
+            }
+        }
+    }
+
+    /// One round, of what there is to do.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Blocking
+    /// Never, unless a handler does.
+    pub fn poll(&mut self) -> Result<Round, RunError> {
+        let _inside = self.arrive();
+        self.round()
+    }
+
+    /// Closes the inbox and hands back what was not handled: from now on senders get their messages
+    /// back. (Dropping a machine closes it too, and drops what was not handled.)
+    ///
+    /// # Blocking
+    /// For as long as another thread is in the middle of sending.
+    #[must_use]
+    pub fn close(self) -> Closed<H> {
+        Closed::of(self.member, &self.home)
+    }
+
+    fn arrive(&mut self) -> Inside {
+        let inside = self.home.door.enter();
+        self.home.arrive();
+        self.member.start(&mut self.home);
+        inside
+    }
+
+    fn round(&mut self) -> Result<Round, RunError> {
+        if let Some(ended) = self.home.take_ended() {
+            return Ok(Round { handled: 0, ended: Some(ended) });
+        }
+        let count_max = self.member.desk.config.messages_per_round_max;
+        let mut handled = self.member.messages(&mut self.home, count_max);
+        handled += self.others()?;
+        Ok(Round { handled, ended: self.home.take_ended() })
+    }
+
+    /// Timers and descriptors; how many.
+    fn others(&mut self) -> Result<u32, RunError> {
+        let Self { member, home } = self;
+        let mut count = 0;
+        if !member.desk.wheel.is_empty() && !home.is_ending {
+            count += member.timers(home, home::now_ns());
+        }
+        if !home.is_ending && home.ask_ready()? {
+            while let Some((token, ready)) = home.next_ready() {
+                let id = WatchId { slot: token.slot, generation: token.generation };
+                count += member.descriptor(home, id, ready);
+                if home.is_ending {
+                    break;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn look_eagerly(&mut self) -> bool {
+        let inbox = &self.member.desk.inbox;
+        self.home.look_eagerly(&mut || !inbox.is_empty())
+    }
+
+    fn idle(&mut self) -> Result<(), RunError> {
+        if self.home.is_ending {
+            return Ok(());
+        }
+        let desk = &mut self.member.desk;
+        desk.admit(true);
+        let deadline_ns = desk.wheel.next_deadline_ns();
+        let inbox = &desk.inbox;
+        self.home.idle(deadline_ns, &mut || !inbox.is_empty())
+    }
+}
+
+impl<H: Handler> fmt::Debug for Machine<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! A handler at its desk: one round of each kind of work, with panics contained.
+
+use super::context::Context;
+use super::desk::Desk;
+use super::home::Home;
+use crate::{Ended, OnPanic, Ready, WatchId, stage};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a machine does with its messages.
+///
+/// One type of message a machine, an `enum` as a rule, and one `match` on it: the compiler makes a
+/// jump of it, however many kinds there are. (For many kinds whose handlers are registered one by
+/// one there is [`Table`](crate::Table).) Timers, descriptors and topics come as messages of the same
+/// type, made by whatever they were given: a variant's name will do.
+///
+/// ```
+/// use handover_event::{Config, Context, Handler, Machine};
+/// use std::time::Duration;
+///
+/// struct Counter { count: u32 }
+/// enum Message { Add(u32), Done }
+///
+/// impl Handler for Counter {
+///     type Message = Message;
+///
+///     fn started(&mut self, cx: &mut Context<'_, Message>) {
+///         cx.after(Duration::from_millis(1), Message::Done).expect("a timer");
+///     }
+///
+///     fn handle(&mut self, message: Message, cx: &mut Context<'_, Message>) {
+///         match message {
+///             Message::Add(by) => self.count += by,
+///             Message::Done => cx.stop(),
+///         }
+///     }
+/// }
+///
+/// let mut machine = Machine::new(Counter { count: 0 }, Config::default())?;
+/// let address = machine.address().clone();
+/// let other = std::thread::spawn(move || address.pass(Message::Add(2)));
+/// other.join().unwrap()?;
+/// machine.run()?;
+/// assert_eq!(machine.handler().count, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Handler {
+    /// What it is sent.
+    type Message: Send + 'static;
+
+    /// Handles one message.
+    fn handle(&mut self, message: Self::Message, cx: &mut Context<'_, Self::Message>);
+
+    /// Called once, on the thread that runs the machine, before its first message.
+    fn started(&mut self, cx: &mut Context<'_, Self::Message>) {
+        let _ = cx;
+    }
+}
+
+/// A handler made of a function.
+///
+/// ```
+/// use handover_event::{Config, Machine, handler};
+/// let mut sum = 0;
+/// let mut machine = Machine::new(
+///     handler(|number: u32, cx| {
+///         sum += number;
+///         if number == 0 { cx.stop() } else { cx.call(number - 1).expect("room") }
+///     }),
+///     Config::default(),
+/// )?;
+/// machine.context().call(4)?;
+/// machine.run()?;
+/// drop(machine);
+/// assert_eq!(sum, 4 + 3 + 2 + 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn handler<M, F>(handle: F) -> FnHandler<M, F>
+where
+    M: Send + 'static,
+    F: FnMut(M, &mut Context<'_, M>),
+{
+    FnHandler { handle, takes: core::marker::PhantomData }
+}
+
+/// What [`handler`] makes.
+pub struct FnHandler<M, F> {
+    handle: F,
+    takes: core::marker::PhantomData<fn(M)>,
+}
+
+impl<M, F> core::fmt::Debug for FnHandler<M, F> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("FnHandler")
+    }
+}
+
+impl<M, F> Handler for FnHandler<M, F>
+where
+    M: Send + 'static,
+    F: FnMut(M, &mut Context<'_, M>),
+{
+    type Message = M;
+
+    #[inline]
+    fn handle(&mut self, message: M, cx: &mut Context<'_, M>) {
+        (self.handle)(message, cx);
+    }
+}
+
+pub(crate) struct Member<H: Handler> {
+    pub(crate) handler: H,
+    pub(crate) desk: Desk<H::Message>,
+    has_started: bool,
+}
+
+impl<H: Handler> Member<H> {
+    pub(crate) fn new(handler: H, desk: Desk<H::Message>) -> Self {
+        Self { handler, desk, has_started: false }
+    }
+
+    pub(crate) fn start(&mut self, home: &mut Home) {
+        if !self.has_started {
+            self.has_started = true;
+            self.contained(home, |member, home| {
+                member.handler.started(&mut Context { desk: &mut member.desk, home });
+            });
+        }
+    }
+
+    /// Handles up to `count_max` messages that are there; how many. The machine's own and those of
+    /// other threads take turns.
+    #[inline]
+    pub(crate) fn messages(&mut self, home: &mut Home, count_max: u32) -> u32 {
+        let mut count = 0;
+        while count < count_max && self.desk.has_messages() && !home.is_ending {
+            let before = self.desk.handled;
+            self.contained(home, |member, home| member.batch(home, count_max - count));
+            count += (self.desk.handled - before) as u32; // at most count_max
+        }
+        if count > 0 {
+            self.desk.admit(false);
+        }
+        count
+    }
+
+    #[inline]
+    fn batch(&mut self, home: &mut Home, count_max: u32) {
+        let mut left = count_max;
+        left -= self.local_messages(home, count_max.div_ceil(2));
+        left -= self.inbox_messages(home, left);
+        self.local_messages(home, left);
+    }
+
+    #[inline]
+    fn local_messages(&mut self, home: &mut Home, count_max: u32) -> u32 {
+        let mut count = 0;
+        while count < count_max && !home.is_ending {
+            let Some(message) = self.desk.local.pop_front() else { break };
+            count += 1;
+            self.desk.handled += 1;
+            self.dispatch(home, message);
+        }
+        count
+    }
+
+    #[inline]
+    fn inbox_messages(&mut self, home: &mut Home, count_max: u32) -> u32 {
+        let mut count = 0;
+        while count < count_max && !home.is_ending {
+            let Some(message) = self.desk.inbox.pop() else { break };
+            count += 1;
+            self.desk.handled += 1;
+            self.dispatch(home, message);
+        }
+        count
+    }
+
+    #[inline(always)]
+    fn dispatch(&mut self, home: &mut Home, message: H::Message) {
+        stage::dispatched();
+        self.handler.handle(message, &mut Context { desk: &mut self.desk, home });
+        stage::replied();
+    }
+
+    /// Handles timers that are due at `now_ns`, so many at most; how many.
+    pub(crate) fn timers(&mut self, home: &mut Home, now_ns: u64) -> u32 {
+        let count_max = self.desk.config.timers_per_round_max;
+        let mut count = 0;
+        while count < count_max && !home.is_ending {
+            let before = self.desk.counts.timers;
+            self.contained(home, |member, home| {
+                for _ in count..count_max {
+                    let Some(message) = member.desk.pop_timer(now_ns) else { break };
+                    member.dispatch(home, message);
+                    if home.is_ending {
+                        break;
+                    }
+                }
+            });
+            let done = (self.desk.counts.timers - before) as u32; // at most count_max
+            if done == 0 {
+                break;
+            }
+            count += done;
+        }
+        count
+    }
+
+    /// Handles what a descriptor is ready for; how many messages that made.
+    pub(crate) fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> u32 {
+        let before = self.desk.counts.descriptors;
+        self.contained(home, |member, home| {
+            if let Some(message) = member.desk.ready_message(id, ready) {
+                member.dispatch(home, message);
+            }
+        });
+        (self.desk.counts.descriptors - before) as u32 // one at most
+    }
+
+    /// Does some work; a panic in it is treated as the configuration says.
+    #[inline]
+    fn contained(&mut self, home: &mut Home, work: impl FnOnce(&mut Self, &mut Home)) {
+        // Unwind safe: queues and counts are whole whenever a handler is called; the handler itself
+        // is the user's, who has chosen what becomes of it.
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, home)));
+        if let Err(panic) = outcome {
+            self.panicked(home, &*panic);
+        }
+    }
+
+    #[cold]
+    fn panicked(&mut self, home: &mut Home, panic: &(dyn Any + Send)) {
+        self.desk.counts.panicked += 1;
+        let said = panic
+            .downcast_ref::<&str>()
+            .map(|said| (*said).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "something that is not text".to_owned());
+        let machine = self.desk.address.id();
+        match self.desk.config.on_panic {
+            OnPanic::Stop => {
+                tracing::error!(target: "handover_event::machine", machine, said, "a handler panicked: stops");
+                home.end(Ended::Panicked(said));
+            }
+            OnPanic::DropMessage => {
+                tracing::error!(target: "handover_event::machine", machine, said, "a handler panicked: the message is lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! One message to many machines.
+
+use super::address::Address;
+use crate::{Pool, PoolFull, Shared};
+use core::fmt;
+use handover_base::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What machines subscribe to, whatever they take otherwise: each says how a posted value becomes one
+/// of its messages. The subscribers of one posting share one value.
+///
+/// ```
+/// use handover_event::{Config, Machine, Shared, Topic, handler};
+///
+/// enum Message { News(Shared<String>) }
+/// let mut machine = Machine::new(
+///     handler(|Message::News(news), _cx| assert_eq!(*news, "hello")),
+///     Config::default(),
+/// )?;
+///
+/// let topic = Topic::new();
+/// assert!(topic.subscribe(machine.address(), Message::News));
+/// assert!(!topic.subscribe(machine.address(), Message::News), "it has subscribed already");
+///
+/// let mut publisher = topic.publisher(16);
+/// let posted = publisher.post("hello".to_owned())?;
+/// assert_eq!((posted.taken, posted.refused), (1, 0));
+/// machine.run_once()?;
+///
+/// assert!(topic.unsubscribe(machine.address()));
+/// assert_eq!(publisher.post("nobody hears this".to_owned())?.taken, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Topic<T> {
+    board: Arc<Board<T>>,
+}
+
+struct Board<T> {
+    /// Changes with the list, so that publishers need not take the lock to know theirs.
+    version: AtomicU64,
+    subscribers: Mutex<List<T>>,
+}
+
+/// Never changed: replaced.
+type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
+
+trait Subscriber<T>: Send + Sync {
+    fn id(&self) -> usize;
+    /// Whether it was taken.
+    fn take(&self, value: Shared<T>) -> bool;
+    fn is_closed(&self) -> bool;
+}
+
+struct Subscription<M, F> {
+    address: Address<M>,
+    wrap: F,
+}
+
+impl<T, M, F> Subscriber<T> for Subscription<M, F>
+where
+    M: Send + 'static,
+    F: Fn(Shared<T>) -> M + Send + Sync,
+{
+    fn id(&self) -> usize {
+        self.address.id()
+    }
+
+    fn take(&self, value: Shared<T>) -> bool {
+        self.address.pass((self.wrap)(value)).is_ok()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.address.is_closed()
+    }
+}
+
+/// What became of a posting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Posted {
+    /// Subscribers in whose inbox it stands.
+    pub taken: u32,
+    /// Subscribers whose inbox was full or closed. One that is closed is told once, and then no
+    /// longer a subscriber.
+    pub refused: u32,
+}
+
+impl<T: Send + Sync + 'static> Topic<T> {
+    /// A topic without subscribers.
+    #[must_use]
+    pub fn new() -> Self {
+        let subscribers: List<T> = Arc::new([]);
+        Self {
+            board: Arc::new(Board {
+                version: AtomicU64::new(0),
+                subscribers: Mutex::new(subscribers),
+            }),
+        }
+    }
+
+    /// From the next posting on, `wrap` makes a message for the machine of each value; the name of a
+    /// variant that holds a [`Shared`] will do. False, and nothing is changed, when the machine has
+    /// subscribed already.
+    ///
+    /// # Blocking
+    /// For as long as another thread subscribes or unsubscribes.
+    pub fn subscribe<M, F>(&self, address: &Address<M>, wrap: F) -> bool
+    where
+        M: Send + 'static,
+        F: Fn(Shared<T>) -> M + Send + Sync + 'static,
+    {
+        self.board.change(|list| {
+            if list.iter().any(|one| one.id() == address.id()) {
+                return None;
+            }
+            let new = Subscription { address: address.clone(), wrap };
+            let mut list = list.to_vec();
+            list.push(Arc::new(new));
+            Some(list)
+        })
+    }
+
+    /// From the next posting on, the machine gets no more; what is in its inbox by then, it gets.
+    /// False when it has not subscribed.
+    ///
+    /// # Blocking
+    /// As [`subscribe`](Self::subscribe).
+    pub fn unsubscribe<M>(&self, address: &Address<M>) -> bool {
+        self.board.remove(|one| one.id() == address.id())
+    }
+
+    /// How many machines have subscribed.
+    #[must_use]
+    pub fn subscribers_count(&self) -> usize {
+        self.board.list().len()
+    }
+
+    /// What posts to it; one for each thread that does. Up to `values_max` values of its own may be
+    /// on their way at a time.
+    #[must_use]
+    pub fn publisher(&self, values_max: u32) -> Publisher<T> {
+        Publisher {
+            topic: self.clone(),
+            pool: Pool::new(values_max),
+            // Acquire: pairs with the Release in change(); an older version than the list's is
+            // made up for by the first posting.
+            version: self.board.version.load(Ordering::Acquire),
+            subscribers: self.board.list(),
+        }
+    }
+}
+
+impl<T> Board<T> {
+    fn list(&self) -> List<T> {
+        Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&[Arc<dyn Subscriber<T>>]) -> Option<Vec<Arc<dyn Subscriber<T>>>>,
+    ) -> bool {
+        let mut list = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(changed) = change(&list) else { return false };
+        *list = changed.into();
+        // Release: whoever sees the new version finds the new list; pairs with the Acquire in
+        // Publisher::refresh().
+        self.version.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    fn remove(&self, which: impl Fn(&dyn Subscriber<T>) -> bool) -> bool {
+        self.change(|list| {
+            let kept: Vec<_> = list.iter().filter(|one| !which(&***one)).cloned().collect();
+            (kept.len() < list.len()).then_some(kept)
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for Topic<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Clone for Topic<T> {
+    fn clone(&self) -> Self {
+        Self { board: Arc::clone(&self.board) }
+    }
+}
+
+impl<T> fmt::Debug for Topic<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Topic({} subscribers)", self.board.list().len())
+    }
+}
+
+/// What posts to a topic from one thread.
+pub struct Publisher<T> {
+    topic: Topic<T>,
+    pool: Pool<T>,
+    version: u64,
+    subscribers: List<T>,
+}
+
+impl<T: Send + Sync + 'static> Publisher<T> {
+    /// Posts a value: each subscriber that has room gets a share of it, and is woken if it sleeps.
+    ///
+    /// # Errors
+    /// [`PoolFull`] gives the value back when `values_max` values are on their way.
+    ///
+    /// # Blocking
+    /// For subscribers whose inbox blocks its senders; see [`WhenFull`](crate::WhenFull).
+    ///
+    /// # Cost
+    /// A load of a line that changes only with the list, and for each subscriber what
+    /// [`Address::pass`] costs. Nothing is allocated once the pool has grown.
+    pub fn post(&mut self, value: T) -> Result<Posted, PoolFull<T>> {
+        let value = self.pool.put(value)?.share();
+        Ok(self.post_shared(&value))
+    }
+
+    /// As [`post`](Self::post), for a value that is shared already; posting it again costs no slot.
+    pub fn post_shared(&mut self, value: &Shared<T>) -> Posted {
+        self.refresh();
+        let mut posted = Posted::default();
+        let mut is_any_closed = false;
+        for subscriber in self.subscribers.iter() {
+            if subscriber.take(value.clone()) {
+                posted.taken += 1;
+            } else {
+                posted.refused += 1;
+                is_any_closed |= subscriber.is_closed();
+            }
+        }
+        if is_any_closed {
+            self.topic.board.remove(|one| one.is_closed());
+        }
+        posted
+    }
+
+    /// The topic.
+    #[must_use]
+    pub fn topic(&self) -> &Topic<T> {
+        &self.topic
+    }
+
+    #[inline]
+    fn refresh(&mut self) {
+        // Acquire: pairs with the Release in Board::change().
+        let version = self.topic.board.version.load(Ordering::Acquire);
+        if version != self.version {
+            self.version = version;
+            self.subscribers = self.topic.board.list();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Publisher({} subscribers)", self.subscribers.len())
+    }
+}

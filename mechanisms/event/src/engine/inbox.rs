@@ -1,0 +1,237 @@
+//! The queue of what comes from other threads, in its two kinds.
+
+use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use handover_base::sync::{Arc, CachePadded};
+use handover_ring::{CapacityError, PushError, mpsc};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The end that senders share.
+pub(crate) enum Entrance<M> {
+    /// Refuses when it is full.
+    Ring(mpsc::Producer<M>),
+    /// Lets the oldest go when it is full.
+    Newest(Arc<Newest<M>>),
+}
+
+/// The machine's end. Dropping it closes the queue.
+pub(crate) enum Inbox<M> {
+    Ring(mpsc::Consumer<M>),
+    Newest {
+        queue: Arc<Newest<M>>,
+        /// Taken out in one go, so that the lock is not needed for each.
+        taken: VecDeque<M>,
+    },
+}
+
+/// A queue of which both sides take: behind a lock.
+pub(crate) struct Newest<M> {
+    messages: CachePadded<Mutex<VecDeque<M>>>,
+    messages_max: usize,
+    /// As in the queue; so that looking does not take the lock.
+    len: AtomicUsize,
+    dropped: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// How many are taken out in one go.
+const TAKEN_MAX: usize = 64;
+
+/// A queue that refuses when it is full.
+pub(crate) fn ring<M>(messages_max: u32) -> Result<(Entrance<M>, Inbox<M>), CapacityError> {
+    let (producer, consumer) = mpsc::ring(messages_max)?;
+    Ok((Entrance::Ring(producer), Inbox::Ring(consumer)))
+}
+
+/// A queue that lets the oldest go.
+pub(crate) fn newest<M>(messages_max: u32) -> (Entrance<M>, Inbox<M>) {
+    let queue = Arc::new(Newest {
+        messages: CachePadded::new(Mutex::new(VecDeque::new())),
+        messages_max: messages_max as usize,
+        len: AtomicUsize::new(0),
+        dropped: AtomicU64::new(0),
+        closed: AtomicBool::new(false),
+    });
+    (Entrance::Newest(Arc::clone(&queue)), Inbox::Newest { queue, taken: VecDeque::new() })
+}
+
+impl<M> Entrance<M> {
+    #[inline]
+    pub(crate) fn push(&self, message: M) -> Result<(), PushError<M>> {
+        match self {
+            Entrance::Ring(producer) => producer.push(message),
+            Entrance::Newest(queue) => queue.push(message),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Entrance::Ring(producer) => producer.is_closed(),
+            // Relaxed: a hint; push() asks under the lock.
+            Entrance::Newest(queue) => queue.closed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How many wait; stale as soon as it is said.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Entrance::Ring(producer) => producer.len(),
+            // Relaxed: a figure.
+            Entrance::Newest(queue) => queue.len.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl<M> Newest<M> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<M>> {
+        // Nothing under the lock panics but the allocator; what is there is whole in any case.
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, message: M) -> Result<(), PushError<M>> {
+        let oldest = {
+            let mut messages = self.lock();
+            // Relaxed: written under the lock.
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(PushError::Closed(message));
+            }
+            let full = messages.len() >= self.messages_max;
+            let oldest = if full { messages.pop_front() } else { None };
+            messages.push_back(message);
+            // Release: pairs with the Acquire in Inbox::is_empty().
+            self.len.store(messages.len(), Ordering::Release);
+            oldest
+        };
+        if oldest.is_some() {
+            // Relaxed: a count.
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(()) // the oldest is dropped here, without the lock
+    }
+}
+
+impl<M> Inbox<M> {
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<M> {
+        match self {
+            Inbox::Ring(consumer) => consumer.pop(),
+            Inbox::Newest { queue, taken } => {
+                if taken.is_empty() {
+                    // Relaxed: a hint; the lock orders.
+                    if queue.len.load(Ordering::Relaxed) == 0 {
+                        return None;
+                    }
+                    let mut messages = queue.lock();
+                    let count = messages.len().min(TAKEN_MAX);
+                    taken.extend(messages.drain(..count));
+                    // Release: pairs with the Acquire in is_empty().
+                    queue.len.store(messages.len(), Ordering::Release);
+                }
+                taken.pop_front()
+            }
+        }
+    }
+
+    /// Whether nothing is there to pop; true may be stale.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Inbox::Ring(consumer) => consumer.is_empty(),
+            Inbox::Newest { queue, taken } => {
+                // Acquire: pairs with the Release in push().
+                taken.is_empty() && queue.len.load(Ordering::Acquire) == 0
+            }
+        }
+    }
+
+    /// How many wait; those that are just being pushed may be among them.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Inbox::Ring(consumer) => consumer.len(),
+            // Relaxed: a figure.
+            Inbox::Newest { queue, taken } => taken.len() + queue.len.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How many made room for newer ones.
+    pub(crate) fn dropped(&self) -> u64 {
+        match self {
+            Inbox::Ring(_) => 0,
+            // Relaxed: a count.
+            Inbox::Newest { queue, .. } => queue.dropped.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Refuses every push that begins from now on.
+    pub(crate) fn close(&mut self) {
+        match self {
+            Inbox::Ring(consumer) => consumer.close(),
+            Inbox::Newest { queue, .. } => {
+                let _messages = queue.lock();
+                // Relaxed: written and decided on under the lock.
+                queue.closed.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// After [`close`](Self::close): whether nothing is there and nothing is on its way.
+    pub(crate) fn is_finished(&self) -> bool {
+        match self {
+            Inbox::Ring(consumer) => consumer.is_finished(),
+            // A push that began before has ended: the lock was between.
+            Inbox::Newest { .. } => self.is_empty(),
+        }
+    }
+}
+
+impl<M> Drop for Inbox<M> {
+    fn drop(&mut self) {
+        self.close();
+        if let Inbox::Newest { queue, .. } = self {
+            let left = std::mem::take(&mut *queue.lock());
+            // Relaxed: a figure from now on.
+            queue.len.store(0, Ordering::Relaxed);
+            drop(left);
+        }
+    }
+}
+
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_make_room_and_are_counted() {
+        let (entrance, mut inbox) = newest(3);
+        for number in 0..10 {
+            assert!(entrance.push(number).is_ok());
+        }
+        assert_eq!((inbox.dropped(), inbox.len()), (7, 3));
+        assert_eq!(std::iter::from_fn(|| inbox.pop()).collect::<Vec<_>>(), [7, 8, 9]);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn both_kinds_refuse_once_closed_and_give_what_they_took_before() {
+        for (entrance, mut inbox) in [ring(4).expect("small"), newest(4)] {
+            assert!(entrance.push(1).is_ok());
+            inbox.close();
+            assert!(entrance.is_closed());
+            assert_eq!(entrance.push(2), Err(PushError::Closed(2)));
+            assert!(!inbox.is_finished());
+            assert_eq!((inbox.pop(), inbox.pop()), (Some(1), None));
+            assert!(inbox.is_finished());
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_dropped_with_the_inbox() {
+        for (entrance, inbox) in [ring(4).expect("small"), newest(4)] {
+            let message = std::sync::Arc::new(());
+            assert!(entrance.push(std::sync::Arc::clone(&message)).is_ok());
+            drop(inbox);
+            assert_eq!(std::sync::Arc::strong_count(&message), 1);
+            assert!(matches!(entrance.push(message), Err(PushError::Closed(_))));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Handlers registered one by one, found by index.
+
+use crate::{Context, Handler};
+use core::fmt;
+
+/// Messages that know their kind by a small number.
+///
+/// Number the kinds from zero without gaps: a [`Table`] has a place for each number up to the
+/// greatest that has a handler.
+pub trait Kind: Send + 'static {
+    /// Which kind of message this is.
+    fn kind(&self) -> usize;
+}
+
+/// How one kind of message is handled.
+pub type HandleKind<S, M> = fn(&mut S, M, &mut Context<'_, M>);
+
+/// A [`Handler`] made of a state and a dense table of functions, one for each kind of message that it
+/// handles: registered one by one, found by index in the same time however many there are.
+///
+/// A kind without a function is *unhandled*: counted, reported once, and dropped; see
+/// [`Context::unhandled`].
+///
+/// ```
+/// use handover_event::{Config, Kind, Machine, Table};
+///
+/// struct Message { kind: u16, amount: u32 }
+/// impl Kind for Message {
+///     fn kind(&self) -> usize { self.kind.into() }
+/// }
+/// const ADD: usize = 0;
+/// const SUBTRACT: usize = 1;
+///
+/// let table = Table::new(0u32)
+///     .on(ADD, |sum, message: Message, _cx| *sum += message.amount)
+///     .on(SUBTRACT, |sum, message, _cx| *sum -= message.amount);
+/// let mut machine = Machine::new(table, Config::default())?;
+/// machine.address().pass(Message { kind: 0, amount: 5 })?;
+/// machine.address().pass(Message { kind: 1, amount: 2 })?;
+/// machine.address().pass(Message { kind: 7, amount: 9 })?;
+/// machine.poll()?;
+/// assert_eq!(*machine.handler().state(), 3);
+/// assert_eq!(machine.stats().unhandled, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Table<S, M> {
+    state: S,
+    handlers: Vec<Option<HandleKind<S, M>>>,
+    started: Option<fn(&mut S, &mut Context<'_, M>)>,
+}
+
+/// The greatest kind that may have a handler: 65,535.
+pub const KIND_MAX: usize = u16::MAX as usize;
+
+impl<S, M: Kind> Table<S, M> {
+    /// A table without handlers.
+    #[must_use]
+    pub fn new(state: S) -> Self {
+        Self { state, handlers: Vec::new(), started: None }
+    }
+
+    /// Registers how a kind is handled, instead of what was registered for it before.
+    ///
+    /// # Panics
+    /// If `kind` is above [`KIND_MAX`].
+    #[must_use]
+    pub fn on(mut self, kind: usize, handle: HandleKind<S, M>) -> Self {
+        assert!(kind <= KIND_MAX, "kind={kind}: must lie in 0..={KIND_MAX}");
+        if kind >= self.handlers.len() {
+            self.handlers.resize(kind + 1, None);
+        }
+        self.handlers[kind] = Some(handle);
+        self
+    }
+
+    /// Registers what is done once before the first message.
+    #[must_use]
+    pub fn on_start(mut self, started: fn(&mut S, &mut Context<'_, M>)) -> Self {
+        self.started = Some(started);
+        self
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// The state, to be changed.
+    #[must_use]
+    pub fn state_mut(&mut self) -> &mut S {
+        &mut self.state
+    }
+}
+
+impl<S, M: Kind> Handler for Table<S, M> {
+    type Message = M;
+
+    #[inline]
+    fn handle(&mut self, message: M, cx: &mut Context<'_, M>) {
+        let kind = message.kind();
+        match self.handlers.get(kind) {
+            Some(Some(handle)) => handle(&mut self.state, message, cx),
+            _ => cx.unhandled(kind, message),
+        }
+    }
+
+    fn started(&mut self, cx: &mut Context<'_, M>) {
+        if let Some(started) = self.started {
+            started(&mut self.state, cx);
+        }
+    }
+}
+
+impl<S: fmt::Debug, M> fmt::Debug for Table<S, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let handlers = self.handlers.iter().flatten().count();
+        write!(f, "Table({:?}, {handlers} handlers)", self.state)
+    }
+}

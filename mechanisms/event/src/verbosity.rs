@@ -1,0 +1,142 @@
+//! How much is logged, in five words.
+
+use core::fmt;
+use core::str::FromStr;
+use tracing::{Level, Metadata};
+
+/// How much is logged, in the five words of the classic event machines, as what `tracing` calls a
+/// level and a target.
+///
+/// | word | lets through | of this crate |
+/// |---|---|---|
+/// | quiet | ERROR | a handler panicked |
+/// | normal | WARN and INFO too | a kind of message without handler; a signal that stops |
+/// | verbose | DEBUG too | a run ends; a thread sleeps in epoll from now on |
+/// | trace | TRACE of targets that end in `::stage` | each stage of a hand-over |
+/// | debug | all of TRACE | |
+///
+/// A target is a module: `handover_event::machine`, `handover_event::descriptor`. So what is logged is
+/// chosen for each module by whatever filter the subscriber has; [`allows`](Self::allows) is the rule
+/// for one module, for a subscriber without a filter of its own.
+///
+/// A line that is not printed costs a load and a branch: no clock is read and nothing is formatted,
+/// since that is the subscriber's work, and `tracing` asks it first.
+///
+/// ```
+/// use handover_event::Verbosity;
+/// assert_eq!("verbose".parse(), Ok(Verbosity::Verbose));
+/// assert!(Verbosity::Normal < Verbosity::Debug);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Verbosity {
+    /// Errors only.
+    Quiet,
+    /// And what somebody should know.
+    #[default]
+    Normal,
+    /// And what happens, in outline.
+    Verbose,
+    /// And each stage of each hand-over.
+    Trace,
+    /// And everything else.
+    Debug,
+}
+
+impl Verbosity {
+    /// The level up to which something may be let through: for `tracing`'s static filter.
+    #[must_use]
+    pub fn level(self) -> Level {
+        match self {
+            Verbosity::Quiet => Level::ERROR,
+            Verbosity::Normal => Level::INFO,
+            Verbosity::Verbose => Level::DEBUG,
+            Verbosity::Trace | Verbosity::Debug => Level::TRACE,
+        }
+    }
+
+    /// Whether an event is to be printed: what a subscriber's `enabled` should answer.
+    #[must_use]
+    pub fn allows(self, metadata: &Metadata<'_>) -> bool {
+        self.allows_at(*metadata.level(), metadata.target())
+    }
+
+    fn allows_at(self, level: Level, target: &str) -> bool {
+        level <= self.level()
+            && (level != Level::TRACE || self == Verbosity::Debug || target.ends_with("::stage"))
+    }
+}
+
+/// The text is none of the five words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no verbosity: write quiet, normal, verbose, trace or debug")]
+pub struct VerbosityError {
+    text: String,
+}
+
+impl FromStr for Verbosity {
+    type Err = VerbosityError;
+
+    fn from_str(text: &str) -> Result<Self, VerbosityError> {
+        match text {
+            "quiet" => Ok(Verbosity::Quiet),
+            "normal" => Ok(Verbosity::Normal),
+            "verbose" => Ok(Verbosity::Verbose),
+            "trace" => Ok(Verbosity::Trace),
+            "debug" => Ok(Verbosity::Debug),
+            _ => Err(VerbosityError { text: text.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for Verbosity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verbosity::Quiet => "quiet",
+            Verbosity::Normal => "normal",
+            Verbosity::Verbose => "verbose",
+            Verbosity::Trace => "trace",
+            Verbosity::Debug => "debug",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_lets_through_what_the_one_before_does_and_more() {
+        let events = [
+            (Level::ERROR, "m", Verbosity::Quiet),
+            (Level::WARN, "m", Verbosity::Normal),
+            (Level::INFO, "m", Verbosity::Normal),
+            (Level::DEBUG, "m", Verbosity::Verbose),
+            (Level::TRACE, "m::stage", Verbosity::Trace),
+            (Level::TRACE, "m", Verbosity::Debug),
+        ];
+        let all = [
+            Verbosity::Quiet,
+            Verbosity::Normal,
+            Verbosity::Verbose,
+            Verbosity::Trace,
+            Verbosity::Debug,
+        ];
+        for (level, target, first) in events {
+            for word in all {
+                assert_eq!(word.allows_at(level, target), word >= first, "{word} {level} {target}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_word_is_read_as_it_is_written_and_others_are_refused_with_the_way_out() {
+        for word in ["quiet", "normal", "verbose", "trace", "debug"] {
+            assert_eq!(word.parse::<Verbosity>().map(|word| word.to_string()), Ok(word.to_owned()));
+        }
+        let refused = "loud".parse::<Verbosity>().expect_err("no such word");
+        assert_eq!(
+            refused.to_string(),
+            "\"loud\" is no verbosity: write quiet, normal, verbose, trace or debug"
+        );
+    }
+}
