@@ -145,10 +145,29 @@ mod memory {
             self.slot
         }
 
+        /// Slots from here to the end of the row.
+        #[inline(always)]
+        pub(crate) fn slots_left(&self) -> usize {
+            Rows::<T, true>::SLOTS - self.slot
+        }
+
         /// On to the next slot; whether that lies in another row.
         #[inline(always)]
         pub(crate) fn advance(&mut self) -> bool {
+            self.step();
+            self.settle()
+        }
+
+        /// On to the next slot, or to the end of the row: then [`settle`](Self::settle) must follow.
+        #[inline(always)]
+        pub(crate) fn step(&mut self) {
+            debug_assert!(self.slot < Rows::<T, true>::SLOTS);
             self.slot += 1;
+        }
+
+        /// From the end of a row to the next one; whether that was so.
+        #[inline(always)]
+        pub(crate) fn settle(&mut self) -> bool {
             let crosses = self.slot == Rows::<T, true>::SLOTS;
             if crosses {
                 *self = self.next_row();
@@ -164,18 +183,6 @@ mod memory {
             } else {
                 // SAFETY: not the last, so there is one behind it.
                 unsafe { self.row.add(Rows::<T, true>::STRIDE) }
-            };
-            Self { row, slot: 0, ..*self }
-        }
-
-        /// The first slot of the row before.
-        #[inline(always)]
-        pub(crate) fn previous_row(&self) -> Self {
-            let row = if self.row == self.first {
-                self.last
-            } else {
-                // SAFETY: not the first, so there is one before it.
-                unsafe { self.row.sub(Rows::<T, true>::STRIDE) }
             };
             Self { row, slot: 0, ..*self }
         }
@@ -268,8 +275,20 @@ mod memory {
             self.slot
         }
 
+        pub(crate) fn slots_left(&self) -> usize {
+            Rows::<T, true>::SLOTS - self.slot
+        }
+
         pub(crate) fn advance(&mut self) -> bool {
+            self.step();
+            self.settle()
+        }
+
+        pub(crate) fn step(&mut self) {
             self.slot += 1;
+        }
+
+        pub(crate) fn settle(&mut self) -> bool {
             let crosses = self.slot == Rows::<T, true>::SLOTS;
             if crosses {
                 *self = self.next_row();
@@ -279,11 +298,6 @@ mod memory {
 
         pub(crate) fn next_row(&self) -> Self {
             let row = (self.row + 1) % self.rows.len();
-            Self { row, slot: 0, rows: Arc::clone(&self.rows) }
-        }
-
-        pub(crate) fn previous_row(&self) -> Self {
-            let row = (self.row + self.rows.len() - 1) % self.rows.len();
             Self { row, slot: 0, rows: Arc::clone(&self.rows) }
         }
 

@@ -9,8 +9,12 @@ use handover_base::sync::{Arc, CachePadded};
 /// The producer may still push.
 const OPEN: u64 = u64::MAX;
 
-/// A batch is published after so many rows, so that a long one does not keep the consumer waiting.
+/// A batch is published after so many rows, so that a long one does not keep the consumer waiting;
+/// and a long drain tells the producer after so many.
 const BATCH_ROWS_MAX: usize = 16;
+
+/// What is pushed for later is published after so many rows, or a quarter of the ring.
+const LATER_ROWS_MAX: usize = 8;
 
 struct Shared<T> {
     /// Written at the end of the ring's life only, so that everybody has a copy of the line.
@@ -98,6 +102,9 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
         tail: 0,
         limit: u64::from(slots_count),
         cursor: cursor.clone(),
+        withheld: cursor.clone(),
+        behind: 0,
+        behind_max: (rows_count / 4).clamp(1, LATER_ROWS_MAX),
         sealed: false,
         shared: Arc::clone(&shared),
     };
@@ -113,6 +120,13 @@ pub struct Producer<T> {
     limit: u64,
     /// Where the tail lies.
     cursor: Cursor<T>,
+    /// Rows that were filled for later and left behind, since something was published last.
+    behind: usize,
+    behind_max: usize,
+    /// The first of them: its word is withheld, and so keeps the consumer from the rest, whose words
+    /// are written as they fill. Nothing else must be written in the line that the consumer looks at,
+    /// and nothing twice.
+    withheld: Cursor<T>,
     /// Where we end has been told; nothing is pushed from then on.
     sealed: bool,
     shared: Arc<Shared<T>>,
@@ -139,17 +153,21 @@ impl<T> Producer<T> {
         self.tail += 1;
         self.cursor.advance();
         self.publish(&row, self.tail);
+        if self.behind > 0 {
+            self.release();
+        }
         Ok(())
     }
 
-    /// Pushes a value and leaves publishing it for later: to when the cache line that it lies in is
-    /// full, to the next [`push`](Self::push), [`push_batch`](Self::push_batch),
-    /// [`flush`](Self::flush) or refusal, or to the end of this handle.
+    /// Pushes a value and leaves publishing it for later: to when some cache lines are full, to the
+    /// next [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or refusal,
+    /// or to the end of this handle.
     ///
-    /// Values that are pushed one soon after the other then cross over as a line instead of one by one. The
-    /// consumer is not told of what lies in the last line, so **flush before you stop pushing**: a
-    /// consumer that waits for a value which nobody publishes waits for ever. At most
-    /// [`LATER_MAX`](Self::LATER_MAX) values lie so.
+    /// Values that are pushed one soon after the other then cross over as lines that are side by side
+    /// on their way, instead of one by one. The consumer is not told of the last of them, so **flush
+    /// before you stop pushing**: a consumer that waits for a value which nobody publishes waits for
+    /// ever. At most [`LATER_MAX`](Self::LATER_MAX) values lie so, and hardly more than a quarter of
+    /// the ring.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -162,19 +180,26 @@ impl<T> Producer<T> {
         let row = self.cursor.clone();
         self.tail += 1;
         if self.cursor.advance() {
-            self.publish(&row, self.tail);
+            self.leave_row(row, self.behind_max);
         }
         Ok(())
     }
 
     /// How many values [`push_later`](Self::push_later) leaves unpublished at most.
-    pub const LATER_MAX: usize = Shared::<T>::SLOTS - 1;
+    pub const LATER_MAX: usize = LATER_ROWS_MAX * Shared::<T>::SLOTS - 1;
 
     /// Publishes what was left by [`push_later`](Self::push_later).
     #[inline]
     pub fn flush(&mut self) {
-        if self.cursor.slot_index() > 0 {
+        // SAFETY: `shared` keeps the rows.
+        let word = unsafe { self.cursor.word() };
+        // Relaxed: only this handle writes it. Looked at first, so that a producer which is refused
+        // again and again leaves the consumer's line alone.
+        if self.cursor.slot_index() > 0 && word.load(Ordering::Relaxed) != self.tail {
             self.publish(&self.cursor, self.tail);
+        }
+        if self.behind > 0 {
+            self.release();
         }
     }
 
@@ -189,15 +214,11 @@ impl<T> Producer<T> {
     /// # Cost
     /// A store for each value, and one for each line. The line that the consumer looks at is published
     /// last (of each 16 lines), so that it finds them all written and they cross over side by side.
+    #[inline]
     pub fn push_batch(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
         let first = self.tail;
         while !self.refuses() {
-            let mut batch = Batch {
-                tail: self.tail,
-                cursor: self.cursor.clone(),
-                rows_count: 0,
-                producer: self,
-            };
+            let mut batch = Batch { tail: self.tail, cursor: self.cursor.clone(), producer: self };
             if !batch.fill(values) {
                 break;
             }
@@ -285,6 +306,30 @@ impl<T> Producer<T> {
         self.tail < self.limit
     }
 
+    /// A row was filled for later: its word is written, unless it is the first.
+    #[inline(always)]
+    fn leave_row(&mut self, row: Cursor<T>, behind_max: usize) {
+        if self.behind == 0 {
+            self.withheld = row;
+        } else {
+            self.publish(&row, self.tail);
+        }
+        self.behind += 1;
+        // No more than there are rows, or the word of one would be written twice, in the wrong order.
+        if self.behind >= behind_max {
+            self.release();
+        }
+    }
+
+    /// Lets the consumer see the rows behind.
+    #[inline(always)]
+    fn release(&mut self) {
+        self.behind = 0;
+        // The tail lies beyond that row, and less than a turn of the ring: right for the row, and no
+        // news when the consumer comes around.
+        self.publish(&self.withheld, self.tail);
+    }
+
     /// Lets the consumer see what lies in the row of `cursor`, up to the position `end`.
     #[inline(always)]
     fn publish(&self, cursor: &Cursor<T>, end: u64) {
@@ -320,13 +365,12 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Filled and not yet published; published when dropped, also when the iterator panics.
+/// Several pushes in a row; told to the producer and published when dropped, also when the iterator
+/// panics.
 struct Batch<'a, T> {
     /// The producer's, ahead of it.
     tail: u64,
     cursor: Cursor<T>,
-    /// Rows left behind.
-    rows_count: usize,
     producer: &'a mut Producer<T>,
 }
 
@@ -334,42 +378,40 @@ impl<T> Batch<'_, T> {
     /// Fills slots until there are no more, or no more values (false), or enough for once.
     #[inline(always)]
     fn fill(&mut self, values: &mut impl Iterator<Item = T>) -> bool {
-        // No row twice: its word would be set back when the first time is published last.
-        let rows_max = BATCH_ROWS_MAX.min(self.producer.shared.rows_count);
+        let behind_max = BATCH_ROWS_MAX.min(self.producer.shared.rows_count);
         let limit = self.producer.limit;
-        while self.tail < limit && self.rows_count < rows_max {
-            let Some(value) = values.next() else {
-                return false;
-            };
-            // SAFETY: the producer's `shared` keeps the rows.
-            let slot = unsafe { self.cursor.slot() };
-            // SAFETY: as in put(): the slot is the tail's, and tail < limit.
-            unsafe { rows::fill(slot, value) };
-            self.tail += 1;
-            self.rows_count += usize::from(self.cursor.advance());
+        while self.tail < limit {
+            let vacant = (limit - self.tail).min(self.cursor.slots_left() as u64);
+            for _ in 0..vacant {
+                let Some(value) = values.next() else {
+                    return false;
+                };
+                // SAFETY: the producer's `shared` keeps the rows.
+                let slot = unsafe { self.cursor.slot() };
+                // SAFETY: as in put(): the slot is the tail's, and tail < limit.
+                unsafe { rows::fill(slot, value) };
+                self.tail += 1;
+                self.cursor.step();
+            }
+            let row = self.cursor.clone();
+            if self.cursor.settle() {
+                self.producer.tail = self.tail;
+                self.producer.leave_row(row, behind_max);
+                if self.producer.behind == 0 {
+                    break;
+                }
+            }
         }
         true
     }
 }
 
 impl<T> Drop for Batch<'_, T> {
-    /// From the last row to the first.
     #[inline(always)]
     fn drop(&mut self) {
-        let mut end = self.tail;
-        let filled = self.cursor.slot_index();
-        if filled > 0 {
-            self.producer.publish(&self.cursor, end);
-            end -= filled as u64;
-        }
-        let mut cursor = self.cursor.clone();
-        for _ in 0..self.rows_count {
-            cursor = cursor.previous_row();
-            self.producer.publish(&cursor, end);
-            end -= Shared::<T>::SLOTS as u64;
-        }
         self.producer.tail = self.tail;
         self.producer.cursor = self.cursor.clone();
+        self.producer.flush();
     }
 }
 
@@ -422,6 +464,7 @@ impl<T> Consumer<T> {
                 // SAFETY: head + count <= ready, which look() has acquired.
                 each(unsafe { visit.take() });
             }
+            visit.cursor.settle();
         }
         (visit.head - before) as usize
     }
@@ -594,7 +637,7 @@ impl<T> Visit<'_, T> {
         // SAFETY: as in Consumer::take(): ready, as the caller promises, and the head moves on.
         let value = unsafe { rows::take(slot) };
         self.head += 1;
-        self.cursor.advance();
+        self.cursor.step();
         value
     }
 }
@@ -602,6 +645,8 @@ impl<T> Visit<'_, T> {
 impl<T> Drop for Visit<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
+        // Who was handed the last value of a row may have panicked.
+        self.cursor.settle();
         self.consumer.head = self.head;
         self.consumer.cursor = self.cursor.clone();
         self.consumer.leave();
