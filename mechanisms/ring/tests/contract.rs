@@ -1,0 +1,358 @@
+//! One contract, run over every ring of [`handover_ring::queue`].
+#![cfg(not(handover_loom))]
+
+use handover_ring::PushError;
+use handover_ring::queue::{Mpsc, Pop, Push, Queue, Spsc};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So many values go through where threads meet, or as many as there is time for.
+const VALUES_COUNT: u64 = if cfg!(miri) { 300 } else { 100_000 };
+const TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Knows where it was dropped, and panics there if it is told to.
+struct Counted {
+    number: u64,
+    dropped: Arc<Mutex<Vec<u64>>>,
+    panics: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.dropped.lock().unwrap().push(self.number);
+        assert!(!self.panics, "dropped number {}", self.number);
+    }
+}
+
+#[derive(Default)]
+struct Count(Arc<Mutex<Vec<u64>>>);
+
+impl Count {
+    fn value(&self, number: u64) -> Counted {
+        Counted { number, dropped: Arc::clone(&self.0), panics: false }
+    }
+    fn panicking(&self, number: u64) -> Counted {
+        Counted { number, dropped: Arc::clone(&self.0), panics: true }
+    }
+    fn dropped(&self) -> Vec<u64> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn it_holds_exactly_as_many_as_it_has_slots_and_gives_the_next_one_back<Q: Queue>() {
+    for slots_count in [1, 2, 3, 6, 7, 8, 14, 15, 64, 100] {
+        let (mut producer, mut consumer) = Q::ring(slots_count).unwrap();
+        for turn in 0..40 {
+            for value in 0..slots_count {
+                producer.push(turn * 1000 + value).unwrap();
+            }
+            assert_eq!(producer.push(7), Err(PushError::Full(7)), "{}", Q::NAME);
+            assert_eq!(producer.len(), slots_count as usize);
+            assert_eq!(consumer.len(), slots_count as usize);
+            assert_eq!(consumer.pop(), Some(turn * 1000));
+            producer.push(turn).unwrap();
+            assert_eq!(producer.push(8), Err(PushError::Full(8)), "one slot was free");
+            let rest = (1..slots_count).map(|value| turn * 1000 + value);
+            assert!(consumer.drain().eq(rest.chain([turn])));
+            assert!(consumer.is_empty() && producer.is_empty());
+            assert_eq!(consumer.pop(), None);
+        }
+    }
+}
+
+fn a_batch_takes_from_the_iterator_no_more_than_there_are_slots<Q: Queue>() {
+    for slots_count in [1, 5, 7, 8, 50, 200] {
+        let (mut producer, mut consumer) = Q::ring(slots_count).unwrap();
+        let mut numbers = 0..u32::MAX;
+        let mut next = 0;
+        for turn in 0..50 {
+            let wanted = turn * 7 % (slots_count + 10);
+            let mut some = numbers.clone().take(wanted as usize);
+            let pushed = producer.push_batch(&mut some);
+            assert_eq!(pushed as u32, wanted.min(slots_count));
+            numbers.start += pushed as u32;
+            let mut popped = Vec::new();
+            assert_eq!(consumer.pop_batch(pushed / 2, |value| popped.push(value)), pushed / 2);
+            assert_eq!(consumer.pop_batch(1000, |value| popped.push(value)), pushed - pushed / 2);
+            assert!(popped.into_iter().eq(next..numbers.start), "{}", Q::NAME);
+            next = numbers.start;
+        }
+    }
+}
+
+fn what_a_drain_is_not_asked_for_stays<Q: Queue>() {
+    let (mut producer, mut consumer) = Q::ring(100).unwrap();
+    assert_eq!(producer.push_batch(&mut (0..100)), 100);
+    assert!(consumer.drain().take(60).eq(0..60));
+    assert_eq!(consumer.len(), 40);
+    assert_eq!(producer.push_batch(&mut (100..200)), 60, "the slots were given back");
+    let mut leaked = std::mem::ManuallyDrop::new(consumer.drain());
+    assert_eq!(leaked.next(), Some(60));
+    assert!(consumer.drain().eq(61..160));
+}
+
+fn closed_from_either_end_it_refuses_and_drains<Q: Queue>() {
+    for from_the_producer in [true, false] {
+        let (mut producer, mut consumer) = Q::ring(4).unwrap();
+        producer.push(1).unwrap();
+        producer.push(2).unwrap();
+        assert!(!producer.is_closed() && !consumer.is_closed() && !consumer.is_finished());
+        if from_the_producer {
+            producer.close();
+        } else {
+            consumer.close();
+        }
+        assert!(producer.is_closed() && consumer.is_closed());
+        assert_eq!(producer.push(3), Err(PushError::Closed(3)));
+        assert_eq!(producer.push_batch(&mut [3].into_iter()), 0);
+        assert!(!consumer.is_finished(), "there is something to pop");
+        assert_eq!(consumer.pop(), Some(1));
+        drop(producer);
+        assert_eq!(consumer.pop(), Some(2));
+        assert_eq!(consumer.pop(), None);
+        assert!(consumer.is_finished());
+    }
+}
+
+fn a_full_ring_that_is_closed_says_closed<Q: Queue>() {
+    let (mut producer, mut consumer) = Q::ring(1).unwrap();
+    producer.push(1).unwrap();
+    consumer.close();
+    assert_eq!(producer.push(2), Err(PushError::Closed(2)));
+    assert_eq!(consumer.pop(), Some(1));
+    assert!(consumer.is_finished());
+}
+
+fn dropping_the_producer_closes<Q: Queue>() {
+    let (mut producer, mut consumer) = Q::ring(4).unwrap();
+    producer.push(1).unwrap();
+    drop(producer);
+    assert!(consumer.is_closed() && !consumer.is_finished());
+    assert_eq!(consumer.pop(), Some(1));
+    assert!(consumer.is_finished());
+}
+
+fn dropping_the_consumer_closes_and_drops_what_is_there<Q: Queue>() {
+    let count = Count::default();
+    let (mut producer, mut consumer) = Q::ring(20).unwrap();
+    for number in 0..10 {
+        producer.push(count.value(number)).unwrap();
+    }
+    drop(consumer.pop());
+    drop(consumer);
+    assert!(count.dropped().into_iter().eq(0..10));
+    let refused = producer.push(count.value(10)).unwrap_err();
+    assert!(!refused.is_full());
+    drop((refused, producer));
+    assert!(count.dropped().into_iter().eq(0..11), "once each");
+}
+
+fn whatever_is_left_is_dropped_once_in_order<Q: Queue>() {
+    for (pushed, popped) in [(0, 0), (1, 0), (9, 0), (9, 4), (20, 20), (20, 19)] {
+        let count = Count::default();
+        let (mut producer, mut consumer) = Q::ring(20).unwrap();
+        for number in 0..pushed {
+            producer.push(count.value(number)).unwrap();
+        }
+        for _ in 0..popped {
+            drop(consumer.pop());
+        }
+        drop((producer, consumer));
+        assert!(count.dropped().into_iter().eq(0..pushed), "{pushed} pushed, {popped} popped");
+    }
+}
+
+fn a_value_whose_drop_panics_keeps_no_other_from_being_dropped<Q: Queue>() {
+    for producer_first in [true, false] {
+        let count = Count::default();
+        let (mut producer, consumer) = Q::ring(20).unwrap();
+        for number in 0..10 {
+            let value = if number == 3 { count.panicking(3) } else { count.value(number) };
+            producer.push(value).unwrap();
+        }
+        let panicked = if producer_first {
+            drop(producer);
+            catch_unwind(AssertUnwindSafe(|| drop(consumer)))
+        } else {
+            let panicked = catch_unwind(AssertUnwindSafe(|| drop(consumer)));
+            drop(producer);
+            panicked
+        };
+        assert!(panicked.is_err());
+        assert!(count.dropped().into_iter().eq(0..10), "once each");
+    }
+}
+
+fn an_iterator_that_panics_leaves_pushed_what_it_gave<Q: Queue>() {
+    struct Panics<'a>(u64, &'a Count);
+    impl Iterator for Panics<'_> {
+        type Item = Counted;
+        fn next(&mut self) -> Option<Counted> {
+            self.0 += 1;
+            assert!(self.0 < 10, "enough");
+            Some(self.1.value(self.0))
+        }
+        fn size_hint(&self) -> (usize, Option<usize>) {
+            (15, Some(15))
+        }
+    }
+    impl ExactSizeIterator for Panics<'_> {}
+    let count = Count::default();
+    let (mut producer, mut consumer) = Q::ring(20).unwrap();
+    let mut values = Panics(0, &count);
+    let panicked = catch_unwind(AssertUnwindSafe(|| producer.push_batch(&mut values)));
+    assert!(panicked.is_err());
+    producer.push(count.value(10)).unwrap();
+    assert!(consumer.drain().map(|value| value.number).eq(1..=10));
+    drop((producer, consumer));
+    assert!(count.dropped().into_iter().eq(1..=10), "once each");
+}
+
+fn who_is_handed_values_and_panics_has_popped_what_it_was_handed<Q: Queue>() {
+    for panics_at in 0..20 {
+        let count = Count::default();
+        let (mut producer, mut consumer) = Q::ring(20).unwrap();
+        for number in 0..20 {
+            producer.push(count.value(number)).unwrap();
+        }
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            consumer.pop_batch(20, |value| assert_ne!(value.number, panics_at, "enough"));
+        }));
+        assert!(panicked.is_err());
+        assert!(count.dropped().into_iter().eq(0..=panics_at));
+        assert_eq!(producer.len() as u64, 19 - panics_at, "the slots were given back");
+        assert!(consumer.drain().map(|value| value.number).eq(panics_at + 1..20));
+    }
+}
+
+/// Pushes and pops by turns in all ways, the one end on this thread, the other on another.
+fn across_threads_every_value_arrives_once_and_in_order<Q: Queue>() {
+    for slots_count in [1, 3, 7, 64, 1000] {
+        let count = AtomicU64::new(0);
+        let (mut producer, mut consumer) = Q::ring(slots_count).unwrap();
+        let began = Instant::now();
+        let mut next = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                count.store(push_in_all_ways(&mut producer, began), Relaxed);
+                drop(producer);
+            });
+            let mut arrive = |value: Box<usize>| {
+                assert_eq!(*value, next, "{} of {slots_count}", Q::NAME);
+                next += 1;
+            };
+            while !consumer.is_finished() {
+                let popped = match began.elapsed().as_nanos() % 3 {
+                    0 => consumer.pop_batch(10, &mut arrive),
+                    1 => consumer.drain().map(&mut arrive).count(),
+                    _ => consumer.pop().map(&mut arrive).iter().count(),
+                };
+                if popped == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(next as u64, count.into_inner());
+        assert!(next > 0);
+    }
+}
+
+fn push_in_all_ways(producer: &mut impl Push<Box<usize>>, began: Instant) -> u64 {
+    let mut next = 0;
+    while next < VALUES_COUNT && began.elapsed() < TIME_MAX {
+        let pushed = if next % 3 == 0 {
+            let end = (next + 1 + next % 40).min(VALUES_COUNT) as usize;
+            producer.push_batch(&mut (next as usize..end).map(Box::new))
+        } else {
+            usize::from(producer.push(Box::new(next as usize)).is_ok())
+        };
+        if pushed == 0 {
+            thread::yield_now();
+        }
+        next += pushed as u64;
+    }
+    next
+}
+
+fn closed_in_the_middle_of_a_storm_it_accounts_for_every_value<Q: Queue>() {
+    for turn in 0..if cfg!(miri) { 3 } else { 100 } {
+        let (mut producer, mut consumer) = Q::ring(8).unwrap();
+        let mut popped = Vec::new();
+        let accepted = AtomicU64::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut value = Box::new(0);
+                loop {
+                    let number = *value;
+                    match producer.push(value) {
+                        Ok(()) => value = Box::new(number + 1),
+                        Err(PushError::Closed(_)) => return accepted.store(number, Relaxed),
+                        Err(PushError::Full(refused)) => {
+                            value = refused;
+                            thread::yield_now();
+                        }
+                    }
+                }
+            });
+            while popped.len() < turn * 3 {
+                popped.extend(consumer.pop().map(|value| *value));
+            }
+            consumer.close();
+            while !consumer.is_finished() {
+                popped.extend(consumer.pop().map(|value| *value));
+            }
+        });
+        assert!(popped.into_iter().eq(0..accepted.into_inner()), "{}", Q::NAME);
+    }
+}
+
+fn two_threads_at_the_ends_of_a_ring_that_one_keeps_dropping_lose_nothing<Q: Queue>() {
+    for number in 0..if cfg!(miri) { 10 } else { 1000 } {
+        let count = Count::default();
+        let (mut producer, consumer) = Q::ring(4).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| drop(producer.push(count.value(number))));
+            drop(consumer);
+        });
+        drop(producer);
+        assert_eq!(count.dropped(), [number], "once");
+    }
+}
+
+macro_rules! contract {
+    (@test $queue:ty: $($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            super::$name::<$queue>();
+        }
+    )*};
+    ($($module:ident: $queue:ident;)*) => {$(
+        mod $module {
+            use super::$queue;
+            contract! { @test $queue:
+                it_holds_exactly_as_many_as_it_has_slots_and_gives_the_next_one_back
+                a_batch_takes_from_the_iterator_no_more_than_there_are_slots
+                what_a_drain_is_not_asked_for_stays
+                closed_from_either_end_it_refuses_and_drains
+                a_full_ring_that_is_closed_says_closed
+                dropping_the_producer_closes
+                dropping_the_consumer_closes_and_drops_what_is_there
+                whatever_is_left_is_dropped_once_in_order
+                a_value_whose_drop_panics_keeps_no_other_from_being_dropped
+                an_iterator_that_panics_leaves_pushed_what_it_gave
+                who_is_handed_values_and_panics_has_popped_what_it_was_handed
+                across_threads_every_value_arrives_once_and_in_order
+                closed_in_the_middle_of_a_storm_it_accounts_for_every_value
+                two_threads_at_the_ends_of_a_ring_that_one_keeps_dropping_lose_nothing
+            }
+        }
+    )*};
+}
+
+contract! {
+    spsc: Spsc;
+    mpsc: Mpsc;
+}

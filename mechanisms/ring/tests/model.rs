@@ -1,0 +1,314 @@
+//! The rings and the mailbox under loom, which tries every interleaving and every reordering that the
+//! memory model allows. Rows have two slots there, so that three values go around a small ring.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --test model --release \
+//!     --target-dir target/loom
+//! ```
+#![cfg(handover_loom)]
+
+use handover_base::sync::{hint, thread};
+use handover_ring::{PushError, Unanswered, mailbox, mpsc, spsc};
+use std::sync::Arc as Counted;
+
+/// Tries everything with two threads, and what takes up to three preemptions with more.
+fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = (threads_count > 2).then_some(3);
+    builder.check(run);
+}
+
+/// Pops until nothing can come any more.
+macro_rules! pop_all {
+    ($consumer:ident) => {{
+        let mut popped = Vec::new();
+        loop {
+            match $consumer.pop() {
+                Some(value) => popped.push(value),
+                None if $consumer.is_finished() => break popped,
+                None => hint::spin_loop(),
+            }
+        }
+    }};
+}
+
+#[test]
+fn one_producer_s_values_come_in_order_though_slots_are_used_again() {
+    model(2, || {
+        let (mut producer, mut consumer) = spsc::ring(2).unwrap();
+        let other = thread::spawn(move || {
+            for value in [Box::new(1), Box::new(2), Box::new(3)] {
+                let mut value = Some(value);
+                while let Err(refused) = producer.push(value.take().unwrap()) {
+                    value = Some(refused.into_inner());
+                    hint::spin_loop();
+                }
+            }
+        });
+        assert_eq!(pop_all!(consumer), [1, 2, 3].map(Box::new));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_pushed_for_later_comes_in_order_and_whole() {
+    model(2, || {
+        let (mut producer, mut consumer) = spsc::ring(8).unwrap();
+        let other = thread::spawn(move || {
+            for value in 0..3 {
+                producer.push_later(value).unwrap();
+            }
+            producer.flush();
+            producer.push_later(3).unwrap();
+        });
+        assert_eq!(pop_all!(consumer), [0, 1, 2, 3]);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_batch_that_goes_over_lines_comes_in_order_and_whole() {
+    model(2, || {
+        let (mut producer, mut consumer) = spsc::ring(4).unwrap();
+        producer.push(0).unwrap();
+        assert_eq!(consumer.pop(), Some(0));
+        let other = thread::spawn(move || {
+            assert_eq!(producer.push_batch(&mut (1..5)), 4); // begins in the middle of a line
+        });
+        let mut popped = Vec::new();
+        while popped.len() < 4 {
+            if consumer.pop_batch(2, |value| popped.push(value)) == 0 {
+                hint::spin_loop();
+            }
+        }
+        assert_eq!(popped, [1, 2, 3, 4]);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn the_slots_of_a_drain_are_given_back_when_it_ends() {
+    model(2, || {
+        let (mut producer, mut consumer) = spsc::ring(1).unwrap();
+        producer.push(Box::new(1)).unwrap();
+        let other = thread::spawn(move || {
+            let mut value = Some(Box::new(2));
+            while let Err(refused) = producer.push(value.take().unwrap()) {
+                value = Some(refused.into_inner());
+                hint::spin_loop();
+            }
+        });
+        assert_eq!(consumer.drain().next(), Some(Box::new(1)));
+        assert_eq!(pop_all!(consumer), [Box::new(2)]);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn what_was_accepted_while_the_consumer_closed_can_be_popped() {
+    model(2, || {
+        let (mut producer, mut consumer) = spsc::ring(4).unwrap();
+        let other = thread::spawn(move || {
+            let mut accepted = 0;
+            for value in 0..2 {
+                match producer.push(value) {
+                    Ok(()) => accepted += 1,
+                    Err(refused) => assert_eq!(refused, PushError::Closed(value)),
+                }
+            }
+            accepted
+        });
+        consumer.close();
+        let popped = pop_all!(consumer).len();
+        assert_eq!(popped, other.join().unwrap());
+    });
+    model(2, || {
+        let (producer, mut consumer) = mpsc::ring(4).unwrap();
+        let other = thread::spawn(move || {
+            let mut accepted = 0;
+            for value in 0..2 {
+                match producer.push(value) {
+                    Ok(()) => accepted += 1,
+                    Err(refused) => assert_eq!(refused, PushError::Closed(value)),
+                }
+            }
+            accepted
+        });
+        consumer.close();
+        let popped = pop_all!(consumer).len();
+        assert_eq!(popped, other.join().unwrap());
+    });
+}
+
+#[test]
+fn what_is_pushed_while_the_consumer_goes_is_dropped_once() {
+    model(2, || {
+        let counted = Counted::new(());
+        let (mut producer, consumer) = spsc::ring(4).unwrap();
+        let value = Counted::clone(&counted);
+        let other = thread::spawn(move || drop(producer.push(value)));
+        drop(consumer);
+        other.join().unwrap();
+        assert_eq!(Counted::strong_count(&counted), 1);
+    });
+    model(2, || {
+        let counted = Counted::new(());
+        let (producer, consumer) = mpsc::ring(4).unwrap();
+        let value = Counted::clone(&counted);
+        let other = thread::spawn(move || drop(producer.push(value)));
+        drop(consumer);
+        other.join().unwrap();
+        assert_eq!(Counted::strong_count(&counted), 1);
+    });
+}
+
+#[test]
+fn two_producers_values_all_come_and_each_one_s_in_order() {
+    model(3, || {
+        let (first, mut consumer) = mpsc::ring(4).unwrap();
+        let second = first.clone();
+        let others = [
+            thread::spawn(move || {
+                first.push(Box::new(10)).unwrap();
+                first.push(Box::new(11)).unwrap();
+            }),
+            thread::spawn(move || second.push(Box::new(20)).unwrap()),
+        ];
+        let popped = pop_all!(consumer);
+        assert_eq!(popped.len(), 3);
+        let place = |value| popped.iter().position(|it| **it == value).unwrap();
+        assert!(place(10) < place(11));
+        assert!(place(20) < 3);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn two_producers_use_one_slot_again_and_again() {
+    model(3, || {
+        let (first, mut consumer) = mpsc::ring(1).unwrap();
+        let second = first.clone();
+        let push = |producer: mpsc::Producer<Box<i32>>, value| {
+            move || {
+                let mut value = Some(Box::new(value));
+                while let Err(refused) = producer.push(value.take().unwrap()) {
+                    assert!(refused.is_full());
+                    value = Some(refused.into_inner());
+                    hint::spin_loop();
+                }
+            }
+        };
+        let others = [thread::spawn(push(first, 1)), thread::spawn(push(second, 2))];
+        let mut popped = pop_all!(consumer);
+        popped.sort();
+        assert_eq!(popped, [Box::new(1), Box::new(2)]);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn one_producer_s_batch_and_another_s_push_all_come() {
+    model(3, || {
+        let (first, mut consumer) = mpsc::ring(4).unwrap();
+        let second = first.clone();
+        let others = [
+            thread::spawn(move || assert_eq!(first.push_batch(&mut [10, 11].into_iter()), 2)),
+            thread::spawn(move || second.push(20).unwrap()),
+        ];
+        let mut popped = pop_all!(consumer);
+        assert!(popped.iter().position(|&it| it == 10) < popped.iter().position(|&it| it == 11));
+        popped.sort();
+        assert_eq!(popped, [10, 11, 20]);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn requests_and_replies_pass_through_one_place() {
+    model(2, || {
+        let (mut caller, mut server) = mailbox::pair();
+        let other = thread::spawn(move || {
+            let mut served = 0;
+            while !server.is_finished() {
+                match server.receive() {
+                    Some(request) => {
+                        let request: Box<i32> = request;
+                        server.reply(Box::new(*request + 1)).unwrap();
+                        served += 1;
+                    }
+                    None => hint::spin_loop(),
+                }
+            }
+            served
+        });
+        for turn in 0..2 {
+            caller.send(Box::new(turn)).unwrap();
+            let reply = loop {
+                match caller.receive().unwrap() {
+                    Some(reply) => break reply,
+                    None => hint::spin_loop(),
+                }
+            };
+            assert_eq!(*reply, turn + 1);
+        }
+        drop(caller);
+        assert_eq!(other.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_caller_is_told_whenever_its_server_goes() {
+    model(2, || {
+        let counted = Counted::new(());
+        let (mut caller, mut server) = mailbox::pair();
+        let other = thread::spawn(move || {
+            let request = server.receive();
+            let received = request.is_some();
+            if let Some(request) = request {
+                server.reply(request).unwrap();
+            }
+            received
+        });
+        let sent = caller.send(Counted::clone(&counted));
+        let told = sent.is_ok().then(|| {
+            loop {
+                match caller.receive() {
+                    Ok(None) => hint::spin_loop(),
+                    told => break told,
+                }
+            }
+        });
+        let received = other.join().unwrap();
+        match told {
+            None => assert!(!received && sent.is_err()),
+            Some(Ok(_)) => assert!(received),
+            Some(Err(Unanswered::Unread(_))) => assert!(!received),
+            Some(Err(Unanswered::Abandoned)) => panic!("it answers what it receives"),
+        }
+        drop((told, sent, caller));
+        assert_eq!(Counted::strong_count(&counted), 1);
+    });
+}
+
+#[test]
+fn what_a_mailbox_holds_when_its_caller_goes_is_dropped_once() {
+    model(2, || {
+        let counted = Counted::new(());
+        let (mut caller, mut server) = mailbox::pair();
+        let other = thread::spawn(move || {
+            if let Some(request) = server.receive() {
+                drop(server.reply(request));
+            }
+        });
+        caller.send(Counted::clone(&counted)).unwrap_or_else(|refused| drop(refused.into_inner()));
+        drop(caller);
+        other.join().unwrap();
+        assert_eq!(Counted::strong_count(&counted), 1);
+    });
+}
