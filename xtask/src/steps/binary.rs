@@ -11,16 +11,43 @@ use crate::workspace::Workspace;
 
 /// Builds the release binary, runs its ladder with smoke values and its faults.
 pub fn release(context: &mut Context) -> Result<()> {
-    ladder(context)?;
-    let faults = "faces/cli/tests/faults.rs";
-    if context.workspace.root.join(faults).exists() {
-        context.tests += Run::new("cargo test --release -p handover --test faults")
-            .within(&context.workspace.root)
-            .count()?;
-    } else {
-        context.skip("faults on the release binary", format!("{faults} is not written"));
-    }
+    let ladder = ladder(context)?;
+    // The same program as in the tests, with another binary under test: to build it in release would
+    // build everything else once more, as tests need other features of what the binary needs.
+    let faults = test_program(&context.workspace, "handover", "faults")?;
+    context.tests += Run::program(faults)
+        .set("HANDOVER_BINARY", &ladder.binary.display().to_string())
+        .within(&context.workspace.root)
+        .count()?;
     Ok(())
+}
+
+/// The program of one test of one crate, built as `cargo test --workspace` builds it.
+fn test_program(workspace: &Workspace, package: &str, test: &str) -> Result<PathBuf> {
+    let line = format!("cargo test --workspace --test {test} --no-run --message-format json");
+    let messages = Run::new(&line).within(&workspace.root).read()?;
+    executable(&messages, package, test).with_context(|| format!("{package} has no test {test}"))
+}
+
+/// What cargo tells about a build, a line each; most lines are about something else.
+#[derive(Deserialize)]
+struct Built {
+    package_id: String,
+    target: Target,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+fn executable(messages: &str, package: &str, test: &str) -> Option<PathBuf> {
+    let built = messages.lines().filter_map(|line| serde_json::from_str::<Built>(line).ok());
+    // path+file:///folder#package@version, where the folder is not called as the package is.
+    let mut ours = built
+        .filter(|one| one.target.name == test && one.package_id.contains(&format!("#{package}@")));
+    ours.find_map(|one| one.executable)
 }
 
 /// The binary with fat LTO measures too.
@@ -138,4 +165,23 @@ pub struct Parties {
 pub struct Warning {
     /// Its kind.
     pub code: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_s_program_is_found_among_what_cargo_tells() {
+        let messages = r#"
+{"reason":"compiler-artifact","package_id":"path+file:///h/lab/store#handover-store@0.1.0","target":{"name":"faults"},"executable":"/t/faults-1"}
+{"reason":"compiler-artifact","package_id":"path+file:///h/faces/cli#handover@0.1.0","target":{"name":"handover"},"executable":null}
+{"reason":"compiler-artifact","package_id":"path+file:///h/faces/cli#handover@0.1.0","target":{"name":"faults"},"executable":"/t/faults-2"}
+{"reason":"build-finished","success":true}
+"#;
+        let found = |package| executable(messages, package, "faults");
+        assert_eq!(found("handover"), Some(PathBuf::from("/t/faults-2")));
+        assert_eq!(found("handover-store"), Some(PathBuf::from("/t/faults-1")));
+        assert_eq!(found("store"), None);
+    }
 }

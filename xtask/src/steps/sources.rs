@@ -47,8 +47,10 @@ pub fn tests(context: &mut Context) -> Result<()> {
     context.tests += passed;
     for one in &context.workspace.crates {
         for example in &one.examples {
-            cargo(context, "cargo run --quiet")
-                .args(["-p", &one.name, "--example", example])
+            // As the tests have built it: `cargo run -p` would choose other features of what it needs,
+            // and build that once more.
+            Run::program(context.workspace.target.join("debug/examples").join(example))
+                .within(&context.workspace.root)
                 .at_most(EXAMPLE_MAX)
                 .pass()?;
         }

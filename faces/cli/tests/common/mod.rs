@@ -11,6 +11,7 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -18,9 +19,11 @@ use tempfile::TempDir;
 /// What takes longer than this hangs: far more than any run here needs on busy CPUs, unoptimised.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The binary.
+/// The binary: the one built with these tests, or one of another profile, named by `HANDOVER_BINARY`.
 pub fn binary() -> &'static Path {
-    assert_cmd::cargo::cargo_bin!("handover")
+    static NAMED: LazyLock<Option<PathBuf>> =
+        LazyLock::new(|| std::env::var_os("HANDOVER_BINARY").map(PathBuf::from));
+    NAMED.as_deref().unwrap_or_else(|| assert_cmd::cargo::cargo_bin!("handover"))
 }
 
 /// A person's folders: where results are kept, and where commands are typed.
