@@ -49,6 +49,7 @@ const RAW: &[Listed] = &[
     listed("base/src/raw.rs", "the time-stamp counter, and getrusage for one thread"),
     listed("lab/harness/src/raw.rs", "memory that the parties' processes share"),
     listed("lab/suite/src/raw/", "what is measured: instructions, and the C library's own calls"),
+    listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
     listed("mechanisms/lock/src/raw/", "the guarded cell, and the C library's locks in place"),
     listed("mechanisms/notify/src/raw.rs", "memory that processes share, and the CPU's number"),
     listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
