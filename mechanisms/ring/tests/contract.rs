@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// So many values go through where threads meet, or as many as there is time for.
-const VALUES_COUNT: u64 = if cfg!(miri) { 300 } else { 100_000 };
+const VALUES_COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
 const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Knows where it was dropped, and panics there if it is told to.
