@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod config;
 mod engine;
 mod error;
+#[allow(unsafe_code)]
+mod raw;
 
 pub use config::Config;
 pub use engine::{Expired, TimerId, Wheel};

@@ -9,52 +9,53 @@
 //!  level 2                    slots 0 .. [ 52 ] .. 63   everything here comes after levels 0 and 1
 //!                                        │
 //!                                        ▼ newest block first
-//!                             [ entries │ next ]──▶[ 15 entries │ next ]──▶ ...
+//!                             [ entries │ next ]──▶[ 31 entries │ next ]──▶ ...
 //! ```
 //!
 //! Eleven digits cover 64 bits, hence no deadline is out of range and no turn of the wheel ends.
 
 use super::entry::Entry;
+use crate::raw::fetch;
 
 const DIGIT_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
-/// A block is 256 bytes: four cache lines in a row, which the processor fetches ahead.
-const BLOCK_ENTRIES: usize = 15;
+/// A block is 512 bytes.
+const BLOCK_ENTRIES: usize = 31;
+const ENTRIES_PER_LINE: usize = 4;
 /// A slot of at most so many blocks is sorted as it is instead of being spread over lower levels.
-const SORTED_BLOCKS_MAX: usize = 4;
+const SORTED_BLOCKS_MAX: usize = 8;
 /// The most entries that [`Opened::Sorted`] hands over.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
 const NONE: u32 = u32::MAX;
 
+/// A block and how many entries it holds, told by whoever leads there: so the way through a chain is
+/// known one block ahead.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    block: u32,
+    len: u32,
+}
+
+impl Link {
+    /// Leads nowhere. What it leads to is taken to be full, which spares the commonest path a test.
+    const NONE: Self = Self { block: NONE, len: BLOCK_ENTRIES as u32 };
+}
+
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block {
-    /// The next block of the chain, or of the free list.
-    next: u32,
-    /// How many entries; not kept for the first block of a chain, whose slot knows.
-    len: u32,
+    /// On through the chain, or through the free list.
+    next: Link,
     /// Keeps the entries from lying across cache lines.
     _pad: u64,
     entries: [Entry; BLOCK_ENTRIES],
 }
 
-const _: () = assert!(size_of::<Block>() == 256);
+const _: () = assert!(size_of::<Block>() == 512);
 
 impl Block {
-    const EMPTY: Self = Self { next: NONE, len: 0, _pad: 0, entries: [Entry::NONE; BLOCK_ENTRIES] };
-}
-
-/// A chain of blocks. When there is none its first block is taken to be full, which spares the
-/// commonest path a test.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    head: u32,
-    head_len: u32,
-}
-
-impl Slot {
-    const EMPTY: Self = Self { head: NONE, head_len: BLOCK_ENTRIES as u32 };
+    const EMPTY: Self = Self { next: Link::NONE, _pad: 0, entries: [Entry::NONE; BLOCK_ENTRIES] };
 }
 
 /// Where the sweep goes on.
@@ -63,6 +64,8 @@ struct Sweep {
     slot: usize,
     /// The block before the one to look at; [`NONE`] for the first of the slot.
     before: u32,
+    /// Whether the timers that its entries speak of have been asked for.
+    fetched: bool,
 }
 
 /// The earliest slot that holds anything.
@@ -86,7 +89,8 @@ pub(super) struct Levels {
     levels: u32,
     /// A bit for each slot that holds anything.
     occupied: [u64; LEVELS_COUNT],
-    slots: Vec<Slot>,
+    /// The newest block of each slot.
+    slots: Vec<Link>,
     blocks: Vec<Block>,
     free: u32,
     sweep: Sweep,
@@ -102,10 +106,10 @@ impl Levels {
             floor_ns: now_ns,
             levels: 0,
             occupied: [0; LEVELS_COUNT],
-            slots: vec![Slot::EMPTY; LEVELS_COUNT * SLOTS_PER_LEVEL],
+            slots: vec![Link::NONE; LEVELS_COUNT * SLOTS_PER_LEVEL],
             blocks: Vec::with_capacity(blocks),
             free: NONE,
-            sweep: Sweep { slot: 0, before: NONE },
+            sweep: Sweep { slot: 0, before: NONE, fetched: false },
         }
     }
 
@@ -122,11 +126,11 @@ impl Levels {
         debug_assert!(entry.deadline_ns >= self.floor_ns, "below the floor");
         let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
-        if slot.head_len as usize >= BLOCK_ENTRIES {
+        if slot.len as usize >= BLOCK_ENTRIES {
             return self.push_grown(index, entry);
         }
-        self.blocks[slot.head as usize].entries[slot.head_len as usize] = entry;
-        slot.head_len += 1;
+        self.blocks[slot.block as usize].entries[slot.len as usize] = entry;
+        slot.len += 1;
     }
 
     /// Takes `entry` out if it is the newest of its slot. The slot keeps its block, if only to be
@@ -135,10 +139,10 @@ impl Levels {
     pub(super) fn take_newest(&mut self, entry: Entry) -> bool {
         let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
-        let newest = slot.head_len.wrapping_sub(1) as usize;
-        let Some(head) = self.blocks.get(slot.head as usize) else { return false };
+        let newest = slot.len.wrapping_sub(1) as usize;
+        let Some(head) = self.blocks.get(slot.block as usize) else { return false };
         let taken = head.entries.get(newest) == Some(&entry);
-        slot.head_len -= u32::from(taken);
+        slot.len -= u32::from(taken);
         taken
     }
 
@@ -163,7 +167,7 @@ impl Levels {
     /// Takes the earliest slot: into `sorted` if it is small enough, in any order as yet; else its
     /// entries go to lower levels, and the answer is how many.
     pub(super) fn open(&mut self, first: First, sorted: &mut Vec<Entry>) -> usize {
-        if self.slots[first.slot].head_len == 0 {
+        if self.slots[first.slot].len == 0 {
             self.drop_head(first.slot); // nothing, as yet, to open it for
             return 0;
         }
@@ -171,10 +175,12 @@ impl Levels {
         let small = is_last_digit || self.is_small(first.slot);
         if small {
             for _ in 0..SORTED_BLOCKS_MAX {
-                let Some((block, len)) = self.take_head(first.slot) else { break };
-                sorted.extend_from_slice(&block.entries[..len]);
+                let Link { block, len } = self.slots[first.slot];
+                let Some(head) = self.blocks.get(block as usize) else { break };
+                sorted.extend_from_slice(&head.entries[..len as usize]);
+                self.drop_head(first.slot);
             }
-            let is_rest = self.slots[first.slot].head != NONE;
+            let is_rest = self.slots[first.slot].block != NONE;
             self.base_ns = first.highest_ns;
             // What remains in a slot of the last digit is all due at the same time.
             self.floor_ns = self.base_ns.saturating_add(u64::from(!is_rest));
@@ -182,12 +188,42 @@ impl Levels {
         }
         self.base_ns = first.lowest_ns;
         self.floor_ns = first.lowest_ns;
+        self.spread(first.slot)
+    }
+
+    /// Files everything in a slot anew, and returns how many entries that were.
+    fn spread(&mut self, index: usize) -> usize {
         let mut moved = 0;
-        while let Some((block, len)) = self.take_head(first.slot) {
-            block.entries[..len].iter().for_each(|&entry| self.push(entry));
-            moved += len;
+        loop {
+            let Link { block, len } = self.slots[index];
+            let Some(head) = self.blocks.get(block as usize) else { return moved };
+            self.fetch(head.next);
+            for at in 0..len as usize {
+                self.push(self.blocks[block as usize].entries[at]);
+            }
+            self.drop_head(index);
+            moved += len as usize;
         }
-        moved
+    }
+
+    /// Asks for what opening the slots after this one will look at: of the nearest the timers, by
+    /// `fetch_timer`, of those behind it the blocks from which to learn which timers that are.
+    #[inline]
+    pub(super) fn fetch_after(&self, first: First, fetch_timer: impl Fn(Entry)) {
+        let mut rest = self.occupied[first.level];
+        let mut next = || {
+            let digit = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (digit < SLOTS_PER_LEVEL).then(|| first.level * SLOTS_PER_LEVEL + digit)
+        };
+        let Some(nearest) = next() else { return };
+        self.chain(nearest).for_each(|(link, block)| {
+            block.entries[..link.len as usize].iter().for_each(|&entry| fetch_timer(entry));
+        });
+        let Some(second) = next() else { return };
+        self.chain(second).for_each(|(_, block)| self.fetch(block.next));
+        let Some(third) = next() else { return };
+        self.fetch(self.slots[third]);
     }
 
     /// Time has come to `now_ns`, and everything up to it was taken out.
@@ -216,57 +252,67 @@ impl Levels {
             while self.occupied[level] != 0 {
                 let digit = self.occupied[level].trailing_zeros() as usize;
                 let slot = level * SLOTS_PER_LEVEL + digit;
-                while let Some((block, len)) = self.take_head(slot) {
-                    block.entries[..len].iter().for_each(|&entry| self.push(entry));
-                }
+                self.spread(slot);
             }
         }
     }
 
     /// Looks at one block further on, drops the entries that `keep` does not want, and returns how
     /// many. All blocks have their turn.
-    pub(super) fn sweep(&mut self, keep: impl FnMut(&Entry) -> bool) -> usize {
-        let Sweep { slot: index, before } = self.sweep;
-        let at = match before {
-            NONE => self.slots[index].head,
+    ///
+    /// It takes two calls a block, of which the first only asks for the timers, by `fetch_timer`.
+    pub(super) fn sweep(
+        &mut self,
+        fetch_timer: impl Fn(Entry),
+        keep: impl FnMut(Entry) -> bool,
+    ) -> usize {
+        let Sweep { slot: index, before, fetched } = self.sweep;
+        let link = match before {
+            NONE => self.slots[index],
             before => self.blocks[before as usize].next,
         };
+        let (at, len) = (link.block, link.len as usize);
         if at == NONE {
-            self.sweep = Sweep { slot: self.next_occupied(index + 1), before: NONE };
+            let slot = self.next_occupied(index + 1);
+            self.sweep = Sweep { slot, before: NONE, fetched: false };
             return 0;
         }
-        let len = match before {
-            NONE => self.slots[index].head_len,
-            _ => self.blocks[at as usize].len,
-        } as usize;
-        let kept = self.blocks[at as usize].retain(len, keep);
-        if before == NONE {
-            if kept == 0 {
-                self.drop_head(index);
-            } else {
-                self.slots[index].head_len = kept as u32;
-                self.sweep.before = at;
-            }
-            return len - kept;
+        let next = self.blocks[at as usize].next;
+        if !fetched {
+            self.fetch(next);
+            self.blocks[at as usize].entries[..len].iter().for_each(|&entry| fetch_timer(entry));
+            self.sweep.fetched = true;
+            return 0;
         }
-        let is_head = self.slots[index].head == before;
-        let before_len = match is_head {
-            true => self.slots[index].head_len,
-            false => self.blocks[before as usize].len,
-        } as usize;
-        if before_len + kept <= BLOCK_ENTRIES {
-            let Block { next, entries, .. } = self.blocks[at as usize];
-            let merged = &mut self.blocks[before as usize];
-            merged.entries[before_len..before_len + kept].copy_from_slice(&entries[..kept]);
-            merged.next = next;
-            merged.len = (before_len + kept) as u32;
-            if is_head {
-                self.slots[index].head_len = merged.len;
+        self.sweep.fetched = false;
+        let kept = retain(&mut self.blocks[at as usize].entries[..len], keep);
+        let link = match before {
+            _ if kept > 0 && kept + next.len as usize <= BLOCK_ENTRIES && next.block != NONE => {
+                // The next fits in beside what is left here, and is looked at here.
+                let entries = self.blocks[next.block as usize].entries;
+                let (after, rest) = (self.blocks[next.block as usize].next, next.len as usize);
+                let merged = &mut self.blocks[at as usize];
+                merged.entries[kept..kept + rest].copy_from_slice(&entries[..rest]);
+                merged.next = after;
+                self.release(next.block);
+                Link { block: at, len: (kept + rest) as u32 }
             }
-            self.release(at);
-        } else {
-            self.blocks[at as usize].len = kept as u32;
-            self.sweep.before = at;
+            NONE if kept == 0 => {
+                self.drop_head(index);
+                return len;
+            }
+            _ if kept == 0 => {
+                self.release(at);
+                next
+            }
+            _ => {
+                self.sweep.before = at;
+                Link { block: at, len: kept as u32 }
+            }
+        };
+        match before {
+            NONE => self.slots[index] = link,
+            before => self.blocks[before as usize].next = link,
         }
         len - kept
     }
@@ -278,15 +324,24 @@ impl Levels {
         level as usize * SLOTS_PER_LEVEL + digit
     }
 
-    fn is_small(&self, index: usize) -> bool {
-        let mut at = self.slots[index].head;
-        for _ in 0..SORTED_BLOCKS_MAX {
-            if at == NONE {
-                return true;
-            }
-            at = self.blocks[at as usize].next;
+    /// Asks for the entries of a block, if there is one.
+    #[inline]
+    fn fetch(&self, link: Link) {
+        if let Some(block) = self.blocks.get(link.block as usize) {
+            fetch(block);
+            let entries = &block.entries[..link.len as usize];
+            entries.iter().skip(ENTRIES_PER_LINE - 1).step_by(ENTRIES_PER_LINE).for_each(fetch);
         }
-        at == NONE
+    }
+
+    /// The blocks of a slot.
+    fn chain(&self, index: usize) -> impl Iterator<Item = (Link, &Block)> {
+        let block = |link: Link| Some((link, self.blocks.get(link.block as usize)?));
+        std::iter::successors(block(self.slots[index]), move |(_, at)| block(at.next))
+    }
+
+    fn is_small(&self, index: usize) -> bool {
+        self.chain(index).nth(SORTED_BLOCKS_MAX).is_none()
     }
 
     /// Begins a block.
@@ -303,50 +358,37 @@ impl Levels {
         };
         let fresh = &mut self.blocks[block as usize];
         if self.free != NONE {
-            self.free = fresh.next;
+            self.free = fresh.next.block;
         }
-        fresh.next = old.head;
-        if old.head == NONE {
+        fresh.next = old;
+        fresh.entries[0] = entry;
+        if old.block == NONE {
             self.levels |= 1 << level;
             self.occupied[level] |= 1 << (index % SLOTS_PER_LEVEL);
-        } else {
-            self.blocks[old.head as usize].len = old.head_len;
         }
-        self.blocks[block as usize].entries[0] = entry;
-        self.slots[index] = Slot { head: block, head_len: 1 };
+        self.slots[index] = Link { block, len: 1 };
     }
 
-    fn take_head(&mut self, index: usize) -> Option<(Block, usize)> {
-        let Slot { head, head_len } = self.slots[index];
-        if head == NONE {
-            return None;
-        }
-        let block = self.blocks[head as usize];
-        self.drop_head(index);
-        Some((block, head_len as usize))
-    }
-
+    /// Frees the first block of a slot that has one.
     fn drop_head(&mut self, index: usize) {
         let level = index / SLOTS_PER_LEVEL;
-        let head = self.slots[index].head;
+        let head = self.slots[index].block;
         let next = self.blocks[head as usize].next;
         self.release(head);
-        self.slots[index] = if next == NONE {
+        self.slots[index] = next;
+        if next.block == NONE {
             self.occupied[level] &= !(1 << (index % SLOTS_PER_LEVEL));
             if self.occupied[level] == 0 {
                 self.levels &= !(1 << level);
             }
-            Slot::EMPTY
-        } else {
-            Slot { head: next, head_len: self.blocks[next as usize].len }
-        };
+        }
     }
 
     fn release(&mut self, block: u32) {
         if self.sweep.before == block {
             self.sweep.before = NONE;
         }
-        self.blocks[block as usize].next = self.free;
+        self.blocks[block as usize].next.block = self.free;
         self.free = block;
     }
 
@@ -367,15 +409,17 @@ impl Levels {
     }
 }
 
-impl Block {
-    /// Keeps of the first `len` entries what `keep` says, and returns how many.
-    fn retain(&mut self, len: usize, mut keep: impl FnMut(&Entry) -> bool) -> usize {
-        let mut kept = 0;
-        for at in 0..len {
-            let entry = self.entries[at];
-            self.entries[kept] = entry;
-            kept += usize::from(keep(&entry));
-        }
-        kept
+/// Moves what `keep` wants to the front, and returns how many that are.
+///
+/// Without a branch on the answer: it cannot be foretold, and a wrong guess would have to wait for the
+/// memory that the answer depends on, again and again, instead of waiting for all of it at once.
+#[inline]
+pub(super) fn retain(entries: &mut [Entry], mut keep: impl FnMut(Entry) -> bool) -> usize {
+    let mut kept = 0;
+    for at in 0..entries.len() {
+        let entry = entries[at];
+        entries[kept] = entry;
+        kept += usize::from(keep(entry));
     }
+    kept
 }

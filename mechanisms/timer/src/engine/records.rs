@@ -1,6 +1,7 @@
 //! The timers themselves: a slab whose places carry a generation.
 
 use super::entry::Entry;
+use crate::raw::fetch;
 use std::num::NonZeroU64;
 
 /// One running timer of one wheel. When the timer is over, no other ever has the same.
@@ -198,6 +199,14 @@ impl<T> Records<T> {
 
     pub(super) fn payload_mut(&mut self, index: u32) -> Option<&mut T> {
         self.places[index as usize].payload.as_mut()
+    }
+
+    /// Asks for the timer's place, ahead of [`is_valid`](Self::is_valid).
+    #[inline]
+    pub(super) fn fetch(&self, entry: Entry) {
+        if let Some(record) = self.places.get(entry.index() as usize) {
+            fetch(record);
+        }
     }
 
     /// Whether `entry` still speaks of its timer.
