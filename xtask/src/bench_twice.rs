@@ -28,7 +28,7 @@ const AGREE_SHARE_MIN: f64 = 0.90;
 const FLAGGED_SHARE_MAX: f64 = 0.20;
 
 /// Warnings that say a figure would differ in another run.
-const NOISE: [&str; 6] = ["steal", "switches", "wide", "drift", "bimodal", "few"];
+const NOISE: [&str; 7] = ["steal", "switches", "slowed", "wide", "drift", "bimodal", "few"];
 
 /// Runs twice and compares; exit 1 when the two do not tell the same.
 pub fn bench_twice(options: &Options) -> Result<ExitCode> {

@@ -10,6 +10,7 @@ use crate::select::{SelectError, Selection, select};
 use handover_base::clock;
 use handover_base::topology::{self, Placement, Topology};
 use handover_record::{ArgsError, ContenderKind, Host, Record, Values};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,39 +19,52 @@ use std::time::{Duration, Instant};
 pub enum Profile {
     /// Everything once, with the smallest arguments: shown to work, not measured.
     Smoke,
-    /// 15 to 120 rounds: about a minute for the ladder.
+    /// 24 to 320 rounds of each figure: about a minute and a quarter for the ladder.
     Quick,
-    /// 15 to 240 rounds of each figure.
+    /// 96 to 480 rounds of each figure.
     Full,
 }
 
-impl Profile {
-    /// The looks: after so many blocks, it is judged whether the intervals are narrow enough. Fixed
-    /// beforehand, so that looking does not bias what is seen.
-    fn looks(self) -> &'static [u32] {
-        match self {
-            Profile::Smoke => &[1],
-            Profile::Quick => &[15, 30, 60, 120],
-            Profile::Full => &[15, 30, 60, 120, 240],
-        }
-    }
+/// How a run goes about it. It comes by every benchmark several times, rather than once and for
+/// long: a spell of some seconds in which the host gives less (a lower frequency, a busy sibling, slow
+/// wake-ups) then falls on a few rounds of every figure, not on all rounds of one.
+struct Course {
+    passes: u32,
+    /// Blocks that every benchmark gets in each pass.
+    blocks_min: u32,
+    /// Blocks that one gets whose intervals are still wide. Looked at once a pass.
+    blocks_max: u32,
+    /// For all passes over so many benchmarks.
+    total: Option<Duration>,
+}
 
-    /// The time for one benchmark, when so much has been spent and so many are left. What the quiet
-    /// ones leave of their share goes to the noisy ones after them.
-    fn budget(self, spent: Duration, left_count: usize) -> Duration {
+impl Profile {
+    fn course(self, groups_count: usize) -> Course {
+        let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
         match self {
-            Profile::Smoke => Duration::MAX,
+            Profile::Smoke => Course { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
             Profile::Quick => {
-                let share = QUICK_TOTAL.saturating_sub(spent) / left_count.max(1) as u32;
-                share.clamp(Duration::from_millis(800), Duration::from_secs(8))
+                let (least, most) = (of_each(QUICK_EACH_MIN), of_each(QUICK_EACH_MAX));
+                let total = Some(QUICK_TOTAL.clamp(least, most));
+                Course { passes: 8, blocks_min: 3, blocks_max: 40, total }
             }
-            Profile::Full => Duration::from_secs(30),
+            Profile::Full => {
+                let total = Some(of_each(FULL_EACH));
+                Course { passes: 16, blocks_min: 6, blocks_max: 30, total }
+            }
         }
     }
 }
 
-/// What a quick run of the whole ladder may take, with what follows the last look to spare.
-const QUICK_TOTAL: Duration = Duration::from_secs(78);
+/// What a quick run of the whole ladder may take, with what follows the last pass to spare.
+const QUICK_TOTAL: Duration = Duration::from_secs(82);
+/// The bounds of what one benchmark may take in a quick run, in all its passes.
+const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
+const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
+/// What one may take in a full run.
+const FULL_EACH: Duration = Duration::from_secs(30);
+/// Warm-up takes at most this part of what a benchmark may take.
+const WARM_SHARE: u32 = 10;
 
 impl std::str::FromStr for Profile {
     type Err = String;
@@ -159,17 +173,19 @@ pub struct Group {
 
 /// What a run tells whoever watches it.
 pub trait Watch {
-    /// A benchmark begins: the `index`th of `count`.
+    /// A visit to a benchmark begins: the `index`th of `count`. Each benchmark has several.
     fn begin(&mut self, index: usize, count: usize, id: &str) {
         let _ = (index, count, id);
     }
-    /// So many of at most so many blocks of it are done.
+    /// So many of at most so many blocks of this visit are done.
     fn block(&mut self, done: u32, most: u32) {
         let _ = (done, most);
     }
-    /// It yielded these figures. An answer of false ends the run: they could not be kept.
-    fn records(&mut self, records: &[Record]) -> bool {
-        let _ = records;
+    /// It yielded these figures, all that it has so far: they take the place of what it yielded before.
+    /// Told after the first pass, so that something is had early, and after the `last`. An answer of
+    /// false ends the run: they could not be kept.
+    fn records(&mut self, records: &[Record], last: bool) -> bool {
+        let _ = (records, last);
         true
     }
     /// It, or one contender of it, yielded none.
@@ -247,53 +263,176 @@ impl Lab {
         host::capture()
     }
 
-    /// Measures. Looks at `interrupted` between rounds (every 10 ms or so) and then ends, with what
-    /// was measured.
+    /// Measures, in several passes over all benchmarks. Looks at `interrupted` between rounds (every
+    /// 10 ms or so) and then ends, with what was measured.
     pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
         clock::calibration();
-        let mut outcome = Outcome::default();
-        let began = Instant::now();
-        for (index, group) in self.groups.iter().enumerate() {
-            let id = group.selection.spec.id;
-            watch.begin(index, self.groups.len(), id);
-            let left_count = self.groups.len() - index;
-            let budget = self.plan.profile.budget(began.elapsed(), left_count);
-            let mut round = measure::Measuring {
-                lab: self,
-                group,
-                watch: &mut *watch,
-                interrupted,
-                until: Instant::now().checked_add(budget),
-                budget,
-            };
-            match round.measure() {
-                Ok(figures) => {
-                    for (contender, fault) in &figures.faults {
-                        let name = format!("{id} [{contender}]");
-                        watch.fault(&name, fault);
-                        outcome.faults.push((name, fault.to_string()));
-                    }
-                    note_null(&mut outcome, id, &figures.records);
-                    let kept = watch.records(&figures.records);
-                    outcome.records.extend(figures.records);
-                    if !kept {
-                        outcome.faults.push((id.to_string(), "could not be kept".to_string()));
-                        return outcome;
-                    }
+        let mut run = Running {
+            lab: self,
+            watch,
+            interrupted,
+            began: Instant::now(),
+            profile: self.plan.profile.course(self.groups.len()),
+            courses: self.groups.iter().map(|_| None).collect(),
+            records: vec![Vec::new(); self.groups.len()],
+            outcome: Outcome::default(),
+        };
+        let ended = run.passes();
+        run.finish(ended)
+    }
+}
+
+/// Why a run ends before its last pass.
+enum Ended {
+    Interrupted,
+    /// The figures could not be kept.
+    Refused,
+}
+
+/// A run under way.
+struct Running<'a> {
+    lab: &'a Lab,
+    watch: &'a mut dyn Watch,
+    interrupted: &'a AtomicBool,
+    began: Instant,
+    profile: Course,
+    /// One for each benchmark that has begun.
+    courses: Vec<Option<measure::Course>>,
+    /// What each has told.
+    records: Vec<Vec<Record>>,
+    outcome: Outcome,
+}
+
+impl Running<'_> {
+    fn passes(&mut self) -> ControlFlow<Ended> {
+        let count = self.lab.groups.len();
+        for pass in 0..self.profile.passes {
+            let mut left: usize = (0..count).map(|index| self.weight(index)).sum();
+            for index in 0..count {
+                if pass > 0 && self.courses[index].as_ref().is_none_or(|course| course.closed) {
+                    continue;
                 }
-                Err(Fault::Interrupted) => {}
-                Err(fault) => {
-                    watch.fault(id, &fault);
-                    outcome.faults.push((id.to_string(), fault.to_string()));
+                let id = self.lab.groups[index].selection.spec.id;
+                let place = pass as usize * count + index;
+                self.watch.begin(place, self.profile.passes as usize * count, id);
+                let weight = self.weight(index);
+                let visit = self.share(pass, weight, left);
+                left = left.saturating_sub(weight);
+                self.visit(index, pass, visit)?;
+                // Relaxed: a flag alone; nothing is published with it.
+                if self.interrupted.load(Ordering::Relaxed) {
+                    return ControlFlow::Break(Ended::Interrupted);
                 }
-            }
-            // Relaxed: a flag alone; nothing is published with it.
-            if interrupted.load(Ordering::Relaxed) {
-                outcome.interrupted = true;
-                return outcome;
             }
         }
-        outcome
+        ControlFlow::Continue(())
+    }
+
+    /// How much of a pass a benchmark wants: by its contenders and floors, if its figures are not good
+    /// yet.
+    fn weight(&self, index: usize) -> usize {
+        let selection = &self.lab.groups[index].selection;
+        match &self.courses[index] {
+            Some(course) if course.closed || course.settled => 0,
+            _ => selection.contenders.len() + selection.floors.len(),
+        }
+    }
+
+    /// What a benchmark may take in this pass: its part of what is left of the pass. What the quiet
+    /// ones leave goes to the noisy ones after them.
+    fn share(&self, pass: u32, weight: usize, left: usize) -> measure::Visit {
+        let Course { passes, blocks_min, blocks_max, total } = self.profile;
+        let share = total.map(|total| {
+            let end = total * (pass + 1) / passes;
+            let part = weight as f64 / left.max(1) as f64;
+            end.saturating_sub(self.began.elapsed()).mul_f64(part.min(1.0))
+        });
+        let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
+        measure::Visit {
+            blocks_min,
+            blocks_max,
+            until: share.and_then(|share| Instant::now().checked_add(share)),
+            warm_up: each / WARM_SHARE,
+        }
+    }
+
+    fn visit(&mut self, index: usize, pass: u32, visit: measure::Visit) -> ControlFlow<Ended> {
+        let group = &self.lab.groups[index];
+        let id = group.selection.spec.id;
+        let mut measuring = measure::Measuring {
+            lab: self.lab,
+            group,
+            watch: &mut *self.watch,
+            interrupted: self.interrupted,
+        };
+        let mut faults = Vec::new();
+        let mut visited = Ok(());
+        if self.courses[index].is_none() {
+            match measuring.begin(visit) {
+                Ok((course, out)) => {
+                    self.courses[index] = Some(course);
+                    faults =
+                        out.into_iter().map(|(who, why)| (format!("{id} [{who}]"), why)).collect();
+                }
+                Err(fault) => visited = Err(fault),
+            }
+        }
+        if let Some(course) = &mut self.courses[index] {
+            visited = measuring.visit(course, visit);
+            course.closed = visited.is_err();
+        }
+        match visited {
+            Ok(()) | Err(Fault::Interrupted) => {}
+            Err(fault) => faults.push((id.to_string(), fault)),
+        }
+        for (name, fault) in faults {
+            self.watch.fault(&name, &fault);
+            self.outcome.faults.push((name, fault.to_string()));
+        }
+        let closed = self.courses[index].as_ref().is_some_and(|course| course.closed);
+        let last = pass + 1 == self.profile.passes || closed;
+        if pass == 0 || last { self.tell(index, last) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Tells what a benchmark has yielded, if it has yielded more than was told.
+    fn tell(&mut self, index: usize, last: bool) -> ControlFlow<Ended> {
+        let Some(course) = &mut self.courses[index] else {
+            return ControlFlow::Continue(());
+        };
+        let group = &self.lab.groups[index];
+        let measuring = measure::Measuring {
+            lab: self.lab,
+            group,
+            watch: &mut *self.watch,
+            interrupted: self.interrupted,
+        };
+        if !measuring.is_news(course) {
+            return ControlFlow::Continue(());
+        }
+        self.records[index] = measuring.records(course);
+        if self.watch.records(&self.records[index], last) {
+            return ControlFlow::Continue(());
+        }
+        let id = group.selection.spec.id.to_string();
+        self.outcome.faults.push((id, "could not be kept".to_string()));
+        ControlFlow::Break(Ended::Refused)
+    }
+
+    /// A run that was ended before its last pass tells what has come since the first.
+    fn finish(mut self, ended: ControlFlow<Ended>) -> Outcome {
+        self.outcome.interrupted = matches!(ended, ControlFlow::Break(Ended::Interrupted));
+        if !matches!(ended, ControlFlow::Break(Ended::Refused)) {
+            for index in 0..self.courses.len() {
+                if self.tell(index, true).is_break() {
+                    break;
+                }
+            }
+        }
+        for (group, records) in self.lab.groups.iter().zip(&self.records) {
+            note_null(&mut self.outcome, group.selection.spec.id, records);
+        }
+        self.outcome.records = self.records.into_iter().flatten().collect();
+        self.outcome
     }
 }
 

@@ -8,6 +8,7 @@ mod fault;
 mod host;
 mod lab;
 mod noise;
+mod pace;
 #[allow(unsafe_code)]
 mod raw;
 mod rig;
@@ -27,3 +28,6 @@ pub use samples::Samples;
 pub use select::{SelectError, Selection, select};
 pub use smoke::smoke;
 pub use workload::{Handover, Party, Role, Workload};
+
+#[doc(no_inline)]
+pub use handover_record::{Contender, Part, Record, Spec, args};

@@ -5,17 +5,20 @@ use handover_record::{Round, Warning, WarningCode};
 
 /// Steal above this share of a round marks it.
 const ROUND_STEAL_MAX: f64 = 0.02;
-/// Steal above this share of all rounds is warned about.
+/// Steal above this share of all rounds is named as what disturbed them.
 const STEAL_MAX: f64 = 0.02;
+/// Cores slowed for more than this share of the time are named as what disturbed the rounds.
+const SLOWED_MAX: f64 = 0.5;
 /// Involuntary switches above this number mark a round: one or two are the kernel's own business.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// More marked rounds than this share are warned about.
+/// More marked rounds than this share are warned about, where the others are too few.
 const MARKED_MAX: f64 = 0.25;
 /// An interval wider than this on either side, when the budget is spent, is warned about.
 const HALF_WIDTH_MAX: f64 = 0.04;
 /// The last third of the rounds differs from the first by more than this share, and their intervals do
-/// not meet: a drift.
-const DRIFT_MAX: f64 = 0.08;
+/// not meet: a drift. The median of all lies between, and the rounds are spread over the whole run: a
+/// smaller drift moves it by less than two runs differ anyway.
+const DRIFT_MAX: f64 = 0.15;
 /// Nothing below this is claimed.
 const RESOLUTION_NS: f64 = 0.2;
 /// An interval of fewer rounds is not worth its name.
@@ -44,18 +47,27 @@ pub(crate) fn warnings(
         let text = format!("{} rounds; an interval wants {ROUNDS_MIN}", rounds.len());
         say(WarningCode::Few, text);
     }
-    let mean = |of: &dyn Fn(&Round) -> f64| {
-        rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64
-    };
-    let steal = mean(&|round| round.steal);
-    if steal > STEAL_MAX {
-        let text = format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0);
-        say(WarningCode::Steal, text);
-    }
-    let marked = mean(&|round| f64::from(u8::from(round.marked)));
-    if marked > MARKED_MAX && steal <= STEAL_MAX {
-        let text = format!("{:.0} % of the rounds were disturbed by other work", marked * 100.0);
-        say(WarningCode::Switches, text);
+    // Disturbed rounds are left out as long as there are enough others; where there are not, the figure
+    // is one of disturbed rounds, and says by what.
+    let quiet = rounds.iter().filter(|round| !round.marked).count();
+    let marked = 1.0 - quiet as f64 / rounds.len().max(1) as f64;
+    if quiet < ROUNDS_MIN && marked > MARKED_MAX {
+        let mean = |of: &dyn Fn(&Round) -> f64| {
+            rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64
+        };
+        let steal = mean(&|round| round.steal);
+        let slowed = mean(&|round| round.slowed);
+        if steal > STEAL_MAX {
+            let text = format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0);
+            say(WarningCode::Steal, text);
+        } else if slowed > SLOWED_MAX {
+            let text = format!("the cores ran slowed for {:.0} % of the time", slowed * 100.0);
+            say(WarningCode::Slowed, text);
+        } else {
+            let text =
+                format!("{:.0} % of the rounds were disturbed by other work", marked * 100.0);
+            say(WarningCode::Switches, text);
+        }
     }
     if let Some(Modes { fast, slow }) = modes {
         let text = format!(
@@ -72,11 +84,15 @@ pub(crate) fn warnings(
             format!("interval ±{:.0} % when the budget was spent", figure.half_width() * 100.0);
         say(WarningCode::Wide, text);
     }
-    let third = rounds.len() / 3;
+    let taken: Vec<&Round> = match quiet >= ROUNDS_MIN {
+        true => rounds.iter().filter(|round| !round.marked).collect(),
+        false => rounds.iter().collect(),
+    };
+    let third = taken.len() / 3;
     if third >= 5 {
         let of =
-            |some: &[Round]| stats::interval(&some.iter().map(|it| it.median).collect::<Vec<_>>());
-        let (first, last) = (of(&rounds[..third]), of(&rounds[rounds.len() - third..]));
+            |some: &[&Round]| stats::interval(&some.iter().map(|it| it.median).collect::<Vec<_>>());
+        let (first, last) = (of(&taken[..third]), of(&taken[taken.len() - third..]));
         let apart = first.high < last.low || last.high < first.low;
         if apart && first.median > 0.0 && (last.median / first.median - 1.0).abs() > DRIFT_MAX {
             let by = (last.median / first.median - 1.0) * 100.0;
@@ -122,6 +138,10 @@ mod tests {
         assert_eq!(codes(&stolen), [WarningCode::Steal]);
         let mut disturbed = rounds((0..30).map(|_| 100.0));
         disturbed.iter_mut().step_by(2).for_each(|round| round.marked = true);
+        assert_eq!(codes(&disturbed), [], "the other fifteen are enough");
+        disturbed[1].marked = true;
         assert_eq!(codes(&disturbed), [WarningCode::Switches]);
+        disturbed.iter_mut().for_each(|round| round.slowed = 0.6);
+        assert_eq!(codes(&disturbed), [WarningCode::Slowed]);
     }
 }

@@ -1,5 +1,6 @@
 //! The stopwatch that a workload is handed, and what it noted.
 
+use crate::pace;
 use crate::raw::Control;
 use handover_base::sync::shared::Ordering;
 use handover_base::{clock, usage};
@@ -15,6 +16,15 @@ const SAMPLES_MAX: usize = 8192;
 /// A batch lasts at least this long, so that reading the clock is below 1 % of it.
 const BATCH_MIN_NS: u64 = 10_000;
 
+/// The core's pace is looked at about so often: each time between two batches, and within the longer
+/// stretches of operations that the workload times itself.
+const BATCHES_LOOK_NS: u64 = 10_000;
+const SINGLES_LOOK_NS: u64 = 50_000;
+
+/// A round is taken by its samples at full pace when it has so many of them, and they are this share.
+const FULL_PACE_MIN: usize = 16;
+const FULL_PACE_SHARE_MIN: f64 = 0.02;
+
 /// How a round is to be timed; the same for every round of a benchmark.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Timing {
@@ -26,6 +36,9 @@ pub(crate) struct Timing {
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
+    /// Whether the pace of the parties' cores is looked at: not where the parties themselves, or a
+    /// neighbour that was asked for, slow each other.
+    pub watch_pace: bool,
 }
 
 /// What one party noted in one round.
@@ -39,6 +52,10 @@ pub(crate) struct Notes {
     pub system_ns: u64,
     pub switches_voluntary: u64,
     pub switches_involuntary: u64,
+    /// A serving party, which has no samples to judge: its core was slowed at its begin or at its end.
+    pub slowed: bool,
+    /// The core's full pace, as it was known then; 0 where it was not watched.
+    pub pace_ticks: u64,
     pub hardware: Option<[u64; 3]>,
 }
 
@@ -51,8 +68,29 @@ pub(crate) struct PartNotes {
     pub ops_total: u64,
     /// Timed by the workload one by one, between other things: its rate is by the wall clock.
     pub singles: bool,
+    /// The share of the samples that were taken while the core ran below its pace.
+    pub slowed: f64,
+    /// Those are among `ticks`, as there were too few others.
+    pub slowed_taken: bool,
     stride: u32,
     skipped: u32,
+    /// What has come since the pace was last looked at.
+    #[serde(skip)]
+    fresh: Sum,
+    /// What was done at full pace, and its samples' end in `ticks`.
+    #[serde(skip)]
+    full_pace: Sum,
+    /// Samples of stretches in which the core was slowed.
+    #[serde(skip)]
+    aside: Vec<u64>,
+}
+
+/// Samples (kept ones), operations and ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    samples: usize,
+    ops: u64,
+    ticks: u64,
 }
 
 impl PartNotes {
@@ -63,15 +101,54 @@ impl PartNotes {
             ticks_total: 0,
             ops_total: 0,
             singles: false,
+            slowed: 0.0,
+            slowed_taken: false,
             stride: 1,
             skipped: 0,
+            fresh: Sum::default(),
+            full_pace: Sum::default(),
+            aside: Vec::new(),
         }
+    }
+
+    /// Judges what has come since this was last done.
+    fn settle(&mut self, slowed: bool) {
+        let fresh = std::mem::take(&mut self.fresh);
+        let begin = self.full_pace.samples.min(self.ticks.len());
+        if slowed {
+            let room = SAMPLES_MAX.saturating_sub(self.aside.len());
+            self.aside.extend(self.ticks.drain(begin..).take(room));
+            return;
+        }
+        self.full_pace.samples = self.ticks.len();
+        self.full_pace.ops += fresh.ops;
+        self.full_pace.ticks += fresh.ticks;
+    }
+
+    /// Takes the samples at full pace alone, if they are enough, or all.
+    fn decide(&mut self) {
+        let (full, slowed) = (self.ticks.len(), self.aside.len());
+        let share = slowed as f64 / (full + slowed).max(1) as f64;
+        let enough = full >= FULL_PACE_MIN && 1.0 - share >= FULL_PACE_SHARE_MIN;
+        self.slowed = share;
+        if slowed == 0 {
+            return;
+        }
+        if !enough {
+            self.slowed_taken = true;
+            self.ticks.append(&mut self.aside);
+        } else if !self.singles {
+            (self.ops_total, self.ticks_total) = (self.full_pace.ops, self.full_pace.ticks);
+        }
+        self.aside = Vec::new();
     }
 
     #[inline]
     fn note(&mut self, ticks: u64, ops: u64) {
         self.ticks_total += ticks;
         self.ops_total += ops;
+        self.fresh.ops += ops;
+        self.fresh.ticks += ticks;
         self.skipped += 1;
         if self.skipped < self.stride {
             return;
@@ -86,10 +163,14 @@ impl PartNotes {
     #[cold]
     fn thin(&mut self) {
         let mut keep = false;
-        self.ticks.retain(|_| {
+        // The first, the third and so on are kept.
+        let mut halve = |_: &u64| {
             keep = !keep;
             keep
-        });
+        };
+        self.ticks.retain(&mut halve);
+        self.full_pace.samples = self.full_pace.samples.div_ceil(2);
+        self.aside.retain(halve);
         self.stride = self.stride.saturating_mul(2);
     }
 }
@@ -107,6 +188,9 @@ pub struct Samples {
     deadline_ticks: u64,
     rounds_left: u32,
     usage_began: usage::Usage,
+    /// When the pace is looked at next; and whether the core was slowed when it was last.
+    look_ticks: u64,
+    slowed: bool,
 }
 
 impl Samples {
@@ -127,6 +211,8 @@ impl Samples {
             deadline_ticks: 0,
             rounds_left: 0,
             usage_began: usage::Usage::default(),
+            look_ticks: u64::MAX,
+            slowed: false,
         }
     }
 
@@ -142,13 +228,25 @@ impl Samples {
             // A smoke run still sees the steady state of a hand-over: a few hundred of them.
             self.timing.batches_max.saturating_mul(100)
         };
+        if self.timing.watch_pace {
+            self.slowed = pace::is_slowed();
+            self.look_ticks = if self.measured { 0 } else { u64::MAX };
+        }
         self.began_ticks = clock::ticks();
         self.deadline_ticks = self.began_ticks + clock::ticks_from_ns(self.timing.round_ns);
     }
 
-    pub(crate) fn end(self) -> Notes {
+    pub(crate) fn end(mut self) -> Notes {
         let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
         let used = usage::thread() - self.usage_began;
+        let mut pace_ticks = 0;
+        if self.timing.watch_pace {
+            let before = self.slowed;
+            self.look_at_pace(0);
+            self.parts.iter_mut().for_each(PartNotes::decide);
+            self.slowed |= before;
+            pace_ticks = pace::fastest_ticks();
+        }
         Notes {
             parts: self.parts,
             counters: self.counters,
@@ -158,6 +256,8 @@ impl Samples {
             system_ns: used.system_ns,
             switches_voluntary: used.switches_voluntary,
             switches_involuntary: used.switches_involuntary,
+            slowed: self.slowed && !self.measured,
+            pace_ticks,
             hardware: None,
         }
     }
@@ -201,6 +301,9 @@ impl Samples {
                     break;
                 }
             }
+            if ended >= self.look_ticks {
+                self.look_at_pace(BATCHES_LOOK_NS);
+            }
             if ended >= self.deadline_ticks {
                 break;
             }
@@ -242,7 +345,21 @@ impl Samples {
             }
             self.rounds_left -= 1;
         }
-        clock::ticks() < self.deadline_ticks
+        let now = clock::ticks();
+        if now >= self.look_ticks {
+            self.look_at_pace(SINGLES_LOOK_NS);
+        }
+        now < self.deadline_ticks
+    }
+
+    /// Judges the samples since the last look by the core's pace at both ends.
+    #[cold]
+    fn look_at_pace(&mut self, next_ns: u64) {
+        let before = std::mem::replace(&mut self.slowed, pace::is_slowed());
+        for part in &mut self.parts {
+            part.settle(before || self.slowed);
+        }
+        self.look_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
     }
 
     /// Whether every measured party has ended. Cost: one load of a shared word.
@@ -295,7 +412,8 @@ impl Samples {
 
 /// What the empty operation costs: alone between two readings of the clock, and in a batch.
 pub(crate) fn empty_ns() -> (f64, f64) {
-    let timing = Timing { round_ns: 300_000, batch: 0, batches_max: 0, idle_gap_ns: 0 };
+    let timing =
+        Timing { round_ns: 300_000, batch: 0, batches_max: 0, idle_gap_ns: 0, watch_pace: false };
     let mut single = Samples::new(timing, 1, true, None);
     single.begin();
     for _ in 0..2000 {
@@ -336,9 +454,55 @@ mod tests {
         assert!((40_000.0..60_000.0).contains(&middle), "{middle}");
     }
 
+    /// A part with samples of 100 ticks at full pace and of 200 at less.
+    fn paced(full_pace_count: usize, slowed_count: usize) -> PartNotes {
+        let mut part = PartNotes::new();
+        for (count, ticks, slowed) in [(full_pace_count, 100, false), (slowed_count, 200, true)] {
+            (0..count).for_each(|_| part.note(ticks, 1));
+            part.settle(slowed);
+        }
+        part.decide();
+        part
+    }
+
+    #[test]
+    fn samples_of_a_slowed_core_are_left_out_where_there_are_enough_others() {
+        let part = paced(30, 70);
+        assert_eq!(part.ticks, vec![100; 30]);
+        assert_eq!(
+            (part.ops_total, part.ticks_total),
+            (30, 3000),
+            "its rate is of the same samples"
+        );
+        assert_eq!((part.slowed, part.slowed_taken), (0.7, false));
+        let few = paced(3, 70);
+        assert_eq!((few.ticks.len(), few.ops_total, few.slowed_taken), (73, 73, true));
+        let none = paced(70, 0);
+        assert_eq!((none.ticks.len(), none.slowed, none.slowed_taken), (70, 0.0, false));
+    }
+
+    #[test]
+    fn thinning_never_mixes_samples_of_a_slowed_core_with_others() {
+        let mut part = PartNotes::new();
+        for stretch in 0..1000u64 {
+            let slowed = stretch % 3 == 0;
+            (0..37).for_each(|_| part.note(if slowed { 200 } else { 100 }, 1));
+            part.settle(slowed);
+        }
+        part.decide();
+        assert!(part.stride > 1, "thinned");
+        assert!(part.ticks.iter().all(|ticks| *ticks == 100) && part.ticks.len() > 2000);
+    }
+
     #[test]
     fn a_batch_grows_until_the_clock_is_negligible() {
-        let timing = Timing { round_ns: 2_000_000, batch: 0, batches_max: 0, idle_gap_ns: 0 };
+        let timing = Timing {
+            round_ns: 2_000_000,
+            batch: 0,
+            batches_max: 0,
+            idle_gap_ns: 0,
+            watch_pace: false,
+        };
         let mut samples = Samples::new(timing, 1, true, None);
         samples.begin();
         let mut done = 0u64;
@@ -355,7 +519,13 @@ mod tests {
 
     #[test]
     fn a_smoke_run_ends_after_its_batches() {
-        let timing = Timing { round_ns: u64::MAX / 4, batch: 0, batches_max: 3, idle_gap_ns: 0 };
+        let timing = Timing {
+            round_ns: u64::MAX / 4,
+            batch: 0,
+            batches_max: 3,
+            idle_gap_ns: 0,
+            watch_pace: false,
+        };
         let mut samples = Samples::new(timing, 1, true, None);
         samples.begin();
         let mut calls = 0;

@@ -3,9 +3,9 @@
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
-    Bench, Fault, Handover, Lab, Party, Plan, Profile, Region, Rig, Role, Samples, Workload,
+    Bench, Fault, Handover, Lab, Party, Plan, Profile, Region, Rig, Role, Samples, Watch, Workload,
 };
-use handover_record::{Contender, ContenderKind, Part, Spec, args};
+use handover_record::{Contender, ContenderKind, Part, Record, Spec, args};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -251,6 +251,54 @@ fn an_interrupted_run_ends_at_once_with_what_it_has() {
     assert!(outcome.interrupted && outcome.records.is_empty());
 }
 
+/// Remembers what it was told, and asks the run to stop when it has been told so much.
+struct Told<'a> {
+    records: Vec<(String, usize, bool)>,
+    stop: &'a AtomicBool,
+    visits_max: usize,
+}
+
+impl Watch for Told<'_> {
+    fn begin(&mut self, index: usize, _: usize, _: &str) {
+        if index >= self.visits_max {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+    fn records(&mut self, records: &[Record], last: bool) -> bool {
+        self.records.push((records[0].id.clone(), records[0].rounds.len(), last));
+        true
+    }
+}
+
+/// Runs `box/echo`, and the null that goes with every run, until so many visits have begun.
+fn told(visits_max: usize) -> (Vec<(String, usize, bool)>, handover_harness::Outcome) {
+    let lab = Lab::new(ALL, &["box/echo".to_string()], quick(false)).expect("a sound plan");
+    let stop = AtomicBool::new(false);
+    let mut watch = Told { records: Vec::new(), stop: &stop, visits_max };
+    let outcome = lab.run(&mut watch, &stop);
+    (watch.records, outcome)
+}
+
+fn figures_are_told_after_the_first_pass_and_again_after_the_last() {
+    let (told, outcome) = told(usize::MAX);
+    let ids: Vec<_> = told.iter().map(|(id, _, last)| (id.as_str(), *last)).collect();
+    let both = ["box/echo", "null/solo"];
+    assert_eq!(ids[..2], both.map(|id| (id, false)), "{told:?}");
+    assert_eq!(ids[2..], both.map(|id| (id, true)), "{told:?}");
+    assert!(told[2].1 > told[0].1, "the later ones are of more rounds: {told:?}");
+    assert_eq!(outcome.records[0].rounds.len(), told[2].1);
+}
+
+fn a_run_that_is_stopped_between_two_passes_tells_all_that_it_has() {
+    // Two benchmarks: the fifth visit is the first of the third pass.
+    let (told, outcome) = told(4);
+    assert!(outcome.interrupted);
+    let again: Vec<_> = told[2..].iter().map(|(id, ..)| id.as_str()).collect();
+    assert_eq!(again, ["box/echo", "null/solo"], "{told:?}");
+    assert!(told[2].1 > told[0].1 && told[2].2, "{told:?}");
+    assert_eq!(outcome.records[0].rounds.len(), told[2].1);
+}
+
 fn plans_that_make_no_sense_are_refused_with_the_way_out() {
     let refused = |pattern: &str, plan: Plan| {
         Lab::new(ALL, &[pattern.to_string()], plan).expect_err("refused").to_string()
@@ -299,6 +347,14 @@ fn main() -> ExitCode {
         ("a party that is stuck", a_party_that_is_stuck_is_given_up),
         ("a contender that is wrong", a_contender_that_is_wrong_is_not_measured),
         ("an interrupted run", an_interrupted_run_ends_at_once_with_what_it_has),
+        (
+            "figures are told after the first pass and after the last",
+            figures_are_told_after_the_first_pass_and_again_after_the_last,
+        ),
+        (
+            "a run that is stopped between two passes",
+            a_run_that_is_stopped_between_two_passes_tells_all_that_it_has,
+        ),
         ("plans that make no sense", plans_that_make_no_sense_are_refused_with_the_way_out),
         ("a gap and a neighbour", a_gap_and_a_neighbour_are_recorded),
     ];

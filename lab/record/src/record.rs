@@ -173,6 +173,11 @@ pub struct Round {
     pub mean: f64,
     /// Steal while it ran, as a share of the machine's CPU time.
     pub steal: f64,
+    /// The share of the samples that were taken while a party's core ran below its pace (a busy sibling
+    /// thread, a lower frequency). They are left out of the other figures, unless the others were too
+    /// few: then the round is marked.
+    #[serde(default)]
+    pub slowed: f64,
     /// Involuntary context switches of all parties.
     pub switches_involuntary: u64,
     /// Whether something foreign disturbed it.
@@ -233,6 +238,8 @@ pub enum WarningCode {
     Steal,
     /// Others ran on our CPUs.
     Switches,
+    /// The cores ran below their pace: others ran beside us.
+    Slowed,
     /// The samples fall in two modes.
     Bimodal,
     /// The interval is still wide when the budget is spent.
@@ -253,7 +260,7 @@ impl WarningCode {
     /// Whether it says that the figure would differ in another run.
     pub fn is_noise(self) -> bool {
         use WarningCode::*;
-        matches!(self, Steal | Switches | Wide | Drift | Bimodal | Few)
+        matches!(self, Steal | Switches | Slowed | Wide | Drift | Bimodal | Few)
     }
 
     /// One or two letters for a table.
@@ -261,6 +268,7 @@ impl WarningCode {
         match self {
             WarningCode::Steal => "st",
             WarningCode::Switches => "sw",
+            WarningCode::Slowed => "sl",
             WarningCode::Bimodal => "2m",
             WarningCode::Wide => "w",
             WarningCode::Drift => "d",

@@ -24,6 +24,10 @@ pub struct Spec {
     pub parts: &'static [Part],
     /// Whether work goes from one party to another, so that `--idle-gap` and `--neighbour` apply.
     pub hands_over: bool,
+    /// Whether operations are timed in batches however long they last. For those that last about as
+    /// long as the shortest that is timed alone (twenty readings of the clock): the manner of timing
+    /// must not differ from run to run.
+    pub batched: bool,
     /// Where the declaration stands: `file!()`.
     pub file: &'static str,
     /// Where the declaration stands: `line!()`.
@@ -41,6 +45,7 @@ impl Spec {
         ladder: false,
         parts: &[],
         hands_over: false,
+        batched: false,
         file: "",
         line: 0,
     };

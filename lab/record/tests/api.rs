@@ -146,6 +146,7 @@ fn placement_and_resolution_are_doubts_but_no_noise() {
     let mut letters: Vec<&str> = [
         WarningCode::Steal,
         WarningCode::Switches,
+        WarningCode::Slowed,
         WarningCode::Bimodal,
         WarningCode::Wide,
         WarningCode::Drift,
@@ -158,7 +159,7 @@ fn placement_and_resolution_are_doubts_but_no_noise() {
     .to_vec();
     letters.sort_unstable();
     letters.dedup();
-    assert_eq!(letters.len(), 9, "each has letters of its own");
+    assert_eq!(letters.len(), 10, "each has letters of its own");
 }
 
 #[test]

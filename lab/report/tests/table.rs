@@ -92,6 +92,7 @@ fn every_letter_of_doubt_is_explained_below() {
     for (record, code) in document.records.iter_mut().zip([
         WarningCode::Steal,
         WarningCode::Switches,
+        WarningCode::Slowed,
         WarningCode::Bimodal,
         WarningCode::Wide,
         WarningCode::Drift,

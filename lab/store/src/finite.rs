@@ -174,9 +174,10 @@ impl Find {
     }
 
     fn round(&mut self, place: usize, round: &Round) {
-        let Round { block: _, median, p99, mean, steal, switches_involuntary: _, marked: _ } =
-            round;
-        for (name, value) in [("median", median), ("p99", p99), ("mean", mean), ("steal", steal)] {
+        let Round { block: _, median, p99, mean, steal, slowed, .. } = round;
+        for (name, value) in
+            [("median", median), ("p99", p99), ("mean", mean), ("steal", steal), ("slowed", slowed)]
+        {
             // The name is built for the culprit alone: there are thousands of rounds.
             if !value.is_finite() {
                 self.number(&format!("rounds[{place}].{name}"), *value);

@@ -90,6 +90,32 @@ fn a_run_begins_once_and_records_need_their_run() {
 }
 
 #[test]
+fn better_figures_take_the_place_of_those_before_them() {
+    let mut store = Store::in_memory().expect("a store");
+    store.begin(&run("a", 1)).expect("a run");
+    let both = [record("ring/push", "ours", 5.0), record("ring/pop", "ours", 6.0)];
+    store.put("a", &both).expect("kept");
+    store.put("a", &[record("ring/push", "rtrb", 7.0)]).expect("kept");
+    // The first again, better, with one that it did not have before.
+    let better = [record("ring/push", "ours", 4.0), record("ring/peek", "ours", 1.0)];
+    store.put("a", &better).expect("kept");
+    let kept = store.load("a").expect("the run");
+    let kept: Vec<_> = kept
+        .records
+        .iter()
+        .map(|it| (it.id.as_str(), it.contender.as_str(), it.summary.median))
+        .collect();
+    let expected = [
+        ("ring/push", "ours", 4.0),
+        ("ring/pop", "ours", 6.0),
+        ("ring/push", "rtrb", 7.0),
+        ("ring/peek", "ours", 1.0),
+    ];
+    assert_eq!(kept, expected, "each at its place, none twice");
+    assert!(matches!(store.put("b", &better), Err(StoreError::UnknownRun { .. })));
+}
+
+#[test]
 fn an_id_that_could_not_be_asked_for_is_refused() {
     let mut store = Store::in_memory().expect("a store");
     let long = "a".repeat(65);

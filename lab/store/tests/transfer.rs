@@ -277,13 +277,15 @@ fn ratio() -> impl Strategy<Value = Ratio> {
 }
 
 fn round() -> impl Strategy<Value = Round> {
-    (any::<u32>(), number(), number(), number(), number(), integer(), any::<bool>()).prop_map(
-        |(block, median, p99, mean, steal, switches_involuntary, marked)| Round {
+    let numbers = [number(), number(), number(), number(), number()];
+    (any::<u32>(), numbers, integer(), any::<bool>()).prop_map(
+        |(block, [median, p99, mean, steal, slowed], switches_involuntary, marked)| Round {
             block,
             median,
             p99,
             mean,
             steal,
+            slowed,
             switches_involuntary,
             marked,
         },

@@ -333,6 +333,7 @@ where
         floor: Some("floor/cache-line"),
         ladder: true,
         hands_over: true,
+        batched: true,
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

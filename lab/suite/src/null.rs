@@ -54,6 +54,7 @@ impl Handover for TwoCpus {
         floor: Some("floor/cache-line"),
         ladder: true,
         hands_over: true,
+        batched: true,
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

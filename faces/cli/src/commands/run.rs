@@ -198,11 +198,12 @@ impl Watch for Watcher {
         self.bar.set_position(self.done + u64::from(done) * STEPS / u64::from(most.max(1)));
     }
 
-    fn records(&mut self, records: &[Record]) -> bool {
+    fn records(&mut self, records: &[Record], last: bool) -> bool {
         let run = self.run.clone();
-        self.keep(|store| store.insert(&run, records));
+        self.keep(|store| store.put(&run, records));
         if self.plain {
-            console::tell(format_args!("{} measured", self.id));
+            let how = if last { "measured" } else { "measured once, to be refined" };
+            console::tell(format_args!("{} {how}", self.id));
         }
         // A run goes on without its store: the figures are still worth showing.
         true

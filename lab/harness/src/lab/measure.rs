@@ -24,53 +24,109 @@ const ROUND_GAPS_MIN: u32 = 8;
 /// Warm-up ends when so many rounds agree within [`WARM_AGREE`].
 const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
-/// Warm-up takes at most this part of the budget.
-const WARM_SHARE: u32 = 10;
 /// The intervals are narrow enough when each reaches at most this far.
 const NARROW: f64 = 0.02;
 /// Operations are timed one by one when the shortest contender's lasts this many readings of the clock.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
-/// What a benchmark yielded.
-pub(super) struct Figures {
-    pub records: Vec<Record>,
-    /// Contenders that yielded nothing, with the reason.
-    pub faults: Vec<(String, Fault)>,
+/// One benchmark in the course of a run, which comes back to it pass by pass.
+pub(super) struct Course {
+    started_unix_ns: i64,
+    empty: (f64, f64),
+    lanes: Vec<Lane>,
+    blocks: u32,
+    rounds_told: usize,
+    /// Every figure was good at the end of the last visit.
+    pub settled: bool,
+    /// It failed, or a lane of it died in mid-run: no pass comes back to it.
+    pub closed: bool,
 }
 
+/// What one visit may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visit {
+    /// So many blocks at least, however long they take.
+    pub blocks_min: u32,
+    /// So many at most, where the intervals are not narrow yet and there is time.
+    pub blocks_max: u32,
+    /// `None`: no end.
+    pub until: Option<Instant>,
+    /// For the warm-up of the first visit.
+    pub warm_up: Duration,
+}
+
+/// One visit to one benchmark.
 pub(super) struct Measuring<'a> {
     pub lab: &'a Lab,
     pub group: &'a Group,
     pub watch: &'a mut dyn Watch,
     pub interrupted: &'a AtomicBool,
-    /// `None`: no end.
-    pub until: Option<Instant>,
-    pub budget: Duration,
 }
 
 impl Measuring<'_> {
-    pub fn measure(&mut self) -> Result<Figures, Fault> {
+    /// Checks every contender and warms it up. Contenders that fail are out of the race, and named with
+    /// the reason.
+    pub fn begin(&self, visit: Visit) -> Result<(Course, Vec<(String, Fault)>), Fault> {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut faults = Vec::new();
         let mut lanes = self.lanes()?;
         let neighbour = self.neighbour(&mut lanes)?;
         self.check(&mut lanes, &mut faults)?;
         if self.lab.plan.profile != Profile::Smoke {
-            self.warm_up(&mut lanes)?;
-            choose_batches(&mut lanes);
+            self.warm_up(&mut lanes, visit.warm_up)?;
+            choose_batches(&mut lanes, self.group.selection.spec.batched);
         }
-        let empty = empty_ns();
-        self.blocks(&mut lanes)?;
         drop(neighbour);
+        let course = Course {
+            started_unix_ns: i64::try_from(started.as_nanos()).unwrap_or(i64::MAX),
+            empty: empty_ns(),
+            lanes,
+            blocks: 0,
+            rounds_told: 0,
+            settled: false,
+            closed: false,
+        };
+        Ok((course, faults))
+    }
+
+    /// Measures some blocks more: the fewest where the figures are good already. That is looked at once a
+    /// visit, at its end.
+    pub fn visit(&mut self, course: &mut Course, visit: Visit) -> Result<(), Fault> {
+        let neighbour = self.neighbour(&mut course.lanes)?;
+        let wanted = if course.settled { visit.blocks_min } else { visit.blocks_max };
+        for done in 0..wanted {
+            let spent = visit.until.is_some_and(|until| Instant::now() >= until);
+            if spent && done >= visit.blocks_min {
+                break;
+            }
+            self.block(&mut course.lanes, course.blocks)?;
+            course.blocks += 1;
+            self.watch.block(done + 1, wanted);
+        }
+        drop(neighbour);
+        course.lanes.iter_mut().for_each(Lane::judge_again);
+        course.settled = course.is_settled();
+        Ok(())
+    }
+
+    /// Whether the benchmark has yielded more than it has told.
+    pub fn is_news(&self, course: &Course) -> bool {
+        course.rounds_count() > course.rounds_told
+    }
+
+    /// What the benchmark has yielded so far.
+    pub fn records(&self, course: &mut Course) -> Vec<Record> {
+        course.rounds_told = course.rounds_count();
+        course.lanes.iter_mut().for_each(Lane::judge_again);
         let context = summarise::Context {
             spec: self.group.selection.spec,
             plan: &self.lab.plan,
             args: self.group.values.all().clone(),
             floors: &self.group.selection.floors,
-            started_unix_ns: i64::try_from(started.as_nanos()).unwrap_or(i64::MAX),
-            empty,
+            started_unix_ns: course.started_unix_ns,
+            empty: course.empty,
         };
-        Ok(Figures { records: summarise::records(&context, &lanes), faults })
+        summarise::records(&context, &course.lanes)
     }
 
     /// A lane for each contender, then one for each floor.
@@ -109,18 +165,31 @@ impl Measuring<'_> {
             contender: bench.contender().name,
             values,
             parts_count: bench.spec().parts.len(),
-            cpus,
             timing: Timing {
                 round_ns: u64::try_from(round.as_nanos()).unwrap_or(u64::MAX),
                 batch: 0,
                 batches_max: if lab.plan.profile == Profile::Smoke { 3 } else { 0 },
                 idle_gap_ns: u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX),
+                watch_pace: self.watches_pace(&cpus),
             },
+            cpus,
             processes: lab.plan.processes && hands_over && bench.in_processes(),
             check: false,
             count_hardware: counters::available(),
         };
         Ok(Lane::new(bench, stage, roles, notes, is_floor))
+    }
+
+    /// A core is watched for others on it; not where those are our own.
+    fn watches_pace(&self, cpus: &[u32]) -> bool {
+        let plan = &self.lab.plan;
+        let shares_core = |(index, cpu): (usize, &u32)| {
+            let siblings = self.lab.topology.cpu(*cpu).map_or(&[][..], |it| &it.siblings);
+            let others = cpus.iter().enumerate().filter(|(other, _)| *other != index);
+            others.map(|(_, other)| other).any(|other| other == cpu || siblings.contains(other))
+        };
+        let burdened = plan.neighbour || cpus.iter().enumerate().any(shares_core);
+        plan.profile != Profile::Smoke && !burdened
     }
 
     /// Correct before fast. A contender that fails is out of the race; so is a floor, and ratios to it.
@@ -147,8 +216,8 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    fn warm_up(&self, lanes: &mut [Lane]) -> Result<(), Fault> {
-        let share = self.budget / WARM_SHARE / lanes.len() as u32;
+    fn warm_up(&self, lanes: &mut [Lane], budget: Duration) -> Result<(), Fault> {
+        let share = budget / lanes.len() as u32;
         for lane in lanes.iter_mut().filter(|lane| !lane.out) {
             let until = Instant::now() + share;
             let mut figures: Vec<f64> = Vec::new();
@@ -169,43 +238,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Blocks of one round each, the order rotated, up to the look at which every interval is narrow.
-    fn blocks(&mut self, lanes: &mut [Lane]) -> Result<(), Fault> {
-        let looks = self.lab.plan.profile.looks();
-        let most = looks.last().copied().unwrap_or(1);
-        let mut block = 0;
-        for look in looks {
-            while block < *look {
-                self.block(lanes, block)?;
-                block += 1;
-                self.watch.block(block, most);
-                if block >= noise::ROUNDS_MIN as u32 && self.is_spent() {
-                    return Ok(());
-                }
-            }
-            let narrow = |lane: &Lane| lane.out || lane.half_width() <= NARROW;
-            if lanes.iter().filter(|lane| !lane.is_floor).all(narrow) {
-                break;
-            }
-        }
-        self.repeat_marked(lanes, block)
-    }
-
-    /// Disturbed rounds are kept, and made up for by further blocks while the budget lasts.
-    fn repeat_marked(&mut self, lanes: &mut [Lane], done: u32) -> Result<(), Fault> {
-        if self.lab.plan.profile == Profile::Smoke {
-            return Ok(());
-        }
-        let marked = lanes.iter().map(Lane::marked_count).max().unwrap_or(0);
-        for block in done..done + marked.min(done / 2) {
-            if self.is_spent() {
-                break;
-            }
-            self.block(lanes, block)?;
-        }
-        Ok(())
-    }
-
+    /// One round of each lane, the order rotated.
     fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
         let count = lanes.len();
         for turn in 0..count {
@@ -234,10 +267,6 @@ impl Measuring<'_> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    fn is_spent(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
-    }
-
     /// A thread that burns the CPU next to the parties: one that none of them uses, or the last
     /// party's own where there is no other.
     fn neighbour(&self, lanes: &mut [Lane]) -> Result<Option<Neighbour>, Fault> {
@@ -258,15 +287,30 @@ impl Measuring<'_> {
 
 /// Above twenty readings of the clock for the shortest contender, each operation of every contender is
 /// timed alone; below, batches. One rule for all contenders, so that none is burdened more.
-fn choose_batches(lanes: &mut [Lane]) {
+fn choose_batches(lanes: &mut [Lane], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
     let least = racing.map(|lane| lane.warm_figure).fold(f64::MAX, f64::min);
-    let single = least >= SINGLE_CLOCKS_MIN * cost;
+    let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
     for lane in lanes.iter_mut() {
         // A floor is timed as its contenders are, unless it is too short for that.
         let alone = single && (!lane.is_floor || lane.warm_figure >= SINGLE_CLOCKS_MIN * cost);
         lane.stage.timing.batch = if alone { 1 } else { lane.warm_batch.max(1) };
+    }
+}
+
+impl Course {
+    /// Rounds of all its lanes.
+    fn rounds_count(&self) -> usize {
+        self.lanes.iter().map(Lane::rounds_count).sum()
+    }
+
+    /// Whether every figure has enough undisturbed rounds, and an interval narrow enough.
+    fn is_settled(&self) -> bool {
+        let mut racing = self.lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
+        racing.all(|lane| {
+            lane.quiet_count() >= noise::ROUNDS_MIN as u32 && lane.half_width() <= NARROW
+        })
     }
 }
 

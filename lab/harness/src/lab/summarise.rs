@@ -5,6 +5,7 @@ use super::measure::{first_figure, is_rival};
 use crate::bench::Bench;
 use crate::crew::Stage;
 use crate::noise;
+use crate::pace;
 use crate::samples::Notes;
 use crate::stats;
 use crate::workload::Role;
@@ -43,6 +44,8 @@ pub(super) struct Lane {
 /// One part of a lane.
 struct PartLane {
     rounds: Vec<Round>,
+    /// The pace that the cores of each round were judged by.
+    paces_ticks: Vec<u64>,
     pool: Vec<f64>,
     histogram: Histogram<u64>,
     ops: u64,
@@ -72,6 +75,7 @@ impl PartLane {
         histogram.auto(true);
         PartLane {
             rounds: Vec::new(),
+            paces_ticks: Vec::new(),
             pool: Vec::new(),
             histogram,
             ops: 0,
@@ -79,6 +83,13 @@ impl PartLane {
             time_ns: 0.0,
             batches: Vec::new(),
             rates: Vec::new(),
+        }
+    }
+
+    /// Marks the rounds whose cores were slowed throughout, as is known now that a faster one was seen.
+    fn judge_again(&mut self, fastest_ticks: u64) {
+        for (round, pace) in self.rounds.iter_mut().zip(&self.paces_ticks) {
+            round.marked |= pace::is_slower(*pace, fastest_ticks);
         }
     }
 
@@ -117,6 +128,14 @@ impl Lane {
         }
     }
 
+    /// Judges rounds again whose cores' full pace was not known when they ran.
+    pub fn judge_again(&mut self) {
+        if self.stage.timing.watch_pace {
+            let fastest_ticks = pace::fastest_ticks();
+            self.parts.iter_mut().for_each(|part| part.judge_again(fastest_ticks));
+        }
+    }
+
     /// Notes a warm-up round and returns its figure.
     pub fn warm(&mut self, notes: &[Notes]) -> f64 {
         let (figure, batch) = first_figure(notes);
@@ -130,18 +149,38 @@ impl Lane {
         parts.map(|part| stats::interval(&part.medians()).half_width()).fold(0.0, f64::max)
     }
 
-    pub fn marked_count(&self) -> u32 {
-        let marked = |part: &PartLane| part.rounds.iter().filter(|round| round.marked).count();
-        self.parts.iter().map(marked).max().unwrap_or(0) as u32
+    /// Rounds kept, of all parts.
+    pub fn rounds_count(&self) -> usize {
+        self.parts.iter().map(|part| part.rounds.len()).sum()
+    }
+
+    /// Undisturbed rounds, of the part that has the fewest.
+    pub fn quiet_count(&self) -> u32 {
+        let quiet = |part: &PartLane| part.rounds.iter().filter(|round| !round.marked).count();
+        let parts = self.parts.iter().filter(|part| !part.rounds.is_empty());
+        parts.map(quiet).min().unwrap_or(0) as u32
     }
 
     /// Keeps a measured round.
     pub fn keep(&mut self, block: u32, notes: &[Notes], steal: f64) {
         let involuntary = notes.iter().map(|it| it.switches_involuntary).sum();
         let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
-        let marked = noise::is_marked(steal, involuntary, crowded);
+        let parts = || notes.iter().flat_map(|it| &it.parts);
+        let slowed = parts().map(|part| part.slowed).fold(0.0, f64::max);
+        let marked = noise::is_marked(steal, involuntary, crowded)
+            || notes.iter().any(|it| it.slowed)
+            || parts().any(|part| part.slowed_taken);
+        let pace_ticks = notes.iter().map(|it| it.pace_ticks).max().unwrap_or(0);
+        let disturbed = Round {
+            block,
+            steal: six_digits(steal),
+            slowed: six_digits(slowed),
+            switches_involuntary: involuntary,
+            marked,
+            ..Round::default()
+        };
         for (index, part) in self.parts.iter_mut().enumerate() {
-            keep_part(part, index, block, notes, steal, involuntary, marked);
+            keep_part(part, index, notes, disturbed, pace_ticks);
         }
         let totals = &mut self.totals;
         let wall_ns = notes.iter().map(|it| it.wall_ns).max().unwrap_or(1);
@@ -178,15 +217,8 @@ impl Lane {
     }
 }
 
-fn keep_part(
-    part: &mut PartLane,
-    index: usize,
-    block: u32,
-    notes: &[Notes],
-    steal: f64,
-    involuntary: u64,
-    marked: bool,
-) {
+/// Keeps a part's samples of a round; `round` says what disturbed it.
+fn keep_part(part: &mut PartLane, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
     let mut values = Vec::new();
     let (mut ops, mut time_ns, mut rate) = (0, 0.0, 0.0);
     for party in notes {
@@ -216,14 +248,12 @@ fn keep_part(
     values.sort_unstable_by(f64::total_cmp);
     let figure = figure(&values, stats::median(&part.batches));
     part.rounds.push(Round {
-        block,
         median: six_digits(figure),
         p99: six_digits(stats::quantile_sorted(&values, 0.99)),
         mean: six_digits(time_ns / ops.max(1) as f64),
-        steal: six_digits(steal),
-        switches_involuntary: involuntary,
-        marked,
+        ..round
     });
+    part.paces_ticks.push(pace_ticks);
     part.ops += ops;
     part.time_ns += time_ns;
     part.rates.push(rate);

@@ -39,6 +39,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         p99: median * 1.7,
         mean: median * 1.1,
         steal: 0.0,
+        slowed: 0.25,
         switches_involuntary: u64::MAX,
         marked: block % 7 == 0,
     };

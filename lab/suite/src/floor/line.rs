@@ -59,6 +59,7 @@ impl Medium for OneLine {
         what: "one shared cache line to another CPU and back, both sides spinning",
         ladder: true,
         hands_over: true,
+        batched: true,
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT
@@ -113,6 +114,7 @@ impl Medium for TwoLines {
         id: "floor/cache-line-2",
         what: "one cache line to another CPU and a second one back, both sides spinning",
         hands_over: true,
+        batched: true,
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT
