@@ -119,7 +119,7 @@ impl<T> Wheel<T> {
             records: Records::new(config.timers_max, config.timers_reserved),
             levels: Levels::new(now_ns, entries),
             sorted: Vec::with_capacity(SORTED_ENTRIES_MAX),
-            late: Heap::default(),
+            late: Heap::with_capacity(entries.max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
             entries_count: 0,

@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 const DAY_NS: u64 = 24 * HOUR_NS;
+/// Few enough that they are refused now and then.
 const TIMERS_MAX: u32 = 300;
 
 #[derive(Clone, Debug)]
@@ -102,13 +103,14 @@ struct Pair {
     /// Whether the next deadline is compared after every step. It is cheap, but it also opens slots
     /// ahead of the time, and both ways must work.
     peeks: bool,
+    timers_max: u32,
 }
 
 impl Pair {
-    fn new(now_ns: u64, peeks: bool) -> Self {
-        let config = Config { timers_max: TIMERS_MAX, ..Config::default() };
+    fn new(now_ns: u64, peeks: bool, timers_max: u32) -> Self {
+        let config = Config { timers_max, ..Config::default() };
         let wheel = Wheel::new(config, now_ns).expect("a valid configuration");
-        Self { wheel, model: Model::default(), ids: Vec::new(), now_ns, peeks }
+        Self { wheel, model: Model::default(), ids: Vec::new(), now_ns, peeks, timers_max }
     }
 
     fn take(&mut self, step: &Step) {
@@ -169,7 +171,11 @@ impl Pair {
             }
             Err(full) => {
                 assert_eq!(full.0, key, "what was refused comes back");
-                assert_eq!(self.wheel.len(), TIMERS_MAX as usize, "refused before it was full");
+                assert_eq!(
+                    self.wheel.len(),
+                    self.timers_max as usize,
+                    "refused before it was full"
+                );
             }
         }
     }
@@ -238,7 +244,7 @@ proptest! {
         start_ns in prop_oneof![Just(0), Just(DAY_NS), any::<u64>(), Just(u64::MAX - HOUR_NS)],
         peeks in any::<bool>(),
     ) {
-        let mut pair = Pair::new(start_ns, peeks);
+        let mut pair = Pair::new(start_ns, peeks, TIMERS_MAX);
         let end_ns = start_ns.saturating_add(DAY_NS);
         for step in &steps {
             pair.take(step);
@@ -258,10 +264,41 @@ proptest! {
         now_ns in any::<u64>(),
         peeks in any::<bool>(),
     ) {
-        let mut pair = Pair::new(now_ns, peeks);
+        let mut pair = Pair::new(now_ns, peeks, TIMERS_MAX);
         for deadline_ns in deadlines_ns {
             pair.start(deadline_ns, None);
             pair.take(&Step::Pass { ns: 0, expired_max: 1 });
+        }
+        pair.finish();
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// So many that slots are spread, and so many cancelled that their remains are cleared away.
+    #[test]
+    fn thousands_of_timers_keep_their_order(
+        horizon_bits in 8_u32..50,
+        random in vec(any::<u64>(), 3_000),
+        start_ns in any::<u32>(),
+        rounds in 1_usize..12,
+        peeks in any::<bool>(),
+    ) {
+        let mut pair = Pair::new(u64::from(start_ns), peeks, 2_500);
+        let span_ns = |random: u64| random & ((1 << horizon_bits) - 1);
+        for round in 0..rounds {
+            for (at, &random) in random.iter().enumerate() {
+                let pick = random.rotate_left(round as u32 * 7) as usize;
+                match (at + round) % 8 {
+                    0..=3 => pair.take(&Step::Start { in_ns: span_ns(random.rotate_right(round as u32)) }),
+                    4 | 5 => pair.take(&Step::Cancel { pick: pair.ids.len() - 1 - pick % pair.ids.len().min(2_500) }),
+                    6 => pair.take(&Step::Reschedule { pick, in_ns: span_ns(random) }),
+                    _ => pair.take(&Step::Pass { ns: span_ns(random) >> 10, expired_max: 3 }),
+                }
+            }
+            pair.take(&Step::Pass { ns: span_ns(random[round]) >> 3, expired_max: 2_000 });
         }
         pair.finish();
     }

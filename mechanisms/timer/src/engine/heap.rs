@@ -7,6 +7,10 @@ use super::entry::Entry;
 pub(super) struct Heap(Vec<Entry>);
 
 impl Heap {
+    pub(super) fn with_capacity(entries_count: usize) -> Self {
+        Self(Vec::with_capacity(entries_count))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -144,6 +144,7 @@ impl<T> Records<T> {
     /// Makes the timer in this place, which has just been occupied, a periodic one.
     pub(super) fn set_periodic(&mut self, index: u32, period_ns: NonZeroU64) -> Entry {
         if self.periods_ns.len() <= index as usize {
+            self.periods_ns.reserve_exact(self.places.capacity() - self.periods_ns.len());
             self.periods_ns.resize(self.places.len(), 0);
         }
         self.periods_ns[index as usize] = period_ns.get();

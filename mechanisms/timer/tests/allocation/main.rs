@@ -1,0 +1,143 @@
+//! What is allocated, counted.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod raw;
+
+use handover_timer::{Config, TimerId, Wheel};
+use std::num::NonZeroU64;
+
+const TIMERS_COUNT: u32 = 4_000;
+const HORIZON_NS: u64 = 10_000_000_000;
+
+/// Timers come and go as they do in a server: most are cancelled, some expire, some are put off.
+struct Life {
+    wheel: Wheel<u32>,
+    ids: Vec<TimerId>,
+    now_ns: u64,
+    random: u64,
+}
+
+impl Life {
+    fn new(timers_reserved: u32) -> Self {
+        let config = Config { timers_max: TIMERS_COUNT, timers_reserved };
+        let wheel = Wheel::new(config, 0).expect("a valid configuration");
+        let ids = Vec::with_capacity(TIMERS_COUNT as usize);
+        Self { wheel, ids, now_ns: 0, random: 88_172_645_463_325_252 }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn start(&mut self, key: u32) -> TimerId {
+        let deadline_ns = self.now_ns + self.random() % HORIZON_NS;
+        self.wheel.start(deadline_ns, key).expect("room")
+    }
+
+    fn fill(&mut self) {
+        for key in 0..TIMERS_COUNT {
+            let id = self.start(key);
+            self.ids.push(id);
+        }
+    }
+
+    fn live(&mut self, steps_count: u32) {
+        for _ in 0..steps_count {
+            for _ in 0..20 {
+                let key = (self.random() % u64::from(TIMERS_COUNT)) as u32;
+                let id = self.ids[key as usize];
+                if self.random().is_multiple_of(4) {
+                    let deadline_ns = self.now_ns + self.random() % HORIZON_NS;
+                    assert!(self.wheel.reschedule(id, deadline_ns));
+                } else {
+                    assert_eq!(self.wheel.cancel(id), Some(key));
+                    self.ids[key as usize] = self.start(key);
+                }
+            }
+            self.now_ns += HORIZON_NS / u64::from(TIMERS_COUNT) * 4;
+            while let Some(expired) = self.wheel.pop_due(self.now_ns) {
+                self.ids[expired.payload as usize] = self.start(expired.payload);
+            }
+            assert!(self.wheel.next_deadline_ns() > Some(self.now_ns));
+        }
+    }
+}
+
+#[test]
+fn the_steady_state_does_not_allocate() {
+    let mut life = Life::new(0);
+    life.fill();
+    life.live(10_000);
+    let before = raw::allocations_count();
+    life.live(5_000);
+    assert_eq!(raw::allocations_count() - before, 0);
+}
+
+#[test]
+fn what_was_set_aside_suffices_from_the_start() {
+    let mut life = Life::new(TIMERS_COUNT);
+    let before = raw::allocations_count();
+    life.fill();
+    life.live(5_000);
+    assert_eq!(raw::allocations_count() - before, 0);
+}
+
+#[test]
+fn starting_and_cancelling_leaves_nothing_behind() {
+    let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
+    let id = wheel.start(1_000_000, 0).expect("room");
+    wheel.cancel(id);
+    let before = raw::allocations_count();
+    for i in 0..100_000 {
+        let id = wheel.start(1_000_000, i).expect("room");
+        assert_eq!(wheel.cancel(id), Some(i));
+    }
+    assert_eq!(raw::allocations_count() - before, 0);
+}
+
+#[test]
+fn remains_of_cancelled_timers_are_cleared_away_wherever_they_are() {
+    // A thousand timers stay while a million more come and go, two at a time, so that the one that is
+    // cancelled is never the one that was started last.
+    let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
+    let mut random = 1_u64;
+    let mut start = |wheel: &mut Wheel<()>| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        wheel.start(1_000 + (random >> 20), ()).expect("room")
+    };
+    for _ in 0..1_000 {
+        start(&mut wheel);
+    }
+    let mut come_and_go = |wheel: &mut Wheel<()>, count: u32| {
+        for _ in 0..count {
+            let (first, second) = (start(wheel), start(wheel));
+            assert!(wheel.cancel(first).is_some() && wheel.cancel(second).is_some());
+        }
+    };
+    come_and_go(&mut wheel, 20_000);
+    let before = raw::allocations_count();
+    come_and_go(&mut wheel, 200_000);
+    assert_eq!(raw::allocations_count() - before, 0);
+    assert_eq!(wheel.expire(u64::MAX, usize::MAX, drop), 1_000);
+}
+
+#[test]
+fn a_periodic_timer_does_not_allocate() {
+    let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
+    let period_ns = NonZeroU64::new(1_000_003).expect("not zero");
+    wheel.start_periodic(0, period_ns, ()).expect("room");
+    let mut pop = |beats: std::ops::Range<u64>| {
+        for beat in beats {
+            assert!(wheel.pop_due(beat * period_ns.get()).is_some());
+        }
+    };
+    pop(0..10_000);
+    let before = raw::allocations_count();
+    pop(10_000..50_000);
+    assert_eq!(raw::allocations_count() - before, 0);
+}

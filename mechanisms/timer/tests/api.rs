@@ -1,0 +1,224 @@
+//! What the wheel promises, by example.
+
+use handover_timer::{Config, Expired, Full, Wheel};
+use std::num::NonZeroU64;
+use std::rc::Rc;
+
+fn wheel<T>(now_ns: u64) -> Wheel<T> {
+    Wheel::new(Config::default(), now_ns).expect("the defaults are valid")
+}
+
+fn period(ns: u64) -> NonZeroU64 {
+    NonZeroU64::new(ns).expect("not zero")
+}
+
+fn due<T>(wheel: &mut Wheel<T>, now_ns: u64) -> Vec<T> {
+    std::iter::from_fn(|| wheel.pop_due(now_ns)).map(|expired| expired.payload).collect()
+}
+
+#[test]
+fn a_nanosecond_tells_deadlines_apart_however_far_they_are() {
+    const FAR_NS: u64 = 1 << 60;
+    let mut wheel = wheel(0);
+    for offset in [3, 1, 2, 0] {
+        wheel.start(FAR_NS + offset, offset).unwrap();
+    }
+    assert_eq!(due(&mut wheel, FAR_NS - 1), []);
+    assert_eq!(due(&mut wheel, FAR_NS + 1), [0, 1]);
+    assert_eq!(due(&mut wheel, FAR_NS + 3), [2, 3]);
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_due_at_once_and_in_its_turn() {
+    let mut wheel = wheel(1_000);
+    wheel.start(1_000, "now").unwrap();
+    wheel.start(0, "long ago").unwrap();
+    wheel.start(999, "just missed").unwrap();
+    assert_eq!(wheel.next_deadline_ns(), Some(0));
+    assert_eq!(due(&mut wheel, 1_000), ["long ago", "just missed", "now"]);
+}
+
+#[test]
+fn the_end_of_time_is_a_deadline_like_any_other() {
+    let mut wheel = wheel(u64::MAX - 1);
+    let never = wheel.start(u64::MAX, "never").unwrap();
+    wheel.start(u64::MAX, "too late").unwrap();
+    assert_eq!(wheel.next_deadline_ns(), Some(u64::MAX));
+    assert_eq!(due(&mut wheel, u64::MAX - 1), Vec::<&str>::new());
+    assert_eq!(wheel.cancel(never), Some("never"));
+    assert_eq!(due(&mut wheel, u64::MAX), ["too late"]);
+    wheel.start(u64::MAX, "again").unwrap();
+    assert_eq!(due(&mut wheel, u64::MAX), ["again"]);
+}
+
+#[test]
+fn a_handle_never_reaches_the_next_timer_in_its_place() {
+    let mut wheel = wheel(0);
+    let first = wheel.start(10, "first").unwrap();
+    assert_eq!(wheel.cancel(first), Some("first"));
+    let mut others = Vec::new();
+    for _ in 0..100_000 {
+        let other = wheel.start(10, "other").unwrap();
+        assert_ne!(other, first);
+        others.push(other);
+        assert_eq!(wheel.cancel(first), None);
+        assert!(!wheel.contains(first));
+        assert!(!wheel.reschedule(first, 5));
+        assert_eq!(wheel.get(first), None);
+        assert_eq!(wheel.deadline_ns(first), None);
+        if others.len() > 3 {
+            assert_eq!(wheel.cancel(others.swap_remove(0)), Some("other"));
+        }
+    }
+    assert_eq!(wheel.len(), 3);
+}
+
+#[test]
+fn an_expired_handle_is_over() {
+    let mut wheel = wheel(0);
+    let id = wheel.start(10, ()).unwrap();
+    assert_eq!(wheel.pop_due(10).map(|expired| expired.id), Some(id));
+    assert_eq!(wheel.cancel(id), None);
+    assert!(wheel.is_empty());
+}
+
+#[test]
+fn one_timer_too_many_comes_back() {
+    let config = Config { timers_max: 2, ..Config::default() };
+    let mut wheel = Wheel::new(config, 0).unwrap();
+    let first = wheel.start(1, Rc::new("first")).unwrap();
+    wheel.start_periodic(1, period(5), Rc::new("second")).unwrap();
+    let third = Rc::new("third");
+    assert_eq!(wheel.start(1, third.clone()), Err(Full(third.clone())));
+    assert_eq!(wheel.start_periodic(1, period(1), third.clone()), Err(Full(third.clone())));
+    assert_eq!(Rc::strong_count(&third), 1, "a refused payload was kept");
+    wheel.cancel(first);
+    assert!(wheel.start(1, third).is_ok());
+}
+
+#[test]
+fn a_bound_of_zero_is_refused_with_its_range() {
+    let refused = |timers_max, timers_reserved| {
+        Wheel::<()>::new(Config { timers_max, timers_reserved }, 0).unwrap_err().to_string()
+    };
+    assert_eq!(refused(0, 0), "timers_max=0: must lie in 1..=268435456");
+    assert_eq!(refused(10, 11), "timers_reserved=11: must lie in 0..=10");
+}
+
+#[test]
+fn what_is_missed_of_a_periodic_timer_is_counted_and_it_keeps_to_its_grid() {
+    let mut wheel = wheel(0);
+    let id = wheel.start_periodic(100, period(10), "beat").unwrap();
+    let expired = |deadline_ns, missed_count| {
+        Some(Expired { id, deadline_ns, missed_count, payload: "beat" })
+    };
+    assert_eq!(wheel.pop_due(100), expired(100, 0));
+    assert_eq!(wheel.pop_due(109), None);
+    assert_eq!(wheel.pop_due(145), expired(110, 3));
+    assert_eq!(wheel.pop_due(145), None);
+    assert_eq!(wheel.next_deadline_ns(), Some(150));
+    assert!(wheel.reschedule(id, 203));
+    assert_eq!(wheel.pop_due(204), expired(203, 0));
+    assert_eq!(wheel.next_deadline_ns(), Some(213));
+    assert_eq!(wheel.cancel(id), Some("beat"));
+    assert_eq!(wheel.next_deadline_ns(), None);
+}
+
+#[test]
+fn a_periodic_timer_ends_with_time() {
+    let mut wheel = wheel(u64::MAX - 25);
+    let id = wheel.start_periodic(u64::MAX - 20, period(15), ()).unwrap();
+    assert_eq!(wheel.pop_due(u64::MAX - 20).map(|expired| expired.missed_count), Some(0));
+    assert_eq!(wheel.pop_due(u64::MAX).map(|expired| expired.deadline_ns), Some(u64::MAX - 5));
+    assert!(!wheel.contains(id));
+}
+
+#[test]
+fn a_timer_that_is_put_off_expires_once_and_at_its_last_deadline() {
+    let mut wheel = wheel(0);
+    let id = wheel.start(100, "idle").unwrap();
+    for now_ns in (0..100_000).step_by(50) {
+        assert_eq!(wheel.pop_due(now_ns), None);
+        assert!(wheel.reschedule(id, now_ns + 100));
+        assert_eq!(wheel.next_deadline_ns(), Some(now_ns + 100));
+    }
+    assert_eq!(wheel.pop_due(100_049), None);
+    assert_eq!(due(&mut wheel, 100_050), ["idle"]);
+}
+
+#[test]
+fn a_timer_that_is_moved_nearer_and_away_again_expires_once() {
+    let mut wheel = wheel(0);
+    let id = wheel.start_periodic(1_000, period(1_000), ()).unwrap();
+    for deadline_ns in [500, 900, 400, 1_000, 300, 2_000] {
+        assert!(wheel.reschedule(id, deadline_ns));
+        assert_eq!(wheel.deadline_ns(id), Some(deadline_ns));
+        assert_eq!(wheel.next_deadline_ns(), Some(deadline_ns));
+    }
+    assert_eq!(due(&mut wheel, 1_999), []);
+    assert_eq!(due(&mut wheel, 2_000), [()]);
+    assert_eq!(due(&mut wheel, 2_999), []);
+    assert_eq!(due(&mut wheel, 3_000), [()]);
+}
+
+#[test]
+fn timers_may_be_started_and_cancelled_while_others_expire() {
+    let mut wheel = wheel(0);
+    let doomed = wheel.start(30, "doomed").unwrap();
+    wheel.start(10, "first").unwrap();
+    let mut seen = Vec::new();
+    while let Some(expired) = wheel.pop_due(50) {
+        seen.push(expired.payload);
+        if expired.payload == "first" {
+            assert_eq!(wheel.cancel(doomed), Some("doomed"));
+            wheel.start(20, "overdue").unwrap();
+            wheel.start(60, "later").unwrap();
+        }
+    }
+    assert_eq!(seen, ["first", "overdue"]);
+    assert_eq!(wheel.next_deadline_ns(), Some(60));
+}
+
+#[test]
+fn no_more_expire_than_asked_for() {
+    let mut wheel = wheel(0);
+    (0..10).for_each(|i| assert!(wheel.start(i, i).is_ok()));
+    let mut seen = Vec::new();
+    assert_eq!(wheel.expire(100, 4, |expired| seen.push(expired.payload)), 4);
+    assert_eq!(wheel.expire(100, 4, |expired| seen.push(expired.payload)), 4);
+    assert_eq!(wheel.expire(100, 4, |expired| seen.push(expired.payload)), 2);
+    assert_eq!(seen, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_payload_can_be_seen_and_changed_while_its_timer_runs() {
+    let mut wheel = wheel(0);
+    let id = wheel.start(10, 1).unwrap();
+    *wheel.get_mut(id).unwrap() += 1;
+    assert_eq!(wheel.get(id), Some(&2));
+    assert_eq!(due(&mut wheel, 10), [2]);
+    assert_eq!(wheel.get_mut(id), None);
+}
+
+#[test]
+fn payloads_go_with_the_wheel() {
+    let payload = Rc::new(());
+    let mut wheel = wheel(0);
+    wheel.start(1, payload.clone()).unwrap();
+    let cancelled = wheel.start(2, payload.clone()).unwrap();
+    drop(wheel.cancel(cancelled));
+    assert_eq!(Rc::strong_count(&payload), 2);
+    drop(wheel);
+    assert_eq!(Rc::strong_count(&payload), 1);
+}
+
+#[test]
+fn a_clock_that_steps_back_hands_nothing_out_early() {
+    let mut wheel = wheel(1_000);
+    wheel.start(2_000, "later").unwrap();
+    assert_eq!(due(&mut wheel, 1_500), Vec::<&str>::new());
+    wheel.start(1_200, "sooner").unwrap();
+    assert_eq!(due(&mut wheel, 1_100), Vec::<&str>::new());
+    assert_eq!(due(&mut wheel, 1_200), ["sooner"]);
+    assert_eq!(due(&mut wheel, 2_000), ["later"]);
+}
