@@ -1,0 +1,706 @@
+//! Queues between threads that poll: there and back, as a stream, on one thread, and many to one.
+
+mod channels;
+
+use crate::floor::relay::{Medium, Relay};
+use channels::{Batched, Channel, Mpsc, Pause, Shared, Spsc, Std};
+#[cfg(feature = "peers")]
+use channels::{Crossbeam, Flume, Kanal, Rtrb};
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples, Workload};
+use handover_record::{Contender, Spec, args};
+use handover_ring::mailbox;
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
+use zerocopy::FromZeros;
+
+args! {
+    /// How large a queue is.
+    pub struct Slots {
+        /// Slots in the queue.
+        slots_count: u32 = 1024 (smoke 16, range 1..=65536)
+    }
+}
+
+/// Told in place of an item: the round is over.
+const END: u64 = u64::MAX / 2;
+
+/// What a party takes for itself when its round begins.
+struct Taken<T>(Mutex<Option<T>>);
+
+impl<T> Taken<T> {
+    fn new(thing: T) -> Taken<T> {
+        Taken(Mutex::new(Some(thing)))
+    }
+
+    fn take(&self) -> Result<T, Fault> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| Fault::new("the party plays twice"))
+    }
+}
+
+/// Two queues between two threads, one there and one back.
+struct ThereAndBack<C: Channel> {
+    near: Taken<(C::Sender, C::Receiver)>,
+    far: Taken<(C::Sender, C::Receiver)>,
+    pause: Pause,
+}
+
+/// What the pinging side keeps.
+struct Near<C: Channel> {
+    ends: Option<(C::Sender, C::Receiver)>,
+    turn: u64,
+}
+
+impl<C: Channel> Medium for ThereAndBack<C> {
+    type Args = Slots;
+    const PROCESSES: bool = false;
+    const SPEC: Spec = Spec {
+        id: "ring/round-trip",
+        what: "an item through a queue to a thread that polls, and one back through another queue",
+        floor: Some("floor/cache-line-2"),
+        ladder: true,
+        hands_over: true,
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = Near<C>;
+
+    fn rig(args: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
+        let there = C::pair(args.slots_count)?;
+        let back = C::pair(args.slots_count)?;
+        Ok(ThereAndBack {
+            near: Taken::new((there.0, back.1)),
+            far: Taken::new((back.0, there.1)),
+            pause: Pause::of(rig),
+        })
+    }
+
+    fn ping(&self) -> Near<C> {
+        Near { ends: self.near.take().ok(), turn: 0 }
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, near: &mut Near<C>) -> Result<(), Fault> {
+        let Some((sender, receiver)) = &mut near.ends else {
+            return Err(Fault::new("the party plays twice"));
+        };
+        near.turn += 1;
+        self.pause.until_done(|| C::push(sender, near.turn));
+        let back = self.pause.until(|| C::pop(receiver));
+        if back != near.turn {
+            return Err(Fault::new(format!("{back} came back instead of {}", near.turn)));
+        }
+        Ok(())
+    }
+
+    fn end(&self, near: &mut Near<C>) -> Result<(), Fault> {
+        if let Some((sender, _)) = &mut near.ends {
+            self.pause.until_done(|| C::push(sender, END));
+        }
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let (mut sender, mut receiver) = self.far.take()?;
+        let mut turns = 0;
+        loop {
+            let turn = self.pause.until(|| C::pop(&mut receiver));
+            if turn == END {
+                return Ok(turns);
+            }
+            turns += 1;
+            self.pause.until_done(|| C::push(&mut sender, turn));
+        }
+    }
+}
+
+/// Our mailbox of one line.
+struct OneLine {
+    caller: Taken<mailbox::Caller<u64, u64>>,
+    server: Taken<mailbox::Server<u64, u64>>,
+    pause: Pause,
+}
+
+impl Medium for OneLine {
+    type Args = ();
+    const PROCESSES: bool = false;
+    const SPEC: Spec = Spec {
+        id: "ring/mailbox",
+        what: "a request to a thread that polls, and its reply, through one cache line",
+        floor: Some("floor/cache-line"),
+        ladder: true,
+        hands_over: true,
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = (Option<mailbox::Caller<u64, u64>>, u64);
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+        let (caller, server) = mailbox::pair();
+        Ok(OneLine {
+            caller: Taken::new(caller),
+            server: Taken::new(server),
+            pause: Pause::of(rig),
+        })
+    }
+
+    fn ping(&self) -> Self::Ping {
+        (self.caller.take().ok(), 0)
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, (caller, turn): &mut Self::Ping) -> Result<(), Fault> {
+        let Some(caller) = caller else {
+            return Err(Fault::new("the party plays twice"));
+        };
+        *turn += 1;
+        caller.send(*turn).map_err(|refused| Fault::new(refused.to_string()))?;
+        loop {
+            match caller.receive() {
+                Ok(Some(back)) if back == *turn => return Ok(()),
+                Ok(Some(back)) => {
+                    return Err(Fault::new(format!("{back} came back instead of {turn}")));
+                }
+                Ok(None) => self.pause.once(),
+                Err(gone) => return Err(Fault::new(gone.to_string())),
+            }
+        }
+    }
+
+    fn end(&self, (caller, _): &mut Self::Ping) -> Result<(), Fault> {
+        *caller = None; // which the server sees
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut server = self.server.take()?;
+        let mut turns = 0;
+        loop {
+            match server.receive() {
+                Some(turn) => {
+                    turns += 1;
+                    server.reply(turn).map_err(|refused| Fault::new(refused.to_string()))?;
+                }
+                None if server.is_finished() => return Ok(turns),
+                None => self.pause.once(),
+            }
+        }
+    }
+}
+
+/// What the two ends of a stream counted.
+#[derive(FromZeros)]
+#[repr(C)]
+struct Counts {
+    sent: AtomicU64,
+    arrived: AtomicU64,
+    /// Items that were not the next one.
+    wrong: AtomicU64,
+}
+
+impl Counts {
+    /// Relaxed throughout: each party writes at its end, which whoever gathers them orders.
+    fn sent(&self, sent: u64) {
+        self.sent.store(sent, Ordering::Relaxed);
+    }
+
+    fn arrived(&self, arrived: u64, wrong: u64) {
+        // Relaxed: as in sent().
+        self.arrived.store(arrived, Ordering::Relaxed);
+        self.wrong.store(wrong, Ordering::Relaxed);
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        // Relaxed: both parties have ended.
+        let [sent, arrived, wrong] =
+            [&self.sent, &self.arrived, &self.wrong].map(|it| it.load(Ordering::Relaxed));
+        if sent == 0 || sent != arrived || wrong > 0 {
+            return Err(Fault::new(format!(
+                "{sent} items were sent, {arrived} arrived, {wrong} of them out of order"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Items one by one from one thread to another, which keeps up or holds it back.
+struct Stream<C: Channel> {
+    sender: Taken<C::Sender>,
+    receiver: Taken<C::Receiver>,
+    counts: Region<Counts>,
+    pause: Pause,
+}
+
+impl<C: Channel> Handover for Stream<C> {
+    type Args = Slots;
+    const SPEC: Spec = Spec {
+        id: "ring/stream",
+        what: "one item of a stream of 8-byte items, pushed one by one and popped one by one",
+        floor: Some("ring/line-stream"),
+        ladder: true,
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(_: &Slots) -> Vec<Role> {
+        vec![Role::measured("producer"), Role::serving("consumer")]
+    }
+
+    fn rig(args: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
+        let (sender, receiver) = C::pair(args.slots_count)?;
+        Ok(Stream {
+            sender: Taken::new(sender),
+            receiver: Taken::new(receiver),
+            counts: rig.region()?,
+            pause: Pause::of(rig),
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index == 0 {
+            let mut sender = self.sender.take()?;
+            let mut sent = 0;
+            out.batches(|n| {
+                for item in sent..sent + n {
+                    self.pause.until_done(|| C::push(&mut sender, item));
+                }
+                C::flush(&mut sender);
+                sent += n;
+            });
+            self.pause.until_done(|| C::push(&mut sender, END));
+            C::flush(&mut sender);
+            self.counts.sent(sent);
+            return Ok(());
+        }
+        let mut receiver = self.receiver.take()?;
+        let (mut arrived, mut wrong) = (0, 0);
+        loop {
+            let item = self.pause.until(|| C::pop(&mut receiver));
+            if item == END {
+                break;
+            }
+            wrong += u64::from(item != arrived);
+            arrived += 1;
+        }
+        self.counts.arrived(arrived, wrong);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        self.counts.verify()
+    }
+}
+
+/// Items that are pushed and popped together, where there are so many.
+const BATCH: u64 = 64;
+
+/// Items in batches from one thread to another.
+struct BatchedStream<C: Batched>(Stream<C>);
+
+impl<C: Batched> Handover for BatchedStream<C> {
+    type Args = Slots;
+    const SPEC: Spec = Spec {
+        id: "ring/stream-batched",
+        what: "one item of a stream of 8-byte items, pushed and popped in batches of 64",
+        floor: Some("ring/line-stream"),
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(args: &Slots) -> Vec<Role> {
+        Stream::<C>::roles(args)
+    }
+
+    fn rig(args: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
+        Stream::rig(args, rig).map(BatchedStream)
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let pause = self.0.pause;
+        if party.index == 0 {
+            let mut sender = self.0.sender.take()?;
+            let mut sent = 0;
+            let mut push = |mut items: std::ops::Range<u64>| {
+                while !items.is_empty() {
+                    let mut batch = items.start..items.end.min(items.start + BATCH);
+                    items.start = batch.end;
+                    while C::push_some(&mut sender, &mut batch) == 0 || !batch.is_empty() {
+                        pause.once();
+                    }
+                }
+            };
+            out.batches(|n| {
+                push(sent..sent + n);
+                sent += n;
+            });
+            push(END..END + 1);
+            self.0.counts.sent(sent);
+            return Ok(());
+        }
+        let mut receiver = self.0.receiver.take()?;
+        let (mut arrived, mut wrong, mut over) = (0, 0, false);
+        while !over {
+            let popped = C::pop_some(&mut receiver, BATCH as usize, |item| {
+                over |= item == END;
+                wrong += u64::from(item != arrived);
+                arrived += 1;
+            });
+            if popped == 0 {
+                pause.once();
+            }
+        }
+        // The last one only said that it is over.
+        self.0.counts.arrived(arrived - 1, wrong - 1);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        self.0.verify()
+    }
+}
+
+/// A line as a stream's floor fills it: which turn it is of, and seven items.
+#[derive(FromZeros)]
+#[repr(C, align(64))]
+struct Line([AtomicU64; 8]);
+
+/// Items in a line, beside the turn.
+const ITEMS: u64 = 7;
+/// Lines in which the bare stream goes around.
+const LINES: u64 = 128;
+
+/// What the bare stream goes through.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+struct Lines {
+    lines: [Line; LINES as usize],
+    /// Lines that were read; told by the half turn.
+    read: AtomicU64,
+    apart: [u64; 15],
+    counts: Counts,
+}
+
+/// Lines that one CPU writes and another reads, each once in a turn: no items one by one, no refusal,
+/// nobody to close.
+struct LineStream {
+    shared: Region<Lines>,
+    pause: Pause,
+}
+
+impl LineStream {
+    /// Writes line `number`, counted from zero, when the reader is no full turn behind.
+    #[inline(always)]
+    fn write(&self, number: u64, read: &mut u64, first: u64) {
+        while number - *read >= LINES {
+            // Acquire: pairs with the Release in play(), after the reader's last look at the line.
+            *read = self.shared.read.load(Ordering::Acquire);
+            if number - *read >= LINES {
+                self.pause.once();
+            }
+        }
+        let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
+        for (item, value) in items.iter().zip(first..) {
+            // Relaxed: published by the Release below.
+            item.store(value, Ordering::Relaxed);
+        }
+        // Release: publishes the items to the Acquire in play().
+        turn.store(number / LINES + 1, Ordering::Release);
+    }
+}
+
+impl Handover for LineStream {
+    type Args = Slots;
+    const SPEC: Spec = Spec {
+        id: "ring/line-stream",
+        what: "eight bytes of a stream of cache lines that one CPU writes and another reads",
+        floor: Some("floor/empty"),
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(_: &Slots) -> Vec<Role> {
+        vec![Role::measured("producer"), Role::serving("consumer")]
+    }
+
+    fn rig(_: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
+        Ok(LineStream { pause: Pause::of(rig), shared: rig.region()? })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let mut number = 0;
+        if party.index == 0 {
+            let (mut sent, mut read) = (0, 0);
+            out.batches(|n| {
+                // A batch of n items in whole lines, as near as may be over all batches.
+                let until = sent + n;
+                while number * ITEMS < until {
+                    self.write(number, &mut read, number * ITEMS);
+                    number += 1;
+                }
+                sent = until;
+            });
+            self.write(number, &mut read, END);
+            self.shared.counts.sent(number * ITEMS);
+            return Ok(());
+        }
+        let mut wrong = 0;
+        loop {
+            let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
+            // Acquire: pairs with the Release in write().
+            while turn.load(Ordering::Acquire) != number / LINES + 1 {
+                self.pause.once();
+            }
+            // Relaxed: ordered by the Acquire above.
+            if items[0].load(Ordering::Relaxed) == END {
+                break;
+            }
+            for (item, value) in items.iter().zip(number * ITEMS..) {
+                wrong += u64::from(item.load(Ordering::Relaxed) != value);
+            }
+            number += 1;
+            if number.is_multiple_of(LINES / 2) {
+                // Release: the lines have been read; pairs with the Acquire in write().
+                self.shared.read.store(number, Ordering::Release);
+            }
+        }
+        self.shared.counts.arrived(number * ITEMS, wrong);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        self.shared.counts.verify()
+    }
+}
+
+/// An item in and out of a queue, on one thread.
+struct PushPop<C: Channel>(C::Sender, C::Receiver);
+
+impl<C: Channel> Workload for PushPop<C> {
+    type Args = Slots;
+    const SPEC: Spec = Spec {
+        id: "ring/push-pop",
+        what: "an item pushed and popped by one thread",
+        floor: Some("ring/deque"),
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+        let (sender, receiver) = C::pair(args.slots_count)?;
+        Ok(PushPop(sender, receiver))
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let empty = C::pop(&mut self.1).is_none();
+        let pushed = C::push(&mut self.0, 1) && C::push(&mut self.0, 2);
+        C::flush(&mut self.0);
+        let popped = [C::pop(&mut self.1), C::pop(&mut self.1), C::pop(&mut self.1)];
+        match empty && pushed && popped == [Some(1), Some(2), None] {
+            true => Ok(()),
+            false => Err(Fault::new(format!("1 and 2 were pushed, {popped:?} were popped"))),
+        }
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for item in 0..n {
+                C::push(&mut self.0, black_box(item));
+                black_box(C::pop(&mut self.1));
+            }
+        });
+    }
+}
+
+/// The same through a deque that belongs to one thread.
+struct Deque(VecDeque<u64>);
+
+impl Workload for Deque {
+    type Args = Slots;
+    const SPEC: Spec = Spec {
+        id: "ring/deque",
+        what: "an item pushed and popped at a VecDeque, which one thread has to itself",
+        floor: Some("floor/empty"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Deque(VecDeque::with_capacity(args.slots_count as usize)))
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for item in 0..n {
+                self.0.push_back(black_box(item));
+                black_box(self.0.pop_front());
+            }
+        });
+    }
+}
+
+args! {
+    /// Who pushes into what.
+    pub struct Many {
+        /// Threads that push.
+        producers_count: u32 = 10 (smoke 3, range 1..=1000),
+        /// Slots in the queue.
+        slots_count: u32 = 1024 (smoke 16, range 1..=65536)
+    }
+}
+
+/// Many threads that push, one that pops.
+struct ManyToOne<C: Shared> {
+    sender: Mutex<C::Sender>,
+    receiver: Taken<C::Receiver>,
+    producers_count: usize,
+    pause: Pause,
+    wrong: AtomicU64,
+}
+
+/// Pushes between two looks at whether the round is over.
+const PUSHES_PER_LOOK: u32 = 64;
+
+impl<C: Shared> Handover for ManyToOne<C> {
+    type Args = Many;
+    const SPEC: Spec = Spec {
+        id: "ring/many-to-one",
+        what: "one item at the thread that pops what many threads push without pause",
+        floor: Some("floor/cache-line"),
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(args: &Many) -> Vec<Role> {
+        let mut roles = vec![Role::measured("consumer")];
+        roles.resize(1 + args.producers_count as usize, Role::serving("producer"));
+        roles
+    }
+
+    fn rig(args: &Many, rig: &mut Rig) -> Result<Self, Fault> {
+        let (sender, receiver) = C::pair(args.slots_count)?;
+        Ok(ManyToOne {
+            sender: Mutex::new(sender),
+            receiver: Taken::new(receiver),
+            producers_count: args.producers_count as usize,
+            pause: Pause::of(rig),
+            wrong: AtomicU64::new(0),
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index > 0 {
+            self.push(party, out);
+            return Ok(());
+        }
+        let mut receiver = self.receiver.take()?;
+        let mut next = vec![0u32; self.producers_count];
+        let mut wrong = 0;
+        out.batches(|n| {
+            for _ in 0..n {
+                let item = self.pause.until(|| C::pop(&mut receiver));
+                let (producer, number) = ((item >> 32) as usize, item as u32);
+                wrong += u64::from(next[producer] != number);
+                next[producer] = number.wrapping_add(1);
+            }
+        });
+        // Relaxed: read after the parties have ended, which whoever gathers them orders.
+        self.wrong.store(wrong, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        // Relaxed: all parties have ended.
+        match self.wrong.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            wrong => Err(Fault::new(format!("{wrong} items were out of their producer's order"))),
+        }
+    }
+}
+
+impl<C: Shared> ManyToOne<C> {
+    fn push(&self, party: Party, out: &Samples) {
+        let mut sender = C::another(&self.sender.lock().unwrap_or_else(PoisonError::into_inner));
+        let producer = (party.index as u64 - 1) << 32;
+        let mut number = 0u32;
+        while !out.stopped() {
+            for _ in 0..PUSHES_PER_LOOK {
+                if C::push(&mut sender, producer | u64::from(number)) {
+                    number = number.wrapping_add(1);
+                } else {
+                    self.pause.once();
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// The benchmarks of this file.
+pub const ALL: &[Bench] = &[
+    Bench::many::<Relay<OneLine>>(Contender::ours("handover")),
+    Bench::many::<Relay<ThereAndBack<Spsc>>>(Contender::ours("handover")),
+    Bench::many::<Relay<ThereAndBack<Mpsc>>>(Contender::ours("handover-mpsc")),
+    Bench::many::<Relay<ThereAndBack<Std>>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Relay<ThereAndBack<Rtrb>>>(Contender::peer("rtrb")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Relay<ThereAndBack<Crossbeam>>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Relay<ThereAndBack<Kanal>>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Relay<ThereAndBack<Flume>>>(Contender::peer("flume")),
+    Bench::many::<LineStream>(Contender::floor("hardware")),
+    Bench::many::<Stream<Spsc>>(Contender::ours("handover")),
+    Bench::many::<Stream<Spsc<true>>>(Contender::ours("handover-later")),
+    Bench::many::<Stream<Mpsc>>(Contender::ours("handover-mpsc")),
+    Bench::many::<Stream<Std>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Rtrb>>(Contender::peer("rtrb")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Crossbeam>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Kanal>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Flume>>(Contender::peer("flume")),
+    Bench::many::<BatchedStream<Spsc>>(Contender::ours("handover")),
+    Bench::many::<BatchedStream<Mpsc>>(Contender::ours("handover-mpsc")),
+    #[cfg(feature = "peers")]
+    Bench::many::<BatchedStream<Rtrb>>(Contender::peer("rtrb")),
+    Bench::one::<Deque>(Contender::floor("std")),
+    Bench::one::<PushPop<Spsc>>(Contender::ours("handover")),
+    Bench::one::<PushPop<Mpsc>>(Contender::ours("handover-mpsc")),
+    Bench::one::<PushPop<Std>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::one::<PushPop<Rtrb>>(Contender::peer("rtrb")),
+    #[cfg(feature = "peers")]
+    Bench::one::<PushPop<Crossbeam>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::one::<PushPop<Kanal>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::one::<PushPop<Flume>>(Contender::peer("flume")),
+    Bench::many::<ManyToOne<Mpsc>>(Contender::ours("handover")),
+    Bench::many::<ManyToOne<Std>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ManyToOne<Crossbeam>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ManyToOne<Kanal>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ManyToOne<Flume>>(Contender::peer("flume")),
+];

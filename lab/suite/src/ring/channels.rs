@@ -1,0 +1,330 @@
+//! Ours and what a user would pick instead, behind one trait: bounded, polled, eight bytes an item.
+//!
+//! Everybody is asked without waiting, so that all wait alike: [`Pause`].
+
+use handover_harness::{Fault, Rig};
+use handover_ring::{mpsc, spsc};
+use std::fmt;
+
+/// A bounded queue that is polled at both ends.
+pub(super) trait Channel: 'static {
+    /// The end that pushes.
+    type Sender: Send + 'static;
+    /// The end that pops.
+    type Receiver: Send + 'static;
+
+    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault>;
+    /// False: full, and to be tried again.
+    fn push(sender: &mut Self::Sender, item: u64) -> bool;
+    fn pop(receiver: &mut Self::Receiver) -> Option<u64>;
+    /// No item follows soon.
+    fn flush(_: &mut Self::Sender) {}
+}
+
+/// One that takes and gives several items at once.
+pub(super) trait Batched: Channel {
+    /// Pushes the next of these items, as many as there is room for.
+    fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
+    /// Pops up to `items_max`.
+    fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
+}
+
+/// One with many producers.
+pub(super) trait Shared: Channel {
+    /// Another end that pushes.
+    fn another(sender: &Self::Sender) -> Self::Sender;
+}
+
+/// What to do between two tries: nothing where each party has a CPU, or let the other run.
+#[derive(Clone, Copy)]
+pub(super) struct Pause {
+    yields: bool,
+}
+
+impl Pause {
+    pub(super) fn of(rig: &Rig) -> Pause {
+        let mut cpus = rig.cpus().to_vec();
+        cpus.sort_unstable();
+        cpus.dedup();
+        Pause { yields: cpus.len() < rig.cpus().len() }
+    }
+
+    #[inline(always)]
+    pub(super) fn once(self) {
+        if self.yields {
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// Until there is something.
+    #[inline(always)]
+    pub(super) fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            self.once();
+        }
+    }
+
+    /// Until it has succeeded.
+    #[inline(always)]
+    pub(super) fn until_done(self, mut attempt: impl FnMut() -> bool) {
+        while !attempt() {
+            self.once();
+        }
+    }
+}
+
+fn refused(error: impl fmt::Display) -> Fault {
+    Fault::new(error.to_string())
+}
+
+/// Our ring of one producer; with `LATER`, publishing as lines fill.
+pub(super) enum Spsc<const LATER: bool = false> {}
+
+impl<const LATER: bool> Channel for Spsc<LATER> {
+    type Sender = spsc::Producer<u64>;
+    type Receiver = spsc::Consumer<u64>;
+
+    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+        spsc::ring(slots_count).map_err(refused)
+    }
+    #[inline(always)]
+    fn push(sender: &mut Self::Sender, item: u64) -> bool {
+        if LATER { sender.push_later(item).is_ok() } else { sender.push(item).is_ok() }
+    }
+    #[inline(always)]
+    fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        receiver.pop()
+    }
+    #[inline(always)]
+    fn flush(sender: &mut Self::Sender) {
+        if LATER {
+            sender.flush();
+        }
+    }
+}
+
+impl Batched for Spsc {
+    #[inline(always)]
+    fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
+        sender.push_batch(items)
+    }
+    #[inline(always)]
+    fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize {
+        receiver.pop_batch(items_max, each)
+    }
+}
+
+/// Our ring of many producers.
+pub(super) enum Mpsc {}
+
+impl Channel for Mpsc {
+    type Sender = mpsc::Producer<u64>;
+    type Receiver = mpsc::Consumer<u64>;
+
+    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+        mpsc::ring(slots_count).map_err(refused)
+    }
+    #[inline(always)]
+    fn push(sender: &mut Self::Sender, item: u64) -> bool {
+        sender.push(item).is_ok()
+    }
+    #[inline(always)]
+    fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        receiver.pop()
+    }
+}
+
+impl Batched for Mpsc {
+    #[inline(always)]
+    fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
+        // The length of a range of u64 need not fit into a usize everywhere; that of these does.
+        let first = items.start;
+        let mut exact = (0..(items.end - first) as usize).map(|it| first + it as u64);
+        let pushed = sender.push_batch(&mut exact);
+        items.start += pushed as u64;
+        pushed
+    }
+    #[inline(always)]
+    fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize {
+        receiver.pop_batch(items_max, each)
+    }
+}
+
+impl Shared for Mpsc {
+    fn another(sender: &Self::Sender) -> Self::Sender {
+        sender.clone()
+    }
+}
+
+/// `std::sync::mpsc`.
+pub(super) enum Std {}
+
+impl Channel for Std {
+    type Sender = std::sync::mpsc::SyncSender<u64>;
+    type Receiver = std::sync::mpsc::Receiver<u64>;
+
+    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+        Ok(std::sync::mpsc::sync_channel(slots_count as usize))
+    }
+    #[inline(always)]
+    fn push(sender: &mut Self::Sender, item: u64) -> bool {
+        sender.try_send(item).is_ok()
+    }
+    #[inline(always)]
+    fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        receiver.try_recv().ok()
+    }
+}
+
+impl Shared for Std {
+    fn another(sender: &Self::Sender) -> Self::Sender {
+        sender.clone()
+    }
+}
+
+#[cfg(feature = "peers")]
+mod peers {
+    use super::*;
+
+    /// `rtrb`.
+    pub(in super::super) enum Rtrb {}
+
+    impl Channel for Rtrb {
+        type Sender = rtrb::Producer<u64>;
+        type Receiver = rtrb::Consumer<u64>;
+
+        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+            Ok(rtrb::RingBuffer::new(slots_count as usize))
+        }
+        #[inline(always)]
+        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+            sender.push(item).is_ok()
+        }
+        #[inline(always)]
+        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+            receiver.pop().ok()
+        }
+    }
+
+    impl Batched for Rtrb {
+        #[inline(always)]
+        fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
+            let wanted = (items.end - items.start) as usize;
+            let chunk = match sender.write_chunk_uninit(wanted) {
+                Ok(chunk) => chunk,
+                Err(rtrb::chunks::ChunkError::TooFewSlots(0)) => return 0,
+                Err(rtrb::chunks::ChunkError::TooFewSlots(vacant)) => {
+                    match sender.write_chunk_uninit(vacant) {
+                        Ok(chunk) => chunk,
+                        Err(_) => return 0,
+                    }
+                }
+            };
+            chunk.fill_from_iter(items)
+        }
+        #[inline(always)]
+        fn pop_some(
+            receiver: &mut Self::Receiver,
+            items_max: usize,
+            each: impl FnMut(u64),
+        ) -> usize {
+            let chunk = match receiver.read_chunk(items_max) {
+                Ok(chunk) => chunk,
+                Err(rtrb::chunks::ChunkError::TooFewSlots(0)) => return 0,
+                Err(rtrb::chunks::ChunkError::TooFewSlots(ready)) => {
+                    match receiver.read_chunk(ready) {
+                        Ok(chunk) => chunk,
+                        Err(_) => return 0,
+                    }
+                }
+            };
+            let count = chunk.len();
+            chunk.into_iter().for_each(each);
+            count
+        }
+    }
+
+    /// `crossbeam-channel`.
+    pub(in super::super) enum Crossbeam {}
+
+    impl Channel for Crossbeam {
+        type Sender = crossbeam_channel::Sender<u64>;
+        type Receiver = crossbeam_channel::Receiver<u64>;
+
+        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+            Ok(crossbeam_channel::bounded(slots_count as usize))
+        }
+        #[inline(always)]
+        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+            sender.try_send(item).is_ok()
+        }
+        #[inline(always)]
+        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+            receiver.try_recv().ok()
+        }
+    }
+
+    impl Shared for Crossbeam {
+        fn another(sender: &Self::Sender) -> Self::Sender {
+            sender.clone()
+        }
+    }
+
+    /// `kanal`.
+    pub(in super::super) enum Kanal {}
+
+    impl Channel for Kanal {
+        type Sender = kanal::Sender<u64>;
+        type Receiver = kanal::Receiver<u64>;
+
+        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+            Ok(kanal::bounded(slots_count as usize))
+        }
+        #[inline(always)]
+        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+            sender.try_send(item) == Ok(true)
+        }
+        #[inline(always)]
+        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+            receiver.try_recv().ok().flatten()
+        }
+    }
+
+    impl Shared for Kanal {
+        fn another(sender: &Self::Sender) -> Self::Sender {
+            sender.clone()
+        }
+    }
+
+    /// `flume`.
+    pub(in super::super) enum Flume {}
+
+    impl Channel for Flume {
+        type Sender = flume::Sender<u64>;
+        type Receiver = flume::Receiver<u64>;
+
+        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+            Ok(flume::bounded(slots_count as usize))
+        }
+        #[inline(always)]
+        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+            sender.try_send(item).is_ok()
+        }
+        #[inline(always)]
+        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+            receiver.try_recv().ok()
+        }
+    }
+
+    impl Shared for Flume {
+        fn another(sender: &Self::Sender) -> Self::Sender {
+            sender.clone()
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+pub(super) use peers::{Crossbeam, Flume, Kanal, Rtrb};
