@@ -10,9 +10,10 @@ pub mod null;
 #[allow(unsafe_code)]
 mod raw;
 pub mod ring;
+pub mod timer;
 
 use handover_harness::Bench;
 
 /// Every benchmark, rung by rung, in the order of the table.
 pub const ALL: &[&[Bench]] =
-    &[floor::ALL, clock::ALL, call::ALL, lock::ALL, notify::ALL, ring::ALL, null::ALL];
+    &[floor::ALL, clock::ALL, call::ALL, lock::ALL, notify::ALL, ring::ALL, timer::ALL, null::ALL];

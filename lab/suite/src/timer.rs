@@ -1,0 +1,350 @@
+//! Timers: what starting, cancelling and expiring one costs while many others are outstanding.
+
+#[cfg(feature = "peers")]
+mod peers;
+
+use handover_base::clock;
+use handover_harness::{Bench, Fault, Rig, Samples, Workload};
+use handover_record::{Contender, Part, Spec, args};
+use handover_timer::{Config, TimerId, Wheel};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::hint::black_box;
+
+const MS_NS: u64 = 1_000_000;
+/// Deadlines lie so far ahead at most.
+const HORIZON_NS: u64 = 10_000 * MS_NS;
+/// So many operations are timed at once, unless that were too many of the timers there are.
+const BATCH: usize = 1000;
+
+args! {
+    /// Among how many.
+    pub struct Outstanding {
+        /// Timers that are outstanding all the time.
+        timers_count: u32 = 100_000 (smoke 200, range 100..=4_000_000)
+    }
+}
+
+/// Timers by their deadlines; each hands over its key. Time begins with 0.
+trait Timers: Sized {
+    /// By which one is cancelled.
+    type Id: Copy;
+    fn new(timers_max: u32) -> Result<Self, Fault>;
+    fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
+    /// Whether it was running. Not asked of timers that have expired.
+    fn cancel(&mut self, id: Self::Id) -> bool;
+    /// Time has come to `now_ns`: adds the keys of the timers that are due.
+    fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>);
+    /// Runs `f` where these timers can be used.
+    fn within<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        f(self)
+    }
+}
+
+impl Timers for Wheel<u32> {
+    type Id = TimerId;
+
+    fn new(timers_max: u32) -> Result<Self, Fault> {
+        // One more, for the pair.
+        let config = Config { timers_max: timers_max + 1, timers_reserved: timers_max + 1 };
+        Wheel::new(config, 0).map_err(|error| Fault::new(error.to_string()))
+    }
+
+    #[inline]
+    fn start(&mut self, deadline_ns: u64, key: u32) -> TimerId {
+        Wheel::start(self, deadline_ns, key).expect("as many as were asked for")
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: TimerId) -> bool {
+        Wheel::cancel(self, id).is_some()
+    }
+
+    #[inline]
+    fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>) {
+        Wheel::expire(self, now_ns, usize::MAX, |expired| keys.push(expired.payload));
+    }
+}
+
+/// A sorted map, from which any timer can be taken.
+struct Tree {
+    timers: BTreeMap<(u64, u64), u32>,
+    started_count: u64,
+}
+
+impl Timers for Tree {
+    type Id = (u64, u64);
+
+    fn new(_: u32) -> Result<Self, Fault> {
+        Ok(Self { timers: BTreeMap::new(), started_count: 0 })
+    }
+
+    #[inline]
+    fn start(&mut self, deadline_ns: u64, key: u32) -> (u64, u64) {
+        self.started_count += 1;
+        let id = (deadline_ns, self.started_count);
+        self.timers.insert(id, key);
+        id
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: (u64, u64)) -> bool {
+        self.timers.remove(&id).is_some()
+    }
+
+    #[inline]
+    fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>) {
+        while let Some(first) = self.timers.first_entry().filter(|first| first.key().0 <= now_ns) {
+            keys.push(first.remove());
+        }
+    }
+}
+
+/// A heap, and a map of what has not been cancelled, as a heap cannot be searched.
+struct Heap {
+    order: BinaryHeap<Reverse<(u64, u64)>>,
+    keys: HashMap<u64, u32>,
+    started_count: u64,
+}
+
+impl Timers for Heap {
+    type Id = u64;
+
+    fn new(timers_max: u32) -> Result<Self, Fault> {
+        let places = timers_max as usize;
+        Ok(Self {
+            order: BinaryHeap::with_capacity(places),
+            keys: HashMap::with_capacity(places),
+            started_count: 0,
+        })
+    }
+
+    #[inline]
+    fn start(&mut self, deadline_ns: u64, key: u32) -> u64 {
+        self.started_count += 1;
+        self.order.push(Reverse((deadline_ns, self.started_count)));
+        self.keys.insert(self.started_count, key);
+        self.started_count
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: u64) -> bool {
+        self.keys.remove(&id).is_some()
+    }
+
+    #[inline]
+    fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>) {
+        while let Some(&Reverse((deadline_ns, id))) = self.order.peek() {
+            if deadline_ns > now_ns {
+                break;
+            }
+            self.order.pop();
+            keys.extend(self.keys.remove(&id));
+        }
+    }
+}
+
+const START: usize = 0;
+const CANCEL: usize = 1;
+const EXPIRE: usize = 2;
+const PAIR: usize = 3;
+
+/// Timers that come and go, as many as before at the end of each step.
+struct Turnover<T: Timers> {
+    timers: T,
+    /// Each timer's, by its key; the keys are in random order.
+    ids: Vec<T::Id>,
+    batch: usize,
+    /// The next to be cancelled.
+    cursor: usize,
+    now_ns: u64,
+    deadlines_ns: Vec<u64>,
+    due: Vec<u32>,
+    random: u64,
+}
+
+impl<T: Timers> Workload for Turnover<T> {
+    type Args = Outstanding;
+    const SPEC: Spec = Spec {
+        id: "timer/outstanding",
+        what: "one timer among many outstanding ones, due at random within 10 s",
+        floor: Some("floor/empty"),
+        ladder: true,
+        batched: true,
+        parts: &[
+            Part::new("start", "starting one"),
+            Part::new("cancel", "cancelling one of them, at random"),
+            Part::new("expire", "finding one due, in its turn, and taking it out"),
+            Part::new("pair", "starting one more and cancelling it at once"),
+        ],
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Outstanding, _: &mut Rig) -> Result<Self, Fault> {
+        let count = args.timers_count as usize;
+        let batch = BATCH.min(count / 4);
+        let mut rigged = Turnover {
+            timers: T::new(args.timers_count)?,
+            ids: Vec::with_capacity(count),
+            batch,
+            cursor: 0,
+            now_ns: 0,
+            deadlines_ns: vec![0; 4 * batch],
+            due: Vec::with_capacity(4 * batch),
+            random: 0x2545_F491_4F6C_DD1D,
+        };
+        rigged.fill(count);
+        Ok(rigged)
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        obeys::<T>()
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        while out.running() {
+            let ticks = self.step();
+            for (part, ticks) in ticks.into_iter().enumerate() {
+                out.note_batch(part, ticks, self.batch as u64);
+            }
+        }
+    }
+}
+
+impl<T: Timers> Turnover<T> {
+    /// Makes the timers, and then cancels and starts as many: the memory of timers that have run for
+    /// a while is in no order, and whatever is put off when one is cancelled has come due.
+    fn fill(&mut self, count: usize) {
+        let ids: Vec<T::Id> = (0..count as u32)
+            .map(|key| {
+                let deadline_ns = self.any_deadline_ns();
+                self.timers.within(|timers| timers.start(deadline_ns, key))
+            })
+            .collect();
+        self.ids = ids;
+        for i in (1..count).rev() {
+            let other = (self.random() % (i as u64 + 1)) as usize;
+            self.ids.swap(i, other);
+        }
+        for key in 0..count {
+            let (deadline_ns, id) = (self.any_deadline_ns(), self.ids[key]);
+            self.ids[key] = self.timers.within(|timers| {
+                timers.cancel(id);
+                timers.start(deadline_ns, key as u32)
+            });
+        }
+    }
+
+    /// Some of each operation; returns the clock ticks that they took.
+    fn step(&mut self) -> [u64; 4] {
+        let mut ticks = [0; 4];
+        if self.cursor + self.batch > self.ids.len() {
+            self.cursor = 0;
+        }
+        for at in 0..self.deadlines_ns.len() {
+            self.deadlines_ns[at] = self.any_deadline_ns();
+        }
+        let keys = self.cursor..self.cursor + self.batch;
+        self.cursor = keys.end;
+        self.now_ns += HORIZON_NS / self.ids.len() as u64 * self.batch as u64;
+        self.due.clear();
+        let Self { timers, ids, deadlines_ns, due, now_ns, .. } = self;
+        timers.within(|timers| {
+            ticks[CANCEL] = timed(|| {
+                for &id in &ids[keys.clone()] {
+                    black_box(timers.cancel(id));
+                }
+            });
+            ticks[START] = timed(|| {
+                for (key, &deadline_ns) in keys.clone().zip(&*deadlines_ns) {
+                    ids[key] = timers.start(deadline_ns, key as u32);
+                }
+            });
+            ticks[PAIR] = timed(|| {
+                for &deadline_ns in &deadlines_ns[..keys.len()] {
+                    let id = timers.start(deadline_ns, 0);
+                    black_box(timers.cancel(id));
+                }
+            });
+            ticks[EXPIRE] = timed(|| timers.expire(*now_ns, due));
+        });
+        // About a batch of them; every sample has to be of the same length.
+        let due_count = self.due.len().max(1) as u64;
+        ticks[EXPIRE] = ticks[EXPIRE] * self.batch as u64 / due_count;
+        for at in 0..self.due.len() {
+            let (key, deadline_ns) = (self.due[at], self.any_deadline_ns());
+            self.ids[key as usize] = self.timers.within(|timers| timers.start(deadline_ns, key));
+        }
+        ticks
+    }
+
+    /// Not within the time of this step, and not within a millisecond, which is as far as some see.
+    fn any_deadline_ns(&mut self) -> u64 {
+        self.now_ns + 2 * MS_NS + self.random() % HORIZON_NS
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+#[inline]
+fn timed(operations: impl FnOnce()) -> u64 {
+    let began = clock::ticks();
+    operations();
+    clock::ticks().saturating_sub(began)
+}
+
+/// Whether timers expire when they are due, all of them and none that was cancelled.
+fn obeys<T: Timers>() -> Result<(), Fault> {
+    const COUNT: u32 = 1000;
+    let mut timers = T::new(COUNT)?;
+    // Each in a millisecond of its own, in no order.
+    let deadline_ns = |key: u32| u64::from(key * 7919 % COUNT + 1) * MS_NS;
+    let ids: Vec<T::Id> =
+        (0..COUNT).map(|key| timers.within(|timers| timers.start(deadline_ns(key), key))).collect();
+    for (key, &id) in ids.iter().enumerate().filter(|(key, _)| key % 3 == 0) {
+        if !timers.within(|timers| timers.cancel(id)) {
+            return Err(Fault::new(format!("timer {key} was running and could not be cancelled")));
+        }
+    }
+    let mut seen = Vec::new();
+    for now_ns in (0..=u64::from(COUNT)).step_by(10).map(|ms| ms * MS_NS) {
+        let mut keys = Vec::new();
+        timers.within(|timers| timers.expire(now_ns, &mut keys));
+        if let Some(key) = keys.iter().find(|&&key| deadline_ns(key) > now_ns) {
+            return Err(Fault::new(format!("timer {key} expired early")));
+        }
+        seen.extend(keys);
+        let due_count =
+            (0..COUNT).filter(|&key| key % 3 != 0 && deadline_ns(key) <= now_ns).count();
+        if seen.len() != due_count {
+            let (now_ms, seen_count) = (now_ns / MS_NS, seen.len());
+            let why = format!("{due_count} timers were due by {now_ms} ms, {seen_count} expired");
+            return Err(Fault::new(why));
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    match seen.iter().all(|key| key % 3 != 0) && seen.len() == (COUNT - COUNT.div_ceil(3)) as usize
+    {
+        true => Ok(()),
+        false => Err(Fault::new("a cancelled timer expired, or one expired twice")),
+    }
+}
+
+/// The benchmarks of this file.
+pub const ALL: &[Bench] = &[
+    Bench::one::<Turnover<Wheel<u32>>>(Contender::ours("handover")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Turnover<peers::HashedWheel>>(Contender::peer("hashed-wheel")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Turnover<peers::Delays>>(Contender::peer("tokio-util")),
+    Bench::one::<Turnover<Heap>>(Contender::peer("BinaryHeap")),
+    Bench::one::<Turnover<Tree>>(Contender::peer("BTreeMap")),
+];
