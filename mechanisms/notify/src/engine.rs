@@ -57,6 +57,9 @@ pub struct Stats {
     pub at_once: u64,
     /// Waits that a notification ended while they spun.
     pub by_spinning: u64,
+    /// Waits that a notification ended while they let other threads run; a
+    /// [`Parker`](crate::Parker) does so.
+    pub by_yielding: u64,
     /// Waits that slept in the kernel and were woken.
     pub by_sleeping: u64,
     /// Waits that ran out of time.

@@ -17,7 +17,7 @@ fn now_ns() -> u64 {
 /// Waits until `word` is at least `least`.
 fn await_value(parker: &mut Parker, bell: &Bell, word: &AtomicU64, least: u64) {
     let mut look = || word.load(Ordering::Acquire) >= least; // pairs with the Release of the writer
-    while !look() {
+    while !parker.look_eagerly(&mut look) {
         if !parker.spin(None, &mut look) {
             parker.park(bell, None, &mut look);
         }

@@ -180,24 +180,20 @@ impl Waiting {
         self.stats.timed_out += 1;
     }
 
-    /// Spins as long as has paid lately, at first without pauses, until `look` is true; whether it
-    /// was. `left` is what remains until the deadline.
+    /// A notification came while other threads ran.
+    pub(crate) fn found_yielding(&mut self) {
+        self.stats.by_yielding += 1;
+    }
+
+    /// Spins as long as has paid lately, until `look` is true; whether it was. `left` is what
+    /// remains until the deadline.
     #[inline(never)]
-    pub(crate) fn spin_eagerly(
+    pub(crate) fn spin_for(
         &mut self,
         left: Option<Duration>,
-        eager_looks: u32,
         look: &mut impl FnMut() -> bool,
     ) -> bool {
         let spins_max = self.spins_planned(left);
-        if spins_max == 0 {
-            return false;
-        }
-        for _ in 0..eager_looks {
-            if look() {
-                return self.spun(1);
-            }
-        }
         for spin in 1..=spins_max {
             hint::spin_loop();
             if look() {
