@@ -114,22 +114,21 @@ impl<M> Desk<M> {
         !self.local.is_empty() || !self.inbox.is_empty()
     }
 
-    /// After messages were taken out: lets senders in that wait for room, once half is free, as many
-    /// as there is room for; or all of them, if the machine is about to sleep.
+    /// After messages were taken out: lets one of the senders in that wait for room, once half is
+    /// free. One at a time: it can fill the room by itself, and the others would only get in its way.
+    /// Whether senders wait.
     #[inline]
-    pub(crate) fn admit(&self, sleeping: bool) {
-        if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            let room = &self.address.mail().room;
-            if room.has_waiting() {
-                let free =
-                    (self.config.inbox_messages_max as usize).saturating_sub(self.inbox.len());
-                if sleeping {
-                    room.admit(u32::MAX);
-                } else if free >= self.config.inbox_messages_max.div_ceil(2) as usize {
-                    room.admit(free as u32); // not above a u32
-                }
-            }
+    pub(crate) fn admit(&self) -> bool {
+        matches!(self.config.when_full, WhenFull::Block { .. }) && self.admit_one()
+    }
+
+    fn admit_one(&self) -> bool {
+        let room = &self.address.mail().room;
+        let is_waiting = room.has_waiting();
+        if is_waiting && self.inbox.len() <= self.config.inbox_messages_max as usize / 2 {
+            room.admit(1);
         }
+        is_waiting
     }
 
     /// The message of the next timer that is due.

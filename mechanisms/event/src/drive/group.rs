@@ -103,7 +103,7 @@ trait AnyMember: Send {
     fn messages(&mut self, home: &mut Home) -> Turn;
     fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn;
     fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn;
-    fn admit_all(&self);
+    fn admit(&self) -> bool;
     fn mark(&self) -> &Mark;
     fn as_any(&mut self) -> &mut dyn Any;
     fn as_any_ref(&self) -> &dyn Any;
@@ -154,8 +154,8 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.turn(handled)
     }
 
-    fn admit_all(&self) {
-        self.desk.admit(true);
+    fn admit(&self) -> bool {
+        self.desk.admit()
     }
 
     fn mark(&self) -> &Mark {
@@ -492,18 +492,22 @@ impl Group {
         Ok(handled)
     }
 
-    fn look_eagerly(&self) -> bool {
-        self.home.look_eagerly(&mut || !self.marked.is_empty())
+    fn look_eagerly(&mut self) -> bool {
+        let marked = &self.marked;
+        self.home.look_eagerly(&mut || !marked.is_empty())
     }
 
     fn idle(&mut self) -> Result<(), RunError> {
         if self.home.is_ending {
             return Ok(());
         }
+        let mut is_waited_for = false;
         if self.has_blocking {
-            self.members.iter().flatten().for_each(|member| member.admit_all());
+            for member in self.members.iter().flatten() {
+                is_waited_for |= member.admit();
+            }
         }
-        let deadline_ns = self.wheel.next_deadline_ns();
+        let deadline_ns = home::earlier(self.wheel.next_deadline_ns(), is_waited_for);
         let marked = &self.marked;
         self.home.idle(deadline_ns, &mut || !marked.is_empty())
     }

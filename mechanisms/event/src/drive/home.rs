@@ -41,15 +41,24 @@ pub(crate) struct Local {
     pub(crate) is_listed: bool,
 }
 
-/// What is looked at without a pause between, before anything else is done about being idle: who
-/// hands to and fro without delay finds the answer within these.
-const EAGER_LOOKS: u32 = 128;
-
 /// CLOCK_MONOTONIC, in ns. The kernel's own, since the kernel's sleeps end by it: the time-stamp
 /// counter may be a microsecond ahead or behind, and a sleep would end a moment too early.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
+}
+
+/// How long to sleep while senders wait for room. The one that was let in may have given up, and then
+/// nobody would say so: the next must be let in.
+const ADMIT_AGAIN_NS: u64 = 1_000_000;
+
+/// The deadline of a sleep: the next timer's, or sooner if senders wait for room.
+pub(crate) fn earlier(deadline_ns: Option<u64>, is_waited_for: bool) -> Option<u64> {
+    if !is_waited_for {
+        return deadline_ns;
+    }
+    let again_ns = now_ns().saturating_add(ADMIT_AGAIN_NS);
+    Some(deadline_ns.map_or(again_ns, |deadline_ns| deadline_ns.min(again_ns)))
 }
 
 impl Home {
@@ -155,8 +164,9 @@ impl Home {
 
     /// Looks many times at once; whether `look` was true, or somebody wants to stop.
     #[inline]
-    pub(crate) fn look_eagerly(&self, look: &mut impl FnMut() -> bool) -> bool {
-        (0..EAGER_LOOKS).any(|_| look() || self.door.stop_is_wanted())
+    pub(crate) fn look_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
+        let door = &self.door;
+        self.parker.look_eagerly(&mut || look() || door.stop_is_wanted())
     }
 
     /// Spins, then sleeps until `look` is true, somebody rings, a descriptor is ready, or

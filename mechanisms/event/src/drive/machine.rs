@@ -232,8 +232,8 @@ impl<H: Handler> Machine<H> {
             return Ok(());
         }
         let desk = &mut self.member.desk;
-        desk.admit(true);
-        let deadline_ns = desk.wheel.next_deadline_ns();
+        let is_waited_for = desk.admit();
+        let deadline_ns = home::earlier(desk.wheel.next_deadline_ns(), is_waited_for);
         let inbox = &desk.inbox;
         self.home.idle(deadline_ns, &mut || !inbox.is_empty())
     }

@@ -139,7 +139,7 @@ impl<H: Handler> Member<H> {
             count += (self.desk.handled - before) as u32; // at most count_max
         }
         if count > 0 {
-            self.desk.admit(false);
+            self.desk.admit();
         }
         count
     }
