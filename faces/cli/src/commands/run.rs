@@ -10,6 +10,7 @@ use handover_record::{Document, Record};
 use handover_store::Store;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::fs::OFlags;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -145,7 +146,8 @@ struct Watcher {
     bar: ProgressBar,
     plain: bool,
     done: u64,
-    id: String,
+    /// Benchmarks that have been told to be measured.
+    told: BTreeSet<String>,
 }
 
 /// The bar moves in this many steps a benchmark.
@@ -169,7 +171,7 @@ impl Watcher {
             plain: !console::bar_wanted() && !quiet,
             bar,
             done: 0,
-            id: String::new(),
+            told: BTreeSet::new(),
         }
     }
 
@@ -188,22 +190,22 @@ impl Watcher {
 impl Watch for Watcher {
     fn begin(&mut self, index: usize, count: usize, id: &str) {
         self.done = index as u64 * STEPS;
-        self.id = id.to_string();
         self.bar.set_length(count as u64 * STEPS);
         self.bar.set_position(self.done);
-        self.bar.set_message(self.id.clone());
+        self.bar.set_message(id.to_string());
     }
 
     fn block(&mut self, done: u32, most: u32) {
         self.bar.set_position(self.done + u64::from(done) * STEPS / u64::from(most.max(1)));
     }
 
-    fn records(&mut self, records: &[Record], last: bool) -> bool {
+    fn records(&mut self, records: &[Record], _last: bool) -> bool {
         let run = self.run.clone();
         self.keep(|store| store.put(&run, records));
         if self.plain {
-            let how = if last { "measured" } else { "measured once, to be refined" };
-            console::tell(format_args!("{} {how}", self.id));
+            let id = records.first().map_or("", |it| &it.spec);
+            let again = if self.told.insert(id.to_string()) { "" } else { " again" };
+            console::tell(format_args!("{id} measured{again}"));
         }
         // A run goes on without its store: the figures are still worth showing.
         true
