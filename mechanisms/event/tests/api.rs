@@ -1,0 +1,570 @@
+//! The machine by example: each promise of the documentation, once.
+#![cfg(not(handover_loom))]
+
+use handover_event::{
+    Config, Context, Ended, Group, Handler, Interest, Kind, Machine, OnPanic, ParkOn, Ready,
+    SendError, Shared, Table, ThreadConfig, Topic, WhenFull, handler,
+};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
+    Config { inbox_messages_max, when_full, ..Config::default() }
+}
+
+/// A machine that keeps what it is sent.
+struct Keeper<M>(Vec<M>);
+
+impl<M: Send + 'static> Handler for Keeper<M> {
+    type Message = M;
+    fn handle(&mut self, message: M, _cx: &mut Context<'_, M>) {
+        self.0.push(message);
+    }
+}
+
+fn keeper<M: Send + 'static>(config: Config) -> Machine<Keeper<M>> {
+    Machine::new(Keeper(Vec::new()), config).expect("a valid configuration")
+}
+
+#[test]
+fn messages_of_one_thread_are_handled_in_order() {
+    let mut machine = keeper(Config::default());
+    for number in 0..1000 {
+        machine.address().pass(number).expect("room");
+    }
+    while machine.poll().expect("runs").handled > 0 {}
+    assert_eq!(machine.handler().0, (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_inbox_gives_the_message_back() {
+    let mut machine = keeper(small(2, WhenFull::Refuse));
+    let address = machine.address().clone();
+    assert_eq!(address.pass("a"), Ok(()));
+    assert_eq!(address.call("b"), Ok(()));
+    assert_eq!(address.pass("c"), Err(SendError::Full("c")));
+    assert_eq!(address.waiting_count(), 2);
+    machine.poll().expect("runs");
+    assert_eq!(address.pass("c"), Ok(()));
+    let stats = machine.stats();
+    assert_eq!((stats.sent, stats.handled, stats.refused, stats.waiting), (4, 2, 1, 1));
+}
+
+#[test]
+fn the_machines_own_queue_is_bounded_too() {
+    let config = Config { local_messages_max: 3, ..Config::default() };
+    let mut machine = keeper(config);
+    let mut cx = machine.context();
+    assert!((0..3).all(|number| cx.call(number).is_ok()));
+    assert_eq!(cx.pass(3), Err(SendError::Full(3)));
+    let to_itself = cx.address().clone();
+    assert_eq!(cx.pass_to(&to_itself, 3), Err(SendError::Full(3)), "it is the same queue");
+    machine.poll().expect("runs");
+    assert_eq!(machine.handler().0, [0, 1, 2]);
+}
+
+#[test]
+fn the_oldest_make_room_where_that_is_the_policy() {
+    let mut machine = keeper(small(3, WhenFull::DropOldest));
+    for number in 0..10 {
+        machine.address().pass(number).expect("there is always room");
+    }
+    machine.poll().expect("runs");
+    assert_eq!(machine.handler().0, [7, 8, 9]);
+    let stats = machine.stats();
+    assert_eq!((stats.sent, stats.handled, stats.dropped), (10, 3, 7));
+}
+
+#[test]
+fn a_blocked_sender_goes_on_when_there_is_room() {
+    let mut machine = keeper(small(1, WhenFull::Block { wait_ns_max: u64::MAX }));
+    let address = machine.address().clone();
+    let sender = thread::spawn(move || {
+        for number in 0..1000 {
+            address.pass(number).expect("it waits for room");
+        }
+    });
+    while machine.handler().0.len() < 1000 {
+        machine.run_once().expect("runs");
+    }
+    sender.join().expect("the sender");
+    assert_eq!(machine.handler().0, (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_blocked_sender_gets_its_message_back_when_its_time_is_over() {
+    let machine = keeper(small(1, WhenFull::Block { wait_ns_max: 3_000_000 }));
+    machine.address().pass(1).expect("room");
+    let start = Instant::now();
+    assert_eq!(machine.address().pass(2), Err(SendError::Full(2)));
+    assert!(start.elapsed() >= 3 * MS);
+}
+
+#[test]
+fn a_sender_that_would_wait_for_itself_is_refused_at_once() {
+    let config = small(1, WhenFull::Block { wait_ns_max: u64::MAX });
+    let mut machine = Machine::new(
+        handler(|message: u32, cx: &mut Context<'_, u32>| {
+            if message == 0 {
+                let address = cx.address().clone();
+                assert_eq!(address.pass(1), Ok(()));
+                assert_eq!(address.pass(2), Err(SendError::Full(2)), "and does not hang");
+                cx.stop();
+            }
+        }),
+        config,
+    )
+    .expect("valid");
+    machine.context().call(0).expect("room");
+    assert_eq!(machine.run(), Ok(Ended::Stopped));
+}
+
+#[test]
+fn closing_hands_back_what_was_not_handled_and_senders_find_it_closed() {
+    let mut machine = keeper(Config::default());
+    let address = machine.address().clone();
+    address.pass(2).expect("room");
+    machine.context().call(1).expect("room");
+    let closed = machine.close();
+    assert_eq!(closed.messages, [1, 2]);
+    assert_eq!((closed.stats.sent, closed.stats.returned), (2, 2));
+    assert!(address.is_closed());
+    assert_eq!(address.pass(3), Err(SendError::Closed(3)));
+}
+
+#[test]
+fn a_call_waits_until_the_machine_wakes_for_another_reason() {
+    let machine = keeper(Config::default());
+    let address = machine.address().clone();
+    let running = machine.spawn(thread::Builder::new()).expect("a thread");
+    thread::sleep(20 * MS); // asleep by now, very likely; the test holds in any case
+    address.call("quiet").expect("room");
+    address.pass("loud").expect("room");
+    while address.waiting_count() > 0 {
+        thread::yield_now();
+    }
+    running.stop();
+    let (machine, ended) = running.join();
+    assert_eq!(ended, Ok(Ended::Stopped));
+    assert_eq!(machine.handler().0, ["quiet", "loud"]);
+}
+
+#[test]
+fn poll_does_a_round_run_once_waits_for_one_and_both_tell_when_to_end() {
+    let mut machine = keeper(Config::default());
+    assert_eq!(machine.poll().expect("runs").handled, 0);
+    let stopper = machine.stopper();
+    let address = machine.address().clone();
+    let other = thread::spawn(move || {
+        thread::sleep(5 * MS);
+        address.pass(()).expect("room");
+    });
+    assert_eq!(machine.run_once().expect("runs").handled, 1);
+    other.join().expect("the sender");
+    stopper.stop();
+    assert_eq!(machine.run_once().expect("runs").ended, Some(Ended::Stopped));
+    assert_eq!(machine.poll().expect("runs").ended, None, "told once");
+    stopper.stop();
+    assert_eq!(machine.run(), Ok(Ended::Stopped), "a stop before the run ends it at once");
+}
+
+#[test]
+fn timers_expire_in_order_never_early_and_each_once() {
+    struct Timed(Instant, Vec<(u32, Duration)>);
+    impl Handler for Timed {
+        type Message = u32;
+        fn started(&mut self, cx: &mut Context<'_, u32>) {
+            for delay_ms in [7, 3, 5] {
+                cx.after(delay_ms * MS, delay_ms).expect("a timer");
+            }
+        }
+        fn handle(&mut self, delay_ms: u32, cx: &mut Context<'_, u32>) {
+            self.1.push((delay_ms, self.0.elapsed()));
+            if delay_ms == 7 {
+                cx.stop();
+            }
+        }
+    }
+    let mut machine =
+        Machine::new(Timed(Instant::now(), Vec::new()), Config::default()).expect("valid");
+    machine.run().expect("runs");
+    let expired = &machine.handler().1;
+    assert_eq!(expired.iter().map(|one| one.0).collect::<Vec<_>>(), [3, 5, 7]);
+    assert!(expired.iter().all(|&(delay_ms, after)| after >= delay_ms * MS), "{expired:?}");
+    assert_eq!(machine.stats().timers, 3);
+}
+
+#[test]
+fn a_cancelled_timer_gives_its_message_back_and_a_periodic_one_goes_on_until_then() {
+    let mut machine = keeper(Config::default());
+    let mut cx = machine.context();
+    let once = cx.after(Duration::from_secs(100), "late").expect("a timer");
+    let ticking = cx.every(MS, || "tick").expect("a timer");
+    assert_eq!(cx.cancel(once), Some(Some("late")));
+    assert_eq!(cx.cancel(once), None, "it is over");
+    for _ in 0..3 {
+        machine.run_once().expect("runs");
+    }
+    assert!(machine.handler().0.len() >= 3);
+    assert!(machine.handler().0.iter().all(|&message| message == "tick"));
+    assert_eq!(machine.context().cancel(ticking), Some(None));
+    assert_eq!(machine.context().cancel(ticking), None);
+}
+
+#[test]
+fn timers_beyond_their_bound_are_refused_with_the_message() {
+    let mut machine = keeper(Config { timers_max: 1, ..Config::default() });
+    let mut cx = machine.context();
+    cx.after(MS, 1).expect("the first");
+    assert_eq!(cx.after(MS, 2).map_err(|full| full.0), Err(2));
+    assert!(cx.every(MS, || 3).is_err());
+}
+
+#[test]
+fn a_descriptor_is_handled_among_messages_until_it_is_not_watched_any_more() {
+    enum Event {
+        Readable(Ready),
+        Quit,
+    }
+    struct Reader {
+        socket: Arc<UnixStream>,
+        read: Vec<u8>,
+    }
+    impl Handler for Reader {
+        type Message = Event;
+        fn handle(&mut self, event: Event, cx: &mut Context<'_, Event>) {
+            match event {
+                Event::Readable(ready) => {
+                    assert!(ready.readable);
+                    let mut bytes = [0; 16];
+                    let count = (&*self.socket).read(&mut bytes).expect("it is readable");
+                    self.read.extend(&bytes[..count]);
+                }
+                Event::Quit => cx.stop(),
+            }
+        }
+    }
+    let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
+    let socket = Arc::new(ours);
+    let reader = Reader { socket: Arc::clone(&socket), read: Vec::new() };
+    let mut machine = Machine::new(reader, Config::default()).expect("valid");
+    let address = machine.address().clone();
+    let watch = machine.context().watch(socket, Interest::READ, Event::Readable).expect("watched");
+    let other = thread::spawn(move || {
+        theirs.write_all(b"hello").expect("written");
+        thread::sleep(10 * MS); // let it be read: this side's end is not what is tested
+        address.pass(Event::Quit).expect("room");
+        theirs
+    });
+    assert_eq!(machine.run(), Ok(Ended::Stopped), "woken from epoll by a message");
+    assert_eq!(machine.handler().read, b"hello");
+    assert_eq!(machine.stats().descriptors, 1);
+    let mut theirs = other.join().expect("the writer");
+    assert!(machine.context().unwatch(watch));
+    assert!(!machine.context().unwatch(watch), "it is over");
+    theirs.write_all(b"unheard").expect("written");
+    assert_eq!(machine.poll().expect("runs").handled, 0);
+}
+
+#[test]
+fn an_edge_is_told_once_and_a_level_as_long_as_it_lasts() {
+    for (interest, expected) in [(Interest::READ, 3), (Interest::READ.by_edge(), 1)] {
+        let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
+        let mut machine = keeper(Config::default());
+        machine.context().watch(ours, interest, |ready| ready).expect("watched");
+        theirs.write_all(b"x").expect("written");
+        let told: u32 = (0..3).map(|_| machine.poll().expect("runs").handled).sum();
+        assert_eq!(told, expected, "{interest:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_polled_is_refused() {
+    let mut machine = keeper::<Ready>(Config::default());
+    let file = std::fs::File::open("/proc/self/exe").expect("a regular file");
+    let refused = machine.context().watch(file, Interest::READ, |ready| ready);
+    let refused = refused.expect_err("a regular file");
+    assert!(refused.to_string().starts_with("epoll_ctl failed"), "{refused}");
+}
+
+#[test]
+fn a_panic_stops_the_machine_and_its_words_are_told() {
+    let mut machine = Machine::new(
+        handler(|message: u32, _cx| assert!(message != 2, "two is too much")),
+        Config::default(),
+    )
+    .expect("valid");
+    for message in 1..=3 {
+        machine.address().pass(message).expect("room");
+    }
+    assert_eq!(machine.run(), Ok(Ended::Panicked("two is too much".to_owned())));
+    let stats = machine.stats();
+    assert_eq!((stats.handled, stats.panicked, stats.waiting), (2, 1, 1));
+}
+
+#[test]
+fn a_panic_costs_one_message_where_that_is_the_policy() {
+    let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+    let mut sum = 0;
+    let mut machine = Machine::new(
+        handler(|message: u32, cx: &mut Context<'_, u32>| {
+            assert!(message != 2, "two is too much");
+            sum += message;
+            if message == 3 {
+                cx.stop();
+            }
+        }),
+        config,
+    )
+    .expect("valid");
+    for message in 1..=3 {
+        machine.address().pass(message).expect("room");
+    }
+    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.stats().panicked, 1);
+    drop(machine);
+    assert_eq!(sum, 1 + 3);
+}
+
+#[test]
+fn subscribers_share_one_value_and_odd_ways_to_subscribe_do_no_harm() {
+    let topic = Topic::new();
+    let mut machines: Vec<_> =
+        (0..3).map(|_| keeper::<Shared<String>>(Config::default())).collect();
+    let mut publisher = topic.publisher(4);
+    assert_eq!(publisher.post("nobody".to_owned()).map(|posted| posted.taken), Ok(0));
+    for machine in &machines {
+        assert!(topic.subscribe(machine.address(), |news| news));
+        assert!(!topic.subscribe(machine.address(), |news| news), "twice");
+    }
+    assert!(topic.unsubscribe(machines[0].address()), "the first of the list");
+    assert!(!topic.unsubscribe(machines[0].address()), "twice");
+    assert_eq!(topic.subscribers_count(), 2);
+    let posted = publisher.post("news".to_owned()).expect("a slot");
+    assert_eq!((posted.taken, posted.refused), (2, 0));
+    for machine in &mut machines {
+        machine.poll().expect("runs");
+    }
+    assert!(machines[0].handler().0.is_empty());
+    let (a, b) = (&machines[1].handler().0[0], &machines[2].handler().0[0]);
+    assert!(a.is_same(b) && a.holders_count() == 2 && **a == "news");
+}
+
+#[test]
+fn a_posting_tells_who_refused_and_who_is_closed_is_no_longer_a_subscriber() {
+    let topic = Topic::new();
+    let (full, closed) = (keeper(small(1, WhenFull::Refuse)), keeper(Config::default()));
+    topic.subscribe(full.address(), |news: Shared<u32>| *news);
+    topic.subscribe(closed.address(), |news: Shared<u32>| *news);
+    full.address().pass(0).expect("room for one");
+    drop(closed);
+    let mut publisher = topic.publisher(4);
+    let posted = publisher.post(1).expect("a slot");
+    assert_eq!((posted.taken, posted.refused), (0, 2));
+    assert_eq!(topic.subscribers_count(), 1);
+    assert_eq!(publisher.post(2).map(|posted| posted.refused), Ok(1));
+}
+
+#[test]
+fn a_publisher_without_a_slot_gives_the_value_back() {
+    let topic = Topic::new();
+    let machine = keeper::<Shared<u32>>(Config::default());
+    topic.subscribe(machine.address(), |news| news);
+    let mut publisher = topic.publisher(2);
+    publisher.post(1).expect("the first slot");
+    publisher.post(2).expect("the second");
+    assert_eq!(publisher.post(3).map_err(|full| full.0), Err(3));
+    drop(machine);
+    assert!(publisher.post(3).is_ok(), "what was not handled went with the machine");
+}
+
+struct Numbered(usize);
+
+impl Kind for Numbered {
+    fn kind(&self) -> usize {
+        self.0
+    }
+}
+
+#[test]
+fn a_kind_without_handler_is_counted_each_time_and_leaks_nothing() {
+    struct Carrying(usize, #[expect(dead_code)] Arc<()>);
+    impl Kind for Carrying {
+        fn kind(&self) -> usize {
+            self.0
+        }
+    }
+    let held = Arc::new(());
+    let table = Table::new(()).on(1, |(), _message: Carrying, _cx| ());
+    let mut machine = Machine::new(table, Config::default()).expect("valid");
+    for kind in [0, 1, 2, 2, usize::MAX, usize::MAX] {
+        machine.address().pass(Carrying(kind, Arc::clone(&held))).expect("room");
+    }
+    machine.poll().expect("runs");
+    let stats = machine.stats();
+    assert_eq!((stats.handled, stats.unhandled), (6, 5));
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[test]
+fn a_table_finds_each_of_many_kinds() {
+    let mut table = Table::new(vec![0; 1000]);
+    for kind in 0..1000 {
+        table = table.on(kind, |counts, message: Numbered, _cx| counts[message.0] += 1);
+    }
+    let mut machine = Machine::new(table, Config::default()).expect("valid");
+    for kind in 0..1000 {
+        machine.context().call(Numbered(kind)).expect("room");
+    }
+    while machine.poll().expect("runs").handled > 0 {}
+    assert!(machine.handler().state().iter().all(|&count| count == 1));
+}
+
+#[test]
+fn machines_of_a_group_send_to_each_other_to_others_and_from_other_threads() {
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let outside = keeper::<u32>(Config::default());
+    let to_outside = outside.address().clone();
+    let last = group
+        .add(
+            handler(move |number: u32, cx: &mut Context<'_, u32>| {
+                cx.pass_to(&to_outside, number).expect("room");
+                cx.stop();
+            }),
+            Config::default(),
+        )
+        .expect("room in the group");
+    let mut next = last.address().clone();
+    for _ in 0..100 {
+        let to = next.clone();
+        let machine = group
+            .add(
+                handler(move |number: u32, cx: &mut Context<'_, u32>| {
+                    cx.pass_to(&to, number + 1).expect("room");
+                }),
+                Config::default(),
+            )
+            .expect("room in the group");
+        next = machine.address().clone();
+    }
+    let running = group.spawn(thread::Builder::new()).expect("a thread");
+    thread::sleep(5 * MS);
+    next.pass(0).expect("room");
+    let (group, ended) = running.join();
+    assert_eq!(ended, Ok(Ended::Stopped));
+    assert_eq!(group.stats(&last).map(|stats| stats.handled), Some(1));
+    assert_eq!(outside.close().messages, [100]);
+}
+
+#[test]
+fn a_groups_machines_have_timers_and_descriptors_of_their_own() {
+    enum Event {
+        Tick,
+        Readable,
+    }
+    #[derive(Default)]
+    struct Both {
+        ticks: u32,
+        reads: u32,
+    }
+    impl Handler for Both {
+        type Message = Event;
+        fn handle(&mut self, event: Event, cx: &mut Context<'_, Event>) {
+            match event {
+                Event::Tick => self.ticks += 1,
+                Event::Readable => self.reads += 1,
+            }
+            if self.ticks >= 2 && self.reads >= 1 {
+                cx.stop();
+            }
+        }
+    }
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let idle = group.add(Both::default(), Config::default()).expect("room");
+    let busy = group.add(Both::default(), Config::default()).expect("room");
+    let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
+    let mut cx = group.context(&busy).expect("of this group");
+    cx.every(MS, || Event::Tick).expect("a timer");
+    cx.watch(ours, Interest::READ.by_edge(), |_ready| Event::Readable).expect("watched");
+    theirs.write_all(b"x").expect("written");
+    assert_eq!(group.run(), Ok(Ended::Stopped));
+    let handler = group.handler(&busy).expect("of this group");
+    assert!(handler.ticks >= 2 && handler.reads == 1);
+    assert_eq!(group.handler(&idle).map(|idle| idle.ticks + idle.reads), Some(0));
+}
+
+#[test]
+fn a_machine_taken_out_of_its_group_is_closed_and_the_others_go_on() {
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let goes = group.add(Keeper(Vec::new()), Config::default()).expect("room");
+    let stays = group.add(Keeper(Vec::new()), Config::default()).expect("room");
+    goes.address().pass(1).expect("room");
+    stays.address().pass(2).expect("room");
+    let closed = group.remove(&goes).expect("of this group");
+    assert_eq!(closed.messages, [1]);
+    assert!(group.remove(&goes).is_none() && group.handler(&goes).is_none());
+    assert_eq!(goes.address().pass(3), Err(SendError::Closed(3)));
+    let mut cx = group.context(&stays).expect("of this group");
+    assert_eq!(cx.pass_to(goes.address(), 4), Err(SendError::Closed(4)));
+    group.poll().expect("runs");
+    assert_eq!(group.handler(&stays).map(|keeper| keeper.0.len()), Some(1));
+}
+
+#[test]
+fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
+    let refused = |config: Config| {
+        Machine::new(Keeper::<()>(Vec::new()), config).expect_err("refused").to_string()
+    };
+    assert_eq!(
+        refused(Config { messages_per_round_max: 0, ..Config::default() }),
+        "messages_per_round_max=0: must lie in 1..=1048576"
+    );
+    assert_eq!(
+        refused(Config { timers_max: 0, ..Config::default() }),
+        "timers_max=0: must lie in 1..=268435456"
+    );
+    let thread = ThreadConfig { machines_max: 1 << 17, ..ThreadConfig::default() };
+    assert_eq!(
+        Group::new(thread).expect_err("refused").to_string(),
+        "machines_max=131072: must lie in 1..=65536"
+    );
+    assert!(
+        Machine::new(Keeper::<()>(Vec::new()), Config { thread, ..Config::default() }).is_err()
+    );
+}
+
+#[test]
+fn a_group_refuses_more_machines_than_it_may_hold() {
+    let config = ThreadConfig { machines_max: 1, ..ThreadConfig::default() };
+    let mut group = Group::new(config).expect("valid");
+    group.add(Keeper::<()>(Vec::new()), Config::default()).expect("the first");
+    let refused = group.add(Keeper::<()>(Vec::new()), Config::default()).expect_err("the second");
+    assert_eq!(refused.to_string(), "the group holds 1 machines already: raise machines_max");
+}
+
+#[test]
+fn a_machine_that_parks_in_epoll_is_woken_through_its_eventfd() {
+    let thread = ThreadConfig {
+        park_on: ParkOn::Descriptor,
+        spin: handover_notify::Config::never_spin(),
+        ..ThreadConfig::default()
+    };
+    let machine = keeper(Config { thread, ..Config::default() });
+    let address = machine.address().clone();
+    let running = machine.spawn(thread::Builder::new()).expect("a thread");
+    for number in 0..20 {
+        thread::sleep(MS);
+        address.pass(number).expect("room");
+    }
+    thread::sleep(MS);
+    running.stop();
+    let (machine, ended) = running.join();
+    assert_eq!(ended, Ok(Ended::Stopped));
+    assert_eq!(machine.handler().0, (0..20).collect::<Vec<_>>());
+    assert!(machine.stats().parks > 0);
+}
