@@ -62,6 +62,7 @@ impl<T> Shared<T> {
     /// The position was given to the caller by `reserve`, and is filled once.
     #[inline(always)]
     unsafe fn fill(&self, position: u64, value: T) {
+        let sequence = self.sequence(position);
         // SAFETY: masked, so below the count of rows; a row has one slot.
         let slot = unsafe { self.rows.slot(self.row(position), 0) };
         // SAFETY: the position is the caller's alone. It is below the limit, so the consumer has
@@ -69,7 +70,7 @@ impl<T> Shared<T> {
         // slot again before the sequence says so.
         unsafe { rows::fill(slot, value) };
         // Release: publishes the slot to the Acquire in Consumer::state().
-        self.sequence(position).store(position + 1, Ordering::Release);
+        sequence.store(position + 1, Ordering::Release);
     }
 
     /// Gives out up to `wanted` positions; the first of them, and how many.
@@ -492,33 +493,42 @@ impl<T> Consumer<T> {
         let sequence = self.shared.sequence(position).load(Ordering::Acquire);
         if sequence == position + 1 {
             State::Filled
-        } else if sequence == (position + 1) | SKIPPED {
-            State::Skipped
-        } else {
+        } else if sequence != (position + 1) | SKIPPED {
             State::NotYet
+        } else {
+            State::Skipped
         }
     }
 
     /// Takes the value at the head and goes on to the next position, without telling the producers.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
-        loop {
-            match self.state(self.head) {
-                State::Filled => break,
-                State::NotYet => return None,
-                State::Skipped => {
-                    self.head += 1;
-                    self.leave();
-                }
-            }
-        }
+        let row = self.shared.row(self.head);
         // SAFETY: masked, so below the count of rows; a row has one slot.
-        let slot = unsafe { self.shared.rows.slot(self.shared.row(self.head), 0) };
-        // SAFETY: the sequence says that it was filled, which state() has acquired; the head moves
-        // on, so that it is taken once; producers leave it alone until leave().
-        let value = unsafe { rows::take(slot) };
-        self.head += 1;
-        Some(value)
+        let slot = unsafe { self.shared.rows.slot(row, 0) };
+        // Acquire: pairs with the Release in Shared::fill(), and in Batch's drop.
+        let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
+        if sequence == self.head + 1 {
+            // SAFETY: the sequence says that it was filled, as was acquired; the head
+            // moves on, so that it is taken once; producers leave it alone until leave().
+            let value = unsafe { rows::take(slot) };
+            self.head += 1;
+            return Some(value);
+        }
+        if sequence == (self.head + 1) | SKIPPED {
+            return self.take_behind();
+        }
+        None
+    }
+
+    /// The same, when the next slot was left vacant.
+    #[cold]
+    fn take_behind(&mut self) -> Option<T> {
+        while matches!(self.state(self.head), State::Skipped) {
+            self.head += 1;
+        }
+        self.leave();
+        self.take()
     }
 
     /// Gives the slots below the head back to the producers.

@@ -30,9 +30,6 @@ mod memory {
     /// Fetching a line brings its neighbour too on many machines: nothing else shall be there.
     const ALIGN_BYTES: usize = 128;
 
-    /// Slots of no size at all could be endless; so many share a word.
-    const SLOTS_EMPTY: usize = 56;
-
     /// The rows; with `DENSE` as many slots behind each word as a cache line holds, else one.
     pub(crate) struct Rows<T, const DENSE: bool> {
         base: NonNull<u8>,
@@ -45,19 +42,21 @@ mod memory {
         /// Where the first slot lies.
         const FIRST: usize = size_of::<AtomicU64>().next_multiple_of(align_of::<T>());
 
-        /// Slots in a row.
-        pub(crate) const SLOTS: usize = if !DENSE || Self::FIRST + size_of::<T>() > LINE_BYTES {
-            1
-        } else if size_of::<T>() == 0 {
-            SLOTS_EMPTY
-        } else {
-            (LINE_BYTES - Self::FIRST) / size_of::<T>()
-        };
+        /// Slots in a row. What has no size gets a word each: a place must differ from the next.
+        pub(crate) const SLOTS: usize =
+            if !DENSE || size_of::<T>() == 0 || Self::FIRST + size_of::<T>() > LINE_BYTES {
+                1
+            } else {
+                (LINE_BYTES - Self::FIRST) / size_of::<T>()
+            };
 
+        /// Without what is left over at the end.
         const ROW_BYTES: usize = Self::FIRST + Self::SLOTS * size_of::<T>();
 
         /// From row to row. Single rows share a line where they fit, and never lie across two.
-        const STRIDE: usize = if DENSE || Self::ROW_BYTES > LINE_BYTES {
+        const STRIDE: usize = if Self::SLOTS > 1 {
+            LINE_BYTES
+        } else if Self::ROW_BYTES > LINE_BYTES {
             Self::ROW_BYTES.next_multiple_of(if align_of::<T>() > LINE_BYTES {
                 align_of::<T>()
             } else {
@@ -108,10 +107,10 @@ mod memory {
     }
 
     /// A place in the rows, going around: what a ring's end keeps instead of an index, so that it need
-    /// not reckon where that lies.
+    /// not reckon where that lies. One address tells the slot and the row: a row of several slots is
+    /// an aligned line, and in a row of one the word lies right before it.
     pub(crate) struct Cursor<T> {
-        row: NonNull<u8>,
-        slot: usize,
+        place: NonNull<u8>,
         first: NonNull<u8>,
         last: NonNull<u8>,
         slots: PhantomData<T>,
@@ -134,57 +133,97 @@ mod memory {
         pub(crate) fn cursor(&self) -> Cursor<T> {
             // SAFETY: the last row lies within the allocation.
             let last = unsafe { self.base.add((self.rows_count - 1) * Self::STRIDE) };
-            Cursor { row: self.base, slot: 0, first: self.base, last, slots: PhantomData }
+            // SAFETY: a row is at least as long as FIRST.
+            let place = unsafe { self.base.add(Self::FIRST) };
+            Cursor { place, first: self.base, last, slots: PhantomData }
         }
     }
 
     impl<T> Cursor<T> {
-        /// Which slot of its row.
+        const FIRST: usize = Rows::<T, true>::FIRST;
+        const SLOTS: usize = Rows::<T, true>::SLOTS;
+        const END: usize = Rows::<T, true>::ROW_BYTES;
+
+        /// How far the place lies behind the beginning of its row.
         #[inline(always)]
-        pub(crate) fn slot_index(&self) -> usize {
-            self.slot
+        fn offset(&self) -> usize {
+            if Self::SLOTS > 1 { self.place.addr().get() % LINE_BYTES } else { Self::FIRST }
+        }
+
+        /// The beginning of the row.
+        #[inline(always)]
+        fn row(&self) -> NonNull<u8> {
+            // SAFETY: a place lies in a row, so far behind its beginning.
+            unsafe { self.place.sub(self.offset()) }
+        }
+
+        /// Whether this is the first slot of its row.
+        #[inline(always)]
+        pub(crate) fn is_first(&self) -> bool {
+            self.offset() == Self::FIRST
         }
 
         /// Slots from here to the end of the row.
         #[inline(always)]
         pub(crate) fn slots_left(&self) -> usize {
-            Rows::<T, true>::SLOTS - self.slot
+            if Self::SLOTS > 1 { (Self::END - self.offset()) / size_of::<T>() } else { 1 }
         }
 
         /// On to the next slot; whether that lies in another row.
         #[inline(always)]
         pub(crate) fn advance(&mut self) -> bool {
-            self.step();
-            self.settle()
-        }
-
-        /// On to the next slot, or to the end of the row: then [`settle`](Self::settle) must follow.
-        #[inline(always)]
-        pub(crate) fn step(&mut self) {
-            debug_assert!(self.slot < Rows::<T, true>::SLOTS);
-            self.slot += 1;
-        }
-
-        /// From the end of a row to the next one; whether that was so.
-        #[inline(always)]
-        pub(crate) fn settle(&mut self) -> bool {
-            let crosses = self.slot == Rows::<T, true>::SLOTS;
-            if crosses {
-                *self = self.next_row();
+            if Self::SLOTS > 1 {
+                // SAFETY: a place lies in a row, and the end of a row within the allocation or at its
+                // end.
+                let next = unsafe { self.place.add(size_of::<T>()) };
+                if next.addr().get() % LINE_BYTES != Self::END % LINE_BYTES {
+                    self.place = next;
+                    return false;
+                }
+                seldom();
             }
-            crosses
+            *self = self.next_row();
+            true
+        }
+
+        /// On by so many slots, at most by all that are left in this row; whether that leads to
+        /// another row.
+        #[inline(always)]
+        pub(crate) fn skip(&mut self, count: usize) -> bool {
+            if count == self.slots_left() {
+                *self = self.next_row();
+                return true;
+            }
+            // SAFETY: so many slots follow in this row, and another one.
+            self.place = unsafe { self.place.add(count * size_of::<T>()) };
+            false
+        }
+
+        /// A slot further on in the row.
+        ///
+        /// # Safety
+        /// The rows are still there, and so many slots are left in this one, and another one.
+        #[inline(always)]
+        pub(crate) unsafe fn slot_at(&self, ahead: usize) -> &Slot<T> {
+            // SAFETY: within the row, as the caller promises.
+            let slot = unsafe { self.place.add(ahead * size_of::<T>()) };
+            // SAFETY: as in Rows::slot().
+            unsafe { slot.cast::<Slot<T>>().as_ref() }
         }
 
         /// The first slot of the next row.
         #[inline(always)]
         pub(crate) fn next_row(&self) -> Self {
-            let row = if self.row == self.last {
+            let row = self.row();
+            let row = if row == self.last {
                 self.first
             } else {
                 // SAFETY: not the last, so there is one behind it.
-                unsafe { self.row.add(Rows::<T, true>::STRIDE) }
+                unsafe { row.add(Rows::<T, true>::STRIDE) }
             };
-            Self { row, slot: 0, ..*self }
+            // SAFETY: a row is at least as long as FIRST.
+            let place = unsafe { row.add(Self::FIRST) };
+            Self { place, ..*self }
         }
 
         /// The word of the row.
@@ -194,7 +233,7 @@ mod memory {
         #[inline(always)]
         pub(crate) unsafe fn word(&self) -> &AtomicU64 {
             // SAFETY: as in Rows::word(): a cursor is always at a row.
-            unsafe { self.row.cast::<AtomicU64>().as_ref() }
+            unsafe { self.row().cast::<AtomicU64>().as_ref() }
         }
 
         /// The slot.
@@ -203,13 +242,16 @@ mod memory {
         /// The rows are still there.
         #[inline(always)]
         pub(crate) unsafe fn slot(&self) -> &Slot<T> {
-            let offset = Rows::<T, true>::FIRST + self.slot * size_of::<T>();
-            // SAFETY: a cursor is always at a slot of a row.
-            let slot = unsafe { self.row.add(offset) };
-            // SAFETY: as in Rows::slot().
-            unsafe { slot.cast::<Slot<T>>().as_ref() }
+            // SAFETY: as in Rows::slot(): a cursor is always at a slot of a row.
+            unsafe { self.place.cast::<Slot<T>>().as_ref() }
         }
     }
+
+    /// Has the compiler branch to what follows, where it would reckon both ways and choose, and make
+    /// each place depend on the last by that.
+    #[cold]
+    #[inline]
+    fn seldom() {}
 
     impl<T, const DENSE: bool> Drop for Rows<T, DENSE> {
         fn drop(&mut self) {
@@ -271,8 +313,8 @@ mod memory {
     }
 
     impl<T> Cursor<T> {
-        pub(crate) fn slot_index(&self) -> usize {
-            self.slot
+        pub(crate) fn is_first(&self) -> bool {
+            self.slot == 0
         }
 
         pub(crate) fn slots_left(&self) -> usize {
@@ -280,20 +322,25 @@ mod memory {
         }
 
         pub(crate) fn advance(&mut self) -> bool {
-            self.step();
-            self.settle()
-        }
-
-        pub(crate) fn step(&mut self) {
             self.slot += 1;
-        }
-
-        pub(crate) fn settle(&mut self) -> bool {
             let crosses = self.slot == Rows::<T, true>::SLOTS;
             if crosses {
                 *self = self.next_row();
             }
             crosses
+        }
+
+        pub(crate) fn skip(&mut self, count: usize) -> bool {
+            self.slot += count;
+            let crosses = self.slot == Rows::<T, true>::SLOTS;
+            if crosses {
+                *self = self.next_row();
+            }
+            crosses
+        }
+
+        pub(crate) unsafe fn slot_at(&self, ahead: usize) -> &Slot<T> {
+            &self.rows[self.row].1[self.slot + ahead]
         }
 
         pub(crate) fn next_row(&self) -> Self {

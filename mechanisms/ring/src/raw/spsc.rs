@@ -195,7 +195,7 @@ impl<T> Producer<T> {
         let word = unsafe { self.cursor.word() };
         // Relaxed: only this handle writes it. Looked at first, so that a producer which is refused
         // again and again leaves the consumer's line alone.
-        if self.cursor.slot_index() > 0 && word.load(Ordering::Relaxed) != self.tail {
+        if !self.cursor.is_first() && word.load(Ordering::Relaxed) != self.tail {
             self.publish(&self.cursor, self.tail);
         }
         if self.behind > 0 {
@@ -218,7 +218,7 @@ impl<T> Producer<T> {
     pub fn push_batch(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
         let first = self.tail;
         while !self.refuses() {
-            let mut batch = Batch { tail: self.tail, cursor: self.cursor.clone(), producer: self };
+            let mut batch = Batch { filled: 0, producer: self };
             if !batch.fill(values) {
                 break;
             }
@@ -368,9 +368,8 @@ impl<T> fmt::Debug for Producer<T> {
 /// Several pushes in a row; told to the producer and published when dropped, also when the iterator
 /// panics.
 struct Batch<'a, T> {
-    /// The producer's, ahead of it.
-    tail: u64,
-    cursor: Cursor<T>,
+    /// Slots filled from the producer's cursor on, in its row, that it does not know of yet.
+    filled: usize,
     producer: &'a mut Producer<T>,
 }
 
@@ -380,37 +379,66 @@ impl<T> Batch<'_, T> {
     fn fill(&mut self, values: &mut impl Iterator<Item = T>) -> bool {
         let behind_max = BATCH_ROWS_MAX.min(self.producer.shared.rows_count);
         let limit = self.producer.limit;
-        while self.tail < limit {
-            let vacant = (limit - self.tail).min(self.cursor.slots_left() as u64);
-            for _ in 0..vacant {
-                let Some(value) = values.next() else {
-                    return false;
-                };
-                // SAFETY: the producer's `shared` keeps the rows.
-                let slot = unsafe { self.cursor.slot() };
-                // SAFETY: as in put(): the slot is the tail's, and tail < limit.
-                unsafe { rows::fill(slot, value) };
-                self.tail += 1;
-                self.cursor.step();
-            }
-            let row = self.cursor.clone();
-            if self.cursor.settle() {
-                self.producer.tail = self.tail;
-                self.producer.leave_row(row, behind_max);
-                if self.producer.behind == 0 {
-                    break;
+        loop {
+            let cursor = self.producer.cursor.clone();
+            let vacant = ((limit - self.producer.tail) as usize).min(cursor.slots_left());
+            // A whole row is a loop of known length, which the compiler unrolls.
+            let all = if vacant == Shared::<T>::SLOTS {
+                self.fill_row(&cursor, Shared::<T>::SLOTS, values)
+            } else {
+                self.fill_row(&cursor, vacant, values)
+            };
+            let crosses = self.tell();
+            if crosses {
+                self.producer.leave_row(cursor, behind_max);
+                if all && self.producer.behind == 0 {
+                    return true;
                 }
             }
+            if !all {
+                return false;
+            }
+            if self.producer.tail == limit {
+                return true;
+            }
+        }
+    }
+
+    /// Fills so many slots from the cursor on; false: there are no more values.
+    #[inline(always)]
+    fn fill_row(
+        &mut self,
+        cursor: &Cursor<T>,
+        vacant: usize,
+        values: &mut impl Iterator<Item = T>,
+    ) -> bool {
+        for ahead in 0..vacant {
+            let Some(value) = values.next() else {
+                return false;
+            };
+            // SAFETY: the producer's `shared` keeps the rows, and `vacant` slots are left in this one.
+            let slot = unsafe { cursor.slot_at(ahead) };
+            // SAFETY: as in put(): the slot is that of tail + ahead, which is below the limit.
+            unsafe { rows::fill(slot, value) };
+            self.filled = ahead + 1;
         }
         true
+    }
+
+    /// Tells the producer what was filled; whether a row was.
+    #[inline(always)]
+    fn tell(&mut self) -> bool {
+        let filled = core::mem::take(&mut self.filled);
+        self.producer.tail += filled as u64;
+        self.producer.cursor.skip(filled)
     }
 }
 
 impl<T> Drop for Batch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.producer.tail = self.tail;
-        self.producer.cursor = self.cursor.clone();
+        // Something is left here only when the iterator panicked, and then not a whole row.
+        self.tell();
         self.producer.flush();
     }
 }
@@ -455,18 +483,21 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let before = self.head;
-        let mut left = values_max as u64;
-        let mut visit = Visit { head: before, cursor: self.cursor.clone(), consumer: self };
-        while left > 0 && visit.look() {
-            let count = left.min(visit.consumer.ready - visit.head);
-            left -= count;
-            for _ in 0..count {
-                // SAFETY: head + count <= ready, which look() has acquired.
-                each(unsafe { visit.take() });
+        let mut left = values_max;
+        let mut visit = Visit { taken: 0, consumer: self };
+        while left > 0 && visit.consumer.sees() {
+            let ready = (visit.consumer.ready - visit.consumer.head) as usize;
+            // A whole row is a loop of known length, which the compiler unrolls.
+            if ready == Shared::<T>::SLOTS && left >= ready {
+                visit.take_row(Shared::<T>::SLOTS, &mut each);
+                left -= ready;
+            } else {
+                visit.take_row(ready.min(left), &mut each);
+                left -= ready.min(left);
             }
-            visit.cursor.settle();
         }
-        (visit.head - before) as usize
+        drop(visit);
+        (self.head - before) as usize
     }
 
     /// What is ready, one by one: the iterator ends when nothing more is there. What it is not asked
@@ -540,7 +571,7 @@ impl<T> Consumer<T> {
     /// Takes the value at the head and goes on to the next position, without telling the producer.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
-        if self.head == self.ready && !self.look() {
+        if !self.sees() {
             return None;
         }
         // SAFETY: `shared` keeps the rows.
@@ -551,6 +582,12 @@ impl<T> Consumer<T> {
         self.head += 1;
         self.cursor.advance();
         Some(value)
+    }
+
+    /// Whether anything is there.
+    #[inline(always)]
+    fn sees(&mut self) -> bool {
+        self.head < self.ready || self.look()
     }
 
     /// Looks how far the producer has published in this row; whether anything is there.
@@ -601,54 +638,46 @@ fn published<T>(cursor: &Cursor<T>) -> u64 {
 /// The position behind the last of this row, when `position` lies at the cursor.
 #[inline(always)]
 fn row_end<T>(position: u64, cursor: &Cursor<T>) -> u64 {
-    position + (Shared::<T>::SLOTS - cursor.slot_index()) as u64
+    position + cursor.slots_left() as u64
 }
 
 /// Several pops in a row; told to consumer and producer when dropped, also when who is handed the
 /// values panics.
 struct Visit<'a, T> {
-    /// The consumer's, ahead of it.
-    head: u64,
-    cursor: Cursor<T>,
+    /// Slots taken from the consumer's cursor on, in its row, that it does not know of yet.
+    taken: usize,
     consumer: &'a mut Consumer<T>,
 }
 
 impl<T> Visit<'_, T> {
-    /// Whether anything is there.
+    /// Hands on so many values, which are ready in this row.
     #[inline(always)]
-    fn look(&mut self) -> bool {
-        if self.head < self.consumer.ready {
-            return true;
+    fn take_row(&mut self, count: usize, each: &mut impl FnMut(T)) {
+        let cursor = self.consumer.cursor.clone();
+        for ahead in 0..count {
+            // SAFETY: the consumer's `shared` keeps the rows; what is ready lies in this one.
+            let slot = unsafe { cursor.slot_at(ahead) };
+            // SAFETY: as in Consumer::take(): head + ahead < ready, and `taken` moves on.
+            let value = unsafe { rows::take(slot) };
+            self.taken = ahead + 1;
+            each(value);
         }
-        let published = published(&self.cursor);
-        if published <= self.head {
-            return false;
-        }
-        self.consumer.ready = published.min(row_end(self.head, &self.cursor));
-        true
+        self.tell();
     }
 
-    /// # Safety
-    /// The head is below what is ready.
     #[inline(always)]
-    unsafe fn take(&mut self) -> T {
-        // SAFETY: the consumer's `shared` keeps the rows.
-        let slot = unsafe { self.cursor.slot() };
-        // SAFETY: as in Consumer::take(): ready, as the caller promises, and the head moves on.
-        let value = unsafe { rows::take(slot) };
-        self.head += 1;
-        self.cursor.step();
-        value
+    fn tell(&mut self) {
+        let taken = core::mem::take(&mut self.taken);
+        self.consumer.head += taken as u64;
+        self.consumer.cursor.skip(taken);
     }
 }
 
 impl<T> Drop for Visit<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Who was handed the last value of a row may have panicked.
-        self.cursor.settle();
-        self.consumer.head = self.head;
-        self.consumer.cursor = self.cursor.clone();
+        // Something is left here only when who was handed a value panicked.
+        self.tell();
         self.consumer.leave();
     }
 }
@@ -667,7 +696,7 @@ impl<T> Iterator for Drain<'_, T> {
     #[inline]
     fn next(&mut self) -> Option<T> {
         let value = self.consumer.take()?;
-        if self.consumer.cursor.slot_index() == 0 {
+        if self.consumer.cursor.is_first() {
             self.rows_count += 1;
             if self.rows_count == BATCH_ROWS_MAX {
                 self.rows_count = 0;
