@@ -40,6 +40,8 @@ const LATE_MIN: usize = 128;
 /// A rewind moves entries that were opened ahead of the time; it waits for one late timer for so many
 /// of them, so that moving them is paid for.
 const AHEAD_PER_LATE: usize = 8;
+/// When slots are opened whose time has come, so many entries are gathered at least.
+const GATHERED_MIN: usize = 96;
 /// So many stale entries are fine in any case.
 const STALE_MIN: usize = 256;
 
@@ -118,7 +120,7 @@ impl<T> Wheel<T> {
         Ok(Self {
             records: Records::new(config.timers_max, config.timers_reserved),
             levels: Levels::new(now_ns, entries),
-            sorted: Vec::with_capacity(SORTED_ENTRIES_MAX),
+            sorted: Vec::with_capacity(GATHERED_MIN + SORTED_ENTRIES_MAX),
             late: Heap::with_capacity(entries.max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
@@ -194,7 +196,7 @@ impl<T> Wheel<T> {
         T: Clone,
     {
         let (id, entry) = self.records.occupy(first_ns, payload).map_err(Full)?;
-        let entry = self.records.set_periodic(entry.index(), period_ns);
+        self.records.set_periodic(entry.index(), period_ns);
         self.clone = Some(T::clone);
         self.add(entry);
         Ok(id)
@@ -229,9 +231,8 @@ impl<T> Wheel<T> {
         let earlier = deadline_ns < record.deadline_ns;
         record.deadline_ns = deadline_ns;
         if earlier {
-            record.retag();
-            let entry = record.entry(index);
-            self.add(entry);
+            self.records.retag(index);
+            self.add(self.records.entry(index));
             self.clear_away();
         }
         true
@@ -311,12 +312,10 @@ impl<T> Wheel<T> {
         let payload = match (last_ns.checked_add(period_ns), self.clone) {
             (Some(next_ns), Some(clone)) => {
                 let payload = clone(self.records.at(index).payload()?);
-                let record = self.records.at_mut(index);
-                record.deadline_ns = next_ns;
-                record.retag();
-                let entry = record.entry(index);
+                self.records.at_mut(index).deadline_ns = next_ns;
+                self.records.retag(index);
                 self.remove(side);
-                self.add(entry);
+                self.add(self.records.entry(index));
                 payload
             }
             _ => {
@@ -345,37 +344,45 @@ impl<T> Wheel<T> {
                     continue;
                 }
             };
-            let valid = self.records.is_valid(entry);
-            let current = self.records.at(entry.index()).entry(entry.index());
-            if valid && current == entry {
+            let record = self.records.at(entry.index());
+            let deadline_ns = record.deadline_ns;
+            let valid = self.records.is_valid(entry) && !record.is_vacant();
+            if valid && deadline_ns == entry.deadline_ns {
                 return Some((entry, side));
             }
             self.remove(side);
-            if valid {
-                self.add(current); // put off in the meantime
+            if valid && deadline_ns > entry.deadline_ns {
+                self.add(self.records.entry(entry.index())); // put off in the meantime
             }
         }
     }
 
-    /// Opens the first slot, unless it begins after `limit_ns`.
+    /// Opens the first slot, unless it begins after `limit_ns`, and further ones if there is little
+    /// in it and their time has come.
     #[inline(never)]
     fn open(&mut self, limit_ns: u64) -> bool {
-        let Some(first) = self.levels.first() else { return false };
-        if first.lowest_ns > limit_ns {
-            return false;
+        let mut opened = None;
+        while self.sorted.len() < GATHERED_MIN {
+            let Some(first) = self.levels.first() else { break };
+            let limit_ns = if opened.is_none() { limit_ns } else { limit_ns.min(self.now_ns) };
+            if first.lowest_ns > limit_ns {
+                break;
+            }
+            if first.lowest_ns <= self.now_ns {
+                self.ahead_count = 0;
+            }
+            self.ahead_count += self.levels.open(first, &mut self.sorted);
+            opened = Some(first);
         }
-        if first.lowest_ns <= self.now_ns {
-            self.ahead_count = 0;
-        }
-        self.ahead_count += self.levels.open(first, &mut self.sorted);
-        self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE);
-        // Looking at the timers drops the stale entries, and fetches the others' records, all at the
-        // same time, before they are wanted one by one.
+        let Some(last) = opened else { return false };
         let kept = levels::retain(&mut self.sorted, |entry| self.records.is_valid(entry));
         self.entries_count -= self.sorted.len() - kept;
         self.sorted.truncate(kept);
-        self.levels.fetch_after(first, |entry| self.records.fetch(entry));
+        // Asked for all at once, and while they are sorted, as they will be wanted one by one.
+        self.sorted.iter().for_each(|&entry| self.records.fetch(entry));
+        self.levels.fetch_after(last, |entry| self.records.fetch_check(entry));
         self.sorted.sort_unstable_by_key(|entry| Reverse(entry.deadline_ns));
+        self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
         true
     }
 
@@ -451,7 +458,7 @@ impl<T> Wheel<T> {
     fn sweep(&mut self) {
         let records = &self.records;
         self.entries_count -=
-            self.levels.sweep(|entry| records.fetch(entry), |entry| records.is_valid(entry));
+            self.levels.sweep(|entry| records.fetch_check(entry), |entry| records.is_valid(entry));
     }
 }
 

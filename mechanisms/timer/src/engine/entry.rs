@@ -8,7 +8,7 @@
 pub(super) struct Entry {
     /// When to look; never after the deadline of the timer that it belongs to.
     pub(super) deadline_ns: u64,
-    /// The timer's place above, the stamp that it had below.
+    /// The timer's place above, what told its entries from earlier ones below.
     key: u64,
 }
 
@@ -27,7 +27,7 @@ impl Entry {
         (self.key >> 32) as u32
     }
 
-    /// The record's [`check`](super::records::Record::check) when this was written.
+    /// What told the timer's entries from earlier ones when this was written.
     #[inline]
     pub(super) fn check(self) -> u32 {
         self.key as u32

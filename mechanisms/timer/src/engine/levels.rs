@@ -24,7 +24,7 @@ const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const BLOCK_ENTRIES: usize = 31;
 const ENTRIES_PER_LINE: usize = 4;
 /// A slot of at most so many blocks is sorted as it is instead of being spread over lower levels.
-const SORTED_BLOCKS_MAX: usize = 8;
+const SORTED_BLOCKS_MAX: usize = 16;
 /// The most entries that [`Opened::Sorted`] hands over.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
 const NONE: u32 = u32::MAX;
@@ -206,8 +206,8 @@ impl Levels {
         }
     }
 
-    /// Asks for what opening the slots after this one will look at: of the nearest the timers, by
-    /// `fetch_timer`, of those behind it the blocks from which to learn which timers that are.
+    /// Asks for what opening the slots after this one will look at: of the nearest what `fetch_timer`
+    /// asks for, of those behind it the blocks from which to learn which timers that are.
     #[inline]
     pub(super) fn fetch_after(&self, first: First, fetch_timer: impl Fn(Entry)) {
         let mut rest = self.occupied[first.level];
@@ -260,7 +260,8 @@ impl Levels {
     /// Looks at one block further on, drops the entries that `keep` does not want, and returns how
     /// many. All blocks have their turn.
     ///
-    /// It takes two calls a block, of which the first only asks for the timers, by `fetch_timer`.
+    /// It takes two calls a block, of which the first only asks, by `fetch_timer`, for what `keep` will
+    /// look at.
     pub(super) fn sweep(
         &mut self,
         fetch_timer: impl Fn(Entry),

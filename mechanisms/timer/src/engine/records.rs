@@ -13,12 +13,10 @@ pub struct TimerId {
     generation: NonZeroU64,
 }
 
-/// The stamp of a place, from its lowest bit: a tag that is changed whenever the entry must be
-/// told from an earlier one of the same timer; whether the timer is periodic; the generation,
+/// The stamp of a place: whether the timer is periodic in its lowest bit, above it the generation,
 /// which is changed whenever the place falls vacant and does not come round within centuries.
-const PERIODIC: u64 = 1 << TAG_BITS;
-const TAG_BITS: u32 = 8;
-const GENERATION: u64 = PERIODIC << 1;
+const PERIODIC: u64 = 1;
+const GENERATION: u64 = 2;
 
 /// One place. With a payload of 8 bytes it is 32 bytes and never lies across two cache lines.
 #[derive(Debug)]
@@ -36,24 +34,18 @@ impl<T> Record<T> {
         self.stamp / GENERATION
     }
 
-    /// What entries of this timer carry since its tag was last changed.
-    ///
-    /// It is the lower half of the stamp, and so comes round after 2^23 uses of the place. A stale
-    /// entry of that age that is taken for a valid one is looked at twice, with no other effect: it
-    /// either expires the timer exactly at its deadline, or is put where the deadline says.
     #[inline]
-    fn check(&self) -> u32 {
-        self.stamp as u32
+    pub(super) fn is_periodic(&self) -> bool {
+        self.stamp & PERIODIC != 0
+    }
+
+    #[inline]
+    pub(super) fn is_vacant(&self) -> bool {
+        self.payload.is_none()
     }
 
     pub(super) fn payload(&self) -> Option<&T> {
         self.payload.as_ref()
-    }
-
-    /// What is to be filed for the timer that runs in this place, which is at `index`.
-    #[inline]
-    pub(super) fn entry(&self, index: u32) -> Entry {
-        Entry::new(self.deadline_ns, index, self.check())
     }
 
     /// The handle of the timer that runs in this place, which is at `index`.
@@ -64,26 +56,22 @@ impl<T> Record<T> {
     }
 
     #[inline]
-    pub(super) fn is_periodic(&self) -> bool {
-        self.stamp & PERIODIC != 0
-    }
-
-    #[inline]
     fn vacate(&mut self) -> Option<T> {
         self.stamp = (self.generation() + 1) * GENERATION;
         self.payload.take()
-    }
-
-    /// Entries written so far are stale from now on.
-    pub(super) fn retag(&mut self) {
-        let tag = self.stamp % PERIODIC;
-        self.stamp = self.stamp - tag + (tag + 1) % PERIODIC;
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Records<T> {
     places: Vec<Record<T>>,
+    /// By place, what entries of its timer carry since it was last changed, which is when those
+    /// written before become stale. Apart, so that most of it stays in the cache: entries are
+    /// looked up in no order, and half of them may be stale.
+    ///
+    /// It comes round after 2^32 changes. A stale entry that is taken for a valid one then is
+    /// looked at twice, with no other effect: the deadline has the last word.
+    checks: Vec<u32>,
     /// Apart from the places, so that starting many timers reads it in order instead of following a
     /// chain through memory.
     vacant: Vec<u32>,
@@ -96,6 +84,7 @@ impl<T> Records<T> {
     pub(super) fn new(timers_max: u32, timers_reserved: u32) -> Self {
         Self {
             places: Vec::with_capacity(timers_reserved as usize),
+            checks: Vec::with_capacity(timers_reserved as usize),
             vacant: Vec::with_capacity(timers_reserved as usize),
             periods_ns: Vec::new(),
             timers_max,
@@ -123,7 +112,8 @@ impl<T> Records<T> {
         let record = &mut self.places[index as usize];
         record.deadline_ns = deadline_ns;
         record.payload = Some(payload);
-        Ok((record.id(index), record.entry(index)))
+        let id = record.id(index);
+        Ok((id, Entry::new(deadline_ns, index, self.checks[index as usize])))
     }
 
     #[cold]
@@ -134,23 +124,22 @@ impl<T> Records<T> {
             return Err(payload);
         }
         let record = Record { deadline_ns, stamp: GENERATION, payload: Some(payload) };
-        let occupied = (record.id(index), record.entry(index));
+        let occupied = (record.id(index), Entry::new(deadline_ns, index, 0));
         self.places.push(record);
+        self.checks.push(0);
         // All of them may fall vacant; `vacant` is empty now, hence there is nothing to move.
         self.vacant.reserve(self.places.capacity());
         Ok(occupied)
     }
 
     /// Makes the timer in this place, which has just been occupied, a periodic one.
-    pub(super) fn set_periodic(&mut self, index: u32, period_ns: NonZeroU64) -> Entry {
+    pub(super) fn set_periodic(&mut self, index: u32, period_ns: NonZeroU64) {
         if self.periods_ns.len() <= index as usize {
             self.periods_ns.reserve_exact(self.places.capacity() - self.periods_ns.len());
             self.periods_ns.resize(self.places.len(), 0);
         }
         self.periods_ns[index as usize] = period_ns.get();
-        let record = &mut self.places[index as usize];
-        record.stamp |= PERIODIC;
-        record.entry(index)
+        self.places[index as usize].stamp |= PERIODIC;
     }
 
     /// Frees the place of a timer that is running, and returns what it held with its entry.
@@ -160,10 +149,11 @@ impl<T> Records<T> {
         if record.generation() != id.generation.get() {
             return None;
         }
-        let entry = record.entry(id.index);
+        let deadline_ns = record.deadline_ns;
         let payload = record.vacate()?;
         self.vacant.push(id.index);
-        Some((payload, entry))
+        let check = self.retag(id.index);
+        Some((payload, Entry::new(deadline_ns, id.index, check)))
     }
 
     /// Frees the place that `entry` speaks of.
@@ -171,7 +161,22 @@ impl<T> Records<T> {
     pub(super) fn expire(&mut self, index: u32) -> Option<T> {
         let payload = self.places[index as usize].vacate()?;
         self.vacant.push(index);
+        self.retag(index);
         Some(payload)
+    }
+
+    /// Entries of this timer are stale from now on; returns what they carried.
+    #[inline]
+    pub(super) fn retag(&mut self, index: u32) -> u32 {
+        let check = &mut self.checks[index as usize];
+        *check = check.wrapping_add(1);
+        check.wrapping_sub(1)
+    }
+
+    /// What is to be filed for the timer that runs in this place.
+    #[inline]
+    pub(super) fn entry(&self, index: u32) -> Entry {
+        Entry::new(self.at(index).deadline_ns, index, self.checks[index as usize])
     }
 
     /// The place of a timer that is running.
@@ -202,7 +207,7 @@ impl<T> Records<T> {
         self.places[index as usize].payload.as_mut()
     }
 
-    /// Asks for the timer's place, ahead of [`is_valid`](Self::is_valid).
+    /// Asks for the timer's place, ahead of taking it out.
     #[inline]
     pub(super) fn fetch(&self, entry: Entry) {
         if let Some(record) = self.places.get(entry.index() as usize) {
@@ -210,13 +215,17 @@ impl<T> Records<T> {
         }
     }
 
+    /// Asks for what [`is_valid`](Self::is_valid) will look at.
+    #[inline]
+    pub(super) fn fetch_check(&self, entry: Entry) {
+        if let Some(check) = self.checks.get(entry.index() as usize) {
+            fetch(check);
+        }
+    }
+
     /// Whether `entry` still speaks of its timer.
     #[inline]
     pub(super) fn is_valid(&self, entry: Entry) -> bool {
-        let record = self.at(entry.index());
-        // One test and not three: which of them fails cannot be foretold.
-        (record.check() == entry.check())
-            & (record.deadline_ns >= entry.deadline_ns)
-            & record.payload.is_some()
+        self.checks[entry.index() as usize] == entry.check()
     }
 }
