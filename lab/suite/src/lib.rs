@@ -3,6 +3,7 @@
 
 pub mod call;
 pub mod clock;
+pub mod event;
 pub mod floor;
 pub mod lock;
 pub mod notify;

@@ -1,0 +1,6 @@
+//! The event machine.
+
+pub mod drive;
+
+/// Every benchmark of the event machine.
+pub const ALL: &[handover_harness::Bench] = &[];
