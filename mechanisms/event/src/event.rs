@@ -27,8 +27,8 @@ impl Interest {
     }
 }
 
-/// What a descriptor is ready for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What a descriptor is ready for; by default, nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Ready {
     /// A read will not block; it may tell the end, or an error.

@@ -36,6 +36,8 @@ pub use drive::{
     spawn::Running,
     topic::{Posted, Publisher, Topic},
 };
+#[cfg(handover_loom)]
+pub use engine::ready::{Mark, Marked, Marking, marks}; // for the model
 #[cfg(not(handover_loom))]
 pub use error::{
     ConfigError, MachineError, RunError, SendError, SignalError, SpawnError, TimersFull, WatchError,

@@ -62,19 +62,25 @@ impl<M> Mail<M> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Puts the machine among those that its thread looks at next.
+    /// After a message was enqueued: wakes the thread if it sleeps.
     #[inline]
-    fn mark(&self) {
-        if let Some(marking) = self.door.marking() {
-            marking.set(&self.mark, self.machine);
+    fn notify(&self) {
+        let must_ring = match self.door.marking() {
+            None => true,
+            Some(marking) => marking.pass(&self.mark, self.machine),
+        };
+        if must_ring {
+            self.door.ring();
         }
     }
 
-    /// Rings in any case: whoever set the mark before may have meant not to.
+    /// After a message was enqueued: lets a thread find it that is awake, and no more.
     #[inline]
-    fn notify(&self) {
-        self.mark();
-        self.door.ring();
+    fn show(&self) {
+        let marking = self.door.marking();
+        if marking.is_some_and(|marking| marking.call(&self.mark, self.machine)) {
+            self.door.ring();
+        }
     }
 
     #[inline]
@@ -146,7 +152,7 @@ impl<M> Address<M> {
     #[inline]
     pub fn call(&self, message: M) -> Result<(), SendError<M>> {
         self.mail.enqueue(message)?;
-        self.mail.mark();
+        self.mail.show();
         Ok(())
     }
 

@@ -1,0 +1,130 @@
+//! What is allocated, counted: nothing, once everything has its size.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod raw;
+
+use handover_event::{
+    Address, Config, Context, Group, Handler, Machine, Parcel, Pool, Shared, ThreadConfig, Topic,
+    handler,
+};
+use std::time::Duration;
+
+/// How many allocations `work` makes, once it has been done twice.
+fn allocations(mut work: impl FnMut()) -> usize {
+    work();
+    work();
+    let before = raw::allocations_count();
+    work();
+    raw::allocations_count() - before
+}
+
+#[test]
+fn a_message_to_oneself_and_one_through_the_inbox_allocate_nothing() {
+    let mut machine =
+        Machine::new(handler(|_: [u64; 8], _cx| ()), Config::default()).expect("valid");
+    let address = machine.address().clone();
+    let made = allocations(|| {
+        for _ in 0..1000 {
+            address.pass([1; 8]).expect("room");
+            machine.context().call([2; 8]).expect("room");
+            machine.poll().expect("runs");
+        }
+    });
+    assert_eq!(made, 0);
+}
+
+#[test]
+fn pooled_parcels_that_come_and_go_allocate_nothing() {
+    struct Letters(Pool<[u64; 16]>);
+    impl Handler for Letters {
+        type Message = Parcel<[u64; 16]>;
+        fn handle(&mut self, letter: Self::Message, cx: &mut Context<'_, Self::Message>) {
+            let mut answer = self.0.put(*letter).expect("a slot");
+            answer[0] += 1;
+            if answer[0] < 1000 {
+                cx.call(answer).expect("room");
+            }
+        }
+    }
+    let mut machine = Machine::new(Letters(Pool::new(8)), Config::default()).expect("valid");
+    let mut pool = Pool::new(8);
+    let made = allocations(|| {
+        machine.context().call(pool.put([0; 16]).expect("a slot")).expect("room");
+        while machine.poll().expect("runs").handled > 0 {}
+    });
+    assert_eq!(made, 0);
+}
+
+#[test]
+fn a_posting_to_many_allocates_nothing() {
+    let topic = Topic::new();
+    let mut machines: Vec<_> = (0..10)
+        .map(|_| {
+            let sum = handler(|_news: Shared<u64>, _cx| ());
+            let machine = Machine::new(sum, Config::default()).expect("valid");
+            topic.subscribe(machine.address(), |news| news);
+            machine
+        })
+        .collect();
+    let mut publisher = topic.publisher(64);
+    let made = allocations(|| {
+        for round in 0..100 {
+            for number in 0..10 {
+                assert_eq!(publisher.post(round * number).expect("a slot").taken, 10);
+            }
+            for machine in &mut machines {
+                machine.poll().expect("runs");
+            }
+        }
+    });
+    assert_eq!(made, 0);
+}
+
+#[test]
+fn timers_that_come_and_go_allocate_nothing() {
+    let mut machine = Machine::new(handler(|_: u32, _cx| ()), Config::default()).expect("valid");
+    let made = allocations(|| {
+        for number in 0..2000 {
+            let mut cx = machine.context();
+            let late = cx.after(Duration::from_secs(1), number).expect("a timer");
+            cx.at_ns(0, number).expect("a timer");
+            assert_eq!(cx.cancel(late), Some(Some(number)));
+            machine.poll().expect("runs");
+        }
+    });
+    assert_eq!(made, 0);
+}
+
+#[test]
+fn machines_of_a_group_that_send_to_each_other_allocate_nothing() {
+    struct Hop {
+        next: Option<Address<u32>>,
+    }
+    impl Handler for Hop {
+        type Message = u32;
+        fn handle(&mut self, left: u32, cx: &mut Context<'_, u32>) {
+            let next = self.next.take().expect("there is one");
+            if left > 0 {
+                cx.pass_to(&next, left - 1).expect("room");
+            }
+            self.next = Some(next);
+        }
+    }
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let new = |group: &mut Group| {
+        group.add(Hop { next: None }, Config::default()).expect("room in the group")
+    };
+    let machines: Vec<_> = (0..10).map(|_| new(&mut group)).collect();
+    for (at, machine) in machines.iter().enumerate() {
+        let next = machines[(at + 1) % machines.len()].address().clone();
+        group.handler_mut(machine).expect("of this group").next = Some(next);
+    }
+    let first = machines[0].address().clone();
+    let made = allocations(|| {
+        first.pass(5000).expect("room");
+        while group.poll().expect("runs").handled > 0 {}
+    });
+    assert_eq!(made, 0);
+}

@@ -1,0 +1,115 @@
+//! What the system refuses is an error, and what was asked for comes back.
+#![cfg(not(handover_loom))]
+
+use handover_event::{
+    Config, Ended, Group, Interest, Machine, MachineError, ParkOn, Ready, Signals, ThreadConfig,
+    handler,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// Runs one test of this file in a process of its own: limits and signal masks are the process's.
+fn alone(test: &str) {
+    let this = std::env::current_exe().expect("this test");
+    let output = Command::new(this)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("HANDOVER_ALONE", test)
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// Whether this is the process that [`alone`] started for `test`; if not, it is run.
+fn is_alone(test: &str) -> bool {
+    let is_alone = std::env::var("HANDOVER_ALONE").is_ok_and(|alone| alone == test);
+    if !is_alone {
+        alone(test);
+    }
+    is_alone
+}
+
+fn limit(resource: Resource, current: u64) {
+    let Rlimit { maximum, .. } = getrlimit(resource);
+    setrlimit(resource, Rlimit { current: Some(current), maximum }).expect("lowered");
+}
+
+#[test]
+fn without_a_thread_the_machine_comes_back_and_still_runs() {
+    if !is_alone("without_a_thread_the_machine_comes_back_and_still_runs") {
+        return;
+    }
+    let machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
+    machine.address().pass(()).expect("room");
+    // No address space holds such a stack: as with `ulimit -v`, for everybody and without waiting.
+    let refused = machine.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
+    assert!(refused.to_string().starts_with("no thread for the machine: "), "{refused}");
+    let mut machine = refused.goods;
+    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.stats().handled, 1);
+
+    let group = Group::new(ThreadConfig::default()).expect("valid");
+    let refused = group.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
+    assert_eq!(refused.goods.machines_count(), 0);
+}
+
+#[test]
+fn without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused() {
+    if !is_alone("without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused") {
+        return;
+    }
+    let (ours, _theirs) = UnixStream::pair().expect("a socket pair");
+    limit(Resource::Nofile, 0);
+    let mut machine =
+        Machine::new(handler(|_: Ready, _cx| ()), Config::default()).expect("needs none");
+    let refused = machine.context().watch(ours, Interest::READ, |ready| ready);
+    assert!(refused.expect_err("no eventfd").to_string().contains("failed"));
+    machine.context().after(Duration::from_millis(1), Ready::default()).expect("a timer");
+    assert_eq!(machine.run_once().expect("it still sleeps and wakes").handled, 1);
+    let thread = ThreadConfig { park_on: ParkOn::Descriptor, ..ThreadConfig::default() };
+    let config = Config { thread, ..Config::default() };
+    let refused = Machine::new(handler(|(), _cx| ()), config).expect_err("no eventfd");
+    assert!(matches!(refused, MachineError::Refused { call: "eventfd2", .. }), "{refused}");
+    assert!(Signals::block(&[Signals::USR1]).is_err());
+}
+
+#[test]
+fn an_inbox_that_does_not_fit_into_memory_is_refused() {
+    let config = Config { inbox_messages_max: 1 << 31, ..Config::default() };
+    let refused = Machine::new(handler(|_: [u64; 64], _cx| ()), config);
+    assert!(matches!(refused, Err(MachineError::Inbox(_))), "{refused:?}");
+}
+
+#[test]
+fn a_signal_that_was_asked_for_stops_a_machine_and_is_told() {
+    if !is_alone("a_signal_that_was_asked_for_stops_a_machine_and_is_told") {
+        return;
+    }
+    // The test's thread is not the process's first, which does not block what this one does: the
+    // signal is sent to this thread's machine by kill of the whole process only after all threads
+    // that are about have it blocked.
+    let signals = Signals::block(&[Signals::INT, Signals::TERM]).expect("blocked");
+    let mut machine = Machine::new(handler(|(), _cx| ()), Config::default()).expect("valid");
+    machine.stop_on(signals).expect("watched");
+    let own_thread = rustix::thread::gettid();
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        let status = Command::new("sh")
+            .args(["-c", &format!("kill -TERM {}", own_thread.as_raw_nonzero())])
+            .status();
+        assert!(status.expect("a shell").success());
+    });
+    assert_eq!(machine.run(), Ok(Ended::Signal(Signals::TERM)));
+    other.join().expect("the sender");
+}
+
+#[test]
+fn what_is_no_signal_is_refused() {
+    let refused = Signals::block(&[0]).expect_err("no signal");
+    assert_eq!(refused.to_string(), "sigaddset failed: Invalid argument (os error 22)");
+    assert!(Signals::block(&[1000]).is_err());
+}
