@@ -120,10 +120,13 @@ const MODES_RATIO_MIN: f64 = 1.5;
 /// logarithm; wider, and it is one broad distribution rather than two modes.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Tells two modes apart, if the samples have them: the split of the sorted logarithms with the
+/// Modes closer than so many steps of the clock are one, which the clock cuts in pieces.
+const MODES_STEPS_MIN: f64 = 4.0;
+
+/// Tells two modes apart, if the samples, of a clock with steps of `clock_step`, have them: the split of the sorted logarithms with the
 /// greatest variance between the halves (Otsu, 1979), accepted when both halves are large, distant and
 /// narrow.
-pub fn modes(samples: &[f64]) -> Option<Modes> {
+pub fn modes(samples: &[f64], clock_step: f64) -> Option<Modes> {
     let step = samples.len().div_ceil(MODES_SAMPLES_MAX).max(1);
     let mut logs: Vec<f64> =
         samples.iter().step_by(step).filter(|it| **it > 0.0).map(|it| it.ln()).collect();
@@ -154,7 +157,11 @@ pub fn modes(samples: &[f64]) -> Option<Modes> {
     if apart < MODES_RATIO_MIN.ln() || spread(fast).max(spread(slow)) > MODE_SPREAD_MAX * apart {
         return None;
     }
-    Some(Modes { fast: (share, middle(fast).exp()), slow: (1.0 - share, middle(slow).exp()) })
+    let (faster, slower) = (middle(fast).exp(), middle(slow).exp());
+    if slower - faster < MODES_STEPS_MIN * clock_step {
+        return None;
+    }
+    Some(Modes { fast: (share, faster), slow: (1.0 - share, slower) })
 }
 
 /// Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014.
@@ -227,7 +234,7 @@ mod tests {
     fn two_modes_are_told_apart_with_their_shares() {
         let mut samples = noise(3, 700, 300.0, 0.1);
         samples.extend(noise(4, 300, 4600.0, 0.2));
-        let modes = modes(&samples).unwrap();
+        let modes = modes(&samples, 0.0).unwrap();
         assert!((modes.fast.0 - 0.7).abs() < 0.01 && (modes.slow.0 - 0.3).abs() < 0.01);
         assert!(
             (modes.fast.1 / 300.0 - 1.0).abs() < 0.1 && (modes.slow.1 / 4600.0 - 1.0).abs() < 0.1
@@ -237,10 +244,19 @@ mod tests {
     #[test]
     fn one_mode_with_a_few_outliers_stays_one() {
         let mut samples = noise(5, 1000, 300.0, 0.2);
-        assert_eq!(modes(&samples), None);
+        assert_eq!(modes(&samples, 0.0), None);
         samples.extend(noise(6, 50, 9000.0, 0.1));
-        assert_eq!(modes(&samples), None);
+        assert_eq!(modes(&samples, 0.0), None);
         let broad: Vec<f64> = (1..1000).map(f64::from).collect();
-        assert_eq!(modes(&broad), None);
+        assert_eq!(modes(&broad, 0.0), None);
+    }
+
+    #[test]
+    fn neighbouring_steps_of_the_clock_are_no_modes() {
+        let steps: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 30.0 }).collect();
+        assert!(modes(&steps, 0.0).is_some(), "of a finer clock they would be");
+        assert_eq!(modes(&steps, 10.0), None);
+        let apart: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 60.0 }).collect();
+        assert!(modes(&apart, 10.0).is_some());
     }
 }

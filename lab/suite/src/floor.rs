@@ -20,7 +20,8 @@ use std::hint::black_box;
 /// Every floor.
 pub const ALL: &[Bench] = &[
     Bench::one::<Empty>(Contender::floor("hardware")),
-    Bench::one::<ClockPair>(Contender::floor("hardware")),
+    Bench::one::<ClockPair<false>>(Contender::floor("hardware")),
+    Bench::one::<ClockPair<true>>(Contender::floor("hardware")),
     Bench::one::<Syscall>(Contender::floor("kernel")),
     Bench::many::<CacheLine>(Contender::floor("hardware")),
     Bench::many::<Relay<line::TwoLines>>(Contender::floor("hardware")),
@@ -64,27 +65,38 @@ impl Workload for Empty {
 /// Pairs of readings between two looks at the time.
 const READINGS_PER_LOOK: u32 = 32;
 
-/// The clock before and after nothing.
-struct ClockPair;
+/// The clock before and after nothing: read as it comes, or at points of their own.
+struct ClockPair<const FENCED: bool>;
 
-impl Workload for ClockPair {
+impl<const FENCED: bool> ClockPair<FENCED> {
+    #[inline]
+    fn ticks() -> u64 {
+        if FENCED { clock::ticks_fenced() } else { clock::ticks() }
+    }
+}
+
+impl<const FENCED: bool> Workload for ClockPair<FENCED> {
     type Args = ();
     const SPEC: Spec = Spec {
-        id: "floor/clock-pair",
-        what: "what two readings of the clock see between them: what timing one operation alone adds",
-        ladder: true,
+        id: if FENCED { "floor/clock-pair-fenced" } else { "floor/clock-pair" },
+        what: if FENCED {
+            "what two readings of the clock see between them, where neither overlaps what is around it"
+        } else {
+            "what two readings of the clock see between them: what timing one operation alone adds"
+        },
+        ladder: !FENCED,
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT
     };
 
-    fn rig((): &(), _: &mut Rig) -> Result<ClockPair, Fault> {
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
         Ok(ClockPair)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        let began = clock::ticks();
-        let ended = clock::ticks();
+        let began = Self::ticks();
+        let ended = Self::ticks();
         if ended < began {
             return Err(Fault::new(format!("the clock went back from {began} to {ended}")));
         }
@@ -94,8 +106,8 @@ impl Workload for ClockPair {
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
             for _ in 0..READINGS_PER_LOOK {
-                let began = clock::ticks();
-                out.note(0, clock::ticks().wrapping_sub(began));
+                let began = Self::ticks();
+                out.note(0, Self::ticks().wrapping_sub(began));
             }
         }
     }

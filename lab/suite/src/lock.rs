@@ -39,19 +39,20 @@ pub enum Turn {
 }
 
 /// One turn at a lock that is passed around: a try and, if it was free, `inside` and the unlock, each
-/// between two readings of the clock.
+/// between two readings of the clock at points of their own: what the try has still to wait for (its
+/// line, when it exchanges) would else be found in the unlock.
 #[inline]
 pub fn turn<L: Lock>(lock: &L, inside: impl FnOnce()) -> Turn {
-    let began = clock::ticks();
+    let began = clock::ticks_fenced();
     let held = lock.try_lock();
-    let tried = clock::ticks().wrapping_sub(began);
+    let tried = clock::ticks_fenced().wrapping_sub(began);
     let Some(held) = held else {
         return Turn::Busy { tried };
     };
     inside();
-    let began = clock::ticks();
+    let began = clock::ticks_fenced();
     drop(held);
-    Turn::Free { tried, posted: clock::ticks().wrapping_sub(began) }
+    Turn::Free { tried, posted: clock::ticks_fenced().wrapping_sub(began) }
 }
 
 args! {
@@ -228,16 +229,19 @@ impl<L: Lock> Handover for Passed<L> {
     const SPEC: Spec = Spec {
         id: "lock/passed",
         what: "a lock that several threads take, free and take again",
-        floor: Some("floor/clock-pair"),
+        floor: Some("floor/clock-pair-fenced"),
         classic: Some("trylock -F"),
         ladder: true,
         parts: &[
             Part::new(
                 "busy",
-                "the try that finds the lock busy, one reading of the clock included",
+                "the try that finds the lock busy, a fenced reading of the clock included",
             ),
-            Part::new("free", "the try that takes the lock, one reading of the clock included"),
-            Part::new("post", "the unlock, one reading of the clock included"),
+            Part::new(
+                "free",
+                "the try that takes the lock, a fenced reading of the clock included",
+            ),
+            Part::new("post", "the unlock, a fenced reading of the clock included"),
         ],
         hands_over: true,
         file: file!(),

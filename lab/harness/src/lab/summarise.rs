@@ -322,7 +322,11 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
     }
     let figure = stats::interval(&part.medians());
     let batch = stats::median(&part.batches).round() as u64;
-    let modes = if batch == 1 { stats::modes(&part.pool) } else { None };
+    let modes = if batch == 1 {
+        stats::modes(&part.pool, clock::calibration().resolution_ns)
+    } else {
+        None
+    };
     let smoke = context.plan.profile == super::Profile::Smoke;
     let mut warnings = noise::warnings(&part.rounds, figure, modes, spec.unit == Unit::Ns, smoke);
     warnings.extend(
