@@ -42,6 +42,8 @@ const LATE_MIN: usize = 128;
 const AHEAD_PER_LATE: usize = 8;
 /// When slots are opened whose time has come, so many entries are gathered at least.
 const GATHERED_MIN: usize = 96;
+/// In place of a slot of the wheel: in the heap of late ones.
+const LATE: usize = usize::MAX;
 /// So many stale entries are fine in any case.
 const STALE_MIN: usize = 256;
 
@@ -92,10 +94,12 @@ pub struct Wheel<T> {
     late_max: usize,
     /// How many entries a rewind would have to move, at a guess.
     ahead_count: usize,
-    /// Entries anywhere, stale ones included.
-    entries_count: usize,
+    /// How many entries are stale, wherever they are.
+    stale_count: usize,
     /// Of the timer that was started last. Whoever cancels it at once leaves nothing behind.
     newest: Entry,
+    /// Where that one was put.
+    newest_slot: usize,
     now_ns: u64,
     /// How to clone the payload of a periodic timer; known once there is one.
     clone: Option<fn(&T) -> T>,
@@ -124,8 +128,9 @@ impl<T> Wheel<T> {
             late: Heap::with_capacity(entries.max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
-            entries_count: 0,
+            stale_count: 0,
             newest: Entry::NONE,
+            newest_slot: LATE,
             now_ns,
             clone: None,
         })
@@ -174,7 +179,7 @@ impl<T> Wheel<T> {
     pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, Full<T>> {
         let (id, entry) = self.records.occupy(deadline_ns, payload).map_err(Full)?;
         self.newest = entry;
-        self.add(entry);
+        self.newest_slot = self.add(entry);
         Ok(id)
     }
 
@@ -211,9 +216,7 @@ impl<T> Wheel<T> {
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let (payload, entry) = self.records.end(id)?;
-        if entry == self.newest && self.take_newest(entry) {
-            self.entries_count -= 1;
-        } else {
+        if entry != self.newest || !self.take_newest() {
             self.clear_away();
         }
         Some(payload)
@@ -232,8 +235,8 @@ impl<T> Wheel<T> {
         record.deadline_ns = deadline_ns;
         if earlier {
             self.records.retag(index);
-            self.add(self.records.entry(index));
             self.clear_away();
+            self.add(self.records.entry(index));
         }
         true
     }
@@ -353,6 +356,8 @@ impl<T> Wheel<T> {
             self.remove(side);
             if valid && deadline_ns > entry.deadline_ns {
                 self.add(self.records.entry(entry.index())); // put off in the meantime
+            } else {
+                self.stale_count -= 1;
             }
         }
     }
@@ -376,36 +381,41 @@ impl<T> Wheel<T> {
         }
         let Some(last) = opened else { return false };
         let kept = levels::retain(&mut self.sorted, |entry| self.records.is_valid(entry));
-        self.entries_count -= self.sorted.len() - kept;
+        self.stale_count -= self.sorted.len() - kept;
         self.sorted.truncate(kept);
         // Asked for all at once, and while they are sorted, as they will be wanted one by one.
         self.sorted.iter().for_each(|&entry| self.records.fetch(entry));
-        self.levels.fetch_after(last, |entry| self.records.fetch_check(entry));
+        self.levels.look_ahead(
+            last,
+            GATHERED_MIN,
+            |entry| self.records.fetch_valid(entry),
+            |entry| self.records.fetch_check(entry),
+        );
         self.sorted.sort_unstable_by_key(|entry| Reverse(entry.deadline_ns));
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
         true
     }
 
-    fn take_newest(&mut self, entry: Entry) -> bool {
-        if entry.deadline_ns >= self.levels.floor_ns() {
-            self.levels.take_newest(entry)
-        } else {
-            self.late.take_last(entry)
+    /// Takes out the entry of the timer that was started last, if it is still where it was put.
+    #[inline]
+    fn take_newest(&mut self) -> bool {
+        match self.newest_slot {
+            LATE => self.late.take_last(self.newest),
+            slot => self.levels.take_newest(slot, self.newest),
         }
     }
 
-    /// Files an entry where it belongs.
+    /// Files an entry where it belongs, and returns which slot of the wheel that is, or [`LATE`].
     #[inline]
-    fn add(&mut self, entry: Entry) {
-        self.entries_count += 1;
+    fn add(&mut self, entry: Entry) -> usize {
         if entry.deadline_ns >= self.levels.floor_ns() {
-            self.levels.push(entry);
-        } else {
-            self.late.push(entry);
-            if self.late.len() > self.late_max {
-                self.relieve_late();
-            }
+            return self.levels.push(entry);
         }
+        self.late.push(entry);
+        if self.late.len() > self.late_max {
+            self.relieve_late();
+        }
+        LATE
     }
 
     /// There are many timers below the floor. If they are there because the floor ran ahead of the
@@ -413,15 +423,16 @@ impl<T> Wheel<T> {
     #[cold]
     #[inline(never)]
     fn relieve_late(&mut self) {
-        self.entries_count -= self.late.retain(|&entry| self.records.is_valid(entry));
+        self.stale_count -= self.late.retain(|&entry| self.records.is_valid(entry));
         if self.late.len() > self.late_max / 2 && self.now_ns < self.levels.floor_ns() {
             self.levels.rewind(self.now_ns);
             self.ahead_count = 0;
             let floor_ns = self.levels.floor_ns();
             while let Some(entry) = self.sorted.pop() {
-                match entry.deadline_ns >= floor_ns {
-                    true => self.levels.push(entry),
-                    false => self.late.push(entry),
+                if entry.deadline_ns >= floor_ns {
+                    self.levels.push(entry);
+                } else {
+                    self.late.push(entry);
                 }
             }
             self.late.retain(|&entry| {
@@ -437,7 +448,6 @@ impl<T> Wheel<T> {
 
     /// Drops the entry on top of that side.
     fn remove(&mut self, side: Side) {
-        self.entries_count -= 1;
         match side {
             Side::Sorted => drop(self.sorted.pop()),
             Side::Late => drop(self.late.pop()),
@@ -447,8 +457,8 @@ impl<T> Wheel<T> {
     /// An entry has become stale. Bounds how many there are.
     #[inline]
     fn clear_away(&mut self) {
-        let stale = self.entries_count - self.records.live_count();
-        if stale > self.records.peak_count().max(STALE_MIN) {
+        self.stale_count += 1;
+        if self.stale_count > self.records.peak_count().max(STALE_MIN) {
             self.sweep();
         }
     }
@@ -457,7 +467,7 @@ impl<T> Wheel<T> {
     #[inline(never)]
     fn sweep(&mut self) {
         let records = &self.records;
-        self.entries_count -=
+        self.stale_count -=
             self.levels.sweep(|entry| records.fetch_check(entry), |entry| records.is_valid(entry));
     }
 }

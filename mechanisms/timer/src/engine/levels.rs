@@ -118,26 +118,27 @@ impl Levels {
         self.floor_ns
     }
 
-    /// Puts an entry into its slot.
+    /// Puts an entry into its slot, and returns which one that is.
     ///
     /// Its deadline must not be below [`floor_ns`](Self::floor_ns).
     #[inline]
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: Entry) -> usize {
         debug_assert!(entry.deadline_ns >= self.floor_ns, "below the floor");
         let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
         if slot.len as usize >= BLOCK_ENTRIES {
-            return self.push_grown(index, entry);
+            self.push_grown(index, entry);
+            return index;
         }
         self.blocks[slot.block as usize].entries[slot.len as usize] = entry;
         slot.len += 1;
+        index
     }
 
-    /// Takes `entry` out if it is the newest of its slot. The slot keeps its block, if only to be
+    /// Takes `entry` out of this slot if it is the newest there. The slot keeps its block, if only to be
     /// found empty, as whoever starts and cancels in turn will want it again.
     #[inline]
-    pub(super) fn take_newest(&mut self, entry: Entry) -> bool {
-        let index = self.slot_of(entry.deadline_ns);
+    pub(super) fn take_newest(&mut self, index: usize, entry: Entry) -> bool {
         let slot = &mut self.slots[index];
         let newest = slot.len.wrapping_sub(1) as usize;
         let Some(head) = self.blocks.get(slot.block as usize) else { return false };
@@ -206,24 +207,31 @@ impl Levels {
         }
     }
 
-    /// Asks for what opening the slots after this one will look at: of the nearest what `fetch_timer`
-    /// asks for, of those behind it the blocks from which to learn which timers that are.
-    #[inline]
-    pub(super) fn fetch_after(&self, first: First, fetch_timer: impl Fn(Entry)) {
-        let mut rest = self.occupied[first.level];
-        let mut next = || {
-            let digit = rest.trailing_zeros() as usize;
-            rest &= rest.wrapping_sub(1);
-            (digit < SLOTS_PER_LEVEL).then(|| first.level * SLOTS_PER_LEVEL + digit)
-        };
-        let Some(nearest) = next() else { return };
-        self.chain(nearest).for_each(|(link, block)| {
-            block.entries[..link.len as usize].iter().for_each(|&entry| fetch_timer(entry));
-        });
-        let Some(second) = next() else { return };
-        self.chain(second).for_each(|(_, block)| self.fetch(block.next));
-        let Some(third) = next() else { return };
-        self.fetch(self.slots[third]);
+    /// Looks ahead at the slots of this level that come next, about `count` entries at a time: `near` is
+    /// shown the nearest and `far` those behind them, so that each can ask for what will be looked at
+    /// when their turn comes; behind those it is the entries themselves that are asked for.
+    pub(super) fn look_ahead(
+        &self,
+        last: First,
+        count: usize,
+        near: impl Fn(Entry),
+        far: impl Fn(Entry),
+    ) {
+        let (mut rest, mut seen) = (self.occupied[last.level], 0);
+        while rest != 0 && seen < 3 * count {
+            let slot = last.level * SLOTS_PER_LEVEL + rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let stage = seen / count;
+            for (link, block) in self.chain(slot).take(SORTED_BLOCKS_MAX) {
+                let entries = &block.entries[..link.len as usize];
+                match stage {
+                    0 => entries.iter().for_each(|&entry| near(entry)),
+                    1 => entries.iter().for_each(|&entry| far(entry)),
+                    _ => entries.iter().step_by(ENTRIES_PER_LINE).for_each(fetch),
+                }
+                seen += entries.len().max(1);
+            }
+        }
     }
 
     /// Time has come to `now_ns`, and everything up to it was taken out.

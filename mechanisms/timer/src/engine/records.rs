@@ -207,6 +207,14 @@ impl<T> Records<T> {
         self.places[index as usize].payload.as_mut()
     }
 
+    /// Asks for the timer's place, ahead of taking it out, if `entry` is still valid.
+    #[inline]
+    pub(super) fn fetch_valid(&self, entry: Entry) {
+        // Without a branch, as whether it is cannot be foretold.
+        let index = if self.is_valid(entry) { entry.index() } else { 0 };
+        fetch(self.at(index));
+    }
+
     /// Asks for the timer's place, ahead of taking it out.
     #[inline]
     pub(super) fn fetch(&self, entry: Entry) {
