@@ -30,6 +30,9 @@ mod memory {
     /// Fetching a line brings its neighbour too on many machines: nothing else shall be there.
     const ALIGN_BYTES: usize = 128;
 
+    /// How many rows ahead a producer asks for.
+    const AHEAD: usize = 4;
+
     /// The rows; with `DENSE` as many slots behind each word as a cache line holds, else one.
     pub(crate) struct Rows<T, const DENSE: bool> {
         base: NonNull<u8>,
@@ -226,6 +229,23 @@ mod memory {
             Self { place, ..*self }
         }
 
+        /// Asks for a row further on, to write it soon.
+        ///
+        /// A hint: it reads and writes nothing, at any address, and so behind the last row too.
+        #[inline(always)]
+        pub(crate) fn claim_ahead(&self) {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            {
+                let ahead = self.place.as_ptr().wrapping_add(AHEAD * Rows::<T, true>::STRIDE);
+                // SAFETY: PREFETCHW accesses nothing in the sense of the language, cannot fault, and is
+                // a NOP where the processor does not have it.
+                unsafe {
+                    core::arch::asm!("prefetchw [{}]", in(reg) ahead,
+                        options(nostack, preserves_flags, readonly));
+                }
+            }
+        }
+
         /// The word of the row.
         ///
         /// # Safety
@@ -329,6 +349,8 @@ mod memory {
             }
             crosses
         }
+
+        pub(crate) fn claim_ahead(&self) {}
 
         pub(crate) fn skip(&mut self, count: usize) -> bool {
             self.slot += count;

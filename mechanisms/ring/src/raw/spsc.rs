@@ -9,12 +9,8 @@ use handover_base::sync::{Arc, CachePadded};
 /// The producer may still push.
 const OPEN: u64 = u64::MAX;
 
-/// A batch is published after so many rows, so that a long one does not keep the consumer waiting;
-/// and a long drain tells the producer after so many.
-const BATCH_ROWS_MAX: usize = 16;
-
-/// What is pushed for later is published after so many rows, or a quarter of the ring.
-const LATER_ROWS_MAX: usize = 8;
+/// A long drain tells the producer after so many rows.
+const DRAIN_ROWS_MAX: usize = 16;
 
 struct Shared<T> {
     /// Written at the end of the ring's life only, so that everybody has a copy of the line.
@@ -102,9 +98,7 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
         tail: 0,
         limit: u64::from(slots_count),
         cursor: cursor.clone(),
-        withheld: cursor.clone(),
-        behind: 0,
-        behind_max: (rows_count / 4).clamp(1, LATER_ROWS_MAX),
+        later: Vec::with_capacity(Shared::<T>::SLOTS),
         sealed: false,
         shared: Arc::clone(&shared),
     };
@@ -114,19 +108,16 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
 
 /// The end that pushes. Dropping it closes the ring; what was pushed can still be popped.
 pub struct Producer<T> {
-    /// The position of the next push.
+    /// The position of the next push that is published.
     tail: u64,
     /// Positions below are vacant, by the head last seen.
     limit: u64,
     /// Where the tail lies.
     cursor: Cursor<T>,
-    /// Rows that were filled for later and left behind, since something was published last.
-    behind: usize,
-    behind_max: usize,
-    /// The first of them: its word is withheld, and so keeps the consumer from the rest, whose words
-    /// are written as they fill. Nothing else must be written in the line that the consumer looks at,
-    /// and nothing twice.
-    withheld: Cursor<T>,
+    /// What was pushed for later: less than is left of the row, and no more than is vacant. It is
+    /// kept here and not in its slots, for the consumer looks at their line all the time, and each
+    /// look would have to be made up for by the next write.
+    later: Vec<T>,
     /// Where we end has been told; nothing is pushed from then on.
     sealed: bool,
     shared: Arc<Shared<T>>,
@@ -148,59 +139,70 @@ impl<T> Producer<T> {
     /// consumer's line once in a turn of the ring, and on each push while the ring is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
-        self.put(value)?;
+        if !self.later.is_empty() {
+            self.flush();
+        }
+        if self.refuses(0) {
+            return Err(self.refusal(value));
+        }
+        // SAFETY: `shared` keeps the rows.
+        let slot = unsafe { self.cursor.slot() };
+        // SAFETY: the slot is the tail's, and tail < limit, so the head has passed what last lay in
+        // this slot (or nothing ever did), and the consumer looks at it again only once it is
+        // published.
+        unsafe { rows::fill(slot, value) };
         let row = self.cursor.clone();
         self.tail += 1;
-        self.cursor.advance();
-        self.publish(&row, self.tail);
-        if self.behind > 0 {
-            self.release();
+        if self.cursor.advance() {
+            self.cursor.claim_ahead();
         }
+        self.publish(&row);
         Ok(())
     }
 
-    /// Pushes a value and leaves publishing it for later: to when some cache lines are full, to the
-    /// next [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or refusal,
-    /// or to the end of this handle.
+    /// Pushes a value and leaves publishing it for later: to when there is a cache line full of them,
+    /// to the next [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or
+    /// refusal, or to the end of this handle.
     ///
-    /// Values that are pushed one soon after the other then cross over as lines that are side by side
-    /// on their way, instead of one by one. The consumer is not told of the last of them, so **flush
-    /// before you stop pushing**: a consumer that waits for a value which nobody publishes waits for
-    /// ever. At most [`LATER_MAX`](Self::LATER_MAX) values lie so, and hardly more than a quarter of
-    /// the ring.
+    /// Values that are pushed one soon after the other then cross over a line at a time instead of
+    /// one by one. The consumer is not told of the last of them, so **flush before you stop
+    /// pushing**: a consumer that waits for a value which nobody publishes waits for ever. At most
+    /// [`LATER_MAX`](Self::LATER_MAX) values lie so.
     ///
     /// # Errors
     /// As [`push`](Self::push).
     ///
     /// # Cost
-    /// A store, and a second one for every line.
+    /// A store, and for every line another for each value, all at once.
     #[inline]
     pub fn push_later(&mut self, value: T) -> Result<(), PushError<T>> {
-        self.put(value)?;
-        let row = self.cursor.clone();
-        self.tail += 1;
-        if self.cursor.advance() {
-            self.leave_row(row, self.behind_max);
+        if self.refuses(self.later.len()) {
+            return Err(self.refusal(value));
+        }
+        self.later.push(value);
+        if self.later.len() == self.cursor.slots_left() {
+            self.flush();
         }
         Ok(())
     }
 
     /// How many values [`push_later`](Self::push_later) leaves unpublished at most.
-    pub const LATER_MAX: usize = LATER_ROWS_MAX * Shared::<T>::SLOTS - 1;
+    pub const LATER_MAX: usize = Shared::<T>::SLOTS - 1;
 
     /// Publishes what was left by [`push_later`](Self::push_later).
     #[inline]
     pub fn flush(&mut self) {
-        // SAFETY: `shared` keeps the rows.
-        let word = unsafe { self.cursor.word() };
-        // Relaxed: only this handle writes it. Looked at first, so that a producer which is refused
-        // again and again leaves the consumer's line alone.
-        if !self.cursor.is_first() && word.load(Ordering::Relaxed) != self.tail {
-            self.publish(&self.cursor, self.tail);
+        let count = self.later.len();
+        if count == 0 {
+            return;
         }
-        if self.behind > 0 {
-            self.release();
+        for (ahead, value) in self.later.drain(..).enumerate() {
+            // SAFETY: `shared` keeps the rows, and so many slots are left in this one.
+            let slot = unsafe { self.cursor.slot_at(ahead) };
+            // SAFETY: as in push(): the slot is that of tail + ahead, which is below the limit.
+            unsafe { rows::fill(slot, value) };
         }
+        self.tell(count);
     }
 
     /// Pushes values from the iterator while there are slots; how many. What is not pushed is not
@@ -212,14 +214,26 @@ impl<T> Producer<T> {
     /// If the iterator does; what it gave before has been pushed.
     ///
     /// # Cost
-    /// A store for each value, and one for each line. The line that the consumer looks at is published
-    /// last (of each 16 lines), so that it finds them all written and they cross over side by side.
+    /// A store for each value, and one for each line, which is published as soon as it is full.
     #[inline]
     pub fn push_batch(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
+        self.flush();
         let first = self.tail;
-        while !self.refuses() {
+        loop {
+            if self.refuses(0) {
+                self.refusal_of_batch();
+                break;
+            }
+            let vacant = ((self.limit - self.tail) as usize).min(self.cursor.slots_left());
             let mut batch = Batch { filled: 0, producer: self };
-            if !batch.fill(values) {
+            // A whole row is a loop of known length, which the compiler unrolls.
+            let all = if vacant == Shared::<T>::SLOTS {
+                batch.fill(Shared::<T>::SLOTS, values)
+            } else {
+                batch.fill(vacant, values)
+            };
+            drop(batch);
+            if !all {
                 break;
             }
         }
@@ -231,7 +245,8 @@ impl<T> Producer<T> {
     /// The consumer may pop at any time: fewer is possible at once, more only by this handle.
     pub fn len(&self) -> usize {
         // Relaxed: a figure. What may be overwritten is decided in find_room().
-        (self.tail - self.shared.head.load(Ordering::Relaxed)) as usize
+        let head = self.shared.head.load(Ordering::Relaxed);
+        (self.tail - head) as usize + self.later.len()
     }
 
     /// Whether the ring is empty. Once true, it stays so until this handle pushes; false may be
@@ -243,7 +258,8 @@ impl<T> Producer<T> {
     /// Whether a push would now be refused for want of a slot. "Not full" stays true until this
     /// handle pushes; "full" may be stale.
     pub fn is_full(&mut self) -> bool {
-        self.tail == self.limit && !self.find_room()
+        let later = self.later.len();
+        self.tail + later as u64 == self.limit && !self.find_room(later)
     }
 
     /// How many slots the ring has.
@@ -263,80 +279,61 @@ impl<T> Producer<T> {
         self.seal();
     }
 
-    /// Fills the slot at the tail.
+    /// Whether one more than `later` would be refused.
     #[inline(always)]
-    fn put(&mut self, value: T) -> Result<(), PushError<T>> {
-        if self.shared.is_closed() {
-            self.seal();
-            return Err(PushError::Closed(value));
-        }
-        if self.tail == self.limit && !self.find_room() {
-            self.flush();
-            return Err(PushError::Full(value));
-        }
-        // SAFETY: `shared` keeps the rows.
-        let slot = unsafe { self.cursor.slot() };
-        // SAFETY: the slot is the tail's, and tail < limit, so the head has passed what last lay in this slot (or nothing ever
-        // did), and the consumer looks at it again only once it is published.
-        unsafe { rows::fill(slot, value) };
-        Ok(())
+    fn refuses(&mut self, later: usize) -> bool {
+        let full = self.tail + later as u64 == self.limit;
+        self.shared.is_closed() || (full && !self.find_room(later))
     }
 
-    /// Whether a push would be refused; if so, what is due to be done then is done.
-    fn refuses(&mut self) -> bool {
+    /// What to refuse with; what is due to be done then is done.
+    #[cold]
+    fn refusal(&mut self, value: T) -> PushError<T> {
+        self.flush();
         if self.shared.is_closed() {
             self.seal();
-            return true;
+            return PushError::Closed(value);
         }
-        if self.tail == self.limit && !self.find_room() {
-            self.flush();
-            return true;
-        }
-        false
+        PushError::Full(value)
     }
 
-    /// Looks at how far the consumer has come; whether there is a vacant slot.
+    /// A batch ends for want of slots or for good; the latter is told.
+    #[cold]
+    fn refusal_of_batch(&mut self) {
+        if self.shared.is_closed() {
+            self.seal();
+        }
+    }
+
+    /// Looks at how far the consumer has come; whether there is a vacant slot beside `later`.
     #[cold]
     #[inline(never)]
-    fn find_room(&mut self) -> bool {
+    fn find_room(&mut self, later: usize) -> bool {
         // Acquire: pairs with the Release in Consumer::leave(), so that what lay in the slots was
         // taken before it is overwritten.
         let head = self.shared.head.load(Ordering::Acquire);
         self.limit = head + self.shared.slots_count;
-        self.tail < self.limit
+        self.tail + (later as u64) < self.limit
     }
 
-    /// A row was filled for later: its word is written, unless it is the first.
+    /// So many slots from the cursor on, in its row, have been filled: goes on and publishes them.
     #[inline(always)]
-    fn leave_row(&mut self, row: Cursor<T>, behind_max: usize) {
-        if self.behind == 0 {
-            self.withheld = row;
-        } else {
-            self.publish(&row, self.tail);
+    fn tell(&mut self, filled: usize) {
+        let row = self.cursor.clone();
+        self.tail += filled as u64;
+        if self.cursor.skip(filled) {
+            self.cursor.claim_ahead();
         }
-        self.behind += 1;
-        // No more than there are rows, or the word of one would be written twice, in the wrong order.
-        if self.behind >= behind_max {
-            self.release();
-        }
+        self.publish(&row);
     }
 
-    /// Lets the consumer see the rows behind.
+    /// Lets the consumer see what lies in the row of `cursor`, up to the tail.
     #[inline(always)]
-    fn release(&mut self) {
-        self.behind = 0;
-        // The tail lies beyond that row, and less than a turn of the ring: right for the row, and no
-        // news when the consumer comes around.
-        self.publish(&self.withheld, self.tail);
-    }
-
-    /// Lets the consumer see what lies in the row of `cursor`, up to the position `end`.
-    #[inline(always)]
-    fn publish(&self, cursor: &Cursor<T>, end: u64) {
+    fn publish(&self, cursor: &Cursor<T>) {
         // SAFETY: a cursor of this ring, whose rows `shared` keeps.
         let word = unsafe { cursor.word() };
-        // Release: publishes the slots below `end` to the Acquire in Consumer::look().
-        word.store(end, Ordering::Release);
+        // Release: publishes the slots below the tail to the Acquire in published().
+        word.store(self.tail, Ordering::Release);
     }
 
     /// Tells where we end. After this nothing may be pushed.
@@ -365,81 +362,38 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Several pushes in a row; told to the producer and published when dropped, also when the iterator
-/// panics.
+/// Several pushes into one row; published when dropped, also when the iterator panics.
 struct Batch<'a, T> {
-    /// Slots filled from the producer's cursor on, in its row, that it does not know of yet.
+    /// Slots filled from the producer's cursor on that it does not know of yet.
     filled: usize,
     producer: &'a mut Producer<T>,
 }
 
 impl<T> Batch<'_, T> {
-    /// Fills slots until there are no more, or no more values (false), or enough for once.
+    /// Fills so many slots of the row; false: there are no more values.
     #[inline(always)]
-    fn fill(&mut self, values: &mut impl Iterator<Item = T>) -> bool {
-        let behind_max = BATCH_ROWS_MAX.min(self.producer.shared.rows_count);
-        let limit = self.producer.limit;
-        loop {
-            let cursor = self.producer.cursor.clone();
-            let vacant = ((limit - self.producer.tail) as usize).min(cursor.slots_left());
-            // A whole row is a loop of known length, which the compiler unrolls.
-            let all = if vacant == Shared::<T>::SLOTS {
-                self.fill_row(&cursor, Shared::<T>::SLOTS, values)
-            } else {
-                self.fill_row(&cursor, vacant, values)
-            };
-            let crosses = self.tell();
-            if crosses {
-                self.producer.leave_row(cursor, behind_max);
-                if all && self.producer.behind == 0 {
-                    return true;
-                }
-            }
-            if !all {
-                return false;
-            }
-            if self.producer.tail == limit {
-                return true;
-            }
-        }
-    }
-
-    /// Fills so many slots from the cursor on; false: there are no more values.
-    #[inline(always)]
-    fn fill_row(
-        &mut self,
-        cursor: &Cursor<T>,
-        vacant: usize,
-        values: &mut impl Iterator<Item = T>,
-    ) -> bool {
+    fn fill(&mut self, vacant: usize, values: &mut impl Iterator<Item = T>) -> bool {
+        let cursor = self.producer.cursor.clone();
         for ahead in 0..vacant {
             let Some(value) = values.next() else {
                 return false;
             };
             // SAFETY: the producer's `shared` keeps the rows, and `vacant` slots are left in this one.
             let slot = unsafe { cursor.slot_at(ahead) };
-            // SAFETY: as in put(): the slot is that of tail + ahead, which is below the limit.
+            // SAFETY: as in push(): the slot is that of tail + ahead, which is below the limit.
             unsafe { rows::fill(slot, value) };
             self.filled = ahead + 1;
         }
         true
-    }
-
-    /// Tells the producer what was filled; whether a row was.
-    #[inline(always)]
-    fn tell(&mut self) -> bool {
-        let filled = core::mem::take(&mut self.filled);
-        self.producer.tail += filled as u64;
-        self.producer.cursor.skip(filled)
     }
 }
 
 impl<T> Drop for Batch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Something is left here only when the iterator panicked, and then not a whole row.
-        self.tell();
-        self.producer.flush();
+        if self.filled > 0 {
+            self.producer.tell(self.filled);
+        }
     }
 }
 
@@ -698,7 +652,7 @@ impl<T> Iterator for Drain<'_, T> {
         let value = self.consumer.take()?;
         if self.consumer.cursor.is_first() {
             self.rows_count += 1;
-            if self.rows_count == BATCH_ROWS_MAX {
+            if self.rows_count == DRAIN_ROWS_MAX {
                 self.rows_count = 0;
                 self.consumer.leave();
             }
