@@ -253,10 +253,10 @@ mod tests {
 
     #[test]
     fn neighbouring_steps_of_the_clock_are_no_modes() {
-        let steps: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 30.0 }).collect();
+        let steps: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 40.0 }).collect();
         assert!(modes(&steps, 0.0).is_some(), "of a finer clock they would be");
         assert_eq!(modes(&steps, 10.0), None);
-        let apart: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 60.0 }).collect();
+        let apart: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 70.0 }).collect();
         assert!(modes(&apart, 10.0).is_some());
     }
 }

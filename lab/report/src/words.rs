@@ -82,7 +82,8 @@ pub(crate) fn share(share: f64) -> String {
 pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
     let told: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
         .into_iter()
-        .filter_map(|(width, where_)| Some(format!("{} ({where_})", share(width?))))
+        // Never less than the last digit that is shown.
+        .filter_map(|(width, where_)| Some(format!("{} ({where_})", share(width?.max(0.001)))))
         .collect();
     if told.is_empty() {
         return "How small a difference this machine can see was not measured in this run."
@@ -151,6 +152,7 @@ mod tests {
             null_line(None, Some(0.12)),
             "This machine cannot see differences under 12 % (across CPUs)."
         );
+        assert!(null_line(Some(0.0003), None).contains("under 0.1 % (one CPU)"));
         assert!(null_line(None, None).contains("was not measured"));
     }
 }
