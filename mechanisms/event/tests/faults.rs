@@ -89,22 +89,17 @@ fn a_signal_that_was_asked_for_stops_a_machine_and_is_told() {
     if !is_alone("a_signal_that_was_asked_for_stops_a_machine_and_is_told") {
         return;
     }
-    // The test's thread is not the process's first, which does not block what this one does: the
-    // signal is sent to this thread's machine by kill of the whole process only after all threads
-    // that are about have it blocked.
     let signals = Signals::block(&[Signals::INT, Signals::TERM]).expect("blocked");
-    let mut machine = Machine::new(handler(|(), _cx| ()), Config::default()).expect("valid");
-    machine.stop_on(signals).expect("watched");
-    let own_thread = rustix::thread::gettid();
-    let other = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
-        let status = Command::new("sh")
-            .args(["-c", &format!("kill -TERM {}", own_thread.as_raw_nonzero())])
-            .status();
-        assert!(status.expect("a shell").success());
+    let raise = handler(|signal: i32, _cx| {
+        // To this very thread, which blocks it; others of the test's process may not.
+        signal_hook::low_level::raise(signal).expect("a signal");
     });
+    let mut machine = Machine::new(raise, Config::default()).expect("valid");
+    machine.stop_on(signals).expect("watched");
+    machine.address().pass(Signals::TERM).expect("room");
     assert_eq!(machine.run(), Ok(Ended::Signal(Signals::TERM)));
-    other.join().expect("the sender");
+    machine.address().pass(Signals::INT).expect("room");
+    assert_eq!(machine.run(), Ok(Ended::Signal(Signals::INT)), "and again");
 }
 
 #[test]

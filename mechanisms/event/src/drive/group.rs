@@ -125,10 +125,10 @@ impl<H: Handler + Send + 'static> Member<H> {
     }
 
     #[inline]
-    fn turn(&mut self, handled: u32) -> Turn {
+    fn turn(&mut self, handled: u32, more: bool) -> Turn {
         let wheel = &mut self.desk.wheel;
         let deadline_ns = if wheel.is_empty() { None } else { wheel.next_deadline_ns() };
-        Turn { handled, more: self.desk.has_messages(), deadline_ns }
+        Turn { handled, more, deadline_ns }
     }
 }
 
@@ -138,20 +138,28 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
     }
 
     fn messages(&mut self, home: &mut Home) -> Turn {
+        let machine = self.desk.address.mail().machine as usize;
+        let has_mail = std::mem::take(&mut home.locals[machine].has_mail);
         self.take_local(home);
         let count_max = self.desk.config.messages_per_round_max;
+        if !has_mail {
+            let handled = self.locals(home, count_max);
+            return self.turn(handled, !self.desk.local.is_empty());
+        }
         let handled = Member::messages(self, home, count_max);
-        self.turn(handled)
+        // What is left there has been taken off the marks.
+        home.locals[machine].has_mail = !self.desk.inbox.is_empty();
+        self.turn(handled, self.desk.has_messages())
     }
 
     fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn {
         let handled = Member::timers(self, home, now_ns);
-        self.turn(handled)
+        self.turn(handled, !self.desk.local.is_empty())
     }
 
     fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn {
         let handled = Member::descriptor(self, home, id, ready);
-        self.turn(handled)
+        self.turn(handled, !self.desk.local.is_empty())
     }
 
     fn admit(&self) -> bool {
@@ -220,6 +228,7 @@ impl Group {
             queue: Box::new(VecDeque::<H::Message>::new()),
             messages_max: config.local_messages_max as usize,
             is_listed: false,
+            has_mail: false,
         });
         self.members.push(Some(Box::new(Member::new(handler, desk))));
         self.deadlines.push(None);
@@ -395,22 +404,24 @@ impl Group {
     /// Those that have something to do take turns, until enough is done.
     fn messages(&mut self) -> u32 {
         let mut handled = 0;
+        self.list_marked();
         loop {
-            self.list_marked();
-            if self.home.listed.is_empty() {
-                return handled;
-            }
-            for _ in 0..self.home.listed.len() {
-                let Some(machine) = self.home.listed.pop_front() else { break };
-                let place = machine as usize;
-                self.home.locals[place].is_listed = false;
-                let Some(member) = &mut self.members[place] else { continue };
-                let turn = member.messages(&mut self.home);
-                handled += turn.handled;
-                self.after(machine, &turn);
-                if handled >= MESSAGES_PER_ROUND || self.home.is_ending {
-                    return handled;
+            let Some(machine) = self.home.listed.pop_front() else {
+                // One look more: it is where this ends, not what each message costs.
+                self.list_marked();
+                match self.home.listed.is_empty() {
+                    true => return handled,
+                    false => continue,
                 }
+            };
+            let place = machine as usize;
+            self.home.locals[place].is_listed = false;
+            let Some(member) = &mut self.members[place] else { continue };
+            let turn = member.messages(&mut self.home);
+            handled += turn.handled;
+            self.after(machine, &turn);
+            if handled >= MESSAGES_PER_ROUND || self.home.is_ending {
+                return handled;
             }
         }
     }
@@ -423,6 +434,7 @@ impl Group {
         for _ in 0..members.len() {
             let mark_of = |machine: u32| members[machine as usize].as_ref().map(|one| one.mark());
             let Some(machine) = marked.pop(mark_of) else { break };
+            home.locals[machine as usize].has_mail = true;
             home.list(machine);
         }
     }

@@ -39,6 +39,8 @@ pub(crate) struct Local {
     pub(crate) queue: Box<dyn Any + Send>,
     pub(crate) messages_max: usize,
     pub(crate) is_listed: bool,
+    /// Other threads have sent something: its inbox is to be looked at.
+    pub(crate) has_mail: bool,
 }
 
 /// CLOCK_MONOTONIC, in ns. The kernel's own, since the kernel's sleeps end by it: the time-stamp

@@ -144,6 +144,22 @@ impl<H: Handler> Member<H> {
         count
     }
 
+    /// As [`messages`](Self::messages), of the machine's own thread only.
+    #[inline]
+    pub(crate) fn locals(&mut self, home: &mut Home, count_max: u32) -> u32 {
+        let before = self.desk.handled;
+        while !self.desk.local.is_empty() && !home.is_ending {
+            let left = count_max - (self.desk.handled - before) as u32; // never more
+            if left == 0 {
+                break;
+            }
+            self.contained(home, |member, home| {
+                member.local_messages(home, left);
+            });
+        }
+        (self.desk.handled - before) as u32 // at most count_max
+    }
+
     #[inline]
     fn batch(&mut self, home: &mut Home, count_max: u32) {
         let mut left = count_max;
