@@ -1,2 +1,116 @@
-//! The five-minute tour.
-fn main() {}
+//! The five-minute tour: a queue that refuses, many producers, a stream, a request and its reply.
+//!
+//! `cargo run --release -p handover-ring --example ring-tour`
+
+use handover_ring::{PushError, mailbox, mpsc, spsc};
+use std::thread;
+use std::time::Instant;
+
+const ITEMS_COUNT: u64 = 1_000_000;
+
+fn main() {
+    // 1. Bounded: what does not fit comes back, and its owner decides.
+    let (mut producer, mut consumer) = spsc::ring(2).expect("two slots are allowed");
+    producer.push("first").expect("there is room");
+    producer.push("second").expect("there is room");
+    if let Err(PushError::Full(refused)) = producer.push("third") {
+        println!("refused, and here it is again: {refused}");
+    }
+    println!("popped: {:?}", consumer.pop());
+
+    // 2. Closing drains: what was accepted is still there.
+    drop(producer);
+    println!("closed: {}, finished: {}", consumer.is_closed(), consumer.is_finished());
+    println!("popped: {:?}, finished: {}", consumer.pop(), consumer.is_finished());
+
+    // 3. Many producers: one consumer sees each one's values in order.
+    let (producer, mut consumer) = mpsc::ring(64).expect("64 slots are allowed");
+    thread::scope(|scope| {
+        for name in ['a', 'b', 'c'] {
+            let producer = producer.clone();
+            scope.spawn(move || {
+                for number in 0..3 {
+                    producer.push((name, number)).expect("there is room for nine");
+                }
+            });
+        }
+    });
+    println!("from three producers: {:?}", consumer.drain().collect::<Vec<_>>());
+
+    // 4. A stream: one by one, a line at a time, and in batches. The lab measures this properly.
+    let each = stream(|producer, item| producer.push(item).is_ok());
+    let later = stream(|producer, item| producer.push_later(item).is_ok());
+    let batched = batches();
+    println!("stream: {each:.1} ns an item, {later:.1} pushed for later, {batched:.1} in batches");
+
+    // 5. A request and its reply, through one cache line.
+    let (mut caller, mut server) = mailbox::pair::<u64, u64>();
+    let other = thread::spawn(move || {
+        while !server.is_finished() {
+            match server.receive() {
+                Some(request) => drop(server.reply(request * request)),
+                None => thread::yield_now(),
+            }
+        }
+    });
+    caller.send(12).expect("nothing is under way");
+    let reply = loop {
+        match caller.receive().expect("the server stays") {
+            Some(reply) => break reply,
+            None => thread::yield_now(),
+        }
+    };
+    println!("12 squared, says the other thread, is {reply}");
+    drop(caller);
+    other.join().expect("the server");
+}
+
+/// Sends a million items to another thread; ns for each.
+fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
+    let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
+    let other = thread::spawn(move || {
+        let mut sum = 0;
+        while !consumer.is_finished() {
+            match consumer.pop() {
+                Some(item) => sum += item,
+                None => thread::yield_now(),
+            }
+        }
+        sum
+    });
+    let start = Instant::now();
+    for item in 0..ITEMS_COUNT {
+        while !push(&mut producer, item) {
+            thread::yield_now();
+        }
+    }
+    drop(producer); // publishes what is left, and closes
+    assert_eq!(other.join().expect("the consumer"), (0..ITEMS_COUNT).sum());
+    start.elapsed().as_secs_f64() * 1e9 / ITEMS_COUNT as f64
+}
+
+/// The same in batches of 64 at both ends.
+fn batches() -> f64 {
+    let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
+    let other = thread::spawn(move || {
+        let mut sum = 0;
+        while !consumer.is_finished() {
+            if consumer.pop_batch(64, |item| sum += item) == 0 {
+                thread::yield_now();
+            }
+        }
+        sum
+    });
+    let start = Instant::now();
+    for first in (0..ITEMS_COUNT).step_by(64) {
+        let mut items = first..(first + 64).min(ITEMS_COUNT);
+        while !items.is_empty() {
+            if producer.push_batch(&mut items) == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+    drop(producer);
+    assert_eq!(other.join().expect("the consumer"), (0..ITEMS_COUNT).sum());
+    start.elapsed().as_secs_f64() * 1e9 / ITEMS_COUNT as f64
+}

@@ -34,6 +34,10 @@ struct Line<Q, R> {
     content: UnsafeCell<Content<Q, R>>,
 }
 
+#[cfg(not(handover_loom))]
+const _: () =
+    assert!(size_of::<Line<[u64; 7], [u8; 56]>>() == 64, "56 bytes and the words: a line");
+
 #[repr(C)]
 union Content<Q, R> {
     nothing: (),
