@@ -25,7 +25,7 @@ const DOUBT_NAMES_MAX: usize = 4;
 pub fn table(document: &Document, width: usize, style: Style) -> String {
     let model = Model::new(document, style.all);
     let laid_out = width.max(WIDTH_MIN);
-    let mut lines = head(document);
+    let mut lines = head(document, width);
     lines.push(Line::default());
     if document.records.is_empty() {
         lines.push(Line::plain("No figure was recorded."));
@@ -63,15 +63,14 @@ fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     text
 }
 
-fn head(document: &Document) -> Vec<Line> {
-    let mut run = Line::new(model::run_line(document), Tone::Faint);
-    if !document.run.complete {
+fn head(document: &Document, width: usize) -> Vec<Line> {
+    let mut lines = wrap(&model::run_line(document), Tone::Faint, 2, width);
+    if let (false, Some(run)) = (document.run.complete, lines.last_mut()) {
         run.push(", not finished", Tone::Doubt);
     }
     let host = model::host_line(document);
-    let mut lines = vec![run];
     if !host.is_empty() {
-        lines.push(Line::new(host, Tone::Faint));
+        lines.extend(wrap(&host, Tone::Faint, 2, width));
     }
     lines
 }

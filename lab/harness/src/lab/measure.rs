@@ -333,7 +333,10 @@ impl Neighbour {
                 turns = std::hint::black_box(turns.wrapping_mul(31).wrapping_add(1));
             }
         };
-        let thread = thread::Builder::new().name("neighbour".into()).spawn(body)?;
+        let thread = thread::Builder::new()
+            .name("neighbour".into())
+            .spawn(body)
+            .map_err(|refused| Fault::not_started("neighbour", &refused))?;
         Ok(Neighbour { stop, thread: Some(thread) })
     }
 }
