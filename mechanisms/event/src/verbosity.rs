@@ -12,8 +12,8 @@ use tracing::{Level, Metadata};
 /// | quiet | ERROR | a handler panicked |
 /// | normal | WARN and INFO too | a kind of message without handler; a signal that stops |
 /// | verbose | DEBUG too | a run ends; a thread sleeps in epoll from now on |
-/// | trace | TRACE of targets that end in `::stage` | each stage of a hand-over |
-/// | debug | all of TRACE | |
+/// | trace | TRACE of targets that end in `::stage` | nothing yet: for each step of a hand-over |
+/// | debug | all of TRACE | nothing yet |
 ///
 /// A target is a module: `handover_event::machine`, `handover_event::descriptor`. So what is logged is
 /// chosen for each module by whatever filter the subscriber has; [`allows`](Self::allows) is the rule
@@ -36,7 +36,7 @@ pub enum Verbosity {
     Normal,
     /// And what happens, in outline.
     Verbose,
-    /// And each stage of each hand-over.
+    /// And each step of each hand-over.
     Trace,
     /// And everything else.
     Debug,

@@ -1,0 +1,114 @@
+//! What is logged, and how often.
+#![cfg(not(handover_loom))]
+
+use handover_event::{Config, Context, Kind, Machine, OnPanic, Table, Verbosity, handler};
+use std::sync::{Arc, Mutex};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Keeps what is logged, as `LEVEL target message`.
+#[derive(Clone)]
+struct Log {
+    verbosity: Verbosity,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Log {
+    fn new(verbosity: Verbosity) -> Self {
+        Self { verbosity, lines: Arc::default() }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("never poisoned").clone()
+    }
+}
+
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.verbosity.allows(metadata)
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        let line = format!("{level} {target} {}", message.0);
+        self.lines.lock().expect("never poisoned").push(line);
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+struct Numbered(usize);
+
+impl Kind for Numbered {
+    fn kind(&self) -> usize {
+        self.0
+    }
+}
+
+/// Sends kinds without handler, and stops.
+fn unhandled() {
+    let table = Table::new(()).on(0, |(), _message: Numbered, cx| cx.stop());
+    let mut machine = Machine::new(table, Config::default()).expect("valid");
+    for kind in [3, 5, 3, 3, 5, 0] {
+        machine.address().pass(Numbered(kind)).expect("room");
+    }
+    machine.run().expect("runs");
+    assert_eq!(machine.stats().unhandled, 5);
+}
+
+#[test]
+fn a_kind_without_handler_is_reported_once() {
+    let log = Log::new(Verbosity::Normal);
+    tracing::subscriber::with_default(log.clone(), unhandled);
+    let line =
+        "WARN handover_event::machine no handler for this kind of message: dropped, told once";
+    assert_eq!(log.lines(), [line, line], "once for each of two kinds");
+}
+
+#[test]
+fn the_verbose_are_told_more_and_the_quiet_less() {
+    let log = Log::new(Verbosity::Quiet);
+    tracing::subscriber::with_default(log.clone(), unhandled);
+    assert_eq!(log.lines(), [""; 0]);
+    let log = Log::new(Verbosity::Verbose);
+    tracing::subscriber::with_default(log.clone(), unhandled);
+    assert_eq!(log.lines().len(), 3);
+    assert_eq!(log.lines()[2], "DEBUG handover_event::machine stops running");
+}
+
+#[test]
+fn a_contained_panic_is_reported_even_to_the_quiet() {
+    let log = Log::new(Verbosity::Quiet);
+    let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
+    tracing::subscriber::with_default(log.clone(), || {
+        let panics = handler(|_: u32, _cx: &mut Context<'_, u32>| panic!("contained"));
+        let mut machine = Machine::new(panics, config).expect("valid");
+        machine.address().pass(1).expect("room");
+        machine.poll().expect("runs");
+    });
+    let line = "ERROR handover_event::machine a handler panicked: the message is lost";
+    assert_eq!(log.lines(), [line]);
+}
