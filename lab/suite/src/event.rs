@@ -1,6 +1,130 @@
-//! The event machine.
+//! The event machine: messages to oneself, to another thread, and from many to one.
 
 pub mod drive;
+mod own;
+mod pair;
+mod queues;
+mod serve;
 
-/// Every benchmark of the event machine.
-pub const ALL: &[handover_harness::Bench] = &[];
+use handover_event::{Config, ThreadConfig};
+use handover_harness::{Bench, Fault, Rig};
+use handover_notify::EventFd;
+use handover_record::Contender;
+use own::{By, ByAddress, Counting, Deque, Dispatch, Hello, Looped, Pooled, Search};
+use pair::{Bare, Beats, Eager, Numbers, OnDescriptor, Parked, Polled, Stream, Streamed};
+use queues::Std;
+#[cfg(feature = "peers")]
+use queues::{Crossbeam, Flume, Kanal, Tokio};
+#[cfg(feature = "peers")]
+use serve::Tasks;
+use serve::{Grouped, Served, ServedBy};
+use std::sync::{Mutex, PoisonError};
+
+fn refused(error: impl std::fmt::Display) -> Fault {
+    Fault::new(error.to_string())
+}
+
+/// Compares what was counted with what it should be.
+fn same<const N: usize>(what: &str, said: [u64; N], expected: [u64; N]) -> Result<(), Fault> {
+    match said == expected {
+        true => Ok(()),
+        false => Err(Fault::new(format!("{what}: {said:?} instead of {expected:?}"))),
+    }
+}
+
+/// Whether parties share a CPU, so that whoever polls has to let the others run.
+fn crowded(rig: &Rig) -> bool {
+    let mut cpus = rig.cpus().to_vec();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus.len() < rig.cpus().len()
+}
+
+/// What a party takes for itself when its round begins.
+struct Seat<T>(Mutex<Option<T>>);
+
+impl<T> Seat<T> {
+    fn of(thing: T) -> Seat<T> {
+        Seat(Mutex::new(Some(thing)))
+    }
+
+    fn take(&self) -> Result<T, Fault> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| Fault::new("the party plays twice"))
+    }
+}
+
+/// The benchmarks of the event machine.
+pub const ALL: &[Bench] = &[
+    Bench::one::<Deque>(Contender::floor("std")),
+    Bench::one::<Hello<By<false>>>(Contender::ours("handover")),
+    Bench::one::<Hello<By<true>>>(Contender::ours("handover-pass")),
+    Bench::one::<Hello<ByAddress>>(Contender::ours("handover-pass-to")),
+    Bench::one::<Looped<Std>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Looped<Crossbeam>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Looped<Kanal>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Looped<Flume>>(Contender::peer("flume")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Looped<Tokio>>(Contender::peer("tokio")),
+    Bench::one::<Pooled>(Contender::ours("handover")),
+    Bench::one::<Counting<Std>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Counting<Crossbeam>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Counting<Kanal>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Counting<Flume>>(Contender::peer("flume")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Counting<Tokio>>(Contender::peer("tokio")),
+    Bench::one::<Dispatch<handover_event::Table<own::Among, own::Numbered>>>(Contender::ours(
+        "handover",
+    )),
+    Bench::one::<Dispatch<Search>>(Contender::peer("search")),
+    Bench::many::<Beats<Eager>>(Contender::ours("handover")),
+    Bench::many::<Numbers<Std, Eager>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<Crossbeam, Eager>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<Kanal, Eager>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<Flume, Eager>>(Contender::peer("flume")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<Tokio, Eager>>(Contender::peer("tokio")),
+    Bench::many::<Beats<Polled>>(Contender::ours("handover")),
+    Bench::many::<Numbers<Std, Polled>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<Crossbeam, Polled>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<Kanal, Polled>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<Flume, Polled>>(Contender::peer("flume")),
+    Bench::many::<Beats<Parked>>(Contender::ours("handover")),
+    Bench::many::<Beats<OnDescriptor>>(Contender::ours("handover-eventfd")),
+    Bench::many::<Bare<EventFd>>(Contender::peer("eventfd")),
+    Bench::many::<Streamed>(Contender::ours("handover")),
+    Bench::many::<Stream<Std>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Crossbeam>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Kanal>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Flume>>(Contender::peer("flume")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Tokio>>(Contender::peer("tokio")),
+    Bench::many::<Served>(Contender::ours("handover")),
+    Bench::many::<ServedBy<Std>>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ServedBy<Crossbeam>>(Contender::peer("crossbeam")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ServedBy<Kanal>>(Contender::peer("kanal")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ServedBy<Flume>>(Contender::peer("flume")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ServedBy<Tokio>>(Contender::peer("tokio")),
+    Bench::one::<Grouped>(Contender::ours("handover")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Tasks>(Contender::peer("tokio")),
+];

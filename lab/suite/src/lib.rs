@@ -16,5 +16,14 @@ pub mod timer;
 use handover_harness::Bench;
 
 /// Every benchmark, rung by rung, in the order of the table.
-pub const ALL: &[&[Bench]] =
-    &[floor::ALL, clock::ALL, call::ALL, lock::ALL, notify::ALL, ring::ALL, timer::ALL, null::ALL];
+pub const ALL: &[&[Bench]] = &[
+    floor::ALL,
+    clock::ALL,
+    call::ALL,
+    lock::ALL,
+    notify::ALL,
+    ring::ALL,
+    timer::ALL,
+    event::ALL,
+    null::ALL,
+];

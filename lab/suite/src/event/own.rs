@@ -1,0 +1,517 @@
+//! Messages that a thread sends to itself.
+
+use super::drive::{Alone, Beat, Next, Pace, Player, Via, alone};
+use super::queues::Queue;
+use super::{refused, same};
+use handover_event::{Config, Context, HandleKind, Handler, Kind, Machine, Pool, Shared, Table};
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_record::{Spec, args};
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::sync::Arc;
+
+/// Slots of a peer's queue.
+const SLOTS: u32 = 1024;
+
+/// Goes on until so many hellos were received, each the next one.
+#[derive(Default)]
+pub(super) struct Counted {
+    left: u64,
+    last: u64,
+    wrong: u64,
+}
+
+impl Pace for Counted {
+    #[inline]
+    fn received(&mut self, number: u64) -> Next {
+        self.left -= 1;
+        self.wrong += u64::from(number != self.last + 1);
+        self.last = number;
+        if self.left == 0 { Next::Stop } else { Next::Answer }
+    }
+}
+
+/// A machine that says hello to itself.
+pub(super) trait Talker: 'static {
+    type Handler: Handler<Message = Beat>;
+    fn machine() -> Result<Machine<Self::Handler>, Fault>;
+    fn counted(handler: &mut Self::Handler) -> &mut Counted;
+}
+
+/// By [`Context::call`], or by [`Context::pass`].
+pub(super) enum By<const PASS: bool> {}
+
+impl<const PASS: bool> Talker for By<PASS> {
+    type Handler = Alone<Counted>;
+
+    fn machine() -> Result<Machine<Alone<Counted>>, Fault> {
+        let via = if PASS { Via::Pass } else { Via::Call };
+        alone(via, Counted::default(), Config::default()).map_err(refused)
+    }
+    fn counted(handler: &mut Alone<Counted>) -> &mut Counted {
+        &mut handler.pace
+    }
+}
+
+/// By [`Context::pass_to`], which finds out that the address is its own.
+pub(super) enum ByAddress {}
+
+impl Talker for ByAddress {
+    type Handler = Player<Counted>;
+
+    fn machine() -> Result<Machine<Player<Counted>>, Fault> {
+        let player = Player { other: None, name: 0, pace: Counted::default() };
+        let mut machine = Machine::new(player, Config::default()).map_err(refused)?;
+        machine.handler_mut().other = Some(machine.address().clone());
+        Ok(machine)
+    }
+    fn counted(handler: &mut Player<Counted>) -> &mut Counted {
+        &mut handler.pace
+    }
+}
+
+/// The benchmark of hellos to oneself, whoever carries them.
+const CALL: Spec = Spec {
+    id: "event/call",
+    what: "a typed message to oneself, from being sent until it was handled",
+    floor: Some("event/deque"),
+    classic: Some("hello1 -l"),
+    ladder: true,
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
+/// A machine's hellos to itself.
+pub(super) struct Hello<T: Talker>(Machine<T::Handler>);
+
+impl<T: Talker> Hello<T> {
+    #[inline]
+    fn go(&mut self, count: u64) -> Result<(), Fault> {
+        let counted = T::counted(self.0.handler_mut());
+        counted.left = count;
+        let number = counted.last + 1;
+        self.0.context().call(Beat::Hello { from: 0, number }).map_err(refused)?;
+        self.0.run().map_err(refused)?;
+        Ok(())
+    }
+}
+
+impl<T: Talker> Workload for Hello<T> {
+    type Args = ();
+    const SPEC: Spec = CALL;
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        T::machine().map(Hello)
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(10)?;
+        self.go(1000)?;
+        let handled = self.0.stats().handled;
+        let Counted { left, last, wrong } = *T::counted(self.0.handler_mut());
+        same(
+            "hellos handled, left, the last one's number, wrong",
+            [handled, left, last, wrong],
+            [1010, 0, 1010, 0],
+        )
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n).expect("room for one message"));
+    }
+}
+
+/// What handles a number where nothing is typed: through a pointer, which the compiler cannot follow.
+type Handle = fn(&mut Counted, u64) -> Option<u64>;
+
+fn handle_number(counted: &mut Counted, number: u64) -> Option<u64> {
+    match counted.received(number) {
+        Next::Stop => None,
+        _ => Some(number + 1),
+    }
+}
+
+/// The barest queue that one thread can have, and the barest call of what is not known when compiling.
+pub(super) struct Deque {
+    queue: VecDeque<u64>,
+    handle: Handle,
+    counted: Counted,
+}
+
+impl Deque {
+    #[inline]
+    fn go(&mut self, count: u64) {
+        self.counted.left = count;
+        self.queue.push_back(self.counted.last + 1);
+        while let Some(number) = self.queue.pop_front() {
+            self.queue.extend((self.handle)(&mut self.counted, number));
+        }
+    }
+}
+
+impl Workload for Deque {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "event/deque",
+        what: "a number through a VecDeque to a function that is called through a pointer",
+        floor: Some("floor/empty"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Deque {
+            queue: VecDeque::with_capacity(SLOTS as usize),
+            handle: black_box(handle_number),
+            counted: Counted::default(),
+        })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(1000);
+        let Counted { left, last, wrong } = self.counted;
+        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n));
+    }
+}
+
+/// A peer's queue, both of whose ends one thread holds, and the same call through a pointer.
+pub(super) struct Looped<Q: Queue> {
+    ends: (Q::Sender<u64>, Q::Receiver<u64>),
+    runtime: Q::Runtime,
+    handle: Handle,
+    counted: Counted,
+}
+
+impl<Q: Queue> Looped<Q> {
+    #[inline]
+    fn go(&mut self, count: u64) {
+        let Self { ends: (sender, receiver), runtime, handle, counted } = self;
+        counted.left = count;
+        Q::run(runtime, async {
+            Q::send(sender, counted.last + 1).await;
+            while let Some(number) = Q::receive(receiver).await {
+                match handle(counted, number) {
+                    Some(next) => Q::send(sender, next).await,
+                    None => break,
+                };
+            }
+        });
+    }
+}
+
+impl<Q: Queue> Workload for Looped<Q> {
+    type Args = ();
+    const SPEC: Spec = CALL;
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Looped {
+            ends: Q::pair(SLOTS),
+            runtime: Q::runtime()?,
+            handle: black_box(handle_number),
+            counted: Counted::default(),
+        })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(1000);
+        let Counted { left, last, wrong } = self.counted;
+        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n));
+    }
+}
+
+/// What is sent where messages are too large to be moved, or have several readers.
+type Letter = [u64; 4];
+
+fn letter(number: u64) -> Letter {
+    [number; 4]
+}
+
+/// The benchmark of messages that are counted by their holders.
+const POOLED: Spec = Spec {
+    id: "event/pooled",
+    what: "a message of 32 bytes that may have several holders: made, sent to oneself, read, let go",
+    floor: Some("event/deque"),
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
+/// Letters in use at a time, at most.
+const LETTERS_MAX: u32 = 64;
+
+/// A machine that writes letters to itself.
+pub(super) struct Pooled(Machine<Writer>);
+
+pub(super) struct Writer {
+    pool: Pool<Letter>,
+    counted: Counted,
+}
+
+impl Handler for Writer {
+    type Message = Shared<Letter>;
+
+    #[inline]
+    fn handle(&mut self, letter: Shared<Letter>, cx: &mut Context<'_, Shared<Letter>>) {
+        let number = letter[0];
+        drop(letter);
+        match self.counted.received(number) {
+            Next::Stop => cx.stop(),
+            _ => self.write(number + 1, cx),
+        }
+    }
+}
+
+impl Writer {
+    #[inline]
+    fn write(&mut self, number: u64, cx: &mut Context<'_, Shared<Letter>>) {
+        let written = self.pool.put(letter(number)).map(|parcel| cx.call(parcel.share()));
+        if !matches!(written, Ok(Ok(()))) {
+            cx.stop(); // which leaves some undone, and is found
+        }
+    }
+}
+
+impl Pooled {
+    #[inline]
+    fn go(&mut self, count: u64) -> Result<(), Fault> {
+        let writer = self.0.handler_mut();
+        writer.counted.left = count;
+        let parcel = writer.pool.put(letter(writer.counted.last + 1)).map_err(refused)?;
+        self.0.context().call(parcel.share()).map_err(refused)?;
+        self.0.run().map_err(refused)?;
+        match self.0.handler().counted.left {
+            0 => Ok(()),
+            left => Err(Fault::new(format!("{left} of {count} letters were not written"))),
+        }
+    }
+}
+
+impl Workload for Pooled {
+    type Args = ();
+    const SPEC: Spec = POOLED;
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        let writer = Writer { pool: Pool::new(LETTERS_MAX), counted: Counted::default() };
+        Machine::new(writer, Config::default()).map(Pooled).map_err(refused)
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(1000)?;
+        let Writer { pool, counted } = self.0.handler();
+        let said = [counted.last, counted.wrong, pool.in_use_count() as u64];
+        same("the last letter, wrong ones, letters never let go", said, [1000, 0, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n).expect("room for one letter"));
+    }
+}
+
+/// A peer's queue with letters from the allocator.
+pub(super) struct Counting<Q: Queue> {
+    ends: (Q::Sender<Arc<Letter>>, Q::Receiver<Arc<Letter>>),
+    runtime: Q::Runtime,
+    handle: Handle,
+    counted: Counted,
+}
+
+impl<Q: Queue> Counting<Q> {
+    #[inline]
+    fn go(&mut self, count: u64) {
+        let Self { ends: (sender, receiver), runtime, handle, counted } = self;
+        counted.left = count;
+        Q::run(runtime, async {
+            Q::send(sender, Arc::new(letter(counted.last + 1))).await;
+            while let Some(read) = Q::receive(receiver).await {
+                let number = read[0];
+                drop(read);
+                match handle(counted, number) {
+                    Some(next) => Q::send(sender, Arc::new(letter(next))).await,
+                    None => break,
+                };
+            }
+        });
+    }
+}
+
+impl<Q: Queue> Workload for Counting<Q> {
+    type Args = ();
+    const SPEC: Spec = POOLED;
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Counting {
+            ends: Q::pair(SLOTS),
+            runtime: Q::runtime()?,
+            handle: black_box(handle_number),
+            counted: Counted::default(),
+        })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(1000);
+        let Counted { left, last, wrong } = self.counted;
+        same("letters left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n));
+    }
+}
+
+args! {
+    /// Among how many.
+    pub struct Ids {
+        /// Kinds of message, each with a handler of its own.
+        ids_count: u32 = 20 (smoke 20, range 1..=65536)
+    }
+}
+
+/// A message of one of many kinds.
+pub(super) struct Numbered {
+    kind: usize,
+    number: u64,
+}
+
+impl Kind for Numbered {
+    #[inline]
+    fn kind(&self) -> usize {
+        self.kind
+    }
+}
+
+/// What the handlers of all kinds share.
+pub(super) struct Among {
+    kinds_count: usize,
+    counted: Counted,
+    /// Messages that came to the handler of another kind.
+    astray: u64,
+}
+
+/// Handlers that differ, so that they stay apart; kinds take turns among so many.
+const HANDLERS: usize = 8;
+
+#[inline(never)]
+fn on<const PLACE: usize>(among: &mut Among, message: Numbered, cx: &mut Context<'_, Numbered>) {
+    among.astray += u64::from(message.kind % HANDLERS != PLACE);
+    let next = message.kind + 1;
+    let kind = if next == among.kinds_count { 0 } else { next };
+    match among.counted.received(message.number) {
+        Next::Stop => cx.stop(),
+        _ => {
+            if cx.call(Numbered { kind, number: message.number + 1 }).is_err() {
+                cx.stop(); // which leaves some undone, and is found
+            }
+        }
+    }
+}
+
+const ON: [HandleKind<Among, Numbered>; HANDLERS] =
+    [on::<0>, on::<1>, on::<2>, on::<3>, on::<4>, on::<5>, on::<6>, on::<7>];
+
+/// What finds the handler of a kind.
+pub(super) trait Finder: Handler<Message = Numbered> + 'static {
+    fn new(among: Among) -> Self;
+    fn among(&mut self) -> &mut Among;
+}
+
+impl Finder for Table<Among, Numbered> {
+    fn new(among: Among) -> Self {
+        let kinds = 0..among.kinds_count;
+        kinds.fold(Table::new(among), |table, kind| table.on(kind, ON[kind % HANDLERS]))
+    }
+    fn among(&mut self) -> &mut Among {
+        self.state_mut()
+    }
+}
+
+/// Looks through all that are registered until it finds the kind, as the classic event machines do.
+pub(super) struct Search {
+    among: Among,
+    entries: Vec<(usize, HandleKind<Among, Numbered>)>,
+}
+
+impl Handler for Search {
+    type Message = Numbered;
+
+    #[inline]
+    fn handle(&mut self, message: Numbered, cx: &mut Context<'_, Numbered>) {
+        match self.entries.iter().find(|entry| entry.0 == message.kind) {
+            Some((_, handle)) => handle(&mut self.among, message, cx),
+            None => cx.unhandled(message.kind, message),
+        }
+    }
+}
+
+impl Finder for Search {
+    fn new(among: Among) -> Self {
+        let entries = (0..among.kinds_count).map(|kind| (kind, ON[kind % HANDLERS])).collect();
+        Search { among, entries }
+    }
+    fn among(&mut self) -> &mut Among {
+        &mut self.among
+    }
+}
+
+/// A machine that sends itself one message of each kind in turn.
+pub(super) struct Dispatch<F: Finder> {
+    machine: Machine<F>,
+    kinds_count: u64,
+}
+
+impl<F: Finder> Dispatch<F> {
+    #[inline]
+    fn go(&mut self, count: u64) -> Result<(), Fault> {
+        let counted = &mut self.machine.handler_mut().among().counted;
+        counted.left = count;
+        let number = counted.last + 1;
+        let kind = (number % self.kinds_count) as usize;
+        self.machine.context().call(Numbered { kind, number }).map_err(refused)?;
+        self.machine.run().map_err(refused)?;
+        match self.machine.handler_mut().among().counted.left {
+            0 => Ok(()),
+            left => Err(Fault::new(format!("{left} of {count} messages were not handled"))),
+        }
+    }
+}
+
+impl<F: Finder> Workload for Dispatch<F> {
+    type Args = Ids;
+    const SPEC: Spec = Spec {
+        id: "event/ids",
+        what: "a message to oneself of each of ids_count kinds in turn, given to the handler of its kind",
+        floor: Some("event/deque"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Ids, _: &mut Rig) -> Result<Self, Fault> {
+        let kinds_count = args.ids_count as usize;
+        let among = Among { kinds_count, counted: Counted::default(), astray: 0 };
+        let machine = Machine::new(F::new(among), Config::default()).map_err(refused)?;
+        Ok(Dispatch { machine, kinds_count: args.ids_count.into() })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let count = 2 * self.kinds_count + 3;
+        self.go(count)?;
+        let unhandled = self.machine.stats().unhandled;
+        let Among { counted, astray, .. } = self.machine.handler_mut().among();
+        let said = [counted.last, counted.wrong, *astray, unhandled];
+        same("the last message, wrong, astray, without handler", said, [count, 0, 0, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n).expect("room for one message"));
+    }
+}

@@ -1,0 +1,146 @@
+//! What a user would pick instead of a machine, behind one trait: bounded queues whose receiver waits.
+//!
+//! Sending and receiving are asynchronous, since one of the peers is. With the others they are ready at
+//! once, after the thread has waited, and come down to plain calls.
+
+use handover_harness::Fault;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// A bounded queue of many senders and one receiver.
+pub(super) trait Queue: 'static {
+    /// The end that sends.
+    type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
+    /// The end that receives.
+    type Receiver<T: Send + 'static>: Send + 'static;
+    /// What a thread needs to send and to receive.
+    type Runtime: Send + 'static;
+
+    fn runtime() -> Result<Self::Runtime, Fault>;
+    fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>);
+    /// Waits for room. False: the receiver is gone.
+    fn send<T: Send + 'static>(
+        sender: &Self::Sender<T>,
+        item: T,
+    ) -> impl Future<Output = bool> + Send;
+    /// Waits for an item. `None`: the senders are gone.
+    fn receive<T: Send + 'static>(
+        receiver: &mut Self::Receiver<T>,
+    ) -> impl Future<Output = Option<T>> + Send;
+    /// Does not wait.
+    fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T>;
+    /// Runs to its end on this thread.
+    fn run<R>(runtime: &Self::Runtime, work: impl Future<Output = R>) -> R;
+}
+
+/// Runs what never waits but by waiting itself.
+#[inline(always)]
+fn run_at_once<R>(work: impl Future<Output = R>) -> R {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("the thread waits, not the future"),
+    }
+}
+
+/// A queue whose calls block the thread.
+macro_rules! blocking {
+    ($(#[$doc:meta])* $name:ident, $sender:path, $receiver:path, $make:path, $flat:expr) => {
+        $(#[$doc])*
+        pub(in crate::event) enum $name {}
+
+        impl Queue for $name {
+            type Sender<T: Send + 'static> = $sender;
+            type Receiver<T: Send + 'static> = $receiver;
+            type Runtime = ();
+
+            fn runtime() -> Result<(), Fault> {
+                Ok(())
+            }
+            fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>) {
+                $make(slots_count as usize)
+            }
+            #[inline(always)]
+            async fn send<T: Send + 'static>(sender: &Self::Sender<T>, item: T) -> bool {
+                sender.send(item).is_ok()
+            }
+            #[inline(always)]
+            async fn receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
+                receiver.recv().ok()
+            }
+            #[inline(always)]
+            fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
+                receiver.try_recv().ok().and_then($flat)
+            }
+            #[inline(always)]
+            fn run<R>((): &(), work: impl Future<Output = R>) -> R {
+                run_at_once(work)
+            }
+        }
+    };
+}
+
+blocking! {
+    /// `std::sync::mpsc`.
+    Std, std::sync::mpsc::SyncSender<T>, std::sync::mpsc::Receiver<T>,
+    std::sync::mpsc::sync_channel, Some
+}
+
+#[cfg(feature = "peers")]
+mod peers {
+    use super::*;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::mpsc;
+
+    blocking! {
+        /// `crossbeam-channel`.
+        Crossbeam, crossbeam_channel::Sender<T>, crossbeam_channel::Receiver<T>,
+        crossbeam_channel::bounded, Some
+    }
+
+    blocking! {
+        /// `kanal`.
+        Kanal, kanal::Sender<T>, kanal::Receiver<T>, kanal::bounded, |found| found
+    }
+
+    blocking! {
+        /// `flume`.
+        Flume, flume::Sender<T>, flume::Receiver<T>, flume::bounded, Some
+    }
+
+    /// `tokio::sync::mpsc`, in a runtime of one thread.
+    pub(in crate::event) enum Tokio {}
+
+    impl Queue for Tokio {
+        type Sender<T: Send + 'static> = mpsc::Sender<T>;
+        type Receiver<T: Send + 'static> = mpsc::Receiver<T>;
+        type Runtime = Runtime;
+
+        fn runtime() -> Result<Runtime, Fault> {
+            let runtime = Builder::new_current_thread().build();
+            runtime.map_err(|error| Fault::new(format!("no runtime: {error}")))
+        }
+        fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>) {
+            mpsc::channel(slots_count as usize)
+        }
+        #[inline(always)]
+        async fn send<T: Send + 'static>(sender: &Self::Sender<T>, item: T) -> bool {
+            sender.send(item).await.is_ok()
+        }
+        #[inline(always)]
+        async fn receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
+            receiver.recv().await
+        }
+        #[inline(always)]
+        fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
+            receiver.try_recv().ok()
+        }
+        #[inline(always)]
+        fn run<R>(runtime: &Runtime, work: impl Future<Output = R>) -> R {
+            runtime.block_on(work)
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+pub(super) use peers::{Crossbeam, Flume, Kanal, Tokio};

@@ -1,0 +1,410 @@
+//! One that serves many: on threads of their own, and all on one.
+
+use super::drive::{Next, Opening, Pace, Player, Server, served};
+use super::queues::Queue;
+use super::{Config, Seat, ThreadConfig, refused, same};
+use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
+use handover_event::{Group, Joined, Machine, Stopper};
+use handover_harness::{Fault, Handover, Party, Rig, Role, Samples, Workload};
+use handover_record::{Spec, args};
+
+args! {
+    /// How many are served.
+    pub struct Clients {
+        /// Clients, each of which waits for the answer before it asks again.
+        clients_count: u32 = 10 (smoke 3, range 1..=1000)
+    }
+}
+
+/// The benchmark of clients on threads of their own, whoever serves them.
+const SERVE: Spec = Spec {
+    id: "event/serve",
+    what: "a request of one of clients_count threads and its answer, at the thread that serves them",
+    floor: Some("floor/cache-line-2"),
+    classic: Some("hello4 -l"),
+    ladder: true,
+    hands_over: true,
+    batched: true,
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
+fn one_and_many(args: &Clients) -> Vec<Role> {
+    let mut roles = vec![Role::measured("server")];
+    roles.resize(1 + args.clients_count as usize, Role::serving("client"));
+    roles
+}
+
+/// What the parties counted.
+#[derive(Default)]
+struct Counts {
+    /// Clients that have begun.
+    begun: AtomicU32,
+    served: AtomicU64,
+    answered: AtomicU64,
+    wrong: AtomicU64,
+}
+
+impl Counts {
+    fn begin(&self) {
+        // Relaxed: nothing is published with it.
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The server, before its time begins: until all are there.
+    fn await_all(&self, clients_count: usize) {
+        // Relaxed: as in begin().
+        while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+
+    /// A client, at its end. Relaxed: read after the parties have ended.
+    fn answered(&self, answered: u64, wrong: u64) {
+        self.answered.fetch_add(answered, Ordering::Relaxed);
+        // Relaxed: as above.
+        self.wrong.fetch_add(wrong, Ordering::Relaxed);
+    }
+
+    fn served(&self, served: u64) {
+        // Relaxed: as in answered().
+        self.served.store(served, Ordering::Relaxed);
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        // Relaxed: all parties have ended.
+        let [served, answered, wrong] =
+            [&self.served, &self.answered, &self.wrong].map(|it| it.load(Ordering::Relaxed));
+        match served {
+            0 => Err(Fault::new("nobody was served")),
+            _ => same("answers that came, wrong ones", [answered, wrong], [served, 0]),
+        }
+    }
+}
+
+/// A client: asks first, and asks again with each answer, which has the number of what was asked.
+#[derive(Default)]
+pub(super) struct Asks {
+    last: u64,
+    wrong: u64,
+}
+
+impl Pace for Asks {
+    fn opening(&mut self) -> Opening {
+        Opening { says: true, ..Opening::default() }
+    }
+
+    #[inline]
+    fn received(&mut self, number: u64) -> Next {
+        self.wrong += u64::from(number != self.last + 1);
+        self.last = number;
+        Next::Answer
+    }
+}
+
+/// The server: answers so many, and stops with the last.
+#[derive(Default)]
+pub(super) struct Answers {
+    left: u64,
+}
+
+impl Pace for Answers {
+    #[inline]
+    fn received(&mut self, _: u64) -> Next {
+        self.left -= 1;
+        if self.left == 0 { Next::AnswerAndStop } else { Next::Answer }
+    }
+}
+
+/// A machine that serves machines, each on a thread of its own.
+pub(super) struct Served {
+    server: Seat<Machine<Server<Answers>>>,
+    clients: Vec<Seat<Machine<Player<Asks>>>>,
+    stoppers: Vec<Stopper>,
+    counts: Counts,
+}
+
+impl Handover for Served {
+    type Args = Clients;
+    const SPEC: Spec = SERVE;
+
+    fn roles(args: &Clients) -> Vec<Role> {
+        one_and_many(args)
+    }
+
+    fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+        let paces = (0..args.clients_count).map(|_| Asks::default());
+        let (server, clients) =
+            served(Answers::default(), paces, Config::default()).map_err(refused)?;
+        Ok(Served {
+            server: Seat::of(server),
+            stoppers: clients.iter().map(Machine::stopper).collect(),
+            clients: clients.into_iter().map(Seat::of).collect(),
+            counts: Counts::default(),
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if let Some(client) = party.index.checked_sub(1) {
+            let mut machine = self.clients[client].take()?;
+            self.counts.begin();
+            machine.run().map_err(refused)?;
+            // Stopped after the server's last answer, which may still wait.
+            let stats = machine.stats();
+            self.counts.answered(stats.handled + stats.waiting, machine.handler().pace.wrong);
+            return Ok(());
+        }
+        let mut machine = self.server.take()?;
+        self.counts.await_all(self.clients.len());
+        let mut fault = None;
+        out.batches(|n| {
+            machine.handler_mut().pace.left = n;
+            if let Err(error) = machine.run() {
+                fault.get_or_insert(refused(error));
+            }
+        });
+        self.counts.served(machine.stats().handled);
+        self.stoppers.iter().for_each(Stopper::stop);
+        fault.map_or(Ok(()), Err)
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        self.counts.verify()
+    }
+}
+
+/// Answered in place of a number: it is over.
+const END: u64 = u64::MAX;
+/// A client has one answer under way at most, and the end after it.
+const ANSWERS_MAX: u32 = 2;
+
+/// What is asked: by whom, and which of its requests it is.
+type Request = (u32, u64);
+
+/// What a client on a thread needs.
+type Client<Q> =
+    (<Q as Queue>::Sender<Request>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
+
+/// A thread that serves others through a peer's queues: one to it, and one back to each.
+pub(super) struct ServedBy<Q: Queue> {
+    server: Seat<(Q::Receiver<Request>, Q::Runtime)>,
+    answers: Vec<Q::Sender<u64>>,
+    clients: Vec<Seat<Client<Q>>>,
+    counts: Counts,
+}
+
+impl<Q: Queue> Handover for ServedBy<Q> {
+    type Args = Clients;
+    const SPEC: Spec = SERVE;
+
+    fn roles(args: &Clients) -> Vec<Role> {
+        one_and_many(args)
+    }
+
+    fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+        let (requests, server) = Q::pair(Config::default().inbox_messages_max);
+        let (mut answers, mut clients) = (Vec::new(), Vec::new());
+        for _ in 0..args.clients_count {
+            let (sender, receiver) = Q::pair(ANSWERS_MAX);
+            answers.push(sender);
+            clients.push(Seat::of((requests.clone(), receiver, Q::runtime()?)));
+        }
+        let server = Seat::of((server, Q::runtime()?));
+        Ok(ServedBy { server, answers, clients, counts: Counts::default() })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if let Some(client) = party.index.checked_sub(1) {
+            let (sender, mut receiver, runtime) = self.clients[client].take()?;
+            self.counts.begin();
+            let (answered, wrong) = Q::run(&runtime, async {
+                let (mut number, mut wrong) = (0, 0);
+                Q::send(&sender, (client as u32, number)).await;
+                while let Some(answer) = Q::receive(&mut receiver).await {
+                    if answer == END {
+                        break;
+                    }
+                    wrong += u64::from(answer != number);
+                    number += 1;
+                    Q::send(&sender, (client as u32, number)).await;
+                }
+                (number, wrong)
+            });
+            self.counts.answered(answered, wrong);
+            return Ok(());
+        }
+        let (mut receiver, runtime) = self.server.take()?;
+        self.counts.await_all(self.clients.len());
+        let mut served = 0;
+        out.batches(|n| {
+            Q::run(&runtime, async {
+                for _ in 0..n {
+                    let Some((client, number)) = Q::receive(&mut receiver).await else { break };
+                    Q::send(&self.answers[client as usize], number).await;
+                    served += 1;
+                }
+            });
+        });
+        self.counts.served(served);
+        Q::run(&runtime, async {
+            for answers in &self.answers {
+                Q::send(answers, END).await;
+            }
+        });
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        self.counts.verify()
+    }
+}
+
+/// The benchmark of clients that share the server's thread, whoever serves them.
+const SHARED: Spec = Spec {
+    id: "event/serve-here",
+    what: "a request of one of clients_count machines and its answer, all on one thread",
+    floor: Some("event/deque"),
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
+/// A group of machines, one of which serves the others.
+pub(super) struct Grouped {
+    group: Group,
+    server: Joined<Server<Answers>>,
+    clients: Vec<Joined<Player<Asks>>>,
+}
+
+/// Messages from other threads that may wait for each: there are none.
+const INBOX: u32 = 2;
+
+impl Grouped {
+    #[inline]
+    fn go(&mut self, count: u64) -> Result<(), Fault> {
+        let Some(server) = self.group.handler_mut(&self.server) else {
+            return Err(Fault::new("the server is gone"));
+        };
+        server.pace.left = count;
+        self.group.run().map_err(refused)?;
+        Ok(())
+    }
+}
+
+impl Workload for Grouped {
+    type Args = Clients;
+    const SPEC: Spec = SHARED;
+
+    fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+        let thread =
+            ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
+        let config = Config { inbox_messages_max: INBOX, ..Config::default() };
+        let mut group = Group::new(thread).map_err(refused)?;
+        let server = Server { clients: Vec::new(), pace: Answers::default() };
+        let server = group.add(server, config).map_err(refused)?;
+        let mut clients = Vec::new();
+        for name in 0..args.clients_count {
+            let other = Some(server.address().clone());
+            let client = Player { other, name, pace: Asks::default() };
+            clients.push(group.add(client, config).map_err(refused)?);
+        }
+        let Some(handler) = group.handler_mut(&server) else {
+            return Err(Fault::new("the server is gone"));
+        };
+        handler.clients = clients.iter().map(|client| client.address().clone()).collect();
+        Ok(Grouped { group, server, clients })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let count = 10 * self.clients.len() as u64;
+        self.go(count)?;
+        let (mut answered, mut wrong) = (0, 0);
+        for client in &self.clients {
+            let stats = self.group.stats(client).unwrap_or_default();
+            answered += stats.handled + stats.waiting;
+            wrong += self.group.handler(client).map_or(1, |client| client.pace.wrong);
+        }
+        same("answers that came, wrong ones", [answered, wrong], [count, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n).expect("a group that runs"));
+    }
+}
+
+#[cfg(feature = "peers")]
+mod tasks {
+    use super::*;
+    use crate::event::queues::Tokio;
+    use std::sync::Arc;
+    use tokio::runtime::Runtime;
+    use tokio::sync::mpsc;
+
+    /// Tasks of tokio's on its runtime of one thread, one of which serves the others.
+    pub(in crate::event) struct Tasks {
+        runtime: Runtime,
+        requests: mpsc::Receiver<Request>,
+        answers: Vec<mpsc::Sender<u64>>,
+        counts: Arc<Counts>,
+    }
+
+    impl Tasks {
+        fn go(&mut self, count: u64) {
+            let Self { runtime, requests, answers, .. } = self;
+            runtime.block_on(async {
+                for _ in 0..count {
+                    let Some((client, number)) = requests.recv().await else { break };
+                    // Never refused: the clients live as long as the runtime.
+                    let _ = answers[client as usize].send(number).await;
+                }
+            });
+        }
+    }
+
+    impl Workload for Tasks {
+        type Args = Clients;
+        const SPEC: Spec = SHARED;
+
+        fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+            let runtime = Tokio::runtime()?;
+            let (sender, requests) = mpsc::channel(Config::default().inbox_messages_max as usize);
+            let counts = Arc::new(Counts::default());
+            let mut answers = Vec::new();
+            for client in 0..args.clients_count {
+                let (answer, mut receiver) = mpsc::channel(ANSWERS_MAX as usize);
+                let (sender, counts) = (sender.clone(), Arc::clone(&counts));
+                answers.push(answer);
+                runtime.spawn(async move {
+                    let mut number = 0;
+                    while sender.send((client, number)).await.is_ok() {
+                        let Some(answer) = receiver.recv().await else { break };
+                        counts.answered(1, u64::from(answer != number));
+                        number += 1;
+                    }
+                });
+            }
+            Ok(Tasks { runtime, requests, answers, counts })
+        }
+
+        fn check(&mut self) -> Result<(), Fault> {
+            let count = 10 * self.answers.len() as u64;
+            self.go(count);
+            // Once more for the clients, some of which have yet to look at their answers.
+            self.runtime.block_on(async {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+            });
+            self.counts.served(count);
+            self.counts.verify()
+        }
+
+        fn sample(&mut self, out: &mut Samples) {
+            out.batches(|n| self.go(n));
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+pub(super) use tasks::Tasks;
