@@ -52,6 +52,7 @@ const RAW: &[Listed] = &[
     listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
     listed("mechanisms/lock/src/raw/", "the guarded cell, and the C library's locks in place"),
     listed("mechanisms/timer/src/raw.rs", "asking for memory ahead of looking at it"),
+    listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/timer/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/notify/src/raw.rs", "memory that processes share, and the CPU's number"),
     listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
