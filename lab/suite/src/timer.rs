@@ -152,7 +152,7 @@ const PAIR: usize = 3;
 /// Timers that come and go, as many as before at the end of each step.
 struct Turnover<T: Timers> {
     timers: T,
-    /// Each timer's, by its key; the keys are in random order.
+    /// Each timer's, by its key; keys are given out in random order.
     ids: Vec<T::Id>,
     batch: usize,
     /// The next to be cancelled.
@@ -217,16 +217,18 @@ impl<T: Timers> Turnover<T> {
     /// Makes the timers, and then has as many of them come and go: the memory of timers that have run
     /// for a while is in no order, and what was put off when one was cancelled has come due.
     fn fill(&mut self, count: usize) {
-        let ids: Vec<T::Id> = (0..count as u32)
-            .map(|key| {
-                let deadline_ns = self.any_deadline_ns();
-                self.timers.within(|timers| timers.start(deadline_ns, key))
-            })
-            .collect();
-        self.ids = ids;
+        let mut keys: Vec<u32> = (0..count as u32).collect();
         for i in (1..count).rev() {
             let other = (self.random() % (i as u64 + 1)) as usize;
-            self.ids.swap(i, other);
+            keys.swap(i, other);
+        }
+        for key in keys {
+            let deadline_ns = self.any_deadline_ns();
+            let id = self.timers.within(|timers| timers.start(deadline_ns, key));
+            if self.ids.is_empty() {
+                self.ids.resize(count, id); // each is replaced by its own
+            }
+            self.ids[key as usize] = id;
         }
         for _ in 0..count.div_ceil(self.batch) {
             self.step();
