@@ -174,22 +174,22 @@ impl Medium for OneLine {
     }
 
     fn end(&self, (caller, _): &mut Self::Ping) -> Result<(), Fault> {
-        *caller = None; // which the server sees
-        Ok(())
+        match caller {
+            Some(caller) => caller.send(END).map_err(|refused| Fault::new(refused.to_string())),
+            None => Ok(()),
+        }
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut server = self.server.take()?;
         let mut turns = 0;
         loop {
-            match server.receive() {
-                Some(turn) => {
-                    turns += 1;
-                    server.reply(turn).map_err(|refused| Fault::new(refused.to_string()))?;
-                }
-                None if server.is_finished() => return Ok(turns),
-                None => self.pause.once(),
+            let turn = self.pause.until(|| server.receive());
+            if turn == END {
+                return Ok(turns);
             }
+            turns += 1;
+            server.reply(turn).map_err(|refused| Fault::new(refused.to_string()))?;
         }
     }
 }
