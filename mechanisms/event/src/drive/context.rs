@@ -89,7 +89,7 @@ impl<M: Send + 'static> Context<'_, M> {
         let machine = to.mail().machine;
         // Decided when compiling: a machine by itself has but one kind of queue.
         let own = &mut self.desk.local as &mut dyn Any;
-        let (queue, messages_max) = if machine == self.desk.address.mail().machine {
+        let (queue, messages_max) = if machine == self.desk.machine {
             (own.downcast_mut::<VecDeque<N>>(), self.desk.config.local_messages_max as usize)
         } else {
             match self.home.locals.get_mut(machine as usize) {
@@ -108,7 +108,7 @@ impl<M: Send + 'static> Context<'_, M> {
         }
         queue.push_back(message);
         stage::enqueued();
-        if machine != self.desk.address.mail().machine {
+        if machine != self.desk.machine {
             self.home.list(machine);
         }
         Ok(())
@@ -254,7 +254,7 @@ impl<M: Send + 'static> Context<'_, M> {
 
     fn token(&self, id: WatchId) -> Token {
         // Below MACHINES_LIMIT, which is 2^16.
-        let machine = self.desk.address.mail().machine as u16;
+        let machine = self.desk.machine as u16;
         Token { machine, generation: id.generation, slot: id.slot }
     }
 

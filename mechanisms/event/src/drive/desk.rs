@@ -51,6 +51,8 @@ struct WatchSlot<M> {
 }
 
 pub(crate) struct Desk<M> {
+    /// Which of a group's machines; as in the address, but nearer.
+    pub(crate) machine: u32,
     pub(crate) address: Address<M>,
     pub(crate) inbox: Inbox<M>,
     pub(crate) local: VecDeque<M>,
@@ -82,6 +84,7 @@ impl<M: Send + 'static> Desk<M> {
         let timers = handover_timer::Config { timers_max: config.timers_max, ..Default::default() };
         let wheel = Wheel::new(timers, now_ns()).map_err(crate::ConfigError::from)?;
         Ok(Self {
+            machine,
             address: Address::new(Mail::new(entrance, Arc::clone(door), machine, config.when_full)),
             inbox,
             local: VecDeque::with_capacity(config.local_messages_max.min(LOCAL_RESERVED) as usize),

@@ -114,7 +114,7 @@ impl<H: Handler + Send + 'static> Member<H> {
     /// Takes over what others on this thread have sent.
     #[inline]
     fn take_local(&mut self, home: &mut Home) {
-        let machine = self.desk.address.mail().machine as usize;
+        let machine = self.desk.machine as usize;
         let queue = home.locals[machine].queue.downcast_mut::<VecDeque<H::Message>>();
         let Some(queue) = queue else { return };
         if self.desk.local.is_empty() {
@@ -138,7 +138,7 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
     }
 
     fn messages(&mut self, home: &mut Home) -> Turn {
-        let machine = self.desk.address.mail().machine as usize;
+        let machine = self.desk.machine as usize;
         let has_mail = std::mem::take(&mut home.locals[machine].has_mail);
         self.take_local(home);
         let count_max = self.desk.config.messages_per_round_max;
