@@ -97,7 +97,9 @@ pub(crate) fn doubt(code: WarningCode) -> &'static str {
     match code {
         WarningCode::Steal => "steal: the hypervisor gave our CPUs to others",
         WarningCode::Switches => "disturbed: other work ran on our CPUs",
-        WarningCode::Slowed => "slowed: our cores ran below their pace, for a busy sibling thread or a lower frequency",
+        WarningCode::Slowed => {
+            "slowed: our cores ran below their pace, for a busy sibling thread or a lower frequency"
+        }
         WarningCode::Bimodal => "two modes: shown apart, never as one average",
         WarningCode::Wide => "wide: the interval was still wide when the time was spent",
         WarningCode::Drift => "drift: the last rounds differ from the first",
