@@ -53,6 +53,16 @@ enum Command {
     Import(Import),
     /// Make links by the classic programs' names, so that their command lines run as written
     Links(Links),
+    /// A machine sends itself a message (classic)
+    Hello1(classic::hello::Hello1),
+    /// Two processes send each other a message over a socket pair (classic)
+    Hello2(classic::hello::Hello2),
+    /// Two threads send each other a message (classic)
+    Hello3(classic::hello::Hello3),
+    /// One thread serves many (classic)
+    Hello4(classic::hello::HelloMany),
+    /// One thread serves many, by topic (classic)
+    Hello5(classic::hello::HelloMany),
     /// Contention on a lock that is always busy, or passed around (classic)
     Trylock(classic::trylock::Trylock),
     /// What a notification costs its receiver, and its sender (classic)
@@ -283,6 +293,11 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Export(export) => commands::stored::export(&export, &mut out)?,
         Command::Import(import) => commands::stored::import(&import, &mut out)?,
         Command::Links(links) => commands::links::links(&links, &mut out)?,
+        Command::Hello1(args) => classic::hello::run1(&args)?,
+        Command::Hello2(args) => classic::hello::two_processes::run(&args)?,
+        Command::Hello3(args) => classic::hello::run3(&args)?,
+        Command::Hello4(args) => classic::hello::run4(&args)?,
+        Command::Hello5(args) => classic::hello::run5(&args)?,
         Command::Trylock(args) => classic::trylock::run(&args, &mut out)?,
         Command::Notify(args) => classic::notify::run(&args, &mut out)?,
         Command::Calls(args) => classic::calls::run(&args, &mut out)?,

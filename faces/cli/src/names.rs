@@ -15,11 +15,11 @@ pub struct Classic {
 
 /// All of them, those to come included: a link to one of these says so when it is called.
 pub const CLASSICS: &[Classic] = &[
-    Classic { command: "hello1", links: &["hello1_evm", "build/demos/hello1_evm"], here: false },
-    Classic { command: "hello2", links: &["hello2_evm", "build/demos/hello2_evm"], here: false },
-    Classic { command: "hello3", links: &["hello3_evm", "build/demos/hello3_evm"], here: false },
-    Classic { command: "hello4", links: &["hello4_evm", "build/demos/hello4_evm"], here: false },
-    Classic { command: "hello5", links: &["hello5_evm", "build/demos/hello5_evm"], here: false },
+    Classic { command: "hello1", links: &["hello1_evm", "build/demos/hello1_evm"], here: true },
+    Classic { command: "hello2", links: &["hello2_evm", "build/demos/hello2_evm"], here: true },
+    Classic { command: "hello3", links: &["hello3_evm", "build/demos/hello3_evm"], here: true },
+    Classic { command: "hello4", links: &["hello4_evm", "build/demos/hello4_evm"], here: true },
+    Classic { command: "hello5", links: &["hello5_evm", "build/demos/hello5_evm"], here: true },
     Classic { command: "sched", links: &["sched"], here: false },
     Classic { command: "trylock", links: &["trylock"], here: true },
     Classic { command: "notify", links: &["notify"], here: true },

@@ -1,0 +1,381 @@
+//! `hello1` to `hello5`: machines that say hello, to themselves, to each other, and one to many.
+
+mod log;
+mod pace;
+pub mod two_processes;
+
+use crate::exit::Interrupted;
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use handover_base::topology::{self, Placement, Topology};
+use handover_base::units::{show_ns, show_rate};
+use handover_base::usage::{self, Usage};
+use handover_event::{
+    Config, Ended, Handler, Machine, RunError, Running, Signals, SpawnError, Stopper, Verbosity,
+};
+use handover_suite::event::drive;
+use log::Log;
+use pace::{Demo, Speaks};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Additional threads at most.
+const THREADS_MAX: u64 = 1024;
+/// What a client's stack takes: its handler, and a line that is printed.
+const CLIENT_STACK_BYTES: usize = 128 << 10;
+/// The pause before an answer, but for hello3.
+const IDLE: Duration = Duration::from_secs(10);
+const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
+/// When the QUIT timer expires, in seconds.
+const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
+/// Messages between two looks at the timers, where a machine talks to itself: some 10 µs.
+const MESSAGES_PER_ROUND: u32 = 4096;
+/// The target of the demos' own lines: shown as the demo's tag.
+const TARGET: &str = "handover::hello";
+/// The target of the stages of a message.
+const STAGE: &str = "handover::hello::stage";
+
+/// What N is, for the help of each.
+const COUNT_HELP: &str = "The last lines tell how many messages were handled, in all threads, each \
+once, with their rate, the CPU time and the context switches of the whole process. Every message holds \
+its number; it is made a text when it is printed. Of -v, -t and -g the greatest counts, and -q none.";
+
+/// What all five take.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Disable all output but of errors
+    #[arg(short = 'q', long, conflicts_with_all = ["verbose", "trace", "debug"])]
+    quiet: bool,
+    /// Enable verbose output: each callback
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Enable liveloop measurement mode: answer at once, and print no message
+    #[arg(short = 'l', long)]
+    liveloop: bool,
+    /// Enable trace output: verbose, and the stages of each message
+    #[arg(short = 't', long)]
+    trace: bool,
+    /// Enable debug output: everything
+    #[arg(short = 'g', long)]
+    debug: bool,
+    /// Enable syslog output (instead of stdout, stderr)
+    #[arg(short = 's', long)]
+    syslog: bool,
+    /// No header added to each line
+    #[arg(short = 'n', long = "no-header")]
+    no_header: bool,
+    /// When the QUIT timer expires; a fraction will do
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    #[arg(value_parser = seconds, allow_negative_numbers = true)]
+    seconds: f64,
+    /// Pin the threads: near, far, smt or same [default: wherever the kernel puts them]
+    #[arg(long, value_name = "NAME")]
+    place: Option<Placement>,
+}
+
+impl Options {
+    fn verbosity(&self) -> Verbosity {
+        match self {
+            Options { quiet: true, .. } => Verbosity::Quiet,
+            Options { debug: true, .. } => Verbosity::Debug,
+            Options { trace: true, .. } => Verbosity::Trace,
+            Options { verbose: true, .. } => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        }
+    }
+
+    /// The CPU of each party, if they are to be pinned.
+    fn cpus(&self, parties_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
+        let Some(place) = self.place else { return Ok(vec![None; parties_count]) };
+        let placed = Topology::read()?.place(place, &topology::allowed(), parties_count);
+        for note in &placed.notes {
+            crate::console::tell(format_args!("hello: warning: {note}"));
+        }
+        Ok(placed.cpus.into_iter().map(Some).collect())
+    }
+
+    /// How a machine goes on that does not end the demo.
+    fn pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
+        Demo::new(self.liveloop, speaks, None, cpu, idle)
+    }
+
+    /// How the machine goes on that has the QUIT timer.
+    fn main_pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
+        let quits_after = Duration::from_secs_f64(self.seconds);
+        Demo::new(self.liveloop, speaks, Some(quits_after), cpu, idle)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| SECONDS.contains(value));
+    value.ok_or_else(|| format!("must lie in {}..={}", SECONDS.start(), SECONDS.end()))
+}
+
+/// One machine sends itself a message (EVM's hello1).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct Hello1 {
+    #[command(flatten)]
+    options: Options,
+    /// How it sends to itself
+    #[arg(long, value_enum, default_value_t = Via::Call)]
+    via: Via,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Via {
+    /// enqueue
+    Call,
+    /// enqueue, and wake whoever sleeps
+    Pass,
+}
+
+/// Two processes send each other a message over a socket pair (EVM's hello2).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct Hello2 {
+    #[command(flatten)]
+    options: Options,
+    /// Be the second process, with the socket as standard input
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+/// Two threads send each other a message (EVM's hello3).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct Hello3 {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// One thread serves many, each by its address (EVM's hello4), or all by topic (hello5).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct HelloMany {
+    #[command(flatten)]
+    options: Options,
+    /// Threads that are served
+    #[arg(value_name = "num_additional_threads", default_value_t = 1)]
+    #[arg(value_parser = super::whole(0..=THREADS_MAX), allow_negative_numbers = true)]
+    threads: u64,
+}
+
+pub fn run1(args: &Hello1) -> anyhow::Result<()> {
+    let via = match args.via {
+        Via::Call => drive::Via::Call,
+        Via::Pass => drive::Via::Pass,
+    };
+    let stage = Stage::set("DEMO1EVM", &args.options)?;
+    let cpu = args.options.cpus(1)?[0];
+    let pace = args.options.main_pace(Speaks::FirstWhenIdle, cpu, IDLE);
+    let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, ..Config::default() };
+    let machine = drive::alone(via, pace, config)?;
+    play(&stage, machine, no_others(), |it| &it.pace)
+}
+
+pub fn run3(args: &Hello3) -> anyhow::Result<()> {
+    let stage = Stage::set("DEMO3EVM", &args.options)?;
+    let options = &args.options;
+    let cpus = options.cpus(2)?;
+    let paces = [
+        options.main_pace(Speaks::Second, cpus[0], IDLE_OF_TWO_THREADS),
+        options.pace(Speaks::First, cpus[1], IDLE_OF_TWO_THREADS),
+    ];
+    let [first, second] = drive::pair(paces, Config::default())?;
+    play(&stage, first, vec![second], |it| &it.pace)
+}
+
+pub fn run4(args: &HelloMany) -> anyhow::Result<()> {
+    let stage = Stage::set("DEMO4EVM", &args.options)?;
+    let (server, clients) = args.paces()?;
+    let (server, clients) = drive::served(server, clients, Config::default())?;
+    play(&stage, server, clients, |it| &it.pace)
+}
+
+pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
+    let stage = Stage::set("DEMO5EVM", &args.options)?;
+    let (server, clients) = args.paces()?;
+    let (server, clients) = drive::served_by_topic(server, clients, Config::default())?;
+    play(&stage, server, clients, |it| &it.pace)
+}
+
+impl HelloMany {
+    /// Of the server, and of the clients.
+    fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
+        let options = &self.options;
+        let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
+        let server = options.main_pace(Speaks::Second, cpus.next().flatten(), IDLE);
+        Ok((server, cpus.map(|cpu| options.pace(Speaks::First, cpu, IDLE)).collect()))
+    }
+}
+
+/// No further machine, whatever its type would be.
+fn no_others() -> Vec<Machine<drive::Alone<Demo>>> {
+    Vec::new()
+}
+
+/// Where a demo plays: its lines, its beginning, and who may end it early.
+struct Stage {
+    log: Arc<Log>,
+    signals: std::cell::Cell<Option<Signals>>,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// What a demo came to.
+struct Played {
+    handled: u64,
+    took: Duration,
+    used: Usage,
+    /// The QUIT timer ended it.
+    quit: bool,
+}
+
+impl Stage {
+    /// Before any thread is started, so that the signals are blocked in all of them.
+    fn set(tag: &'static str, options: &Options) -> anyhow::Result<Stage> {
+        let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
+        tracing::subscriber::set_global_default(Arc::clone(&log)).context("the log")?;
+        let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
+        let signals = std::cell::Cell::new(Some(signals));
+        Ok(Stage { log, signals, interrupted: Arc::default() })
+    }
+
+    /// Lets a signal, and a line that cannot be written, stop the run.
+    fn stops(&self, stopper: &Stopper) -> anyhow::Result<()> {
+        self.log.on_failure(stopper.clone());
+        let Some(signals) = self.signals.take() else { return Ok(()) };
+        let (interrupted, stopper) = (Arc::clone(&self.interrupted), stopper.clone());
+        let watch = move || {
+            loop {
+                // An error is EINTR at most: there is one descriptor, which is open.
+                let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
+                if signals.take().is_none() {
+                    continue;
+                }
+                // AcqRel: Release pairs with the Acquire in told().
+                if interrupted.swap(true, Ordering::AcqRel) {
+                    std::process::exit(130); // asked for twice
+                }
+                stopper.stop();
+            }
+        };
+        let watching = thread::Builder::new().name("signals".into()).stack_size(1 << 16);
+        watching.spawn(watch).context("the thread that waits for signals could not be started")?;
+        Ok(())
+    }
+
+    /// Prints what a demo came to.
+    fn told(&self, played: &Played) -> anyhow::Result<()> {
+        // Acquire: pairs with the Release in stops().
+        let interrupted = self.interrupted.load(Ordering::Acquire);
+        let Played { handled, took, used, quit } = played;
+        if *quit {
+            tracing::info!(target: TARGET, "QUIT timer expired ({handled} messages sent)!");
+        } else if interrupted {
+            tracing::info!(target: TARGET, "Interrupted ({handled} messages sent)!");
+        }
+        let took_s = took.as_secs_f64();
+        let each = match handled {
+            0 => String::new(),
+            handled => format!(", {} each", show_ns(took_s * 1e9 / *handled as f64)),
+        };
+        let rate = show_rate(*handled as f64 / took_s.max(1e-9));
+        tracing::info!(target: TARGET, "{handled} messages in {took_s:.3} s: {rate}{each}");
+        let cpu_s = |ns: u64| ns as f64 / 1e9;
+        tracing::info!(
+            target: TARGET,
+            "user {:.3} s, system {:.3} s; context switches: {} voluntary, {} involuntary",
+            cpu_s(used.user_ns),
+            cpu_s(used.system_ns),
+            used.switches_voluntary,
+            used.switches_involuntary
+        );
+        self.log.result()?;
+        match (interrupted, *quit) {
+            (true, _) => Err(Interrupted.into()),
+            (false, true) => Ok(()),
+            (false, false) => bail!("it ended before the QUIT timer expired"),
+        }
+    }
+}
+
+/// Runs one machine here and the others on threads of their own, until the QUIT timer or a signal;
+/// then stops them all and tells how many messages they handled.
+fn play<M, O>(
+    stage: &Stage,
+    mut main: Machine<M>,
+    others: Vec<Machine<O>>,
+    pace: impl Fn(&M) -> &Demo,
+) -> anyhow::Result<()>
+where
+    M: Handler,
+    O: Handler + Send + 'static,
+    O::Message: Send,
+{
+    let used = usage::process();
+    stage.stops(&main.stopper())?;
+    let others = start(others)?;
+    let began = Instant::now();
+    let ended = main.run();
+    let took = began.elapsed();
+    let mut handled = main.stats().handled;
+    let mut fault = fault_of(&ended);
+    for one in &others {
+        one.stop();
+    }
+    for one in others {
+        let (one, ended) = one.join();
+        handled += one.stats().handled;
+        fault = fault.or_else(|| fault_of(&ended));
+    }
+    let used = usage::process() - used;
+    let played = Played { handled, took, used, quit: pace(main.handler()).has_quit() };
+    let told = stage.told(&played);
+    match fault {
+        Some(fault) => Err(fault),
+        None => told,
+    }
+}
+
+/// Starts all of them, or none.
+fn start<O>(others: Vec<Machine<O>>) -> anyhow::Result<Vec<Running<Machine<O>>>>
+where
+    O: Handler + Send + 'static,
+{
+    let count = others.len();
+    let mut running = Vec::with_capacity(count);
+    for (index, machine) in others.into_iter().enumerate() {
+        let thread = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
+        match machine.spawn(thread) {
+            Ok(started) => running.push(started),
+            Err(SpawnError { why, .. }) => {
+                running.iter().for_each(Running::stop);
+                for one in running {
+                    drop(one.join()); // it was told to stop before it had anything to do
+                }
+                return Err(why).with_context(|| {
+                    format!(
+                        "thread {} of {count} could not be started; \
+                         ask for fewer, or allow more with `ulimit -u` and `ulimit -v`",
+                        index + 1
+                    )
+                });
+            }
+        }
+    }
+    Ok(running)
+}
+
+/// What went wrong in a run that was not asked to end so.
+fn fault_of(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
+    match ended {
+        Ok(Ended::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),
+        Ok(_) => None,
+        Err(refused) => Some(refused.clone().into()),
+    }
+}

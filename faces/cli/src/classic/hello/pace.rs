@@ -1,0 +1,142 @@
+//! How a demo's machines go on: at once, or after a pause, with a line for each step.
+
+use super::{STAGE, TARGET};
+use handover_base::affinity;
+use handover_suite::event::drive::{Next, Opening, Pace};
+use std::time::Duration;
+
+/// Who speaks first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// It does, at once.
+    First,
+    /// It does, when an IDLE timer of nothing expires.
+    FirstWhenIdle,
+    /// It waits to be spoken to.
+    Second,
+}
+
+/// A demo's pace.
+#[derive(Debug)]
+pub struct Demo {
+    live: bool,
+    /// The next hello that is sent is printed.
+    tells: bool,
+    speaks: Speaks,
+    quits_after: Option<Duration>,
+    cpu: Option<u32>,
+    idle: Duration,
+    quit: bool,
+}
+
+impl Demo {
+    pub fn new(
+        live: bool,
+        speaks: Speaks,
+        quits_after: Option<Duration>,
+        cpu: Option<u32>,
+        idle: Duration,
+    ) -> Demo {
+        // A live loop tells of its first hello alone.
+        let tells = !live || speaks != Speaks::Second;
+        Demo { live, tells, speaks, quits_after, cpu, idle, quit: false }
+    }
+
+    /// Whether the QUIT timer has expired.
+    pub fn has_quit(&self) -> bool {
+        self.quit
+    }
+}
+
+/// A time as the demos print it: `10 s`, `1 ms`, `0.2 s`.
+fn shown(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 1..100 if time.subsec_nanos() % 1_000_000 == 0 => format!("{millis} ms"),
+        _ => format!("{} s", time.as_secs_f64()),
+    }
+}
+
+impl Pace for Demo {
+    fn opening(&mut self) -> Opening {
+        if let Some(Err(refused)) = self.cpu.map(affinity::pin) {
+            tracing::warn!(target: TARGET, "not pinned: {refused}");
+        }
+        let when_idle = self.speaks == Speaks::FirstWhenIdle;
+        if when_idle {
+            tracing::info!(target: TARGET, "IDLE timer set: 0 s");
+        }
+        if let Some(delay) = self.quits_after {
+            tracing::info!(target: TARGET, "QUIT timer set: {}", shown(delay));
+        }
+        Opening {
+            says: self.speaks == Speaks::First,
+            says_after: when_idle.then_some(Duration::ZERO),
+            quits_after: self.quits_after,
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, number: u64) -> Next {
+        tracing::debug!(target: TARGET, "(cb entry) HELLO: {number}");
+        if self.live {
+            return Next::Answer;
+        }
+        tracing::info!(target: TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        tracing::info!(target: TARGET, "IDLE timer set: {}", shown(self.idle));
+        Next::AnswerAfter(self.idle)
+    }
+
+    #[inline]
+    fn gathered(&mut self, number: u64) {
+        tracing::debug!(target: TARGET, "(cb entry) HELLO: {number}");
+        if !self.live {
+            tracing::info!(target: TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, number: u64) {
+        tracing::trace!(target: STAGE, "sent HELLO: {number}");
+        if self.tells {
+            self.tells = !self.live;
+            tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO: {number}\"");
+        }
+    }
+
+    fn idle_over(&mut self) {
+        tracing::debug!(target: TARGET, "(cb entry) IDLE timer");
+        tracing::info!(target: TARGET, "IDLE timer expired!");
+    }
+
+    fn quit(&mut self) {
+        tracing::debug!(target: TARGET, "(cb entry) QUIT timer");
+        self.quit = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_as_the_demos_show_them() {
+        for (time, text) in [
+            (Duration::ZERO, "0 s"),
+            (Duration::from_millis(1), "1 ms"),
+            (Duration::from_secs(10), "10 s"),
+            (Duration::from_millis(200), "0.2 s"),
+            (Duration::from_millis(1500), "1.5 s"),
+        ] {
+            assert_eq!(shown(time), text);
+        }
+    }
+
+    #[test]
+    fn a_live_loop_answers_at_once_and_another_after_its_pause() {
+        let pause = Duration::from_secs(10);
+        let live = Demo::new(true, Speaks::First, None, None, pause).received(1);
+        assert_eq!(live, Next::Answer);
+        let slow = Demo::new(false, Speaks::First, None, None, pause).received(1);
+        assert_eq!(slow, Next::AnswerAfter(pause));
+    }
+}
