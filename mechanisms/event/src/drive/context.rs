@@ -174,7 +174,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// up for.
     ///
     /// # Errors
-    /// [`TimersFull`] when `timers_max` timers are running; `make` comes back.
+    /// [`TimersFull`] when `timers_max` timers are running; `make` is dropped.
     pub fn every<F>(&mut self, period: Duration, make: F) -> Result<TimerId, TimersFull<()>>
     where
         F: Fn() -> M + Send + Sync + 'static,
