@@ -10,7 +10,7 @@ use handover_event::{Config, ThreadConfig};
 use handover_harness::{Bench, Fault, Rig};
 use handover_notify::EventFd;
 use handover_record::Contender;
-use own::{By, ByAddress, Counting, Deque, Dispatch, Hello, Looped, Pooled, Search};
+use own::{By, ByAddress, Classic, Counting, Deque, Dispatch, Hello, Looped, Pooled, Search};
 use pair::{Bare, Beats, Eager, Numbers, OnDescriptor, Parked, Polled, Stream, Streamed};
 use queues::Std;
 #[cfg(feature = "peers")]
@@ -60,6 +60,7 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Hello<By<false>>>(Contender::ours("handover")),
     Bench::one::<Hello<By<true>>>(Contender::ours("handover-pass")),
     Bench::one::<Hello<ByAddress>>(Contender::ours("handover-pass-to")),
+    Bench::one::<Hello<Classic>>(Contender::ours("handover-hello")),
     Bench::one::<Looped<Std>>(Contender::peer("std")),
     #[cfg(feature = "peers")]
     Bench::one::<Looped<Crossbeam>>(Contender::peer("crossbeam")),

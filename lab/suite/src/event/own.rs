@@ -31,22 +31,58 @@ impl Pace for Counted {
     }
 }
 
-/// A machine that says hello to itself.
+/// A machine that talks to itself.
 pub(super) trait Talker: 'static {
-    type Handler: Handler<Message = Beat>;
+    type Handler: Handler;
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
+    fn message(number: u64) -> <Self::Handler as Handler>::Message;
     fn counted(handler: &mut Self::Handler) -> &mut Counted;
 }
 
-/// By [`Context::call`], or by [`Context::pass`].
-pub(super) enum By<const PASS: bool> {}
+/// Numbers, as the floor and the peers send them, by [`Context::call`] or by [`Context::pass`].
+pub(super) struct By<const PASS: bool>(Counted);
+
+impl<const PASS: bool> Handler for By<PASS> {
+    type Message = u64;
+
+    #[inline]
+    fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
+        let sent = match self.0.received(number) {
+            Next::Stop => return cx.stop(),
+            _ if PASS => cx.pass(number + 1),
+            _ => cx.call(number + 1),
+        };
+        if sent.is_err() {
+            cx.stop(); // which leaves some undone, and is found
+        }
+    }
+}
 
 impl<const PASS: bool> Talker for By<PASS> {
+    type Handler = Self;
+
+    fn machine() -> Result<Machine<Self>, Fault> {
+        Machine::new(By(Counted::default()), Config::default()).map_err(refused)
+    }
+    fn message(number: u64) -> u64 {
+        number
+    }
+    fn counted(handler: &mut Self) -> &mut Counted {
+        &mut handler.0
+    }
+}
+
+/// The hellos of the classic program, by [`Context::call`].
+pub(super) enum Classic {}
+
+impl Talker for Classic {
     type Handler = Alone<Counted>;
 
     fn machine() -> Result<Machine<Alone<Counted>>, Fault> {
-        let via = if PASS { Via::Pass } else { Via::Call };
-        alone(via, Counted::default(), Config::default()).map_err(refused)
+        alone(Via::Call, Counted::default(), Config::default()).map_err(refused)
+    }
+    fn message(number: u64) -> Beat {
+        Beat::Hello { from: 0, number }
     }
     fn counted(handler: &mut Alone<Counted>) -> &mut Counted {
         &mut handler.pace
@@ -64,6 +100,9 @@ impl Talker for ByAddress {
         let mut machine = Machine::new(player, Config::default()).map_err(refused)?;
         machine.handler_mut().other = Some(machine.address().clone());
         Ok(machine)
+    }
+    fn message(number: u64) -> Beat {
+        Beat::Hello { from: 0, number }
     }
     fn counted(handler: &mut Player<Counted>) -> &mut Counted {
         &mut handler.pace
@@ -91,7 +130,7 @@ impl<T: Talker> Hello<T> {
         let counted = T::counted(self.0.handler_mut());
         counted.left = count;
         let number = counted.last + 1;
-        self.0.context().call(Beat::Hello { from: 0, number }).map_err(refused)?;
+        self.0.context().call(T::message(number)).map_err(refused)?;
         self.0.run().map_err(refused)?;
         Ok(())
     }

@@ -44,7 +44,7 @@ pub(super) enum Polled {}
 
 impl Manner for Polled {
     const SPEC: Spec = Spec {
-        id: "event/round-trip-polled",
+        id: "event/polled",
         what: "a message to a machine on another thread that polls without end, and one back",
         floor: Some("floor/cache-line-2"),
         hands_over: true,
@@ -58,7 +58,7 @@ impl Manner for Polled {
 
 /// The benchmark of those that sleep.
 const PARKED: Spec = Spec {
-    id: "event/round-trip-parked",
+    id: "event/parked",
     what: "a message to a machine on another thread that sleeps at once, and one back",
     floor: Some("floor/futex"),
     hands_over: true,

@@ -3,10 +3,12 @@
 use super::drive::{Next, Opening, Pace, Player, Server, served};
 use super::queues::Queue;
 use super::{Config, Seat, ThreadConfig, refused, same};
+use handover_base::clock;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_event::{Group, Joined, Machine, Stopper};
 use handover_harness::{Fault, Handover, Party, Rig, Role, Samples, Workload};
 use handover_record::{Spec, args};
+use std::time::Duration;
 
 args! {
     /// How many are served.
@@ -22,7 +24,6 @@ const SERVE: Spec = Spec {
     what: "a request of one of clients_count threads and its answer, at the thread that serves them",
     floor: Some("floor/cache-line-2"),
     classic: Some("hello4 -l"),
-    ladder: true,
     hands_over: true,
     batched: true,
     file: file!(),
@@ -52,11 +53,18 @@ impl Counts {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server, before its time begins: until all are there.
-    fn await_all(&self, clients_count: usize) {
+    /// The server, once all are there: `serve(n)` has to serve so many requests. All clients together
+    /// send a few in each sample, so that none is the time of one that happens to be quick.
+    fn time(&self, out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
         // Relaxed: as in begin().
         while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let requests_count = 4 * clients_count.max(16) as u64;
+        while out.running() {
+            let began = clock::ticks();
+            serve(requests_count);
+            out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
         }
     }
 
@@ -156,9 +164,8 @@ impl Handover for Served {
             return Ok(());
         }
         let mut machine = self.server.take()?;
-        self.counts.await_all(self.clients.len());
         let mut fault = None;
-        out.batches(|n| {
+        self.counts.time(out, self.clients.len(), |n| {
             machine.handler_mut().pace.left = n;
             if let Err(error) = machine.run() {
                 fault.get_or_insert(refused(error));
@@ -235,9 +242,8 @@ impl<Q: Queue> Handover for ServedBy<Q> {
             return Ok(());
         }
         let (mut receiver, runtime) = self.server.take()?;
-        self.counts.await_all(self.clients.len());
         let mut served = 0;
-        out.batches(|n| {
+        self.counts.time(out, self.clients.len(), |n| {
             Q::run(&runtime, async {
                 for _ in 0..n {
                     let Some((client, number)) = Q::receive(&mut receiver).await else { break };
@@ -262,7 +268,7 @@ impl<Q: Queue> Handover for ServedBy<Q> {
 
 /// The benchmark of clients that share the server's thread, whoever serves them.
 const SHARED: Spec = Spec {
-    id: "event/serve-here",
+    id: "event/group",
     what: "a request of one of clients_count machines and its answer, all on one thread",
     floor: Some("event/deque"),
     file: file!(),
