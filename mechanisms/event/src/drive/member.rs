@@ -160,12 +160,24 @@ impl<H: Handler> Member<H> {
         (self.desk.handled - before) as u32 // at most count_max
     }
 
+    /// The machine's own messages, those of other threads, and its own again. All are dispatched in one
+    /// place, so that a handler of some size is compiled into it: called, it would find the message in
+    /// memory, written in other pieces than it reads (3 to 6 ns).
     #[inline]
     fn batch(&mut self, home: &mut Home, count_max: u32) {
         let mut left = count_max;
-        left -= self.local_messages(home, count_max.div_ceil(2));
-        left -= self.inbox_messages(home, left);
-        self.local_messages(home, left);
+        for (own, share) in [(true, count_max.div_ceil(2)), (false, count_max), (true, count_max)] {
+            let mut share_left = share.min(left);
+            left -= share_left;
+            while share_left > 0 && !home.is_ending {
+                let next = if own { self.desk.local.pop_front() } else { self.desk.inbox.pop() };
+                let Some(message) = next else { break };
+                share_left -= 1;
+                self.desk.handled += 1;
+                self.dispatch(home, message);
+            }
+            left += share_left;
+        }
     }
 
     #[inline]
@@ -173,18 +185,6 @@ impl<H: Handler> Member<H> {
         let mut count = 0;
         while count < count_max && !home.is_ending {
             let Some(message) = self.desk.local.pop_front() else { break };
-            count += 1;
-            self.desk.handled += 1;
-            self.dispatch(home, message);
-        }
-        count
-    }
-
-    #[inline]
-    fn inbox_messages(&mut self, home: &mut Home, count_max: u32) -> u32 {
-        let mut count = 0;
-        while count < count_max && !home.is_ending {
-            let Some(message) = self.desk.inbox.pop() else { break };
             count += 1;
             self.desk.handled += 1;
             self.dispatch(home, message);
