@@ -21,6 +21,9 @@ const BATCH_MIN_NS: u64 = 10_000;
 const BATCHES_LOOK_NS: u64 = 10_000;
 const SINGLES_LOOK_NS: u64 = 50_000;
 
+/// How long a party waits for its core's full pace before a round.
+const PACE_WAIT_MAX_NS: u64 = 3_000_000;
+
 /// A round is taken by its samples at full pace when it has so many of them, and they are this share.
 const FULL_PACE_MIN: usize = 16;
 const FULL_PACE_SHARE_MIN: f64 = 0.02;
@@ -218,6 +221,16 @@ impl Samples {
 
     pub(crate) fn control(&self) -> Option<Control> {
         self.control.clone()
+    }
+
+    /// Waits for a moment, before the starting line, until this party's core runs at its pace: a round of
+    /// several that begins with all cores quiet is more often quiet throughout.
+    pub(crate) fn await_pace(&self) {
+        if !self.timing.watch_pace {
+            return;
+        }
+        let until = clock::ticks() + clock::ticks_from_ns(PACE_WAIT_MAX_NS);
+        while pace::is_slowed() && clock::ticks() < until {}
     }
 
     pub(crate) fn begin(&mut self) {

@@ -493,7 +493,6 @@ impl<C: Channel> Workload for PushPop<C> {
         id: "ring/push-pop",
         what: "an item pushed and popped by one thread",
         floor: Some("ring/deque"),
-        ladder: true,
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

@@ -104,6 +104,7 @@ pub(super) fn play<H: Handover>(
     mut samples: Samples,
 ) -> Result<Notes, Fault> {
     let hardware = counters::Group::open(stage.count_hardware && role.measured);
+    samples.await_pace();
     if !control.start_line(!stage.crowded()) {
         return Err(Fault::Interrupted);
     }

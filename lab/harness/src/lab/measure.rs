@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A round lasts about this long.
+/// A round lasts about this long; one of several parties half of it, as all their cores must be at their
+/// pace from its begin to its end.
 const ROUND: Duration = Duration::from_millis(10);
+const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// With a pause before each hand-over, a round holds at least this many of them.
 const ROUND_GAPS_MIN: u32 = 8;
 /// Warm-up ends when so many rounds agree within [`WARM_AGREE`].
@@ -156,7 +158,8 @@ impl Measuring<'_> {
         let Placed { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
         let hands_over = bench.spec().hands_over;
         let gap = if hands_over { lab.plan.idle_gap } else { Duration::ZERO };
-        let mut round = ROUND.max(gap * ROUND_GAPS_MIN);
+        let round = if roles.len() > 1 { ROUND_OF_SEVERAL } else { ROUND };
+        let mut round = round.max(gap * ROUND_GAPS_MIN);
         if lab.plan.profile == Profile::Smoke {
             round = Duration::from_secs(5);
         }
@@ -305,12 +308,24 @@ impl Course {
         self.lanes.iter().map(Lane::rounds_count).sum()
     }
 
-    /// Whether every figure has enough undisturbed rounds, and an interval narrow enough.
+    /// Whether every figure has enough undisturbed rounds, and an interval narrow enough. A peer that is
+    /// clearly not the best one need not be known as well.
     fn is_settled(&self) -> bool {
-        let mut racing = self.lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
-        racing.all(|lane| {
-            lane.quiet_count() >= noise::ROUNDS_MIN as u32 && lane.half_width() <= NARROW
-        })
+        let racing = || self.lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
+        let is_peer = |lane: &Lane| lane.bench.contender().kind == ContenderKind::Peer;
+        let figures: Vec<_> = racing().map(|lane| (is_peer(lane), lane.intervals())).collect();
+        let best = |part: usize| {
+            let peers = figures.iter().filter(|(is_peer, _)| *is_peer);
+            peers.filter_map(|(_, parts)| parts[part]).map(|it| it.high).fold(f64::MAX, f64::min)
+        };
+        let is_good = |is_peer: bool, part: usize, figure: stats::Interval| {
+            figure.half_width() <= NARROW || (is_peer && figure.low > best(part))
+        };
+        racing().all(|lane| lane.quiet_count() >= noise::ROUNDS_MIN as u32)
+            && figures.iter().all(|(is_peer, parts)| {
+                let known = parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
+                known.into_iter().all(|(part, figure)| is_good(*is_peer, part, figure))
+            })
     }
 }
 

@@ -143,10 +143,10 @@ impl Lane {
         figure
     }
 
-    /// The widest of the parts' intervals.
-    pub fn half_width(&self) -> f64 {
-        let parts = self.parts.iter().filter(|part| !part.rounds.is_empty());
-        parts.map(|part| stats::interval(&part.medians()).half_width()).fold(0.0, f64::max)
+    /// The interval of each part; none for a part without rounds.
+    pub fn intervals(&self) -> Vec<Option<stats::Interval>> {
+        let interval = |part: &PartLane| stats::interval(&part.medians());
+        self.parts.iter().map(|part| (!part.rounds.is_empty()).then(|| interval(part))).collect()
     }
 
     /// Rounds kept, of all parts.
