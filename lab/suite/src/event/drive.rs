@@ -399,6 +399,9 @@ fn for_client(config: Config) -> Config {
     Config { inbox_messages_max: CLIENT_INBOX, ..config }
 }
 
+/// A machine that serves, and those that it serves.
+pub type Served<H, K> = (Machine<H>, Vec<Machine<K>>);
+
 /// A machine that serves, and a client for each of the paces. Clients open; a server answers a
 /// hello with one of the same number.
 ///
@@ -408,7 +411,7 @@ pub fn served<S: Pace, C: Pace>(
     pace: S,
     clients: impl IntoIterator<Item = C>,
     config: Config,
-) -> Result<(Machine<Server<S>>, Vec<Machine<Player<C>>>), MachineError> {
+) -> Result<Served<Server<S>, Player<C>>, MachineError> {
     let paces: Vec<C> = clients.into_iter().collect();
     let server = Server { clients: Vec::with_capacity(paces.len()), pace };
     let mut server = Machine::new(server, for_server(config, paces.len()))?;
@@ -533,7 +536,7 @@ pub fn served_by_topic<S: Pace, C: Pace>(
     pace: S,
     subscribers: impl IntoIterator<Item = C>,
     config: Config,
-) -> Result<(Machine<Announcer<S>>, Vec<Machine<Listener<C>>>), MachineError> {
+) -> Result<Served<Announcer<S>, Listener<C>>, MachineError> {
     let paces: Vec<C> = subscribers.into_iter().collect();
     let topic = Topic::new();
     let announcer = Announcer::new(&topic, paces.len() as u64, pace);
