@@ -307,6 +307,10 @@ fn the_documented_command_lines_run_as_written() {
     }
     let said = typed(&home, "./notify -S -n 1 # measure sender side cost").code(0);
     assert!(said.out.contains("#wakeups 1000\n"), "{said}");
+    for line in ["./hello1_evm -l", "build/demos/hello4_evm -l 10", "./hello5_evm -l 2"] {
+        let said = typed(&home, &format!("{line} --seconds 0.1")).code(0);
+        assert!(said.out.contains("EVM] QUIT timer expired ("), "{said}");
+    }
     // Those of programs to come say so, whatever their options.
     for line in [
         "./sched -t 4 -f sched.txt -b 20M -q 100 -i 20 -c 5 -- -flowsets 100:1500:1,1:1500:16 -alg rr",
@@ -315,7 +319,6 @@ fn the_documented_command_lines_run_as_written() {
         "./abt-eventual-bench -d 5 -i 1 -n 16",
         "tests/sweep-abt-eventual-bench.sh build/perf-regression/abt-eventual-bench",
         "tests/plot-abt-eventual-bench.sh sweep-abt-eventual-bench.1122789.dat",
-        "build/demos/hello1_evm -q",
         "target/release/evh_perf -e",
     ] {
         let said = typed(&home, line).code(2).tells(&["not in this version yet"]);

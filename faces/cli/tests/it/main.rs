@@ -5,5 +5,6 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod corpora;
+mod hello;
 mod refusals;
 mod terminal;

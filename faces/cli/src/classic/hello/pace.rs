@@ -48,10 +48,10 @@ impl Demo {
     }
 }
 
-/// A time as the demos print it: `10 s`, `1 ms`, `0.2 s`.
+/// A time as the demos print it: `10 s`, `1 ms`, `1.5 s`.
 fn shown(time: Duration) -> String {
     match time.as_millis() {
-        millis @ 1..100 if time.subsec_nanos() % 1_000_000 == 0 => format!("{millis} ms"),
+        millis @ 1..1000 if time.subsec_nanos() % 1_000_000 == 0 => format!("{millis} ms"),
         _ => format!("{} s", time.as_secs_f64()),
     }
 }
@@ -124,7 +124,7 @@ mod tests {
             (Duration::ZERO, "0 s"),
             (Duration::from_millis(1), "1 ms"),
             (Duration::from_secs(10), "10 s"),
-            (Duration::from_millis(200), "0.2 s"),
+            (Duration::from_millis(200), "200 ms"),
             (Duration::from_millis(1500), "1.5 s"),
         ] {
             assert_eq!(shown(time), text);

@@ -1,0 +1,298 @@
+//! The demos `hello1` to `hello5`: their lines, what they count, how they end.
+
+use crate::common::{Home, Said, said, said_to, wait_until};
+use regex_lite::Regex;
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// A line's head: time, thread, module.
+const HEAD: &str = r"^\[\d{5}\.\d{6}\|\d+\|TAG\] ";
+
+/// The texts of the lines of a demo, all of which must have its head.
+#[track_caller]
+fn texts<'a>(said: &'a Said, tag: &str) -> Vec<&'a str> {
+    let head = Regex::new(&HEAD.replace("TAG", tag)).expect("a form");
+    let text = |line: &'a str| match head.find(line) {
+        Some(found) => &line[found.end()..],
+        None => panic!("{line}\nhas not the head of {tag}: {said}"),
+    };
+    said.out.lines().map(text).collect()
+}
+
+/// Checks the last three lines; how many messages they tell.
+#[track_caller]
+fn ending(texts: &[&str]) -> u64 {
+    let [.., quit, rate, used] = texts[..] else { panic!("{texts:?}") };
+    let found = |form: &str, line: &str| {
+        let form = Regex::new(form).expect("a form");
+        let found =
+            form.captures(line).unwrap_or_else(|| panic!("{line}\nhas not the form\n{form}"));
+        found.get(1).map_or(0, |count| count.as_str().parse().expect("a count"))
+    };
+    let count: u64 = found(r"^(?:QUIT timer expired|Interrupted) \((\d+) messages sent\)!$", quit);
+    let again = found(r"^(\d+) messages in \d+\.\d{3} s: \d[\d.]* [kMG]?/s(?:, .* each)?$", rate);
+    assert_eq!(count, again, "{texts:?}");
+    found(
+        r"^user \d+\.\d{3} s, system \d+\.\d{3} s; context switches: \d+ voluntary, \d+ involuntary$",
+        used,
+    );
+    count
+}
+
+/// Runs a demo to its QUIT timer; its texts before the last three, and how many messages it told.
+#[track_caller]
+fn played(home: &Home, line: &str, tag: &str) -> (Vec<String>, u64) {
+    let said = home.run(line).code(0);
+    assert!(said.err.is_empty(), "{said}");
+    let texts = texts(&said, tag);
+    let count = ending(&texts);
+    let before = texts[..texts.len() - 3].iter().map(ToString::to_string);
+    (before.collect(), count)
+}
+
+#[test]
+fn hello1_prints_the_lines_of_the_original() {
+    let home = Home::new();
+    for via in ["call", "pass"] {
+        let line = format!("hello1 -l --seconds 0.2 --via {via}");
+        let (texts, count) = played(&home, &line, "DEMO1EVM");
+        let opening = [
+            "IDLE timer set: 0 s",
+            "QUIT timer set: 200 ms",
+            "IDLE timer expired!",
+            "HELLO msg sent: \"HELLO: 1\"",
+        ];
+        assert_eq!(texts, opening);
+        assert!(count > 1000, "{count}");
+    }
+}
+
+#[test]
+fn without_the_live_loop_each_message_is_followed_by_a_pause() {
+    let home = Home::new();
+    let (texts, count) = played(&home, "hello1 --seconds 0.2", "DEMO1EVM");
+    let received = ["HELLO msg received: \"HELLO: 1\"", "IDLE timer set: 10 s"];
+    assert_eq!(texts[4..], received);
+    assert_eq!(count, 1);
+    // Two processes: the second one received, and pauses.
+    let (texts, count) = played(&home, "hello2 --seconds 1", "DEMO2EVM");
+    for text in ["QUIT timer set: 1 s", "HELLO msg sent: \"HELLO: 1\"", received[0], received[1]] {
+        assert!(texts.iter().any(|line| line == text), "{text}: {texts:?}");
+    }
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn two_threads_pause_a_millisecond_and_count_each_message_once() {
+    let home = Home::new();
+    let (texts, count) = played(&home, "hello3 --seconds 0.2", "DEMO3EVM");
+    let received = texts.iter().filter(|line| line.starts_with("HELLO msg received")).count();
+    assert_eq!(received as u64, count, "{texts:?}");
+    assert!((2..=200).contains(&count), "{count}");
+    assert!(texts.iter().any(|line| line == "IDLE timer set: 1 ms"), "{texts:?}");
+}
+
+#[test]
+fn the_live_loop_of_each_demo_prints_its_opening_and_its_end_alone() {
+    let home = Home::new();
+    // Enough for another process to begin.
+    let (texts, count) = played(&home, "hello2 -l --seconds 1", "DEMO2EVM");
+    assert_eq!(texts, ["QUIT timer set: 1 s", "HELLO msg sent: \"HELLO: 1\""]);
+    assert!(count > 1, "{count}");
+    for (line, tag, sent) in [
+        ("hello3 -l --seconds 0.2", "DEMO3EVM", 1),
+        ("hello3 -l --seconds 0.2 --place same", "DEMO3EVM", 1),
+        ("hello4 -l --seconds 0.2 --place near 3", "DEMO4EVM", 3),
+        ("hello4 -l --seconds 0.2", "DEMO4EVM", 1),
+        ("hello5 -l --seconds 0.2 3", "DEMO5EVM", 3),
+    ] {
+        let (texts, count) = played(&home, line, tag);
+        assert!(count > 10, "{line}: {count}");
+        let is_sent = |text: &&String| *text == "HELLO msg sent: \"HELLO: 1\"";
+        assert_eq!(texts.iter().filter(is_sent).count(), sent, "{line}: {texts:?}");
+        assert!(texts.contains(&"QUIT timer set: 200 ms".to_string()), "{line}: {texts:?}");
+        assert_eq!(texts.len(), sent + 1, "{line}: {texts:?}");
+    }
+}
+
+#[test]
+fn one_thread_serves_a_thousand_under_the_limits_of_this_machine() {
+    let home = Home::new();
+    for demo in ["hello4", "hello5"] {
+        let said = home.run(&format!("{demo} -l -n --seconds 1 1000")).code(0);
+        let lines: Vec<&str> = said.out.lines().collect();
+        let sent = lines.iter().filter(|line| line.starts_with("HELLO msg sent")).count();
+        assert_eq!(sent, 1000, "{demo}: {sent} clients said hello");
+        assert!(ending(&lines) >= 1000, "{said}");
+    }
+}
+
+#[test]
+fn a_topic_s_deliveries_are_counted_and_not_its_postings() {
+    let home = Home::new();
+    // Four say hello, and each of them hears the one answer that comes ten seconds later, which is
+    // never: four messages.
+    let (texts, count) = played(&home, "hello5 --seconds 0.2 4", "DEMO5EVM");
+    assert_eq!(count, 4, "{texts:?}");
+    assert_eq!(texts.iter().filter(|text| *text == "IDLE timer set: 10 s").count(), 1);
+}
+
+#[test]
+fn a_server_without_clients_waits_for_its_quit_timer() {
+    let home = Home::new();
+    for demo in ["hello4", "hello5"] {
+        let said = home.run(&format!("{demo} -n --seconds 0.05 0")).code(0);
+        let lines: Vec<&str> = said.out.lines().collect();
+        assert_eq!(ending(&lines), 0, "{said}");
+        assert_eq!(lines[0], "QUIT timer set: 50 ms", "{said}");
+    }
+}
+
+#[test]
+fn verbosity_is_none_some_or_all() {
+    let home = Home::new();
+    let lines = |flag: &str| {
+        let said = home.run(&format!("hello3 {flag} --seconds 0.05")).code(0);
+        assert!(said.err.is_empty(), "{said}");
+        said.out
+    };
+    assert_eq!(lines("-q"), "");
+    let normal = lines("-n");
+    assert!(normal.starts_with("QUIT timer set") || normal.starts_with("HELLO msg"), "{normal}");
+    assert!(!normal.contains("(cb entry)"), "{normal}");
+    let verbose = lines("-v");
+    assert!(verbose.contains("DEMO3EVM] (cb entry) HELLO: 1"), "{verbose}");
+    assert!(!verbose.contains("DEMO3EVM] sent HELLO"), "{verbose}");
+    // What the machine itself logs stands under its own module.
+    assert!(verbose.contains("handover_event::"), "{verbose}");
+    for flag in ["-t", "-g"] {
+        assert!(lines(flag).contains("DEMO3EVM] sent HELLO: 1"));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_demo_with_the_count_so_far() {
+    let home = Home::new();
+    for line in ["hello1 -l", "hello1", "hello2 -l", "hello3", "hello4 -l 5", "hello5 5"] {
+        for signal in [Signal::INT, Signal::TERM] {
+            let running = home.start(home.handover(line.split(' ')));
+            let out = home.path().join("out");
+            wait_until("it has begun", || {
+                std::fs::read_to_string(&out).expect("a file").contains("HELLO msg sent")
+            });
+            // hello2: a terminal tells both processes.
+            running.signal_all(signal);
+            let said = running.finish().code(130).tells(&["interrupted"]);
+            let lines = said.out.lines().map(|line| line.split_once("] ").map_or("", |it| it.1));
+            let lines: Vec<&str> = lines.collect();
+            ending(&lines);
+            assert!(lines[lines.len() - 3].starts_with("Interrupted ("), "{said}");
+            assert!(said.took < Duration::from_secs(30), "{said}");
+        }
+    }
+    assert!(home.processes().is_empty(), "a process was left behind");
+}
+
+#[test]
+fn the_second_process_ends_with_the_first_and_the_first_tells_of_the_second_s_death() {
+    let home = Home::new();
+    for kills_first in [true, false] {
+        let running = home.start(home.handover(["hello2", "-l"]));
+        wait_until("two processes", || home.processes().len() == 2);
+        let first = running.id();
+        let victim = home.processes().into_iter().find(|id| (*id == first) == kills_first);
+        let victim = crate::common::pid(victim.expect("a process"));
+        rustix::process::kill_process(victim, Signal::KILL).expect("it runs");
+        let said = running.finish();
+        if !kills_first {
+            let said = said.code(1).tells(&["the second process is gone"]);
+            assert!(said.err.lines().count() == 1, "{said}");
+        }
+        wait_until("no process", || home.processes().is_empty());
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_a_demo_early() {
+    let home = Home::new();
+    let said = said(home.shell("handover hello3 | head -n 2"));
+    let said = said.code(0);
+    assert_eq!(said.out.lines().count(), 2, "{said}");
+    assert!(said.err.is_empty() && said.took < Duration::from_secs(30), "{said}");
+}
+
+#[test]
+fn a_disk_without_room_is_told() {
+    let home = Home::new();
+    let said = said(home.shell("handover hello3 > /dev/full"));
+    said.code(1).tells(&["standard output", "No space left"]);
+}
+
+#[test]
+fn a_system_log_that_does_not_answer_is_told_before_anything_is_done() {
+    if std::os::unix::net::UnixDatagram::unbound()
+        .and_then(|socket| socket.connect("/dev/log"))
+        .is_ok()
+    {
+        return crate::common::skipped("a missing system log", "this machine has one");
+    }
+    let home = Home::new();
+    let said = home.run("hello1 -s --seconds 0.1").code(1).tells(&["-s: /dev/log", "leave out -s"]);
+    assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn what_is_wrong_with_a_demo_s_command_line_is_said_in_a_line() {
+    let home = Home::new();
+    for (line, words) in [
+        ("hello1 --seconds 0", &["--seconds <SECONDS>", "'0'", "0.001..=31536000"][..]),
+        ("hello3 --seconds -1", &["--seconds", "'-1'", "0.001..=31536000"]),
+        ("hello1 --seconds soon", &["--seconds", "'soon'", "must lie in"]),
+        ("hello1 --seconds inf", &["'inf'", "must lie in"]),
+        ("hello1 --seconds NaN", &["'NaN'", "must lie in"]),
+        ("hello1 --via post", &["--via", "'post'", "call, pass"]),
+        ("hello3 --place nowhere", &["--place", "nowhere", "near"]),
+        ("hello1 -x", &["-x", "--help"]),
+        ("hello1 5", &["'5'"]),
+        ("hello4 many", &["'many'", "num_additional_threads", "0..=1024"]),
+        ("hello4 1025", &["'1025'", "0..=1024"]),
+        ("hello5 -1", &["'-1'", "0..=1024"]),
+        ("hello5 1 2", &["'2'"]),
+        ("hello1 -q -v", &["--quiet", "--verbose"]),
+    ] {
+        let said = home.run(line).code(2).tells(words);
+        assert!(said.out.is_empty() && said.err.lines().count() == 1, "{line}: {said}");
+    }
+    let said = said_to(home.handover(["hello2", "--child"]), b"no socket".to_vec());
+    let said = said.code(2).tells(&["--child", "no socket"]);
+    assert_eq!(said.err.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn help_lists_the_options_of_the_originals_and_says_what_is_counted() {
+    let home = Home::new();
+    for demo in ["hello1", "hello2", "hello3", "hello4", "hello5"] {
+        for flag in ["-h", "--help"] {
+            let said = home.ok(&format!("{demo} {flag}"));
+            for word in [
+                "-q, --quiet",
+                "-v, --verbose",
+                "-l, --liveloop",
+                "-t, --trace",
+                "-g, --debug",
+                "-s, --syslog",
+                "-n, --no-header",
+                "-h, --help",
+                "--seconds",
+                "--place",
+            ] {
+                assert!(said.contains(word), "{demo} {flag}, {word}: {said}");
+            }
+            let words: Vec<&str> = said.split_whitespace().collect();
+            assert!(words.join(" ").contains("in all threads, each once"), "{said}");
+            let takes_threads = ["hello4", "hello5"].contains(&demo);
+            assert_eq!(said.contains("[num_additional_threads]"), takes_threads, "{said}");
+            assert!(!said.contains("--child"), "{said}");
+        }
+    }
+}
