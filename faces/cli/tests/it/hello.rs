@@ -102,7 +102,7 @@ fn the_live_loop_of_each_demo_prints_its_opening_and_its_end_alone() {
     for (line, tag, sent) in [
         ("hello3 -l --seconds 0.2", "DEMO3EVM", 1),
         ("hello3 -l --seconds 0.2 --place same", "DEMO3EVM", 1),
-        ("hello4 -l --seconds 0.2 --place near 3", "DEMO4EVM", 3),
+        ("hello4 -l --seconds 0.2 --place same 3", "DEMO4EVM", 3),
         ("hello4 -l --seconds 0.2", "DEMO4EVM", 1),
         ("hello5 -l --seconds 0.2 3", "DEMO5EVM", 3),
     ] {
