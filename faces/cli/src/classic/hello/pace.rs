@@ -51,7 +51,7 @@ impl Demo {
 /// A time as the demos print it: `10 s`, `1 ms`, `1.5 s`.
 fn shown(time: Duration) -> String {
     match time.as_millis() {
-        millis @ 1..1000 if time.subsec_nanos() % 1_000_000 == 0 => format!("{millis} ms"),
+        millis @ 1..1000 if time.subsec_nanos().is_multiple_of(1_000_000) => format!("{millis} ms"),
         _ => format!("{} s", time.as_secs_f64()),
     }
 }
