@@ -28,7 +28,7 @@ pub enum Profile {
 /// How a run goes about it. It comes by every benchmark several times, rather than once and for
 /// long: a spell of some seconds in which the host gives less (a lower frequency, a busy sibling, slow
 /// wake-ups) then falls on a few rounds of every figure, not on all rounds of one.
-struct Course {
+struct Schedule {
     passes: u32,
     /// Blocks that every benchmark gets in each pass.
     blocks_min: u32,
@@ -39,18 +39,18 @@ struct Course {
 }
 
 impl Profile {
-    fn course(self, groups_count: usize) -> Course {
+    fn schedule(self, groups_count: usize) -> Schedule {
         let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
         match self {
-            Profile::Smoke => Course { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
+            Profile::Smoke => Schedule { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
             Profile::Quick => {
                 let (least, most) = (of_each(QUICK_EACH_MIN), of_each(QUICK_EACH_MAX));
                 let total = Some(QUICK_TOTAL.clamp(least, most));
-                Course { passes: 8, blocks_min: 2, blocks_max: 80, total }
+                Schedule { passes: 8, blocks_min: 2, blocks_max: 80, total }
             }
             Profile::Full => {
                 let total = Some(of_each(FULL_EACH));
-                Course { passes: 16, blocks_min: 6, blocks_max: 30, total }
+                Schedule { passes: 16, blocks_min: 6, blocks_max: 30, total }
             }
         }
     }
@@ -272,7 +272,7 @@ impl Lab {
             watch,
             interrupted,
             began: Instant::now(),
-            profile: self.plan.profile.course(self.groups.len()),
+            schedule: self.plan.profile.schedule(self.groups.len()),
             courses: self.groups.iter().map(|_| None).collect(),
             records: vec![Vec::new(); self.groups.len()],
             outcome: Outcome::default(),
@@ -295,7 +295,7 @@ struct Running<'a> {
     watch: &'a mut dyn Watch,
     interrupted: &'a AtomicBool,
     began: Instant,
-    profile: Course,
+    schedule: Schedule,
     /// One for each benchmark that has begun.
     courses: Vec<Option<measure::Course>>,
     /// What each has told.
@@ -306,15 +306,18 @@ struct Running<'a> {
 impl Running<'_> {
     fn passes(&mut self) -> ControlFlow<Ended> {
         let count = self.lab.groups.len();
-        for pass in 0..self.profile.passes {
-            let mut left: usize = (0..count).map(|index| self.weight(index)).sum();
-            for index in 0..count {
-                if pass > 0 && self.courses[index].as_ref().is_none_or(|course| course.closed) {
-                    continue;
-                }
+        for pass in 0..self.schedule.passes {
+            // One that could not begin, or was closed, takes no part of the pass either.
+            let is_open = |index: &usize| match &self.courses[*index] {
+                Some(course) => !course.closed,
+                None => pass == 0,
+            };
+            let open: Vec<usize> = (0..count).filter(is_open).collect();
+            let mut left: usize = open.iter().map(|index| self.weight(*index)).sum();
+            for index in open {
                 let id = self.lab.groups[index].selection.spec.id;
                 let place = pass as usize * count + index;
-                self.watch.begin(place, self.profile.passes as usize * count, id);
+                self.watch.begin(place, self.schedule.passes as usize * count, id);
                 let weight = self.weight(index);
                 let visit = self.share(pass, weight, left);
                 left = left.saturating_sub(weight);
@@ -333,7 +336,7 @@ impl Running<'_> {
     fn weight(&self, index: usize) -> usize {
         let selection = &self.lab.groups[index].selection;
         match &self.courses[index] {
-            Some(course) if course.closed || course.settled => 0,
+            Some(course) if course.settled => 0,
             _ => selection.contenders.len() + selection.floors.len(),
         }
     }
@@ -341,7 +344,7 @@ impl Running<'_> {
     /// What a benchmark may take in this pass: its part of what is left of the pass. What the quiet
     /// ones leave goes to the noisy ones after them.
     fn share(&self, pass: u32, weight: usize, left: usize) -> measure::Visit {
-        let Course { passes, blocks_min, blocks_max, total } = self.profile;
+        let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let share = total.map(|total| {
             let end = total * (pass + 1) / passes;
             let part = weight as f64 / left.max(1) as f64;
@@ -390,7 +393,7 @@ impl Running<'_> {
             self.outcome.faults.push((name, fault.to_string()));
         }
         let closed = self.courses[index].as_ref().is_some_and(|course| course.closed);
-        let last = pass + 1 == self.profile.passes || closed;
+        let last = pass + 1 == self.schedule.passes || closed;
         if pass == 0 || last { self.tell(index, last) } else { ControlFlow::Continue(()) }
     }
 
@@ -400,16 +403,10 @@ impl Running<'_> {
             return ControlFlow::Continue(());
         };
         let group = &self.lab.groups[index];
-        let measuring = measure::Measuring {
-            lab: self.lab,
-            group,
-            watch: &mut *self.watch,
-            interrupted: self.interrupted,
-        };
-        if !measuring.is_news(course) {
+        if !course.is_news() {
             return ControlFlow::Continue(());
         }
-        self.records[index] = measuring.records(course);
+        self.records[index] = course.records(self.lab, group);
         if self.watch.records(&self.records[index], last) {
             return ControlFlow::Continue(());
         }

@@ -111,26 +111,6 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Whether the benchmark has yielded more than it has told.
-    pub fn is_news(&self, course: &Course) -> bool {
-        course.rounds_count() > course.rounds_told
-    }
-
-    /// What the benchmark has yielded so far.
-    pub fn records(&self, course: &mut Course) -> Vec<Record> {
-        course.rounds_told = course.rounds_count();
-        course.lanes.iter_mut().for_each(Lane::judge_again);
-        let context = summarise::Context {
-            spec: self.group.selection.spec,
-            plan: &self.lab.plan,
-            args: self.group.values.all().clone(),
-            floors: &self.group.selection.floors,
-            started_unix_ns: course.started_unix_ns,
-            empty: course.empty,
-        };
-        summarise::records(&context, &course.lanes)
-    }
-
     /// A lane for each contender, then one for each floor.
     fn lanes(&self) -> Result<Vec<Lane>, Fault> {
         let selection = &self.group.selection;
@@ -303,6 +283,26 @@ fn choose_batches(lanes: &mut [Lane], always: bool) {
 }
 
 impl Course {
+    /// Whether the benchmark has yielded more than it has told.
+    pub fn is_news(&self) -> bool {
+        self.rounds_count() > self.rounds_told
+    }
+
+    /// What the benchmark has yielded so far.
+    pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
+        self.rounds_told = self.rounds_count();
+        self.lanes.iter_mut().for_each(Lane::judge_again);
+        let context = summarise::Context {
+            spec: group.selection.spec,
+            plan: &lab.plan,
+            args: group.values.all().clone(),
+            floors: &group.selection.floors,
+            started_unix_ns: self.started_unix_ns,
+            empty: self.empty,
+        };
+        summarise::records(&context, &self.lanes)
+    }
+
     /// Rounds of all its lanes.
     fn rounds_count(&self) -> usize {
         self.lanes.iter().map(Lane::rounds_count).sum()
