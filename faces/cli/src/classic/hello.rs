@@ -2,6 +2,9 @@
 
 mod log;
 mod pace;
+#[allow(unsafe_code)]
+mod raw;
+mod room;
 pub mod two_processes;
 
 use crate::exit::Interrupted;
@@ -170,7 +173,7 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
         Via::Call => drive::Via::Call,
         Via::Pass => drive::Via::Pass,
     };
-    let stage = Stage::set("DEMO1EVM", &args.options)?;
+    let stage = Stage::set("DEMO1EVM", &args.options, 0)?;
     let cpu = args.options.cpus(1)?[0];
     let pace = args.options.main_pace(Speaks::FirstWhenIdle, cpu, IDLE);
     let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, ..Config::default() };
@@ -179,7 +182,7 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
 }
 
 pub fn run3(args: &Hello3) -> anyhow::Result<()> {
-    let stage = Stage::set("DEMO3EVM", &args.options)?;
+    let stage = Stage::set("DEMO3EVM", &args.options, 1)?;
     let options = &args.options;
     let cpus = options.cpus(2)?;
     let paces = [
@@ -191,14 +194,14 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
 }
 
 pub fn run4(args: &HelloMany) -> anyhow::Result<()> {
-    let stage = Stage::set("DEMO4EVM", &args.options)?;
+    let stage = Stage::set("DEMO4EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
     let (server, clients) = drive::served(server, clients, Config::default())?;
     play(&stage, server, clients, |it| &it.pace)
 }
 
 pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
-    let stage = Stage::set("DEMO5EVM", &args.options)?;
+    let stage = Stage::set("DEMO5EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
     let (server, clients) = drive::served_by_topic(server, clients, Config::default())?;
     play(&stage, server, clients, |it| &it.pace)
@@ -236,8 +239,10 @@ struct Played {
 }
 
 impl Stage {
-    /// Before any thread is started, so that the signals are blocked in all of them.
-    fn set(tag: &'static str, options: &Options) -> anyhow::Result<Stage> {
+    /// Before any thread is started, so that the signals are blocked in all of them; and before
+    /// anything is made for `others_count` of them, in case there is no room for so many.
+    fn set(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Stage> {
+        room::for_threads(others_count + 1)?; // one waits for signals
         let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
         tracing::subscriber::set_global_default(Arc::clone(&log)).context("the log")?;
         let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
@@ -360,8 +365,8 @@ where
                 }
                 return Err(why).with_context(|| {
                     format!(
-                        "thread {} of {count} could not be started; \
-                         ask for fewer, or allow more with `ulimit -u` and `ulimit -v`",
+                        "thread {} of {count} could not be started; ask for fewer, or allow \
+                         more: with `ulimit -u`, or with the cgroup's pids.max",
                         index + 1
                     )
                 });

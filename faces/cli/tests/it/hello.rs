@@ -128,6 +128,36 @@ fn one_thread_serves_a_thousand_under_the_limits_of_this_machine() {
 }
 
 #[test]
+fn threads_for_which_there_is_no_room_are_refused_before_the_first_with_a_limit_that_will_do() {
+    let home = Home::new();
+    for demo in ["hello4", "hello5"] {
+        let under = |limit_kib: &str| {
+            let line =
+                format!("ulimit -v {limit_kib} && exec handover {demo} -l -n --seconds 1 1000");
+            said(home.shell(&line))
+        };
+        let mut enough = String::new();
+        for limit_kib in ["60000", "120000"] {
+            let said =
+                under(limit_kib).code(1).tells(&["the threads of this demo need", "ulimit -v"]);
+            assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+            assert!(said.took < Duration::from_secs(30), "{said}");
+            let told = Regex::new(r"allow more with `ulimit -v (\d+)`$").expect("a form");
+            let told = told.captures(said.err.trim_end()).unwrap_or_else(|| panic!("{said}"));
+            enough = told[1].to_string();
+        }
+        for limit_kib in [&enough, "400000"] {
+            let said = under(limit_kib).code(0);
+            let sent = said.out.lines().filter(|line| line.starts_with("HELLO msg sent")).count();
+            assert_eq!(sent, 1000, "{limit_kib}: {sent} clients said hello");
+        }
+    }
+    // The address space of the others' one thread.
+    let said = said(home.shell("ulimit -d 4000 && exec handover hello3 -l --seconds 0.2"));
+    said.code(1).tells(&["the threads of this demo need", "`ulimit -d` leaves"]);
+}
+
+#[test]
 fn a_topic_s_deliveries_are_counted_and_not_its_postings() {
     let home = Home::new();
     // Four say hello, and each of them hears the one answer that comes ten seconds later, which is

@@ -27,7 +27,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     if args.child {
         return be_second(&args.options);
     }
-    let stage = Stage::set("DEMO2EVM", &args.options)?;
+    let stage = Stage::set("DEMO2EVM", &args.options, 0)?;
     let used = usage::process();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -88,7 +88,7 @@ fn be_second(options: &Options) -> anyhow::Result<()> {
         return Err(usage("--child: standard input is no socket; leave it to the first process"));
     }
     let socket = Arc::new(socket);
-    let stage = Stage::set("DEMO2EVM", options)?;
+    let stage = Stage::set("DEMO2EVM", options, 0)?;
     let cpu = options.cpus(2)?[1];
     let side = Side::new(Arc::clone(&socket), options.pace(Speaks::Second, cpu, IDLE), false);
     let mut machine = Machine::new(side, Config::default())?;
