@@ -59,7 +59,12 @@ impl<M: Send + 'static> Context<'_, M> {
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        if self.is_near(to) { self.send_near(to, message) } else { to.pass(message) }
+        if self.is_near(to) {
+            return self.send_near(to, message);
+        }
+        to.pass(message)?;
+        self.home.expect_from(&to.mail().door);
+        Ok(())
     }
 
     /// As [`pass_to`](Self::pass_to), without waking it; see [`Address::call`].

@@ -90,6 +90,7 @@ impl Home {
 
     /// When a thread begins to run.
     pub(crate) fn arrive(&mut self) {
+        self.parker.settle(self.door.bell());
         if std::mem::replace(&mut self.has_arrived, true) {
             return;
         }
@@ -173,17 +174,31 @@ impl Home {
 
     /// Spins, then sleeps until `look` is true, somebody rings, a descriptor is ready, or
     /// `deadline_ns`.
+    ///
+    /// Inlined into the loop that waits, but for the sleep: see [`Parker::spin`].
+    #[inline(always)]
     pub(crate) fn idle(
+        &mut self,
+        deadline_ns: Option<u64>,
+        look: &mut impl FnMut() -> bool,
+    ) -> Result<(), RunError> {
+        let Self { door, parker, .. } = self;
+        parker.settle(door.bell());
+        if parker.spin(deadline_ns, &mut || look() || door.stop_is_wanted()) {
+            self.spins += 1;
+            return Ok(());
+        }
+        self.sleep(deadline_ns, look)
+    }
+
+    #[inline(never)]
+    fn sleep(
         &mut self,
         deadline_ns: Option<u64>,
         look: &mut impl FnMut() -> bool,
     ) -> Result<(), RunError> {
         let Self { door, parker, reactor, .. } = self;
         let mut look = || look() || door.stop_is_wanted();
-        if parker.spin(deadline_ns, &mut look) {
-            self.spins += 1;
-            return Ok(());
-        }
         let mut answer = Ok(());
         let parked = match reactor {
             None => parker.park(door.bell(), deadline_ns, &mut look),
@@ -198,6 +213,12 @@ impl Home {
             self.wakeups += u64::from(parked == Parked::Rung);
         }
         answer
+    }
+
+    /// Somebody behind another door was sent something, and may answer.
+    #[inline]
+    pub(crate) fn expect_from(&mut self, door: &Door) {
+        self.parker.expect(door.bell());
     }
 
     /// Adds what the thread knows.

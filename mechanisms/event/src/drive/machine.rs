@@ -222,11 +222,13 @@ impl<H: Handler> Machine<H> {
         Ok(count)
     }
 
+    #[inline]
     fn look_eagerly(&mut self) -> bool {
         let inbox = &self.member.desk.inbox;
         self.home.look_eagerly(&mut || !inbox.is_empty())
     }
 
+    #[inline(always)]
     fn idle(&mut self) -> Result<(), RunError> {
         if self.home.is_ending {
             return Ok(());

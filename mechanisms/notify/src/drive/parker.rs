@@ -26,8 +26,8 @@ use crate::engine::{Engine, Plan, Stats};
 use crate::park::{ParkWord, Sleep};
 use crate::{Config, ConfigError, raw};
 use handover_base::futex::{self, Scope};
-use handover_base::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rustix::thread::sched_yield;
 use std::time::Duration;
 
 /// What the senders ring: whether the receiver sleeps, alone on its cache lines.
@@ -41,13 +41,19 @@ pub struct Bell {
     /// When a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC: so that the receiver
     /// learns what sleeping costs.
     woken_at_ns: AtomicU64,
+    /// Which CPU the receiver was last seen to run on, plus one; zero is not known.
+    cpu_plus_one: AtomicU32,
 }
 
 impl Bell {
     /// A bell whose receiver is awake.
     #[must_use]
     pub const fn new() -> Self {
-        Self { word: ParkWord::new(), woken_at_ns: AtomicU64::new(0) }
+        Self {
+            word: ParkWord::new(),
+            woken_at_ns: AtomicU64::new(0),
+            cpu_plus_one: AtomicU32::new(0),
+        }
     }
 
     /// Wakes the receiver if it sleeps on the bell itself ([`Parker::park`]); whether it did.
@@ -122,11 +128,29 @@ pub struct Parker {
     is_yielding: bool,
     /// Waits since an eager look was tried while yielding.
     waits_unprobed: u32,
+    /// The CPU this thread was last seen to run on, plus one; zero is not known.
+    cpu_plus_one: u32,
+    /// Where the wait's end may come from, as far as is known.
+    expected: Expected,
+}
+
+/// From where an answer may come. The greater one is to be reckoned with where there are several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Expected {
+    /// Nothing is known.
+    Anywhere,
+    /// Who was asked needs this very CPU to answer.
+    Here,
+    /// Somebody who was asked runs on another CPU.
+    Elsewhere,
 }
 
 /// So many looks go without a pause between them, which takes 20 to 60 ns: who hands to and fro
 /// without delay finds the answer within these.
 const EAGER_LOOKS: u32 = 128;
+/// So many where yielding has paid lately and the answer may come from another CPU: about what a
+/// switch to another thread and back takes.
+const YIELDING_LOOKS: u32 = 512;
 /// While yielding pays, one wait in so many looks eagerly, to see whether that would do again.
 const PROBE_WAITS: u32 = 64;
 /// What yielding is taken to cost, in ps.
@@ -151,47 +175,97 @@ impl Parker {
             yields: Engine::new(config, YIELD_PS),
             is_yielding: false,
             waits_unprobed: 0,
+            cpu_plus_one: 0,
+            expected: Expected::Anywhere,
         })
     }
 
-    /// Looks many times at once, without a pause; true as soon as `look` is. Where waits end by
-    /// yielding it looks but once, as a rule.
+    /// Says on `bell` where this thread runs, which [`expect`](Self::expect) reads: before a wait, and
+    /// when a thread begins to receive.
+    ///
+    /// # Cost
+    /// Reading the CPU's number, 2 to 3 ns.
+    #[inline]
+    pub fn settle(&mut self, bell: &Bell) {
+        let cpu_plus_one = raw::current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
+        if cpu_plus_one != self.cpu_plus_one {
+            self.cpu_plus_one = cpu_plus_one;
+            // Relaxed: a hint.
+            bell.cpu_plus_one.store(cpu_plus_one, Ordering::Relaxed);
+        }
+    }
+
+    /// What ends the next wait may well be the answer of the receiver at `of`, which was just rung. If
+    /// that one runs on this very CPU, looking on would only keep it from answering.
+    ///
+    /// # Cost
+    /// A load of the line that ringing has read.
+    #[inline]
+    pub fn expect(&mut self, of: &Bell) {
+        // Relaxed: a hint.
+        let there = of.cpu_plus_one.load(Ordering::Relaxed);
+        let is_here = there == self.cpu_plus_one && there != 0;
+        let expected = if is_here { Expected::Here } else { Expected::Elsewhere };
+        self.expected = self.expected.max(expected);
+    }
+
+    /// Looks many times at once, without a pause; true as soon as `look` is. Where the answer can only
+    /// come from this very CPU, and as a rule where waits end by yielding and nothing is known, it
+    /// looks but once.
     ///
     /// # Blocking
     /// For 128 looks, 0.1 to 0.2 µs.
     #[inline]
     pub fn look_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
-        if self.is_yielding {
-            self.waits_unprobed += 1;
-            if self.waits_unprobed < PROBE_WAITS {
-                return look();
-            }
-            self.waits_unprobed = 0;
+        let looks = match self.expected {
+            Expected::Here => 1,
+            Expected::Elsewhere if self.is_yielding => YIELDING_LOOKS,
+            Expected::Anywhere if self.is_yielding => self.probing_looks(),
+            _ => EAGER_LOOKS,
+        };
+        let found = (0..looks).any(|_| look());
+        if found {
+            self.expected = Expected::Anywhere;
+            self.is_yielding &= looks < EAGER_LOOKS;
         }
-        let found = (0..EAGER_LOOKS).any(|_| look());
-        self.is_yielding &= !found;
         found
     }
 
+    fn probing_looks(&mut self) -> u32 {
+        self.waits_unprobed += 1;
+        if self.waits_unprobed < PROBE_WAITS {
+            return 1;
+        }
+        self.waits_unprobed = 0;
+        EAGER_LOOKS
+    }
+
     /// Spins as long as has paid lately, then yields as often as has paid lately; true as soon as
-    /// `look` is. On one CPU with the sender that woke it last it does not spin.
+    /// `look` is. It does not spin on one CPU with whom the answer is expected from, or the sender
+    /// that woke it last.
     ///
     /// `deadline_ns`, on CLOCK_MONOTONIC, bounds it.
     ///
     /// # Blocking
     /// [`Config::spin_ns_max`] at most, and where it yields, until this thread has its turn again.
+    #[inline(always)]
     pub fn spin(&mut self, deadline_ns: Option<u64>, look: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
-        if !self.is_yielding && self.waiting.spin_for(left, look) {
+        let expected = std::mem::replace(&mut self.expected, Expected::Anywhere);
+        if !self.is_yielding && expected != Expected::Here && self.waiting.spin_for(left, look) {
             return true;
         }
         left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(look)
     }
 
+    /// Inlined all the way up into the loop that waits, system call included: after a switch from
+    /// another thread the processor mispredicts each return to a caller that was entered before (the
+    /// kernel overwrites the predictor's stack), which takes 0.3 µs for the first.
+    #[inline(always)]
     fn yield_until(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
         for yields in 1..=yields_max {
-            thread::yield_now();
+            sched_yield();
             if look() {
                 self.yields.spun(yields);
                 self.is_yielding = yields < YIELDS_ALONE;
