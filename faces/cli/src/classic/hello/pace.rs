@@ -42,6 +42,11 @@ impl Demo {
         Demo { live, tells, speaks, quits_after, cpu, idle, quit: false }
     }
 
+    /// Whether it answers at once.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
     /// Whether the QUIT timer has expired.
     pub fn has_quit(&self) -> bool {
         self.quit
