@@ -182,10 +182,10 @@ pub trait Watch {
         let _ = (done, most);
     }
     /// It yielded these figures, all that it has so far: they take the place of what it yielded before.
-    /// Told after the first pass, so that something is had early, and after the `last`. An answer of
+    /// Told after the first pass, so that something is had early, and after the last. An answer of
     /// false ends the run: they could not be kept.
-    fn records(&mut self, records: &[Record], last: bool) -> bool {
-        let _ = (records, last);
+    fn records(&mut self, records: &[Record]) -> bool {
+        let _ = records;
         true
     }
     /// It, or one contender of it, yielded none.
@@ -394,11 +394,11 @@ impl Running<'_> {
         }
         let closed = self.courses[index].as_ref().is_some_and(|course| course.closed);
         let last = pass + 1 == self.schedule.passes || closed;
-        if pass == 0 || last { self.tell(index, last) } else { ControlFlow::Continue(()) }
+        if pass == 0 || last { self.tell(index) } else { ControlFlow::Continue(()) }
     }
 
     /// Tells what a benchmark has yielded, if it has yielded more than was told.
-    fn tell(&mut self, index: usize, last: bool) -> ControlFlow<Ended> {
+    fn tell(&mut self, index: usize) -> ControlFlow<Ended> {
         let Some(course) = &mut self.courses[index] else {
             return ControlFlow::Continue(());
         };
@@ -407,7 +407,7 @@ impl Running<'_> {
             return ControlFlow::Continue(());
         }
         self.records[index] = course.records(self.lab, group);
-        if self.watch.records(&self.records[index], last) {
+        if self.watch.records(&self.records[index]) {
             return ControlFlow::Continue(());
         }
         let id = group.selection.spec.id.to_string();
@@ -420,7 +420,7 @@ impl Running<'_> {
         self.outcome.interrupted = matches!(ended, ControlFlow::Break(Ended::Interrupted));
         if !matches!(ended, ControlFlow::Break(Ended::Refused)) {
             for index in 0..self.courses.len() {
-                if self.tell(index, true).is_break() {
+                if self.tell(index).is_break() {
                     break;
                 }
             }

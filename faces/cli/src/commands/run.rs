@@ -199,7 +199,7 @@ impl Watch for Watcher {
         self.bar.set_position(self.done + u64::from(done) * STEPS / u64::from(most.max(1)));
     }
 
-    fn records(&mut self, records: &[Record], _last: bool) -> bool {
+    fn records(&mut self, records: &[Record]) -> bool {
         let run = self.run.clone();
         self.keep(|store| store.put(&run, records));
         if self.plain {
