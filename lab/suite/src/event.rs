@@ -5,20 +5,24 @@ mod own;
 mod pair;
 mod queues;
 mod serve;
+mod topic;
 
 use handover_event::{Config, ThreadConfig};
 use handover_harness::{Bench, Fault, Rig};
 use handover_notify::EventFd;
 use handover_record::Contender;
-use own::{By, ByAddress, Classic, Counting, Deque, Dispatch, Hello, Looped, Pooled, Search};
+use own::{By, ByAddress, Classic, Deque, Dispatch, Hello, Letter, Looped, Pooled, Search};
 use pair::{Bare, Beats, Eager, Numbers, OnDescriptor, Parked, Polled, Stream, Streamed};
 use queues::Std;
 #[cfg(feature = "peers")]
-use queues::{Crossbeam, Flume, Kanal, Tokio};
+use queues::{Crossbeam, Flume, Kanal, Tokio, TokioMulti};
 #[cfg(feature = "peers")]
 use serve::Tasks;
 use serve::{Grouped, Served, ServedBy};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+#[cfg(feature = "peers")]
+use topic::Broadcast;
+use topic::{Deques, Topical};
 
 fn refused(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
@@ -54,6 +58,9 @@ impl<T> Seat<T> {
     }
 }
 
+/// What a peer's queue carries where a message may have several holders.
+type Written = Arc<Letter>;
+
 /// The benchmarks of the event machine.
 pub const ALL: &[Bench] = &[
     Bench::one::<Deque>(Contender::floor("std")),
@@ -61,25 +68,25 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Hello<By<true>>>(Contender::ours("handover-pass")),
     Bench::one::<Hello<ByAddress>>(Contender::ours("handover-pass-to")),
     Bench::one::<Hello<Classic>>(Contender::ours("handover-hello")),
-    Bench::one::<Looped<Std>>(Contender::peer("std")),
+    Bench::one::<Looped<Std, u64>>(Contender::peer("std")),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::one::<Looped<Crossbeam, u64>>(Contender::peer("crossbeam")),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Kanal>>(Contender::peer("kanal")),
+    Bench::one::<Looped<Kanal, u64>>(Contender::peer("kanal")),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Flume>>(Contender::peer("flume")),
+    Bench::one::<Looped<Flume, u64>>(Contender::peer("flume")),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Tokio>>(Contender::peer("tokio")),
+    Bench::one::<Looped<Tokio, u64>>(Contender::peer("tokio")),
     Bench::one::<Pooled>(Contender::ours("handover")),
-    Bench::one::<Counting<Std>>(Contender::peer("std")),
+    Bench::one::<Looped<Std, Written>>(Contender::peer("std")),
     #[cfg(feature = "peers")]
-    Bench::one::<Counting<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::one::<Looped<Crossbeam, Written>>(Contender::peer("crossbeam")),
     #[cfg(feature = "peers")]
-    Bench::one::<Counting<Kanal>>(Contender::peer("kanal")),
+    Bench::one::<Looped<Kanal, Written>>(Contender::peer("kanal")),
     #[cfg(feature = "peers")]
-    Bench::one::<Counting<Flume>>(Contender::peer("flume")),
+    Bench::one::<Looped<Flume, Written>>(Contender::peer("flume")),
     #[cfg(feature = "peers")]
-    Bench::one::<Counting<Tokio>>(Contender::peer("tokio")),
+    Bench::one::<Looped<Tokio, Written>>(Contender::peer("tokio")),
     Bench::one::<Dispatch<handover_event::Table<own::Among, own::Numbered>>>(Contender::ours(
         "handover",
     )),
@@ -94,6 +101,8 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Numbers<Flume, Eager>>(Contender::peer("flume")),
     #[cfg(feature = "peers")]
     Bench::many::<Numbers<Tokio, Eager>>(Contender::peer("tokio")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Numbers<TokioMulti, Eager>>(Contender::peer("tokio-multi")),
     Bench::many::<Beats<Polled>>(Contender::ours("handover")),
     Bench::many::<Numbers<Std, Polled>>(Contender::peer("std")),
     #[cfg(feature = "peers")]
@@ -115,6 +124,8 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Stream<Flume>>(Contender::peer("flume")),
     #[cfg(feature = "peers")]
     Bench::many::<Stream<Tokio>>(Contender::peer("tokio")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<TokioMulti>>(Contender::peer("tokio-multi")),
     Bench::many::<Served>(Contender::ours("handover")),
     Bench::many::<ServedBy<Std>>(Contender::peer("std")),
     #[cfg(feature = "peers")]
@@ -125,7 +136,13 @@ pub const ALL: &[Bench] = &[
     Bench::many::<ServedBy<Flume>>(Contender::peer("flume")),
     #[cfg(feature = "peers")]
     Bench::many::<ServedBy<Tokio>>(Contender::peer("tokio")),
+    #[cfg(feature = "peers")]
+    Bench::many::<ServedBy<TokioMulti>>(Contender::peer("tokio-multi")),
     Bench::one::<Grouped>(Contender::ours("handover")),
     #[cfg(feature = "peers")]
     Bench::one::<Tasks>(Contender::peer("tokio")),
+    Bench::one::<Topical>(Contender::ours("handover")),
+    Bench::one::<Deques>(Contender::peer("std")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Broadcast>(Contender::peer("tokio")),
 ];

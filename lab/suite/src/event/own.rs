@@ -16,9 +16,9 @@ const SLOTS: u32 = 1024;
 /// Goes on until so many hellos were received, each the next one.
 #[derive(Default)]
 pub(super) struct Counted {
-    left: u64,
-    last: u64,
-    wrong: u64,
+    pub left: u64,
+    pub last: u64,
+    pub wrong: u64,
 }
 
 impl Pace for Counted {
@@ -219,24 +219,60 @@ impl Workload for Deque {
     }
 }
 
+/// What is sent through a peer's queue.
+pub(super) trait Sent: Send + 'static {
+    /// The benchmark of what is sent so.
+    const SPEC: Spec;
+    fn of(number: u64) -> Self;
+    /// Reads it, and lets it go.
+    fn read(self) -> u64;
+}
+
+impl Sent for u64 {
+    const SPEC: Spec = CALL;
+
+    #[inline]
+    fn of(number: u64) -> u64 {
+        number
+    }
+    #[inline]
+    fn read(self) -> u64 {
+        self
+    }
+}
+
+/// From the allocator, and back to it.
+impl Sent for Arc<Letter> {
+    const SPEC: Spec = POOLED;
+
+    #[inline]
+    fn of(number: u64) -> Self {
+        Arc::new(letter(number))
+    }
+    #[inline]
+    fn read(self) -> u64 {
+        self[0]
+    }
+}
+
 /// A peer's queue, both of whose ends one thread holds, and the same call through a pointer.
-pub(super) struct Looped<Q: Queue> {
-    ends: (Q::Sender<u64>, Q::Receiver<u64>),
+pub(super) struct Looped<Q: Queue, T: Sent> {
+    ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
     handle: Handle,
     counted: Counted,
 }
 
-impl<Q: Queue> Looped<Q> {
+impl<Q: Queue, T: Sent> Looped<Q, T> {
     #[inline]
     fn go(&mut self, count: u64) {
         let Self { ends: (sender, receiver), runtime, handle, counted } = self;
         counted.left = count;
         Q::run(runtime, async {
-            Q::send(sender, counted.last + 1).await;
-            while let Some(number) = Q::receive(receiver).await {
-                match handle(counted, number) {
-                    Some(next) => Q::send(sender, next).await,
+            Q::send(sender, T::of(counted.last + 1)).await;
+            while let Some(sent) = Q::receive(receiver).await {
+                match handle(counted, sent.read()) {
+                    Some(next) => Q::send(sender, T::of(next)).await,
                     None => break,
                 };
             }
@@ -244,9 +280,9 @@ impl<Q: Queue> Looped<Q> {
     }
 }
 
-impl<Q: Queue> Workload for Looped<Q> {
+impl<Q: Queue, T: Sent> Workload for Looped<Q, T> {
     type Args = ();
-    const SPEC: Spec = CALL;
+    const SPEC: Spec = T::SPEC;
 
     fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
         Ok(Looped {
@@ -269,9 +305,9 @@ impl<Q: Queue> Workload for Looped<Q> {
 }
 
 /// What is sent where messages are too large to be moved, or have several readers.
-type Letter = [u64; 4];
+pub(super) type Letter = [u64; 4];
 
-fn letter(number: u64) -> Letter {
+pub(super) fn letter(number: u64) -> Letter {
     [number; 4]
 }
 
@@ -356,62 +392,13 @@ impl Workload for Pooled {
     }
 }
 
-/// A peer's queue with letters from the allocator.
-pub(super) struct Counting<Q: Queue> {
-    ends: (Q::Sender<Arc<Letter>>, Q::Receiver<Arc<Letter>>),
-    runtime: Q::Runtime,
-    handle: Handle,
-    counted: Counted,
-}
-
-impl<Q: Queue> Counting<Q> {
-    #[inline]
-    fn go(&mut self, count: u64) {
-        let Self { ends: (sender, receiver), runtime, handle, counted } = self;
-        counted.left = count;
-        Q::run(runtime, async {
-            Q::send(sender, Arc::new(letter(counted.last + 1))).await;
-            while let Some(read) = Q::receive(receiver).await {
-                let number = read[0];
-                drop(read);
-                match handle(counted, number) {
-                    Some(next) => Q::send(sender, Arc::new(letter(next))).await,
-                    None => break,
-                };
-            }
-        });
-    }
-}
-
-impl<Q: Queue> Workload for Counting<Q> {
-    type Args = ();
-    const SPEC: Spec = POOLED;
-
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Counting {
-            ends: Q::pair(SLOTS),
-            runtime: Q::runtime()?,
-            handle: black_box(handle_number),
-            counted: Counted::default(),
-        })
-    }
-
-    fn check(&mut self) -> Result<(), Fault> {
-        self.go(1000);
-        let Counted { left, last, wrong } = self.counted;
-        same("letters left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n));
-    }
-}
-
 args! {
     /// Among how many.
     pub struct Ids {
         /// Kinds of message, each with a handler of its own.
-        ids_count: u32 = 20 (smoke 20, range 1..=65536)
+        ids_count: u32 = 20 (smoke 20, range 1..=65536),
+        /// The last so many kinds are sent, in turn; all of them at most.
+        ids_sent_count: u32 = 1 (smoke 20, range 1..=65536)
     }
 }
 
@@ -431,6 +418,8 @@ impl Kind for Numbered {
 /// What the handlers of all kinds share.
 pub(super) struct Among {
     kinds_count: usize,
+    /// The first kind that is sent; all after it are.
+    first: usize,
     counted: Counted,
     /// Messages that came to the handler of another kind.
     astray: u64,
@@ -443,7 +432,7 @@ const HANDLERS: usize = 8;
 fn on<const PLACE: usize>(among: &mut Among, message: Numbered, cx: &mut Context<'_, Numbered>) {
     among.astray += u64::from(message.kind % HANDLERS != PLACE);
     let next = message.kind + 1;
-    let kind = if next == among.kinds_count { 0 } else { next };
+    let kind = if next == among.kinds_count { among.first } else { next };
     match among.counted.received(message.number) {
         Next::Stop => cx.stop(),
         _ => {
@@ -501,19 +490,23 @@ impl Finder for Search {
     }
 }
 
-/// A machine that sends itself one message of each kind in turn.
+/// A machine that sends itself one message of each of some kinds in turn, and has handlers for more.
 pub(super) struct Dispatch<F: Finder> {
     machine: Machine<F>,
-    kinds_count: u64,
+    /// The kind of the message that is sent next.
+    kind: usize,
 }
 
 impl<F: Finder> Dispatch<F> {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
-        let counted = &mut self.machine.handler_mut().among().counted;
-        counted.left = count;
-        let number = counted.last + 1;
-        let kind = (number % self.kinds_count) as usize;
+        let among = self.machine.handler_mut().among();
+        among.counted.left = count;
+        let number = among.counted.last + 1;
+        let kind = self.kind;
+        let sent_count = among.kinds_count - among.first;
+        let sent_before = (kind - among.first) as u64;
+        self.kind = among.first + ((sent_before + count) % sent_count as u64) as usize;
         self.machine.context().call(Numbered { kind, number }).map_err(refused)?;
         self.machine.run().map_err(refused)?;
         match self.machine.handler_mut().among().counted.left {
@@ -527,7 +520,7 @@ impl<F: Finder> Workload for Dispatch<F> {
     type Args = Ids;
     const SPEC: Spec = Spec {
         id: "event/ids",
-        what: "a message to oneself of each of ids_count kinds in turn, given to the handler of its kind",
+        what: "a message to oneself, given to the handler of its kind, the last of ids_count",
         floor: Some("event/deque"),
         file: file!(),
         line: line!(),
@@ -536,18 +529,21 @@ impl<F: Finder> Workload for Dispatch<F> {
 
     fn rig(args: &Ids, _: &mut Rig) -> Result<Self, Fault> {
         let kinds_count = args.ids_count as usize;
-        let among = Among { kinds_count, counted: Counted::default(), astray: 0 };
+        let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
+        let among = Among { kinds_count, first, counted: Counted::default(), astray: 0 };
         let machine = Machine::new(F::new(among), Config::default()).map_err(refused)?;
-        Ok(Dispatch { machine, kinds_count: args.ids_count.into() })
+        Ok(Dispatch { machine, kind: first })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        let count = 2 * self.kinds_count + 3;
-        self.go(count)?;
+        let kinds_count = self.machine.handler_mut().among().kinds_count as u64;
+        self.go(3)?;
+        self.go(2 * kinds_count)?;
         let unhandled = self.machine.stats().unhandled;
         let Among { counted, astray, .. } = self.machine.handler_mut().among();
         let said = [counted.last, counted.wrong, *astray, unhandled];
-        same("the last message, wrong, astray, without handler", said, [count, 0, 0, 0])
+        let expected = [3 + 2 * kinds_count, 0, 0, 0];
+        same("the last message, wrong, astray, without handler", said, expected)
     }
 
     fn sample(&mut self, out: &mut Samples) {

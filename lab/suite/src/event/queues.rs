@@ -89,6 +89,8 @@ blocking! {
 #[cfg(feature = "peers")]
 mod peers {
     use super::*;
+    use std::io;
+    use std::sync::{Arc, Mutex, PoisonError, Weak};
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::mpsc;
 
@@ -108,39 +110,65 @@ mod peers {
         Flume, flume::Sender<T>, flume::Receiver<T>, flume::bounded, Some
     }
 
-    /// `tokio::sync::mpsc`, in a runtime of one thread.
-    pub(in crate::event) enum Tokio {}
+    /// `tokio::sync::mpsc`, awaited by a thread in a runtime of tokio's.
+    macro_rules! tokio_in {
+        ($(#[$doc:meta])* $name:ident, $runtime:ty, $made:expr) => {
+            $(#[$doc])*
+            pub(in crate::event) enum $name {}
 
-    impl Queue for Tokio {
-        type Sender<T: Send + 'static> = mpsc::Sender<T>;
-        type Receiver<T: Send + 'static> = mpsc::Receiver<T>;
-        type Runtime = Runtime;
+            impl Queue for $name {
+                type Sender<T: Send + 'static> = mpsc::Sender<T>;
+                type Receiver<T: Send + 'static> = mpsc::Receiver<T>;
+                type Runtime = $runtime;
 
-        fn runtime() -> Result<Runtime, Fault> {
-            let runtime = Builder::new_current_thread().build();
-            runtime.map_err(|error| Fault::new(format!("no runtime: {error}")))
+                fn runtime() -> Result<$runtime, Fault> {
+                    $made.map_err(|error: io::Error| Fault::new(format!("no runtime: {error}")))
+                }
+                fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>) {
+                    mpsc::channel(slots_count as usize)
+                }
+                #[inline(always)]
+                async fn send<T: Send + 'static>(sender: &Self::Sender<T>, item: T) -> bool {
+                    sender.send(item).await.is_ok()
+                }
+                #[inline(always)]
+                async fn receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
+                    receiver.recv().await
+                }
+                #[inline(always)]
+                fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
+                    receiver.try_recv().ok()
+                }
+                #[inline(always)]
+                fn run<R>(runtime: &$runtime, work: impl Future<Output = R>) -> R {
+                    runtime.block_on(work)
+                }
+            }
+        };
+    }
+
+    tokio_in! {
+        /// Each thread in a runtime of its own.
+        Tokio, Runtime, Builder::new_current_thread().build()
+    }
+
+    tokio_in! {
+        /// All threads in one runtime of several threads, whose own have nothing to do.
+        TokioMulti, Arc<Runtime>, shared_runtime()
+    }
+
+    /// The runtime that all who use it at a time share.
+    fn shared_runtime() -> io::Result<Arc<Runtime>> {
+        static SHARED: Mutex<Weak<Runtime>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = shared.upgrade() {
+            return Ok(runtime);
         }
-        fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>) {
-            mpsc::channel(slots_count as usize)
-        }
-        #[inline(always)]
-        async fn send<T: Send + 'static>(sender: &Self::Sender<T>, item: T) -> bool {
-            sender.send(item).await.is_ok()
-        }
-        #[inline(always)]
-        async fn receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
-            receiver.recv().await
-        }
-        #[inline(always)]
-        fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T> {
-            receiver.try_recv().ok()
-        }
-        #[inline(always)]
-        fn run<R>(runtime: &Runtime, work: impl Future<Output = R>) -> R {
-            runtime.block_on(work)
-        }
+        let runtime = Arc::new(Builder::new_multi_thread().worker_threads(1).build()?);
+        *shared = Arc::downgrade(&runtime);
+        Ok(runtime)
     }
 }
 
 #[cfg(feature = "peers")]
-pub(super) use peers::{Crossbeam, Flume, Kanal, Tokio};
+pub(super) use peers::{Crossbeam, Flume, Kanal, Tokio, TokioMulti};

@@ -1,0 +1,301 @@
+//! One value to many that are on the poster's thread.
+
+use super::own::{Counted, Letter, letter};
+use super::{Config, ThreadConfig, refused, same};
+use crate::event::drive::{Next, Pace as _};
+use handover_event::{Address, Context, Group, Handler, Joined, Publisher, Shared, Topic};
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_record::{Spec, args};
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::sync::Arc;
+
+args! {
+    /// How many hear it.
+    pub struct Subscribers {
+        /// Subscribers of the topic.
+        subscribers_count: u32 = 10 (smoke 3, range 1..=1000)
+    }
+}
+
+/// The benchmark of values that many share, whoever hands them out.
+const POST: Spec = Spec {
+    id: "event/post",
+    what: "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
+    floor: Some("event/deque"),
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
+/// What a subscriber has read: each value once, and each the next one.
+#[derive(Clone, Copy, Default)]
+struct Read {
+    last: u64,
+    wrong: u64,
+}
+
+impl Read {
+    #[inline]
+    fn read(&mut self, letter: &Letter) -> u64 {
+        let number = letter[0];
+        self.wrong += u64::from(number != self.last + 1);
+        self.last = number;
+        number
+    }
+}
+
+/// Whether each of them has read all.
+fn all_read<'a>(
+    readers: impl Iterator<Item = &'a Read>,
+    readers_count: usize,
+    posted_count: u64,
+) -> Result<(), Fault> {
+    let complete = readers.filter(|it| it.last == posted_count && it.wrong == 0).count();
+    same("subscribers that have read all", [complete as u64], [readers_count as u64])
+}
+
+/// Values on their way at a time, at most: one, and the next.
+const VALUES_MAX: u32 = 4;
+/// What may wait for each.
+const INBOX: u32 = 4;
+
+/// A machine that posts, when the last subscriber has read what was posted before.
+pub(super) struct Poster {
+    publisher: Publisher<Letter>,
+    counted: Counted,
+}
+
+impl Poster {
+    #[inline]
+    fn post(&mut self, number: u64) -> bool {
+        self.publisher.post(letter(number)).is_ok_and(|posted| posted.refused == 0)
+    }
+}
+
+impl Handler for Poster {
+    type Message = u64;
+
+    #[inline]
+    fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
+        // What is not taken leaves some undone, and is found.
+        if self.counted.received(number) == Next::Stop || !self.post(number + 1) {
+            cx.stop();
+        }
+    }
+}
+
+/// A machine that has subscribed.
+pub(super) struct Subscriber {
+    read: Read,
+    /// The last one's alone: whom it tells.
+    poster: Option<Address<u64>>,
+}
+
+impl Handler for Subscriber {
+    type Message = Shared<Letter>;
+
+    #[inline]
+    fn handle(&mut self, letter: Shared<Letter>, cx: &mut Context<'_, Shared<Letter>>) {
+        let number = self.read.read(&letter);
+        drop(letter);
+        let told = self.poster.as_ref().map(|poster| cx.pass_to(poster, number));
+        if matches!(told, Some(Err(_))) {
+            cx.stop(); // which leaves some undone, and is found
+        }
+    }
+}
+
+/// A group: a machine that posts to a topic, and its subscribers.
+pub(super) struct Topical {
+    group: Group,
+    poster: Joined<Poster>,
+    subscribers: Vec<Joined<Subscriber>>,
+}
+
+impl Topical {
+    fn go(&mut self, count: u64) -> Result<(), Fault> {
+        let gone = || Fault::new("the poster is gone");
+        let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
+        poster.counted.left = count;
+        if !poster.post(poster.counted.last + 1) {
+            return Err(Fault::new("no room for one posting"));
+        }
+        self.group.run().map_err(refused)?;
+        match self.group.handler(&self.poster).ok_or_else(gone)?.counted.left {
+            0 => Ok(()),
+            left => Err(Fault::new(format!("{left} of {count} values were not posted"))),
+        }
+    }
+}
+
+impl Workload for Topical {
+    type Args = Subscribers;
+    const SPEC: Spec = POST;
+
+    fn rig(args: &Subscribers, _: &mut Rig) -> Result<Self, Fault> {
+        let machines_max = args.subscribers_count + 1;
+        let thread = ThreadConfig { machines_max, ..ThreadConfig::default() };
+        let config = Config { inbox_messages_max: INBOX, ..Config::default() };
+        let mut group = Group::new(thread).map_err(refused)?;
+        let topic = Topic::new();
+        let publisher = topic.publisher(VALUES_MAX);
+        let poster = Poster { publisher, counted: Counted::default() };
+        let poster = group.add(poster, config).map_err(refused)?;
+        let mut subscribers = Vec::new();
+        for left in (0..args.subscribers_count).rev() {
+            let poster = (left == 0).then(|| poster.address().clone());
+            let subscriber = Subscriber { read: Read::default(), poster };
+            let subscriber = group.add(subscriber, config).map_err(refused)?;
+            topic.subscribe(subscriber.address(), |letter| letter);
+            subscribers.push(subscriber);
+        }
+        Ok(Topical { group, poster, subscribers })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(10)?;
+        self.go(100)?;
+        let readers = self.subscribers.iter().filter_map(|it| self.group.handler(it));
+        all_read(readers.map(|it| &it.read), self.subscribers.len(), 110)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n).expect("room for one posting"));
+    }
+}
+
+/// What a subscriber does where nothing is typed: through a pointer, which the compiler cannot follow.
+type Hear = fn(&mut Read, Arc<Letter>);
+
+fn hear(read: &mut Read, letter: Arc<Letter>) {
+    read.read(&letter);
+}
+
+/// A queue for each subscriber by hand, and a reference counted by the standard library in each.
+pub(super) struct Deques {
+    queues: Vec<(VecDeque<Arc<Letter>>, Read)>,
+    hear: Hear,
+    posted: u64,
+}
+
+impl Deques {
+    fn go(&mut self, count: u64) {
+        for _ in 0..count {
+            self.posted += 1;
+            let letter = Arc::new(letter(self.posted));
+            for (queue, _) in &mut self.queues {
+                queue.push_back(Arc::clone(&letter));
+            }
+            drop(letter);
+            for (queue, read) in &mut self.queues {
+                while let Some(letter) = queue.pop_front() {
+                    (self.hear)(read, letter);
+                }
+            }
+        }
+    }
+}
+
+impl Workload for Deques {
+    type Args = Subscribers;
+    const SPEC: Spec = POST;
+
+    fn rig(args: &Subscribers, _: &mut Rig) -> Result<Self, Fault> {
+        let queue = || (VecDeque::with_capacity(INBOX as usize), Read::default());
+        let queues = std::iter::repeat_with(queue).take(args.subscribers_count as usize).collect();
+        Ok(Deques { queues, hear: black_box(hear), posted: 0 })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(110);
+        all_read(self.queues.iter().map(|(_, read)| read), self.queues.len(), 110)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n));
+    }
+}
+
+#[cfg(feature = "peers")]
+mod broadcast {
+    use super::*;
+    use crate::event::queues::{Queue, Tokio};
+    use std::sync::{Mutex, PoisonError};
+    use tokio::runtime::Runtime;
+    use tokio::sync::{broadcast, mpsc};
+
+    /// `tokio::sync::broadcast` to tasks on one thread, the last of which tells the poster.
+    pub(in crate::event) struct Broadcast {
+        runtime: Runtime,
+        sender: broadcast::Sender<Arc<Letter>>,
+        heard: mpsc::Receiver<u64>,
+        reads: Vec<Arc<Mutex<Read>>>,
+        posted: u64,
+    }
+
+    impl Broadcast {
+        fn go(&mut self, count: u64) {
+            let Self { runtime, sender, heard, posted, .. } = self;
+            runtime.block_on(async {
+                for _ in 0..count {
+                    *posted += 1;
+                    // Never refused: the subscribers live as long as the runtime.
+                    let _ = sender.send(Arc::new(letter(*posted)));
+                    let _ = heard.recv().await;
+                }
+            });
+        }
+    }
+
+    impl Workload for Broadcast {
+        type Args = Subscribers;
+        const SPEC: Spec = POST;
+
+        fn rig(args: &Subscribers, _: &mut Rig) -> Result<Self, Fault> {
+            let runtime = Tokio::runtime()?;
+            let (sender, _) = broadcast::channel::<Arc<Letter>>(VALUES_MAX as usize);
+            let (tell, heard) = mpsc::channel(1);
+            let mut reads = Vec::new();
+            for left in (0..args.subscribers_count).rev() {
+                let mut receiver = sender.subscribe();
+                let tell = (left == 0).then(|| tell.clone());
+                let read = Arc::<Mutex<Read>>::default();
+                reads.push(Arc::clone(&read));
+                runtime.spawn(async move {
+                    let mut mine = Read::default();
+                    while let Ok(letter) = receiver.recv().await {
+                        let number = mine.read(&letter);
+                        drop(letter);
+                        if let Some(tell) = &tell {
+                            let _ = tell.send(number).await; // at worst it is over
+                        }
+                        if number == CHECKED {
+                            *read.lock().unwrap_or_else(PoisonError::into_inner) = mine;
+                        }
+                    }
+                });
+            }
+            Ok(Broadcast { runtime, sender, heard, reads, posted: 0 })
+        }
+
+        fn check(&mut self) -> Result<(), Fault> {
+            self.go(CHECKED);
+            // For those that have yet to hear it.
+            self.runtime.block_on(tokio::task::yield_now());
+            let read = |it: &Arc<Mutex<Read>>| *it.lock().unwrap_or_else(PoisonError::into_inner);
+            let reads: Vec<Read> = self.reads.iter().map(read).collect();
+            all_read(reads.iter(), self.reads.len(), CHECKED)
+        }
+
+        fn sample(&mut self, out: &mut Samples) {
+            out.batches(|n| self.go(n));
+        }
+    }
+
+    /// So many are posted for the check, by which each subscriber tells what it has read.
+    const CHECKED: u64 = 110;
+}
+
+#[cfg(feature = "peers")]
+pub(super) use broadcast::Broadcast;
