@@ -1,7 +1,38 @@
 //! The algorithms: pure transitions. Time and length are arguments; there is no clock, no thread
 //! and no system call.
 
+mod algorithm;
+mod config;
+mod fifo;
+mod groups;
+mod heap;
+mod hierarchy;
+mod pacing;
+mod prio;
+mod qfq;
+mod qfq_plus;
+mod queued;
+mod ring;
+mod rr;
+mod table;
+mod virtual_time;
+mod wf2q;
+
 pub use crate::error::{FlowError, Refusal, Refused};
+pub use algorithm::{Algorithm, AnyScheduler, UnknownAlgorithm, Visitor};
+pub use config::{
+    Config, ConfigError, FLOWS_LIMIT, LENGTH_LIMIT_BYTES, PACKETS_LIMIT, WEIGHT_MAX, WEIGHT_SUM_MAX,
+};
+pub use fifo::Fifo;
+pub use hierarchy::{Hierarchy, Tenants};
+pub use pacing::{Departure, Pacing};
+pub use prio::{Place, Priority};
+pub use qfq::{Qfq, Rounded};
+pub use qfq_plus::{Member, QfqPlus};
+pub use queued::{Discipline, Queued};
+pub use rr::{Deficit, DeficitRoundRobin, RoundRobin};
+pub use table::{HalfLine, Line, Slots};
+pub use wf2q::{Stamp, Wf2qPlus};
 
 /// One packet as a scheduler sees it: whose it is, how long, and the caller's own mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,4 +130,36 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
 
     /// What was taken, handed out, dropped and refused since the beginning.
     fn totals(&self) -> Totals;
+}
+
+impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<S> {
+    fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
+        (**self).add_flow(spec)
+    }
+
+    fn flows_count(&self) -> u32 {
+        (**self).flows_count()
+    }
+
+    #[inline]
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+        (**self).enqueue(now_ns, packet)
+    }
+
+    #[inline]
+    fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
+        (**self).dequeue(now_ns)
+    }
+
+    fn ready_ns(&self) -> Option<u64> {
+        (**self).ready_ns()
+    }
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn totals(&self) -> Totals {
+        (**self).totals()
+    }
 }

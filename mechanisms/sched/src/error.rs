@@ -18,6 +18,10 @@ pub enum Refusal {
     /// The packet is longer than its flow's longest, on which the fairness bound rests.
     #[error("longer than the flow's longest packet")]
     TooLong,
+    /// No flow has this number, and no more can be made: their number or their weights have come to
+    /// the limit.
+    #[error("no such flow, and no more can be made")]
+    NoMoreFlows,
     /// A packet of no bytes has no place in an order by bytes.
     #[error("a packet of no bytes")]
     Empty,
@@ -61,6 +65,17 @@ pub enum FlowError {
         sum: u64,
         /// The largest sum.
         sum_max: u64,
+    },
+    /// A flow that could not hold a single packet.
+    #[error("packets_max=0: a flow must have room for a packet")]
+    Packets,
+    /// A scheduler of two levels has no such tenant.
+    #[error("no tenant {tenant}: there are {tenants_count}")]
+    Tenant {
+        /// Which was named; 0 where there is none yet.
+        tenant: u32,
+        /// How many there are.
+        tenants_count: u32,
     },
     /// There are as many flows as the scheduler was made for.
     #[error("{flows_max} flows are there already: no more were asked for")]

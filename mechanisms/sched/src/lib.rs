@@ -4,6 +4,13 @@
 pub mod drive;
 pub mod engine;
 mod error;
+pub mod flowset;
+#[allow(unsafe_code)]
+mod raw;
+pub mod tester;
 
-pub use engine::{Accepted, DropPolicy, FlowSpec, Packet, Scheduler, Totals};
+pub use engine::{
+    Accepted, Algorithm, AnyScheduler, Config, ConfigError, DropPolicy, FlowSpec, Packet, Scheduler,
+    Totals, UnknownAlgorithm,
+};
 pub use error::{FlowError, Refusal, Refused};

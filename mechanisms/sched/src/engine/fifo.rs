@@ -1,0 +1,245 @@
+//! First come, first served.
+
+use super::config::{Config, ConfigError, check_spec};
+use super::{
+    Accepted, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals,
+};
+use std::fmt::Debug;
+
+/// First in, first out over all flows, with the limits of each. Weights count for nothing.
+///
+/// Packets lie in one ring in the order in which they came. One that is dropped for a newer one of its
+/// flow leaves an empty place behind; there are as many spare places as packets, and when they are used
+/// up the ring is closed up.
+///
+/// Cost: O(1); amortised where flows drop their oldest.
+#[derive(Debug)]
+pub struct Fifo<T> {
+    /// A power of two of them once the first lap is done. A length of 0 marks an empty place.
+    ring: Vec<Packet<T>>,
+    mask: u64,
+    head: u64,
+    tail: u64,
+    flows: Vec<Flow>,
+    /// Of each place, the place of the flow's next packet; only flows that drop their oldest use it, and
+    /// there is none without such a flow.
+    behind: Vec<u32>,
+    totals: Totals,
+    packets_max: u32,
+    flows_max: u32,
+    template: Option<FlowSpec>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    count: u32,
+    packets_max: u32,
+    length_max_bytes: u32,
+    drops_head: bool,
+    /// The places of its oldest and newest packets, if it drops its oldest.
+    first: u32,
+    last: u32,
+}
+
+impl<T: Copy + Debug> Fifo<T> {
+    /// A scheduler without flows.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names what is out of its range.
+    pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let places = u64::from(config.packets_max).next_power_of_two();
+        Ok(Self {
+            ring: Vec::with_capacity(places as usize),
+            mask: places - 1,
+            head: 0,
+            tail: 0,
+            flows: Vec::with_capacity(config.flows_max as usize),
+            behind: Vec::new(),
+            totals: Totals::default(),
+            packets_max: config.packets_max,
+            flows_max: config.flows_max,
+            template: config.template,
+        })
+    }
+
+    fn place(&self, at: u64) -> usize {
+        (at & self.mask) as usize
+    }
+
+    #[cold]
+    fn refuse(&mut self, packet: Packet<T>, why: Refusal) -> Result<Accepted<T>, Refused<T>> {
+        self.totals.refused += 1;
+        Err(Refused { packet, why })
+    }
+
+    #[cold]
+    fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
+        let spec = self.template.ok_or(Refusal::UnknownFlow)?;
+        while self.flows_count() <= flow {
+            self.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
+        }
+        Ok(())
+    }
+
+    /// Makes room for the empty places that dropped packets leave behind.
+    fn widen(&mut self) {
+        let places = (2 * u64::from(self.packets_max)).next_power_of_two();
+        let mut ring = Vec::with_capacity(places as usize);
+        ring.extend((self.head..self.tail).map(|at| self.ring[self.place(at)]));
+        self.ring = ring;
+        (self.head, self.tail, self.mask) = (0, self.tail - self.head, places - 1);
+        self.behind = vec![0; places as usize];
+    }
+
+    /// Moves the packets to the front of the ring's span, over the empty places.
+    #[cold]
+    #[inline(never)]
+    fn close_up(&mut self) {
+        for at in self.head..self.tail {
+            let flow = self.ring[self.place(at)].flow;
+            self.flows[flow as usize].first = u32::MAX;
+        }
+        let mut to = self.head;
+        for at in self.head..self.tail {
+            let packet = self.ring[self.place(at)];
+            if packet.length_bytes > 0 {
+                let place = self.place(to);
+                self.ring[place] = packet;
+                self.link(packet.flow, place as u32);
+                to += 1;
+            }
+        }
+        self.tail = to;
+    }
+
+    /// The flow's newest packet lies at `place`.
+    fn link(&mut self, flow: u32, place: u32) {
+        let flow = &mut self.flows[flow as usize];
+        if flow.drops_head {
+            if flow.first == u32::MAX {
+                flow.first = place;
+            } else {
+                self.behind[flow.last as usize] = place;
+            }
+            flow.last = place;
+        }
+    }
+
+    /// Takes the flow's oldest packet out of the middle.
+    #[cold]
+    #[inline(never)]
+    fn drop_oldest(&mut self, id: u32) -> Packet<T> {
+        let flow = &mut self.flows[id as usize];
+        let place = flow.first as usize;
+        flow.count -= 1;
+        flow.first = if flow.count > 0 { self.behind[place] } else { u32::MAX };
+        let packet = self.ring[place];
+        self.ring[place].length_bytes = 0;
+        self.totals.dropped += 1;
+        packet
+    }
+
+    #[inline(always)]
+    fn append(&mut self, packet: Packet<T>) {
+        let place = self.place(self.tail);
+        match self.ring.get_mut(place) {
+            Some(free) => *free = packet,
+            None => self.ring.push(packet),
+        }
+        self.tail += 1;
+        self.totals.enqueued += 1;
+        let flow = &mut self.flows[packet.flow as usize];
+        flow.count += 1;
+        if flow.drops_head {
+            self.link(packet.flow, place as u32);
+        }
+    }
+}
+
+impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
+    fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
+        if self.flows.len() >= self.flows_max as usize {
+            return Err(FlowError::Flows { flows_max: self.flows_max });
+        }
+        check_spec(&spec, u64::MAX)?;
+        let drops_head = spec.drop == DropPolicy::Head;
+        if drops_head && self.behind.is_empty() {
+            self.widen();
+        }
+        self.flows.push(Flow {
+            count: 0,
+            packets_max: spec.packets_max,
+            length_max_bytes: spec.length_max_bytes,
+            drops_head,
+            first: u32::MAX,
+            last: u32::MAX,
+        });
+        Ok(self.flows_count() - 1)
+    }
+
+    fn flows_count(&self) -> u32 {
+        self.flows.len() as u32
+    }
+
+    #[inline]
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+        let Some(flow) = self.flows.get(packet.flow as usize) else {
+            return match self.make_flows(packet.flow) {
+                Ok(()) => self.enqueue(now_ns, packet),
+                Err(why) => self.refuse(packet, why),
+            };
+        };
+        if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes {
+            let why = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
+            return self.refuse(packet, why);
+        }
+        let mut accepted = Accepted::Queued;
+        if flow.count >= flow.packets_max {
+            if !flow.drops_head {
+                return self.refuse(packet, Refusal::FlowFull);
+            }
+            accepted = Accepted::InsteadOf(self.drop_oldest(packet.flow));
+        } else if self.len() >= self.packets_max as usize {
+            return self.refuse(packet, Refusal::Full);
+        }
+        if self.tail - self.head > self.mask {
+            self.close_up();
+        }
+        self.append(packet);
+        Ok(accepted)
+    }
+
+    #[inline]
+    fn dequeue(&mut self, _now_ns: u64) -> Option<Packet<T>> {
+        loop {
+            if self.head == self.tail {
+                return None;
+            }
+            let place = self.place(self.head);
+            self.head += 1;
+            let packet = self.ring[place];
+            if packet.length_bytes > 0 {
+                let flow = &mut self.flows[packet.flow as usize];
+                flow.count -= 1;
+                if flow.drops_head {
+                    flow.first = if flow.count > 0 { self.behind[place] } else { u32::MAX };
+                }
+                self.totals.dequeued += 1;
+                return Some(packet);
+            }
+        }
+    }
+
+    fn ready_ns(&self) -> Option<u64> {
+        (self.len() > 0).then_some(0)
+    }
+
+    fn len(&self) -> usize {
+        (self.totals.enqueued - self.totals.dequeued - self.totals.dropped) as usize
+    }
+
+    fn totals(&self) -> Totals {
+        self.totals
+    }
+}

@@ -1,0 +1,90 @@
+//! A heap of moments, four children to a node: as many comparisons as with two and half the levels,
+//! and the four keys lie side by side.
+
+use super::virtual_time::is_later;
+
+const CHILDREN: usize = 4;
+
+/// An entry: a moment, and whose it is.
+pub(crate) type Entry = (u64, u32);
+
+/// The earliest moment first. Moments may wrap around.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    entries: Vec<Entry>,
+}
+
+impl Heap {
+    /// Makes room for one entry more.
+    pub(crate) fn announce(&mut self, count: usize) {
+        self.entries.reserve(count.saturating_sub(self.entries.len()));
+    }
+
+    #[inline(always)]
+    pub(crate) fn first(&self) -> Option<Entry> {
+        self.entries.first().copied()
+    }
+
+    #[inline(always)]
+    pub(crate) fn push(&mut self, entry: Entry) {
+        let mut at = self.entries.len();
+        self.entries.push(entry);
+        while at > 0 {
+            let parent = (at - 1) / CHILDREN;
+            let above = self.entries[parent];
+            if !is_later(above.0, entry.0) {
+                break;
+            }
+            self.entries[at] = above;
+            at = parent;
+        }
+        self.entries[at] = entry;
+    }
+
+    /// Takes the first out.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) {
+        if let Some(last) = self.entries.pop()
+            && !self.entries.is_empty()
+        {
+            self.sift_down(last);
+        }
+    }
+
+    /// Takes the first out and puts `entry` in.
+    #[inline(always)]
+    pub(crate) fn replace_first(&mut self, entry: Entry) {
+        self.sift_down(entry);
+    }
+
+    #[inline(always)]
+    fn sift_down(&mut self, entry: Entry) {
+        let entries = &mut self.entries[..];
+        let mut at = 0;
+        loop {
+            let child = at * CHILDREN + 1;
+            let least = if let Some(four) = entries.get(child..child + CHILDREN) {
+                let left = usize::from(is_later(four[0].0, four[1].0));
+                let right = 2 + usize::from(is_later(four[2].0, four[3].0));
+                child + if is_later(four[left].0, four[right & 3].0) { right } else { left }
+            } else {
+                let Some(rest) = entries.get(child..).filter(|rest| !rest.is_empty()) else {
+                    break;
+                };
+                let mut least = 0;
+                for (i, other) in rest.iter().enumerate() {
+                    if is_later(rest[least].0, other.0) {
+                        least = i;
+                    }
+                }
+                child + least
+            };
+            if !is_later(entry.0, entries[least].0) {
+                break;
+            }
+            entries[at] = entries[least];
+            at = least;
+        }
+        entries[at] = entry;
+    }
+}

@@ -1,0 +1,248 @@
+//! Two levels: tenants share the link, and each tenant's flows share what it gets.
+
+use super::config::{Config, ConfigError, check_spec};
+use super::table::{Pushed, Slots, Table};
+use super::{
+    Accepted, Discipline, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler,
+    Totals,
+};
+use crate::raw::fetch;
+use std::fmt::Debug;
+
+/// A scheduler of two levels.
+pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
+    /// Adds a tenant with a weight among the tenants, and gives its number: the first is 0. Its flows'
+    /// longest packets may not be longer than its own.
+    ///
+    /// # Errors
+    /// [`FlowError`] where the tenants' algorithm cannot hold it, as it would a flow.
+    fn add_tenant(&mut self, weight: u64, length_max_bytes: u32) -> Result<u32, FlowError>;
+
+    /// Adds a flow of this tenant, with a weight among the tenant's flows. Flows are numbered over all
+    /// tenants together.
+    ///
+    /// # Errors
+    /// [`FlowError`] where the flows' algorithm cannot hold what is asked.
+    fn add_flow_of(&mut self, tenant: u32, spec: FlowSpec) -> Result<u32, FlowError>;
+
+    /// How many tenants there are.
+    fn tenants_count(&self) -> u32;
+}
+
+/// Tenants in the order of `O`, and within each its flows in the order of `I`.
+///
+/// Each tenant's next packet is chosen ahead by its own flows' algorithm and waits in the tenant's hand;
+/// the tenants' algorithm sees only those. A tenant's time is its own: what its flows get of its share
+/// does not depend on other tenants. The packets in the tenants' hands count neither to their flows'
+/// limits nor to the scheduler's.
+///
+/// [`Scheduler::add_flow`] adds to the tenant that was added last, and so do flows that are made by
+/// their first packets.
+///
+/// Source: J. C. R. Bennett, H. Zhang, Hierarchical Packet Fair Queueing Algorithms, IEEE/ACM
+/// Transactions on Networking 5(5), 1997 (H-PFQ, with any algorithm at either level).
+///
+/// Cost: both algorithms' cost for each packet; up to 40 KB for each tenant.
+#[derive(Debug)]
+pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
+    config: Config,
+    flows: Table<T, I::Hot, I::Align>,
+    /// Of each flow.
+    tenant_of: Vec<u32>,
+    tenants: Vec<Tenant<T, O::Hot, I>>,
+    order: O,
+}
+
+#[derive(Debug)]
+struct Tenant<T, H, I> {
+    hot: H,
+    order: I,
+    hand: Option<Packet<T>>,
+    length_max_bytes: u32,
+}
+
+impl<T: Copy + Debug, H: Copy, I> Slots<H> for Vec<Tenant<T, H, I>> {
+    #[inline(always)]
+    fn hot(&mut self, id: u32) -> &mut H {
+        &mut self[id as usize].hot
+    }
+
+    #[inline(always)]
+    fn fetch(&self, id: u32) {
+        fetch(&self[id as usize].hot);
+    }
+}
+
+impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
+    /// A scheduler without tenants.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names what is out of its range, or the flows' algorithm where it is one that
+    /// holds packets back ([`super::Pacing`]): only the tenants' may.
+    pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        config.validate()?;
+        if I::HOLDS_BACK {
+            return Err(ConfigError::HoldsBack);
+        }
+        if let Some(spec) = &config.template {
+            check_spec(spec, I::WEIGHT_MAX)?;
+            I::new(config).admit(spec)?;
+        }
+        Ok(Self {
+            config: *config,
+            flows: Table::new(config),
+            tenant_of: Vec::with_capacity(config.flows_max as usize),
+            tenants: Vec::new(),
+            order: O::new(config),
+        })
+    }
+
+    /// The tenant's own order names its next packet, which goes into its hand.
+    #[inline(always)]
+    fn take_in_hand(&mut self, tenant: u32, now_ns: u64) -> Option<u32> {
+        let tenant = &mut self.tenants[tenant as usize];
+        let id = tenant.order.choose(&mut self.flows, now_ns)?;
+        let popped = self.flows.pop(id);
+        let bytes = popped.packet.length_bytes;
+        tenant.order.served(&mut self.flows, id, bytes, popped.next_bytes);
+        tenant.hand = Some(popped.packet);
+        Some(bytes)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enqueue_rare(
+        &mut self,
+        now_ns: u64,
+        packet: Packet<T>,
+        pushed: Pushed,
+    ) -> Result<Accepted<T>, Refused<T>> {
+        let why = match pushed {
+            Pushed::NoFlow => match self.make_flows(packet.flow) {
+                Ok(()) => return self.enqueue(now_ns, packet),
+                Err(why) => why,
+            },
+            Pushed::FlowFull { drops_head: true } => {
+                let popped = self.flows.pop(packet.flow);
+                self.flows.totals.dropped += 1;
+                let pushed = self.flows.push(&packet);
+                debug_assert!(matches!(pushed, Pushed::First | Pushed::Behind));
+                let before = popped.packet.length_bytes;
+                let bytes = popped.next_bytes.unwrap_or(packet.length_bytes);
+                let tenant = self.tenant_of[packet.flow as usize] as usize;
+                let order = &mut self.tenants[tenant].order;
+                order.changed(&mut self.flows, packet.flow, before, bytes);
+                return Ok(Accepted::InsteadOf(popped.packet));
+            }
+            Pushed::BadLength if packet.length_bytes == 0 => Refusal::Empty,
+            Pushed::BadLength => Refusal::TooLong,
+            Pushed::FlowFull { .. } => Refusal::FlowFull,
+            Pushed::Full | Pushed::First | Pushed::Behind => Refusal::Full,
+        };
+        self.flows.totals.refused += 1;
+        Err(Refused { packet, why })
+    }
+
+    fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
+        let spec = self.config.template.ok_or(Refusal::UnknownFlow)?;
+        while self.flows.flows_count() <= flow {
+            self.add_flow(spec).map_err(|_| Refusal::NoMoreFlows)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, O, I> {
+    fn add_tenant(&mut self, weight: u64, length_max_bytes: u32) -> Result<u32, FlowError> {
+        let tenants_max = self.config.flows_max;
+        if self.tenants.len() >= tenants_max as usize {
+            return Err(FlowError::Flows { flows_max: tenants_max });
+        }
+        let drop = DropPolicy::Tail;
+        let spec = FlowSpec { weight, length_max_bytes, packets_max: 1, drop };
+        check_spec(&spec, O::WEIGHT_MAX)?;
+        let hot = self.order.admit(&spec)?;
+        let order = I::new(&self.config);
+        self.tenants.push(Tenant { hot, order, hand: None, length_max_bytes });
+        Ok(self.tenants_count() - 1)
+    }
+
+    fn add_flow_of(&mut self, tenant: u32, spec: FlowSpec) -> Result<u32, FlowError> {
+        self.flows.check_room()?;
+        check_spec(&spec, I::WEIGHT_MAX)?;
+        let tenants_count = self.tenants_count();
+        let owner = self.tenants.get_mut(tenant as usize);
+        let owner = owner.ok_or(FlowError::Tenant { tenant, tenants_count })?;
+        if spec.length_max_bytes > owner.length_max_bytes {
+            return Err(FlowError::Length {
+                length_max_bytes: spec.length_max_bytes,
+                limit_bytes: owner.length_max_bytes,
+            });
+        }
+        let hot = owner.order.admit(&spec)?;
+        self.tenant_of.push(tenant);
+        Ok(self.flows.add(&spec, hot))
+    }
+
+    fn tenants_count(&self) -> u32 {
+        self.tenants.len() as u32
+    }
+}
+
+impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T, O, I> {
+    fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
+        self.add_flow_of(self.tenants_count().saturating_sub(1), spec)
+    }
+
+    fn flows_count(&self) -> u32 {
+        self.flows.flows_count()
+    }
+
+    #[inline]
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+        match self.flows.push(&packet) {
+            Pushed::Behind => Ok(Accepted::Queued),
+            Pushed::First => {
+                let id = self.tenant_of[packet.flow as usize];
+                let tenant = &mut self.tenants[id as usize];
+                let bytes = packet.length_bytes;
+                tenant.order.activate(&mut self.flows, packet.flow, bytes, now_ns);
+                if tenant.hand.is_none()
+                    && let Some(bytes) = self.take_in_hand(id, now_ns)
+                {
+                    self.order.activate(&mut self.tenants, id, bytes, now_ns);
+                }
+                Ok(Accepted::Queued)
+            }
+            pushed => self.enqueue_rare(now_ns, packet, pushed),
+        }
+    }
+
+    #[inline]
+    fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
+        let id = self.order.choose(&mut self.tenants, now_ns)?;
+        let packet = self.tenants[id as usize].hand.take()?;
+        let next_bytes = self.take_in_hand(id, now_ns);
+        self.flows.totals.dequeued += 1;
+        self.order.served(&mut self.tenants, id, packet.length_bytes, next_bytes);
+        if next_bytes.is_none() {
+            self.tenants[id as usize].order.idle();
+            if self.flows.len() == 0 {
+                self.order.idle();
+            }
+        }
+        Some(packet)
+    }
+
+    fn ready_ns(&self) -> Option<u64> {
+        (self.flows.len() > 0).then(|| self.order.ready_ns())
+    }
+
+    fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    fn totals(&self) -> Totals {
+        self.flows.totals
+    }
+}

@@ -1,0 +1,110 @@
+//! Strict priority.
+
+use super::config::Config;
+use super::table::{HalfLine, NONE, Slots};
+use super::{Discipline, FlowError, FlowSpec};
+
+/// How many priorities there are: two levels of 64 bits.
+const LEVELS_COUNT: u64 = 64 * 64;
+
+/// Strict priority: while a flow of a smaller number has packets, none of a greater number goes. Flows
+/// of one number take turns, a packet each.
+///
+/// Source: a bitmap of the levels that have packets and its first bit set, as real-time kernels choose
+/// their tasks; Eiffel builds its queues on the same (A. Saeed et al., NSDI 2019).
+///
+/// Cost: O(1): two bit scans.
+#[derive(Debug)]
+pub struct Priority {
+    /// Which words of `levels` are not 0.
+    words: u64,
+    /// Which levels have flows.
+    levels: [u64; 64],
+    /// The first and the last flow of each level.
+    ends: Box<[(u32, u32)]>,
+}
+
+/// The state of a flow in strict priority.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    level: u32,
+    /// The flow behind it on its level.
+    next: u32,
+}
+
+impl Priority {
+    #[inline(always)]
+    fn append<S: Slots<Place>>(&mut self, slots: &mut S, id: u32) {
+        let place = slots.hot(id);
+        place.next = NONE;
+        let level = place.level as usize;
+        self.words |= 1 << (level / 64);
+        self.levels[level / 64] |= 1 << (level % 64);
+        let (first, last) = &mut self.ends[level];
+        let before = std::mem::replace(last, id);
+        if *first == NONE {
+            *first = id;
+        } else {
+            slots.hot(before).next = id;
+        }
+    }
+
+    #[inline(always)]
+    fn remove_first<S: Slots<Place>>(&mut self, slots: &mut S, id: u32) {
+        let Place { level, next } = *slots.hot(id);
+        let level = level as usize;
+        self.ends[level].0 = next;
+        if next == NONE {
+            self.ends[level].1 = NONE;
+            self.levels[level / 64] &= !(1 << (level % 64));
+            if self.levels[level / 64] == 0 {
+                self.words &= !(1 << (level / 64));
+            }
+        }
+    }
+}
+
+impl Discipline for Priority {
+    type Hot = Place;
+    type Align = HalfLine;
+    const WEIGHT_MAX: u64 = LEVELS_COUNT;
+
+    fn new(_: &Config) -> Self {
+        let ends = vec![(NONE, NONE); LEVELS_COUNT as usize].into_boxed_slice();
+        Self { words: 0, levels: [0; 64], ends }
+    }
+
+    fn admit(&mut self, spec: &FlowSpec) -> Result<Place, FlowError> {
+        Ok(Place { level: (spec.weight - 1) as u32, next: NONE })
+    }
+
+    #[inline(always)]
+    fn activate<S: Slots<Place>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
+        self.append(slots, id);
+    }
+
+    #[inline(always)]
+    fn choose<S: Slots<Place>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+        if self.words == 0 {
+            return None;
+        }
+        let word = self.words.trailing_zeros() as usize % 64;
+        let level = word * 64 + self.levels[word].trailing_zeros() as usize;
+        Some(self.ends[level].0)
+    }
+
+    #[inline(always)]
+    fn served<S: Slots<Place>>(&mut self, slots: &mut S, id: u32, _: u32, next: Option<u32>) {
+        match next {
+            // Alone on its level, it stays.
+            Some(_) if slots.hot(id).next == NONE => {}
+            Some(_) => {
+                self.remove_first(slots, id);
+                self.append(slots, id);
+            }
+            None => self.remove_first(slots, id),
+        }
+    }
+
+    fn changed<S: Slots<Place>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+}

@@ -1,0 +1,197 @@
+//! Quick fair queueing of aggregates.
+
+use super::config::{Config, WEIGHT_MAX};
+use super::groups::{Groups, Interval, Intervals};
+use super::table::{HalfLine, NONE, Slots};
+use super::virtual_time::byte_cost;
+use super::{Discipline, FlowError, FlowSpec};
+use std::collections::HashMap;
+
+/// So many flows of one weight and length are one aggregate.
+const MEMBERS_MAX: u32 = 8;
+
+/// QFQ+: flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders;
+/// within an aggregate the flows take turns by deficit round robin. An aggregate that is chosen stays
+/// for one longest packet's worth of bytes: longer stays are cheaper, and put the other flows behind
+/// by more than twice the longest packet.
+///
+/// Source: P. Valente, Reducing the Execution Time of Fair-Queueing Packet Schedulers, Computer
+/// Communications 47, 2014.
+///
+/// Cost: O(1), in bit scans.
+#[derive(Debug)]
+pub struct QfqPlus {
+    groups: Groups,
+    aggregates: Vec<Aggregate>,
+    /// The aggregate that takes the next flow of a weight and a length.
+    open: HashMap<(u64, u32), u32>,
+    /// The aggregate that is served, and virtual time when it was chosen.
+    serving: u32,
+    since: u64,
+}
+
+/// The state of a flow in QFQ+.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    aggregate: u32,
+    /// The flow behind it in its aggregate.
+    next: u32,
+    /// What is left of its turn.
+    left_bytes: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Aggregate {
+    byte_cost: u64,
+    interval: Interval,
+    /// Its flows that have packets.
+    first: u32,
+    last: u32,
+    /// What it has sent since it was chosen.
+    spent_bytes: u32,
+    longest_bytes: u32,
+    members_count: u32,
+}
+
+impl Intervals for Vec<Aggregate> {
+    #[inline(always)]
+    fn interval(&mut self, id: u32) -> &mut Interval {
+        &mut self[id as usize].interval
+    }
+}
+
+impl Aggregate {
+    #[inline(always)]
+    fn append<S: Slots<Member>>(&mut self, slots: &mut S, id: u32) {
+        slots.hot(id).next = NONE;
+        let before = std::mem::replace(&mut self.last, id);
+        if self.first == NONE {
+            self.first = id;
+        } else {
+            slots.hot(before).next = id;
+        }
+    }
+}
+
+impl QfqPlus {
+    /// The aggregate that a new flow joins; it has no packets, as its pace changes.
+    fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
+        let key = (spec.weight, spec.length_max_bytes);
+        if let Some(&open) = self.open.get(&key) {
+            let aggregate = &self.aggregates[open as usize];
+            if aggregate.members_count < MEMBERS_MAX && aggregate.first == NONE {
+                return open;
+            }
+        }
+        let open = self.aggregates.len() as u32;
+        self.open.insert(key, open);
+        self.aggregates.push(Aggregate {
+            byte_cost: 0,
+            interval: Interval::new(1, &self.groups.time),
+            first: NONE,
+            last: NONE,
+            spent_bytes: 0,
+            longest_bytes: spec.length_max_bytes,
+            members_count: 0,
+        });
+        open
+    }
+}
+
+impl Discipline for QfqPlus {
+    type Hot = Member;
+    type Align = HalfLine;
+    const WEIGHT_MAX: u64 = WEIGHT_MAX;
+
+    fn new(_: &Config) -> Self {
+        Self {
+            groups: Groups::new(),
+            aggregates: Vec::new(),
+            open: HashMap::new(),
+            serving: NONE,
+            since: 0,
+        }
+    }
+
+    fn admit(&mut self, spec: &FlowSpec) -> Result<Member, FlowError> {
+        self.groups.time.admit(spec)?;
+        let index = self.aggregate_for(spec);
+        let aggregate = &mut self.aggregates[index as usize];
+        aggregate.members_count += 1;
+        aggregate.byte_cost = byte_cost(spec.weight * u64::from(aggregate.members_count));
+        // It is served until it has sent a longest packet's worth, and the last may overshoot.
+        let stay_max_bytes = 2 * u64::from(spec.length_max_bytes) - 1;
+        let longest = aggregate.byte_cost * stay_max_bytes;
+        aggregate.interval.set_longest(longest);
+        Ok(Member { aggregate: index, next: NONE, left_bytes: 0 })
+    }
+
+    #[inline]
+    fn activate<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
+        let member = slots.hot(id);
+        let index = member.aggregate;
+        let aggregate = &mut self.aggregates[index as usize];
+        member.left_bytes = aggregate.longest_bytes;
+        let was_idle = aggregate.first == NONE;
+        aggregate.append(slots, id);
+        if was_idle {
+            let start = self.groups.start(&mut self.aggregates, index);
+            self.aggregates[index as usize].interval.start = start;
+            self.groups.join(&mut self.aggregates, index);
+        }
+    }
+
+    #[inline(always)]
+    fn choose<S: Slots<Member>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+        if self.serving == NONE {
+            self.since = self.groups.time.now();
+            self.serving = self.groups.take_first(&mut self.aggregates)?;
+        }
+        Some(self.aggregates[self.serving as usize].first)
+    }
+
+    #[inline(always)]
+    fn served<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, bytes: u32, next: Option<u32>) {
+        self.groups.time.advance(bytes);
+        let index = self.serving;
+        let aggregate = &mut self.aggregates[index as usize];
+        aggregate.spent_bytes += bytes;
+        let member = slots.hot(id);
+        member.left_bytes = member.left_bytes.saturating_sub(bytes);
+        let behind = member.next;
+        match next {
+            None => aggregate.first = behind,
+            Some(next_bytes) if next_bytes > member.left_bytes => {
+                member.left_bytes += aggregate.longest_bytes;
+                if behind != NONE {
+                    aggregate.first = behind;
+                    aggregate.append(slots, id);
+                }
+            }
+            Some(_) => {}
+        }
+        if aggregate.first == NONE || aggregate.spent_bytes >= aggregate.longest_bytes {
+            let spent = u64::from(std::mem::take(&mut aggregate.spent_bytes));
+            let start = aggregate.interval.start.wrapping_add(aggregate.byte_cost * spent);
+            aggregate.interval.start = start;
+            aggregate.interval.epoch = self.groups.time.epoch();
+            self.serving = NONE;
+            if aggregate.first != NONE {
+                self.groups.join(&mut self.aggregates, index);
+            }
+            self.groups.end_service(self.since);
+        }
+    }
+
+    fn changed<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
+        let member = slots.hot(id);
+        if bytes > member.left_bytes {
+            member.left_bytes += self.aggregates[member.aggregate as usize].longest_bytes;
+        }
+    }
+
+    fn idle(&mut self) {
+        self.groups.begin_anew();
+    }
+}

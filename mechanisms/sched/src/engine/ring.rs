@@ -1,0 +1,68 @@
+//! A ring of flows that take turns.
+
+/// Flow numbers in a circle. It has room for every flow that was announced, so that turning it never
+/// allocates.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    /// A power of two of them, or none.
+    places: Vec<u32>,
+    head: u32,
+    count: u32,
+    flows_count: u32,
+}
+
+impl Ring {
+    /// Makes room for one flow more.
+    pub(crate) fn announce(&mut self) {
+        self.flows_count += 1;
+        if self.flows_count as usize <= self.places.len() {
+            return;
+        }
+        let mut places = vec![0; (self.flows_count as usize).next_power_of_two()];
+        for (to, offset) in places.iter_mut().zip(0..self.count) {
+            *to = self.at(offset);
+        }
+        self.places = places;
+        self.head = 0;
+    }
+
+    #[inline(always)]
+    fn index(&self, offset: u32) -> usize {
+        self.head.wrapping_add(offset) as usize & self.places.len().wrapping_sub(1)
+    }
+
+    #[inline(always)]
+    fn at(&self, offset: u32) -> u32 {
+        self.places[self.index(offset)]
+    }
+
+    /// The flow that comes after so many others.
+    #[inline(always)]
+    pub(crate) fn get(&self, offset: u32) -> Option<u32> {
+        (offset < self.count).then(|| self.at(offset))
+    }
+
+    #[inline(always)]
+    pub(crate) fn push(&mut self, id: u32) {
+        debug_assert!(self.count < self.flows_count);
+        let index = self.index(self.count);
+        self.places[index] = id;
+        self.count += 1;
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) {
+        debug_assert!(self.count > 0);
+        self.head = self.head.wrapping_add(1);
+        self.count -= 1;
+    }
+
+    /// The first goes to the end.
+    #[inline(always)]
+    pub(crate) fn rotate(&mut self, id: u32) {
+        debug_assert_eq!(self.get(0), Some(id));
+        let index = self.index(self.count);
+        self.places[index] = id;
+        self.head = self.head.wrapping_add(1);
+    }
+}

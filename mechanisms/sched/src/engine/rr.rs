@@ -1,0 +1,156 @@
+//! Turns: deficit round robin, and one packet a turn.
+
+use super::config::{Config, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
+use super::ring::Ring;
+use super::table::{HalfLine, Slots};
+use super::{Discipline, FlowError, FlowSpec};
+
+/// Weighted deficit round robin, as dummynet's `rr`: each turn a flow may send as many bytes as its
+/// weight is worth, and what is left is added to its next turn.
+///
+/// Source: M. Shreedhar, G. Varghese, Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM
+/// Transactions on Networking 4(3), 1996 (SIGCOMM 1995).
+///
+/// Cost: O(1), as every turn is worth at least its flow's longest packet.
+#[derive(Debug)]
+pub struct DeficitRoundRobin {
+    turns: Ring,
+    /// What a unit of weight is worth.
+    unit_bytes: u32,
+    weight_max: u32,
+}
+
+/// The state of a flow in deficit round robin.
+#[derive(Clone, Copy, Debug)]
+pub struct Deficit {
+    /// What is left of this turn, or what the next is worth. While the flow has packets it is never
+    /// less than the oldest of them when it is the flow's turn.
+    left_bytes: u32,
+    weight: u32,
+}
+
+/// A turn and what is left of one before stay below 2^32 bytes.
+const TURN_MAX_BYTES: u64 = 1 << 31;
+
+impl Discipline for DeficitRoundRobin {
+    type Hot = Deficit;
+    type Align = HalfLine;
+    const WEIGHT_MAX: u64 = WEIGHT_MAX;
+
+    fn new(config: &Config) -> Self {
+        Self { turns: Ring::default(), unit_bytes: config.quantum_bytes, weight_max: 0 }
+    }
+
+    fn admit(&mut self, spec: &FlowSpec) -> Result<Deficit, FlowError> {
+        let weight = u32::try_from(spec.weight).unwrap_or(u32::MAX);
+        let unit_bytes = self.unit_bytes.max(spec.length_max_bytes.div_ceil(weight));
+        let heaviest = self.weight_max.max(weight);
+        if u64::from(heaviest) * u64::from(unit_bytes) > TURN_MAX_BYTES {
+            // Either its weight is too great for what a unit is worth, or its packets make the
+            // heaviest flow's turns too long.
+            let weight_max = TURN_MAX_BYTES / u64::from(self.unit_bytes);
+            if u64::from(weight) > weight_max {
+                return Err(FlowError::Weight { weight: spec.weight, weight_max });
+            }
+            let unit_max_bytes = TURN_MAX_BYTES / u64::from(heaviest);
+            let limit_bytes = (unit_max_bytes * u64::from(weight)).min(LENGTH_LIMIT_BYTES.into());
+            return Err(FlowError::Length {
+                length_max_bytes: spec.length_max_bytes,
+                limit_bytes: limit_bytes as u32,
+            });
+        }
+        self.unit_bytes = unit_bytes;
+        self.weight_max = heaviest;
+        self.turns.announce();
+        Ok(Deficit { left_bytes: 0, weight })
+    }
+
+    #[inline(always)]
+    fn activate<S: Slots<Deficit>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
+        let flow = slots.hot(id);
+        flow.left_bytes = flow.weight * self.unit_bytes;
+        self.turns.push(id);
+    }
+
+    #[inline(always)]
+    fn choose<S: Slots<Deficit>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+        self.turns.get(0)
+    }
+
+    #[inline(always)]
+    fn served<S: Slots<Deficit>>(&mut self, slots: &mut S, id: u32, bytes: u32, next: Option<u32>) {
+        let Some(next_bytes) = next else { return self.turns.pop() };
+        let flow = slots.hot(id);
+        flow.left_bytes -= bytes;
+        if next_bytes > flow.left_bytes {
+            // Paid in advance, so that whoever comes first may go without being looked at.
+            flow.left_bytes += flow.weight * self.unit_bytes;
+            self.turns.rotate(id);
+        }
+    }
+
+    fn changed<S: Slots<Deficit>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
+        let flow = slots.hot(id);
+        if bytes > flow.left_bytes {
+            // Only the first has spent a part of its turn; the others have room for any packet.
+            flow.left_bytes += flow.weight * self.unit_bytes;
+            self.turns.rotate(id);
+        }
+    }
+
+    #[inline(always)]
+    fn ahead(&self, places: usize) -> Option<u32> {
+        self.turns.get(places as u32)
+    }
+}
+
+/// One packet a turn, whatever its length and its flow's weight: Nagle's round robin, the cheapest
+/// order that lets no flow starve.
+///
+/// Source: J. Nagle, On Packet Switches with Infinite Storage, RFC 970, 1985.
+///
+/// Cost: O(1).
+#[derive(Debug)]
+pub struct RoundRobin {
+    turns: Ring,
+}
+
+impl Discipline for RoundRobin {
+    type Hot = ();
+    type Align = HalfLine;
+    const WEIGHT_MAX: u64 = u64::MAX;
+
+    fn new(_: &Config) -> Self {
+        Self { turns: Ring::default() }
+    }
+
+    fn admit(&mut self, _: &FlowSpec) -> Result<(), FlowError> {
+        self.turns.announce();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn activate<S: Slots<()>>(&mut self, _: &mut S, id: u32, _: u32, _: u64) {
+        self.turns.push(id);
+    }
+
+    #[inline(always)]
+    fn choose<S: Slots<()>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+        self.turns.get(0)
+    }
+
+    #[inline(always)]
+    fn served<S: Slots<()>>(&mut self, _: &mut S, id: u32, _: u32, next: Option<u32>) {
+        match next {
+            Some(_) => self.turns.rotate(id),
+            None => self.turns.pop(),
+        }
+    }
+
+    fn changed<S: Slots<()>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+
+    #[inline(always)]
+    fn ahead(&self, places: usize) -> Option<u32> {
+        self.turns.get(places as u32)
+    }
+}

@@ -1,0 +1,228 @@
+//! The substrate under every algorithm that queues by flow: the flows, each with a list of packets,
+//! and the pool that the packets lie in.
+
+use super::config::{Config, check_spec};
+use super::{DropPolicy, FlowError, FlowSpec, Packet, Totals};
+use crate::raw::fetch;
+use std::fmt::Debug;
+
+/// No packet, no flow.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The drop policy's bit beside the longest packet, which needs 21.
+const HEAD_BIT: u32 = 1 << 31;
+
+/// An algorithm's own state of each flow, which lies beside the flow's list in the same cache line.
+pub trait Slots<H> {
+    /// The state of the flow `id`.
+    fn hot(&mut self, id: u32) -> &mut H;
+
+    /// Asks the processor for that state, which will be looked at soon.
+    fn fetch(&self, id: u32);
+}
+
+/// A packet in the pool: 16 bytes with a token of 8.
+#[derive(Clone, Copy, Debug)]
+struct Node<T> {
+    /// The next of the same flow; of a free node, the next free one.
+    next: u32,
+    length_bytes: u32,
+    token: T,
+}
+
+/// A flow: its list, its limits and the algorithm's state. `A` is as wide as the whole may be so that
+/// it lies in one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Flow<H, A> {
+    head: u32,
+    tail: u32,
+    count: u32,
+    packets_max: u32,
+    /// And the drop policy, in the highest bit.
+    length_max_bytes: u32,
+    hot: H,
+    align: [A; 0],
+}
+
+/// Half a cache line: two flows in each.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub struct HalfLine;
+
+/// A whole cache line for each flow.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub struct Line;
+
+/// What [`Table::push`] found.
+pub(crate) enum Pushed {
+    /// It is the flow's first.
+    First,
+    /// There are others before it.
+    Behind,
+    /// The flow is not there.
+    NoFlow,
+    /// No bytes, or too many.
+    BadLength,
+    /// The flow is full; and whether it drops its oldest packet.
+    FlowFull { drops_head: bool },
+    /// The pool is full.
+    Full,
+}
+
+/// A packet that was taken out, and what its flow holds now.
+pub(crate) struct Popped<T> {
+    pub(crate) packet: Packet<T>,
+    /// The length of the flow's next packet; `None` if that was its last.
+    pub(crate) next_bytes: Option<u32>,
+}
+
+/// All flows and their packets.
+#[derive(Debug)]
+pub(crate) struct Table<T, H, A> {
+    flows: Vec<Flow<H, A>>,
+    nodes: Vec<Node<T>>,
+    /// The first free node.
+    free: u32,
+    pub(crate) totals: Totals,
+    packets_max: u32,
+    flows_max: u32,
+}
+
+impl<T: Copy + Debug, H: Copy, A: Copy> Slots<H> for Table<T, H, A> {
+    #[inline(always)]
+    fn hot(&mut self, id: u32) -> &mut H {
+        &mut self.flows[id as usize].hot
+    }
+
+    #[inline(always)]
+    fn fetch(&self, id: u32) {
+        fetch(&self.flows[id as usize]);
+    }
+}
+
+impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
+    /// Of a valid configuration.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            flows: Vec::with_capacity(config.flows_max as usize),
+            nodes: Vec::with_capacity(config.packets_max as usize),
+            free: NONE,
+            totals: Totals::default(),
+            packets_max: config.packets_max,
+            flows_max: config.flows_max,
+        }
+    }
+
+    pub(crate) fn flows_count(&self) -> u32 {
+        self.flows.len() as u32
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        (self.totals.enqueued - self.totals.dequeued - self.totals.dropped) as usize
+    }
+
+    /// Whether there is room for one flow more, before the algorithm is asked.
+    pub(crate) fn check_room(&self) -> Result<(), FlowError> {
+        if self.flows.len() >= self.flows_max as usize {
+            return Err(FlowError::Flows { flows_max: self.flows_max });
+        }
+        Ok(())
+    }
+
+    /// Adds a flow that has been found good.
+    pub(crate) fn add(&mut self, spec: &FlowSpec, hot: H) -> u32 {
+        debug_assert!(check_spec(spec, u64::MAX).is_ok());
+        let drops_head = spec.drop == DropPolicy::Head;
+        self.flows.push(Flow {
+            head: NONE,
+            tail: NONE,
+            count: 0,
+            packets_max: spec.packets_max,
+            length_max_bytes: spec.length_max_bytes | if drops_head { HEAD_BIT } else { 0 },
+            hot,
+            align: [],
+        });
+        self.flows.len() as u32 - 1
+    }
+
+    /// Queues a packet behind those of its flow, if it can be.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, packet: &Packet<T>) -> Pushed {
+        let Some(flow) = self.flows.get_mut(packet.flow as usize) else { return Pushed::NoFlow };
+        // One comparison: a length of 0 becomes the largest there is.
+        if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes & !HEAD_BIT {
+            return Pushed::BadLength;
+        }
+        if flow.count >= flow.packets_max {
+            return Pushed::FlowFull { drops_head: flow.length_max_bytes & HEAD_BIT != 0 };
+        }
+        let node = Node { next: NONE, length_bytes: packet.length_bytes, token: packet.token };
+        let at = self.free;
+        if let Some(free) = self.nodes.get_mut(at as usize) {
+            self.free = free.next;
+            *free = node;
+        } else {
+            return self.push_new(packet.flow, node);
+        }
+        self.totals.enqueued += 1;
+        flow.count += 1;
+        if flow.count == 1 {
+            flow.head = at;
+            flow.tail = at;
+            return Pushed::First;
+        }
+        let tail = std::mem::replace(&mut flow.tail, at);
+        self.nodes[tail as usize].next = at;
+        Pushed::Behind
+    }
+
+    /// The same with a node that was never used.
+    #[cold]
+    #[inline(never)]
+    fn push_new(&mut self, flow: u32, node: Node<T>) -> Pushed {
+        if self.nodes.len() >= self.packets_max as usize {
+            return Pushed::Full;
+        }
+        let at = self.nodes.len() as u32;
+        self.nodes.push(node);
+        self.totals.enqueued += 1;
+        let flow = &mut self.flows[flow as usize];
+        flow.count += 1;
+        let tail = std::mem::replace(&mut flow.tail, at);
+        if flow.count == 1 {
+            flow.head = at;
+            return Pushed::First;
+        }
+        self.nodes[tail as usize].next = at;
+        Pushed::Behind
+    }
+
+    /// Takes the oldest packet out of a flow that has one.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, id: u32) -> Popped<T> {
+        let flow = &mut self.flows[id as usize];
+        debug_assert!(flow.count > 0);
+        let at = flow.head;
+        let node = &mut self.nodes[at as usize];
+        let packet = Packet { flow: id, length_bytes: node.length_bytes, token: node.token };
+        let next = std::mem::replace(&mut node.next, self.free);
+        self.free = at;
+        flow.count -= 1;
+        flow.head = next;
+        let next_bytes = match flow.count {
+            0 => None,
+            _ => Some(self.nodes[next as usize].length_bytes),
+        };
+        Popped { packet, next_bytes }
+    }
+
+    /// Asks the processor for the flow's oldest packet, whose own line ought to be near already.
+    #[inline(always)]
+    pub(crate) fn fetch_head(&self, id: u32) {
+        if let Some(node) = self.nodes.get(self.flows[id as usize].head as usize) {
+            fetch(node);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Worst-case fair weighted fair queueing.
+
+use super::config::{Config, WEIGHT_MAX};
+use super::heap::Heap;
+use super::table::{Line, Slots};
+use super::virtual_time::{VirtualTime, byte_cost, is_later};
+use super::{Discipline, FlowError, FlowSpec};
+
+/// WF2Q+: of the flows whose packet would have begun by now if all were served at once, each at its
+/// share, the one whose packet would end first. No flow with packets is ever behind its share by more
+/// than a longest packet, nor ahead by more than one.
+///
+/// A flow that drops its oldest packet keeps that one's place for the next, whose own length is counted
+/// when it goes: the shares stay exact, and the order is off by one packet of that flow.
+///
+/// Source: J. C. R. Bennett, H. Zhang, WF2Q: Worst-case Fair Weighted Fair Queueing, INFOCOM 1996, and
+/// Hierarchical Packet Fair Queueing Algorithms, IEEE/ACM Transactions on Networking 5(5), 1997.
+///
+/// Cost: O(log n) for n flows with packets: two heaps, one of the flows that may go, by when they end,
+/// and one of those that may not yet, by when they begin. A flow that goes to wait takes the place of the
+/// one that has waited longest, which takes its place: two walks down in most steps, and none up.
+#[derive(Debug)]
+pub struct Wf2qPlus {
+    time: VirtualTime,
+    /// Who may go, by the packet's end.
+    eligible: Heap,
+    /// Who may not yet, by the packet's beginning.
+    waiting: Heap,
+    flows_count: usize,
+}
+
+/// The state of a flow in WF2Q+.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// When its oldest packet begins; when it has none, when the last one ended.
+    start: u64,
+    /// When its oldest packet ends.
+    finish: u64,
+    /// What a byte takes.
+    byte_cost: u64,
+    /// When it had no packet any more.
+    epoch: u64,
+}
+
+impl Discipline for Wf2qPlus {
+    type Hot = Stamp;
+    type Align = Line;
+    const WEIGHT_MAX: u64 = WEIGHT_MAX;
+
+    fn new(_: &Config) -> Self {
+        Self {
+            time: VirtualTime::new(),
+            eligible: Heap::default(),
+            waiting: Heap::default(),
+            flows_count: 0,
+        }
+    }
+
+    fn admit(&mut self, spec: &FlowSpec) -> Result<Stamp, FlowError> {
+        self.time.admit(spec)?;
+        self.flows_count += 1;
+        self.eligible.announce(self.flows_count);
+        self.waiting.announce(self.flows_count);
+        // As of an epoch long ago, so that it counts for nothing.
+        let epoch = self.time.epoch().wrapping_sub(2);
+        Ok(Stamp { start: 0, finish: 0, byte_cost: byte_cost(spec.weight), epoch })
+    }
+
+    #[inline]
+    fn activate<S: Slots<Stamp>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
+        let stamp = slots.hot(id);
+        let is_ahead = self.time.is_recent(stamp.epoch) && is_later(stamp.start, self.time.now());
+        if !is_ahead {
+            stamp.start = self.time.now();
+        }
+        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+        match is_ahead {
+            true => self.waiting.push((stamp.start, id)),
+            false => self.eligible.push((stamp.finish, id)),
+        }
+    }
+
+    #[inline(always)]
+    fn choose<S: Slots<Stamp>>(&mut self, slots: &mut S, _: u64) -> Option<u32> {
+        if self.eligible.first().is_none() {
+            self.time.raise(self.waiting.first()?.0);
+        }
+        let now = self.time.now();
+        while let Some((start, id)) = self.waiting.first()
+            && !is_later(start, now)
+        {
+            self.waiting.pop();
+            self.eligible.push((slots.hot(id).finish, id));
+        }
+        self.eligible.first().map(|(_, id)| id)
+    }
+
+    #[inline(always)]
+    fn served<S: Slots<Stamp>>(&mut self, slots: &mut S, id: u32, bytes: u32, next: Option<u32>) {
+        self.time.advance(bytes);
+        let stamp = slots.hot(id);
+        stamp.start = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+        let Some(next_bytes) = next else {
+            stamp.epoch = self.time.epoch();
+            return self.eligible.pop();
+        };
+        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(next_bytes));
+        let (start, finish, now) = (stamp.start, stamp.finish, self.time.now());
+        if !is_later(start, now) {
+            return self.eligible.replace_first((finish, id));
+        }
+        match self.waiting.first() {
+            Some((other_start, other)) if !is_later(other_start, now) => {
+                self.waiting.replace_first((start, id));
+                self.eligible.replace_first((slots.hot(other).finish, other));
+            }
+            _ => {
+                self.eligible.pop();
+                self.waiting.push((start, id));
+            }
+        }
+    }
+
+    fn changed<S: Slots<Stamp>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
+        // For a flow that waits; one that may go is in its place already.
+        let stamp = slots.hot(id);
+        stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
+    }
+
+    fn idle(&mut self) {
+        self.time.begin_anew();
+    }
+}

@@ -1,0 +1,318 @@
+//! Sets of flows as dummynet's tester writes them: `W:L:F[,...]`.
+//!
+//! `W` is the weight and `L` the longest packet in bytes, each `min[-max[-steps]]`: so many values from
+//! the least to the greatest, evenly spaced and rounded down; without `steps` both ends, or the one value
+//! where they are equal. `F` is how many flows there are of each weight and length, so that a part makes
+//! `F` x weights x lengths flows. Numbers are whole; `K` and `M` stand for 10^3 and 10^6, `k` and `m`
+//! for 2^10 and 2^20.
+//!
+//! ```
+//! use handover_sched::flowset::FlowSet;
+//!
+//! let set: FlowSet = "100:1500:1,1:64-1500:8".parse()?;
+//! assert_eq!((set.flows_count(), set.weights_sum()), (17, 116));
+//! assert_eq!(set.specs(200).next().map(|spec| spec.weight), Some(100));
+//!
+//! let refused = "1:1500".parse::<FlowSet>().unwrap_err();
+//! assert_eq!(refused.to_string(), "flow set, part 1, column 7: expected `:` and the number of flows");
+//! # Ok::<(), handover_sched::flowset::FlowSetError>(())
+//! ```
+//!
+//! Source: the tester of dummynet (L. Rizzo, 2010).
+
+use crate::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+/// Flows in the order in which they are numbered: part by part, weight by weight, length by length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowSet {
+    parts: Vec<Part>,
+}
+
+/// One part of a set, between two commas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The weights.
+    pub weights: Steps,
+    /// The longest packets, in bytes.
+    pub lengths_bytes: Steps,
+    /// Flows of each weight and length.
+    pub flows_count: u32,
+}
+
+/// Evenly spaced values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    min: u32,
+    max: u32,
+    count: u32,
+}
+
+impl Steps {
+    /// The value that is meant to come at this place.
+    fn at(self, place: u32) -> u32 {
+        let between = u64::from(self.count - 1).max(1);
+        let above = u64::from(self.max - self.min) * u64::from(place) / between;
+        self.min + above as u32 // not above max - min
+    }
+
+    /// The values, from the least to the greatest.
+    pub fn values(self) -> impl DoubleEndedIterator<Item = u32> + Clone {
+        (0..self.count).map(move |place| self.at(place))
+    }
+
+    /// How many there are.
+    pub fn count(self) -> u32 {
+        self.count
+    }
+}
+
+impl Part {
+    /// All flows of this part.
+    pub fn flows_total(&self) -> u64 {
+        let per_weight = u64::from(self.flows_count) * u64::from(self.lengths_bytes.count);
+        per_weight.saturating_mul(self.weights.count.into())
+    }
+}
+
+/// Why a text is no set of flows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("flow set, part {part}, column {column}: {expected}")]
+pub struct FlowSetError {
+    /// Which part, counted from 1.
+    pub part: usize,
+    /// Which character of the whole text, counted from 1.
+    pub column: usize,
+    /// What was expected there, and what stands there instead.
+    pub expected: String,
+}
+
+impl FlowSet {
+    /// So many flows of one weight and one longest packet; the numbers are not checked against what a
+    /// text may say.
+    pub fn equal(weight: u32, length_max_bytes: u32, flows_count: u32) -> Self {
+        let one = |value| Steps { min: value, max: value, count: 1 };
+        let (weights, lengths_bytes) = (one(weight), one(length_max_bytes));
+        Self { parts: vec![Part { weights, lengths_bytes, flows_count }] }
+    }
+
+    /// The parts.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// How many flows there are: not more than a scheduler can hold.
+    pub fn flows_count(&self) -> u32 {
+        self.parts.iter().map(|part| part.flows_total() as u32).sum()
+    }
+
+    /// The sum of all flows' weights.
+    pub fn weights_sum(&self) -> u64 {
+        let of = |part: &Part| {
+            let per_weight = u64::from(part.flows_count) * u64::from(part.lengths_bytes.count);
+            part.weights.values().map(|weight| u64::from(weight) * per_weight).sum::<u64>()
+        };
+        self.parts.iter().map(of).sum()
+    }
+
+    /// The longest packet of all.
+    pub fn length_max_bytes(&self) -> u32 {
+        self.parts.iter().map(|part| part.lengths_bytes.max).max().unwrap_or(0)
+    }
+
+    /// Each flow's weight and length.
+    pub fn flows(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.parts.iter().flat_map(|part| {
+            part.weights.values().flat_map(move |weight| {
+                part.lengths_bytes.values().flat_map(move |length| {
+                    std::iter::repeat_n((weight, length), part.flows_count as usize)
+                })
+            })
+        })
+    }
+
+    /// What each flow is made with; each may have so many packets queued, and refuses more.
+    pub fn specs(&self, packets_max: u32) -> impl Iterator<Item = FlowSpec> + '_ {
+        self.flows().map(move |(weight, length_max_bytes)| FlowSpec {
+            weight: weight.into(),
+            length_max_bytes,
+            packets_max,
+            drop: DropPolicy::Tail,
+        })
+    }
+}
+
+impl Display for FlowSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, part) in self.parts.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            write!(f, "{comma}{}:{}:{}", part.weights, part.lengths_bytes, part.flows_count)?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.count, self.min == self.max) {
+            (1, _) => write!(f, "{}", self.min),
+            (2, false) => write!(f, "{}-{}", self.min, self.max),
+            (count, _) => write!(f, "{}-{}-{count}", self.min, self.max),
+        }
+    }
+}
+
+impl FromStr for FlowSet {
+    type Err = FlowSetError;
+
+    fn from_str(text: &str) -> Result<Self, FlowSetError> {
+        let mut reader = Reader { left: text, part: 1, column: 1 };
+        let mut parts = Vec::new();
+        let mut flows_count = 0;
+        loop {
+            let began = reader.column;
+            let part = reader.part()?;
+            flows_count = u64::saturating_add(flows_count, part.flows_total());
+            if flows_count > FLOWS_LIMIT.into() {
+                reader.column = began;
+                let said = format!("{flows_count} flows up to here: at most {FLOWS_LIMIT}");
+                return Err(reader.error(said));
+            }
+            parts.push(part);
+            match reader.take() {
+                None => return Ok(Self { parts }),
+                Some(',') => reader.part += 1,
+                Some(other) => {
+                    reader.column -= 1;
+                    return Err(reader.error(format!("expected `,` or the end, found {other:?}")));
+                }
+            }
+        }
+    }
+}
+
+/// What a number may be.
+struct Range {
+    what: &'static str,
+    max: u64,
+}
+
+const WEIGHT: Range = Range { what: "weight", max: WEIGHT_MAX };
+const LENGTH: Range = Range { what: "length in bytes", max: LENGTH_LIMIT_BYTES as u64 };
+const STEPS: Range = Range { what: "number of steps", max: FLOWS_LIMIT as u64 };
+const FLOWS: Range = Range { what: "number of flows", max: FLOWS_LIMIT as u64 };
+
+struct Reader<'a> {
+    left: &'a str,
+    part: usize,
+    column: usize,
+}
+
+impl Reader<'_> {
+    fn error(&self, expected: String) -> FlowSetError {
+        FlowSetError { part: self.part, column: self.column, expected }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.left.chars().next()
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let next = self.peek()?;
+        self.left = &self.left[next.len_utf8()..];
+        self.column += 1;
+        Some(next)
+    }
+
+    fn takes(&mut self, expected: char) -> bool {
+        let found = self.peek() == Some(expected);
+        if found {
+            self.take();
+        }
+        found
+    }
+
+    fn part(&mut self) -> Result<Part, FlowSetError> {
+        let weights = self.steps(&WEIGHT)?;
+        self.colon("the packets' lengths")?;
+        let lengths_bytes = self.steps(&LENGTH)?;
+        self.colon("the number of flows")?;
+        let flows_count = self.number(&FLOWS)?;
+        Ok(Part { weights, lengths_bytes, flows_count })
+    }
+
+    fn colon(&mut self, before: &str) -> Result<(), FlowSetError> {
+        match self.peek() {
+            Some(':') => {
+                self.take();
+                Ok(())
+            }
+            None | Some(',') => Err(self.error(format!("expected `:` and {before}"))),
+            Some(other) => Err(self.error(format!("expected `:` and {before}, found {other:?}"))),
+        }
+    }
+
+    fn steps(&mut self, range: &Range) -> Result<Steps, FlowSetError> {
+        let min = self.number(range)?;
+        if !self.takes('-') {
+            return Ok(Steps { min, max: min, count: 1 });
+        }
+        let began = self.column;
+        let max = self.number(range)?;
+        if max < min {
+            self.column = began;
+            let what = range.what;
+            return Err(self.error(format!("the greatest {what} is {max}, below the least, {min}")));
+        }
+        if !self.takes('-') {
+            return Ok(Steps { min, max, count: if max > min { 2 } else { 1 } });
+        }
+        let began = self.column;
+        let count = self.number(&STEPS)?;
+        if count == 1 && max > min {
+            self.column = began;
+            return Err(self.error(format!("one step cannot lead from {min} to {max}: 2 or more")));
+        }
+        Ok(Steps { min, max, count })
+    }
+
+    fn number(&mut self, range: &Range) -> Result<u32, FlowSetError> {
+        let Range { what, max } = *range;
+        let began = self.column;
+        let mut value = None::<u64>;
+        while let Some(digit) = self.peek().and_then(|next| next.to_digit(10)) {
+            self.take();
+            let before = value.unwrap_or(0);
+            value = Some(before.saturating_mul(10).saturating_add(digit.into()));
+        }
+        let Some(value) = value else {
+            let found = match self.peek() {
+                None => "the end".to_string(),
+                Some(other) => format!("{other:?}"),
+            };
+            let said = format!("expected a {what}, a whole number from 1 to {max}, found {found}");
+            return Err(self.error(said));
+        };
+        let factor = match self.peek() {
+            Some('K') => 1_000,
+            Some('M') => 1_000_000,
+            Some('k') => 1 << 10,
+            Some('m') => 1 << 20,
+            None | Some(':' | ',' | '-') => 1,
+            Some(other) => {
+                let said = "expected a digit, a suffix (K, M, k, m) or the end of the number";
+                return Err(self.error(format!("{said}, found {other:?}")));
+            }
+        };
+        if factor > 1 {
+            self.take();
+        }
+        let value = value.saturating_mul(factor);
+        if !(1..=max).contains(&value) {
+            self.column = began;
+            return Err(self.error(format!("a {what} of {value}: must lie in 1..={max}")));
+        }
+        Ok(value as u32) // no range goes beyond
+    }
+}

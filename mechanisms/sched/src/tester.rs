@@ -1,0 +1,327 @@
+//! A test generator in the manner of dummynet's tester, and the worst-case fair index.
+//!
+//! The generator gives packets to the flow with the fewest packets queued until `qmax` are queued in all,
+//! takes packets out until `qmin` are left, and begins again. It needs no clock: whoever measures reads
+//! one before and after [`Tester::run`], and subtracts what the same steps take with [`Nothing`].
+//!
+//! ```
+//! use handover_sched::{Algorithm, tester::{Options, Tester}};
+//!
+//! let options = Options::parse(&["-alg", "wf2q+", "-flowsets", "1-100-10:1500:10", "-n", "100K"])?;
+//! let mut scheduler = options.algorithm.build(&options.config())?;
+//! let mut tester = Tester::new(&options, &mut scheduler)?;
+//! let report = tester.run(&mut scheduler, options.steps_count);
+//! assert!(report.wfi_bytes <= 1500.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Source: the tester of dummynet (L. Rizzo, 2010); worst-case fairness: J. C. R. Bennett, H. Zhang,
+//! INFOCOM 1996.
+
+mod generator;
+mod options;
+
+pub use options::{Options, OptionsError, Threshold};
+
+use crate::engine::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
+use crate::flowset::FlowSet;
+use generator::Generator;
+use std::fmt::Debug;
+
+/// What a token of the generator's packets can be.
+pub trait Token: Copy + Debug + Default {}
+
+impl<T: Copy + Debug + Default> Token for T {}
+
+/// A generator, and what was seen of every flow.
+#[derive(Debug)]
+pub struct Tester {
+    generator: Generator,
+    watch: Option<Watch>,
+    length_limit_bytes: u32,
+    now_ns: u64,
+    report: Report,
+}
+
+/// What a run has shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Packets offered.
+    pub enqueued: u64,
+    /// Packets taken out.
+    pub dequeued: u64,
+    /// Packets refused, or dropped for newer ones.
+    pub dropped: u64,
+    /// The largest that any flow was behind its share, in bytes.
+    pub wfi_bytes: f64,
+}
+
+impl Report {
+    /// The line that dummynet's tester prints, of a run that took so long.
+    pub fn line(&self, name: &str, elapsed_ns: u64, flows: &str) -> String {
+        let per_packet_ns = elapsed_ns as f64 / self.enqueued.max(1) as f64;
+        let (whole_s, ms) = (elapsed_ns / 1_000_000_000, elapsed_ns / 1_000_000 % 1000);
+        let Self { enqueued, dequeued, wfi_bytes, .. } = self;
+        format!(
+            "sched={name:<12}\ttime={whole_s}.{ms:03} sec ({per_packet_ns:.0} nsec) \
+             enq {enqueued} {dequeued} deq\n\twfi={wfi_bytes:.2}\tflow={flows:<16}"
+        )
+    }
+}
+
+/// What is known of a flow's service.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Its share of all weights.
+    share: f64,
+    /// What it has got, and what all have got, when it got its first packet.
+    own_bytes: u64,
+    began_bytes: u64,
+    queued_count: u32,
+    /// While it has packets: the least that it was behind.
+    least_bytes: f64,
+}
+
+#[derive(Debug)]
+struct Watch {
+    flows: Vec<Seen>,
+    served_bytes: u64,
+    /// As dummynet's tester does it.
+    when_empty_bytes: f64,
+    /// At any moment, since any moment, while the flow had packets.
+    backlogged_bytes: f64,
+}
+
+impl Watch {
+    fn new(set: &FlowSet) -> Self {
+        let sum = set.weights_sum() as f64;
+        let seen = |(weight, _)| Seen { share: f64::from(weight) / sum, ..Seen::default() };
+        let flows = set.flows().map(seen).collect();
+        Self { flows, served_bytes: 0, when_empty_bytes: 0.0, backlogged_bytes: 0.0 }
+    }
+
+    fn queued(&mut self, flow: u32) {
+        let seen = &mut self.flows[flow as usize];
+        seen.queued_count += 1;
+        if seen.queued_count == 1 {
+            seen.own_bytes = 0;
+            seen.began_bytes = self.served_bytes;
+            seen.least_bytes = 0.0;
+        }
+    }
+
+    fn dropped(&mut self, flow: u32) {
+        self.flows[flow as usize].queued_count -= 1;
+    }
+
+    fn served(&mut self, flow: u32, bytes: u32) {
+        let seen = &mut self.flows[flow as usize];
+        let behind = |seen: &Seen, served_bytes: u64| {
+            (served_bytes - seen.began_bytes) as f64 * seen.share - seen.own_bytes as f64
+        };
+        // Just before it is served a flow is behind the most; just after, the least.
+        let most = behind(seen, self.served_bytes) - seen.least_bytes;
+        self.backlogged_bytes = self.backlogged_bytes.max(most);
+        self.served_bytes += u64::from(bytes);
+        seen.own_bytes += u64::from(bytes);
+        let least = behind(seen, self.served_bytes);
+        seen.least_bytes = seen.least_bytes.min(least);
+        seen.queued_count -= 1;
+        if seen.queued_count == 0 {
+            self.when_empty_bytes = self.when_empty_bytes.max(least);
+        }
+    }
+}
+
+impl Tester {
+    /// Adds the flows to a scheduler without any, and makes a generator for them.
+    ///
+    /// # Errors
+    /// [`FlowError`] where the scheduler cannot hold them.
+    pub fn new<T: Token, S: Scheduler<T>>(
+        options: &Options,
+        scheduler: &mut S,
+    ) -> Result<Self, FlowError> {
+        for spec in options.flows.specs(options.packets_max()) {
+            scheduler.add_flow(spec)?;
+        }
+        Ok(Self {
+            generator: Generator::new(options),
+            watch: Some(Watch::new(&options.flows)),
+            length_limit_bytes: options.length_bytes.unwrap_or(u32::MAX),
+            now_ns: 0,
+            report: Report::default(),
+        })
+    }
+
+    /// The same without watching how fair it is, which costs about as much as a scheduler.
+    pub fn unwatched(mut self) -> Self {
+        self.watch = None;
+        self
+    }
+
+    /// Does so many steps, each of which offers a packet or takes one out, and says what was seen since
+    /// the beginning. The index is taken whenever a flow has no packet left.
+    #[inline]
+    pub fn run<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S, steps: u64) -> Report {
+        for _ in 0..steps {
+            if let Some((flow, length_bytes)) = self.generator.next() {
+                self.offer(scheduler, flow, length_bytes.min(self.length_limit_bytes));
+            } else {
+                self.take(scheduler);
+            }
+        }
+        let wfi_bytes = self.watch.as_ref().map_or(0.0, |watch| watch.when_empty_bytes);
+        Report { wfi_bytes, ..self.report }
+    }
+
+    #[inline(always)]
+    fn offer<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S, flow: u32, bytes: u32) {
+        self.report.enqueued += 1;
+        let packet = Packet { flow, length_bytes: bytes, token: T::default() };
+        match scheduler.enqueue(self.now_ns, packet) {
+            Ok(Accepted::Queued) => {
+                if let Some(watch) = &mut self.watch {
+                    watch.queued(flow);
+                }
+            }
+            Ok(Accepted::InsteadOf(other)) => {
+                self.report.dropped += 1;
+                self.generator.release(other.flow);
+                if let Some(watch) = &mut self.watch {
+                    watch.queued(flow);
+                    watch.dropped(other.flow);
+                }
+            }
+            Err(_) => {
+                self.report.dropped += 1;
+                self.generator.release(flow);
+                self.take(scheduler);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn take<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S) {
+        if let Some(packet) = self.dequeue(scheduler) {
+            self.report.dequeued += 1;
+            self.generator.release(packet.flow);
+            if let Some(watch) = &mut self.watch {
+                watch.served(packet.flow, packet.length_bytes);
+            }
+        }
+    }
+
+    /// The next packet; for a scheduler that holds it back, time goes on until it does not.
+    #[inline(always)]
+    fn dequeue<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S) -> Option<Packet<T>> {
+        if let Some(packet) = scheduler.dequeue(self.now_ns) {
+            return Some(packet);
+        }
+        self.now_ns = self.now_ns.max(scheduler.ready_ns()?);
+        scheduler.dequeue(self.now_ns)
+    }
+
+    /// Keeps every flow of a scheduler without packets backlogged with `depth` packets while so many
+    /// packets go. Gives the index over all spans of time within that: what a flow may be behind at any
+    /// moment, since any moment. Lengths are the flows' longest, or any up to them where `random` is a
+    /// seed other than 0.
+    pub fn run_backlogged<T: Token, S: Scheduler<T>>(
+        &mut self,
+        scheduler: &mut S,
+        depth: u32,
+        packets: u64,
+        random: u64,
+    ) -> Report {
+        let Some(mut watch) = self.watch.take() else { return self.report };
+        let lengths = self.generator.lengths_bytes().to_vec();
+        let (mut random, limit_bytes) = (random, self.length_limit_bytes);
+        let mut next_packet = |flow: u32| {
+            let longest = lengths[flow as usize].min(limit_bytes);
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let shorter = if random == 0 { 0 } else { (random >> 32) as u32 % longest };
+            Packet { flow, length_bytes: longest - shorter, token: T::default() }
+        };
+        for flow in (0..depth).flat_map(|_| 0..lengths.len() as u32) {
+            match scheduler.enqueue(self.now_ns, next_packet(flow)) {
+                Ok(_) => watch.queued(flow),
+                Err(_) => self.report.dropped += 1,
+            }
+            self.report.enqueued += 1;
+        }
+        for _ in 0..packets {
+            let Some(packet) = self.dequeue(scheduler) else { break };
+            self.report.dequeued += 1;
+            self.report.enqueued += 1;
+            // Before it is said to be served, as its flow is never without a packet.
+            match scheduler.enqueue(self.now_ns, next_packet(packet.flow)) {
+                Ok(_) => watch.queued(packet.flow),
+                Err(_) => self.report.dropped += 1,
+            }
+            watch.served(packet.flow, packet.length_bytes);
+        }
+        let wfi_bytes = watch.backlogged_bytes;
+        self.watch = Some(watch);
+        Report { wfi_bytes, ..self.report }
+    }
+}
+
+/// What the generator costs by itself: packets go out as they came, of any flow, without limits.
+#[derive(Debug)]
+pub struct Nothing<T> {
+    ring: Vec<Packet<T>>,
+    head: usize,
+    count: usize,
+}
+
+impl<T: Token> Nothing<T> {
+    /// For so many packets at once.
+    pub fn new(packets_max: u32) -> Self {
+        let places = (packets_max as usize).next_power_of_two();
+        let empty = Packet { flow: 0, length_bytes: 0, token: T::default() };
+        Self { ring: vec![empty; places], head: 0, count: 0 }
+    }
+}
+
+impl<T: Token> Scheduler<T> for Nothing<T> {
+    fn add_flow(&mut self, _: FlowSpec) -> Result<u32, FlowError> {
+        Ok(0)
+    }
+
+    fn flows_count(&self) -> u32 {
+        0
+    }
+
+    #[inline]
+    fn enqueue(&mut self, _: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+        if self.count == self.ring.len() {
+            return Err(Refused { packet, why: Refusal::Full });
+        }
+        let place = (self.head + self.count) & (self.ring.len() - 1);
+        self.ring[place] = packet;
+        self.count += 1;
+        Ok(Accepted::Queued)
+    }
+
+    #[inline]
+    fn dequeue(&mut self, _: u64) -> Option<Packet<T>> {
+        self.count = self.count.checked_sub(1)?;
+        let packet = self.ring[self.head];
+        self.head = (self.head + 1) & (self.ring.len() - 1);
+        Some(packet)
+    }
+
+    fn ready_ns(&self) -> Option<u64> {
+        (self.count > 0).then_some(0)
+    }
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn totals(&self) -> Totals {
+        Totals::default()
+    }
+}

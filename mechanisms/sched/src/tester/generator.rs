@@ -1,0 +1,134 @@
+//! Which flow gets the next packet, and when packets are taken out instead.
+
+use super::Options;
+
+const NONE: u32 = u32::MAX;
+/// Flows with so many packets or more are not told apart.
+const LEVELS: usize = 31;
+
+/// Gives packets to whoever has the fewest, up to `qmax` in all, and then none down to `qmin`.
+#[derive(Debug)]
+pub(super) struct Generator {
+    lengths_bytes: Vec<u32>,
+    /// Packets queued, and the flows before and behind in the list of those with as many. Each in an array of its own: of
+    /// neighbouring fields, written one by one and read as a pair, the processor would wait for the
+    /// writes.
+    counts: Vec<u32>,
+    before: Vec<u32>,
+    behind: Vec<u32>,
+    /// The first and the last flow with so many packets.
+    ends: [(u32, u32); LEVELS],
+    /// Which of those lists have flows.
+    full: u32,
+    queued_count: u64,
+    qmin: u64,
+    qmax: u64,
+    is_filling: bool,
+    burst: u32,
+    burst_left: u32,
+    burst_flow: u32,
+}
+
+fn level(queued_count: u32) -> usize {
+    (queued_count as usize).min(LEVELS - 1)
+}
+
+impl Generator {
+    pub(super) fn new(options: &Options) -> Self {
+        let (qmin, qmax) = options.thresholds();
+        let lengths_bytes: Vec<u32> = options.flows.flows().map(|(_, bytes)| bytes).collect();
+        let flows_count = lengths_bytes.len();
+        let mut generator = Self {
+            lengths_bytes,
+            counts: vec![0; flows_count],
+            before: vec![NONE; flows_count],
+            behind: vec![NONE; flows_count],
+            ends: [(NONE, NONE); LEVELS],
+            full: 0,
+            queued_count: 0,
+            qmin,
+            qmax,
+            is_filling: true,
+            burst: options.burst,
+            burst_left: 0,
+            burst_flow: 0,
+        };
+        for id in 0..flows_count as u32 {
+            generator.append(id, 0);
+        }
+        generator
+    }
+
+    pub(super) fn lengths_bytes(&self) -> &[u32] {
+        &self.lengths_bytes
+    }
+
+    /// The flow that gets a packet, and its length; `None` where one is to be taken out.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Option<(u32, u32)> {
+        if self.is_filling {
+            self.is_filling = self.queued_count < self.qmax;
+        } else {
+            self.is_filling = self.queued_count <= self.qmin;
+        }
+        if !self.is_filling {
+            return None;
+        }
+        if self.burst_left == 0 {
+            self.burst_left = self.burst;
+            self.burst_flow = self.ends[self.full.trailing_zeros() as usize % LEVELS].0;
+        }
+        self.burst_left -= 1;
+        let id = self.burst_flow;
+        self.queued_count += 1;
+        let count = self.counts[id as usize];
+        self.recount(id, count, count + 1);
+        Some((id, self.lengths_bytes[id as usize]))
+    }
+
+    /// A packet of this flow is queued no more.
+    #[inline(always)]
+    pub(super) fn release(&mut self, id: u32) {
+        self.queued_count -= 1;
+        let count = self.counts[id as usize];
+        self.recount(id, count, count - 1);
+    }
+
+    #[inline(always)]
+    fn recount(&mut self, id: u32, before: u32, now: u32) {
+        self.counts[id as usize] = now;
+        if level(before) != level(now) {
+            self.remove(id, level(before));
+            self.append(id, level(now));
+        }
+    }
+
+    #[inline(always)]
+    fn append(&mut self, id: u32, level: usize) {
+        let last = std::mem::replace(&mut self.ends[level].1, id);
+        if last == NONE {
+            self.ends[level].0 = id;
+            self.full |= 1 << level;
+        } else {
+            self.behind[last as usize] = id;
+        }
+        self.before[id as usize] = last;
+        self.behind[id as usize] = NONE;
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, id: u32, level: usize) {
+        let (before, behind) = (self.before[id as usize], self.behind[id as usize]);
+        match before {
+            NONE => self.ends[level].0 = behind,
+            before => self.behind[before as usize] = behind,
+        }
+        match behind {
+            NONE => self.ends[level].1 = before,
+            behind => self.before[behind as usize] = before,
+        }
+        if self.ends[level].0 == NONE {
+            self.full &= !(1 << level);
+        }
+    }
+}

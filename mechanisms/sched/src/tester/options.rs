@@ -1,0 +1,213 @@
+//! The options of dummynet's tester.
+
+use crate::engine::{Algorithm, Config, LENGTH_LIMIT_BYTES, PACKETS_LIMIT, UnknownAlgorithm};
+use crate::flowset::{FlowSet, FlowSetError};
+use std::str::FromStr;
+
+/// `-n -d -alg -flowsets -len -burst -qmin -qmax -flows`, as dummynet's tester understands them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `-alg`: the algorithm; `rr` where none is named.
+    pub algorithm: Algorithm,
+    /// `-flowsets`, or `-flows` many of weight 1 and of `-len` bytes.
+    pub flows: FlowSet,
+    /// `-n`: how many steps a test takes, each of which offers a packet or takes one out.
+    pub steps_count: u64,
+    /// `-d`: how much is said about it.
+    pub debug_level: u32,
+    /// `-len`: no packet is longer than this.
+    pub length_bytes: Option<u32>,
+    /// `-burst`: so many packets in a row are of one flow.
+    pub burst: u32,
+    /// `-qmin`: down to so many queued packets the generator takes packets out.
+    pub qmin: Threshold,
+    /// `-qmax`: up to so many queued packets it gives more.
+    pub qmax: Threshold,
+}
+
+/// A number of queued packets: in all, or for each flow (written with a trailing `n`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// In all.
+    Packets(u32),
+    /// For each flow.
+    PerFlow(u32),
+}
+
+impl Threshold {
+    /// For so many flows.
+    pub fn packets(self, flows_count: u32) -> u64 {
+        match self {
+            Self::Packets(count) => count.into(),
+            Self::PerFlow(count) => u64::from(count) * u64::from(flows_count),
+        }
+    }
+}
+
+impl FromStr for Threshold {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_suffix('n') {
+            Some(count) => Ok(Self::PerFlow(number(count, PACKETS_LIMIT.into())? as u32)),
+            None => Ok(Self::Packets(number(text, PACKETS_LIMIT.into())? as u32)),
+        }
+    }
+}
+
+/// Why words are no options of the tester.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// No option has this name.
+    #[error(
+        "no option {name:?}: there are -n, -d, -alg, -flowsets, -len, -burst, -qmin, -qmax, -flows"
+    )]
+    Unknown {
+        /// What was written.
+        name: String,
+    },
+    /// An option is the last word.
+    #[error("{name} needs a value")]
+    NoValue {
+        /// Which.
+        name: String,
+    },
+    /// A value is not what the option takes.
+    #[error("{name} {value}: {why}")]
+    Value {
+        /// Which option.
+        name: String,
+        /// What was written.
+        value: String,
+        /// What was expected.
+        why: String,
+    },
+    /// The algorithm is not known.
+    #[error("-alg: {0}")]
+    Algorithm(#[from] UnknownAlgorithm),
+    /// The flows are not understood.
+    #[error("-flowsets: {0}")]
+    Flows(#[from] FlowSetError),
+    /// More packets than a scheduler holds.
+    #[error("-qmax: {packets} packets for {flows_count} flows: at most {PACKETS_LIMIT}")]
+    Packets {
+        /// How many they would be.
+        packets: u64,
+        /// With so many flows.
+        flows_count: u32,
+    },
+}
+
+/// A whole number with a suffix.
+fn number(text: &str, max: u64) -> Result<u64, String> {
+    let factors = [("K", 1_000), ("M", 1_000_000), ("k", 1 << 10), ("m", 1 << 20)];
+    let (digits, factor) = factors
+        .iter()
+        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
+        .unwrap_or((text, 1));
+    let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let value = is_whole.then(|| digits.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor));
+    value
+        .filter(|value| *value <= max)
+        .ok_or_else(|| format!("expected a whole number up to {max}, with K, M, k or m behind it"))
+}
+
+/// Positive, too.
+fn count(text: &str, max: u64) -> Result<u64, String> {
+    match number(text, max)? {
+        0 => Err(format!("must lie in 1..={max}")),
+        count => Ok(count),
+    }
+}
+
+const LENGTH_BYTES: u32 = 1500;
+
+impl Options {
+    /// Reads the words of a command line, each option followed by its value.
+    ///
+    /// # Errors
+    /// [`OptionsError`] names the option, and what it takes.
+    pub fn parse<W: AsRef<str>>(words: &[W]) -> Result<Self, OptionsError> {
+        let mut options = Self::default();
+        let (mut flows, mut flows_count) = (None, 1);
+        let mut words = words.iter().map(AsRef::as_ref);
+        while let Some(name) = words.next() {
+            const NAMES: [&str; 9] =
+                ["-n", "-d", "-alg", "-flowsets", "-len", "-burst", "-qmin", "-qmax", "-flows"];
+            if !NAMES.contains(&name) {
+                return Err(OptionsError::Unknown { name: name.to_string() });
+            }
+            let value = words.next().ok_or(OptionsError::NoValue { name: name.to_string() })?;
+            let refused = |why| {
+                let (name, value) = (name.to_string(), value.to_string());
+                OptionsError::Value { name, value, why }
+            };
+            let u32_max = u64::from(u32::MAX);
+            match name {
+                "-n" => options.steps_count = count(value, 1 << 50).map_err(refused)?,
+                "-d" => options.debug_level = number(value, u32_max).map_err(refused)? as u32,
+                "-alg" => options.algorithm = value.parse()?,
+                "-flowsets" => flows = Some(value.parse()?),
+                "-len" => {
+                    let bytes = count(value, LENGTH_LIMIT_BYTES.into()).map_err(refused)?;
+                    options.length_bytes = Some(bytes as u32);
+                }
+                "-burst" => options.burst = count(value, u32_max).map_err(refused)? as u32,
+                "-qmin" => options.qmin = value.parse().map_err(refused)?,
+                "-qmax" => options.qmax = value.parse().map_err(refused)?,
+                _ => flows_count = count(value, 1 << 24).map_err(refused)?,
+            }
+        }
+        options.flows = match flows {
+            Some(flows) => flows,
+            None => {
+                let length_bytes = options.length_bytes.unwrap_or(LENGTH_BYTES);
+                format!("1:{length_bytes}:{flows_count}").parse()?
+            }
+        };
+        let flows_count = options.flows.flows_count();
+        let packets = options.thresholds().1;
+        if packets > PACKETS_LIMIT.into() {
+            return Err(OptionsError::Packets { packets, flows_count });
+        }
+        Ok(options)
+    }
+
+    /// Down to how many packets the generator takes packets out, and up to how many it gives more.
+    pub fn thresholds(&self) -> (u64, u64) {
+        let flows_count = self.flows.flows_count();
+        let qmin = self.qmin.packets(flows_count);
+        (qmin, self.qmax.packets(flows_count).max(qmin + 1))
+    }
+
+    /// The most packets that the generator has queued at once.
+    pub fn packets_max(&self) -> u32 {
+        self.thresholds().1.min(PACKETS_LIMIT.into()) as u32
+    }
+
+    /// A scheduler for this: of so many flows and packets.
+    pub fn config(&self) -> Config {
+        Config {
+            packets_max: self.packets_max(),
+            flows_max: self.flows.flows_count(),
+            ..Config::default()
+        }
+    }
+}
+
+impl Default for Options {
+    /// One flow, at `rr`, between 1 and 20 packets queued, and a million steps.
+    fn default() -> Self {
+        Self {
+            algorithm: Algorithm::Rr,
+            flows: FlowSet::equal(1, LENGTH_BYTES, 1),
+            steps_count: 1_000_000,
+            debug_level: 0,
+            length_bytes: None,
+            burst: 1,
+            qmin: Threshold::PerFlow(1),
+            qmax: Threshold::PerFlow(20),
+        }
+    }
+}
