@@ -1,2 +1,37 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
+
+mod config;
+mod environment;
+mod error;
+mod files;
+mod format;
+#[doc(hidden)]
+pub mod lane;
+mod pattern;
+#[allow(unsafe_code)]
+mod raw;
+pub mod read;
+mod record;
+mod registry;
+mod remote;
+mod session;
+mod site;
+mod stream;
+
+pub use config::{Config, Policy};
+pub use environment::{FILE_VARIABLE, PATTERN_VARIABLE, POLICY_VARIABLE, RING_VARIABLE};
+pub use error::{ReadError, StartError, SwitchError, VariableError};
+pub use handover_probe_macros::probed;
+pub use pattern::matches;
+pub use registry::{Backend, backend, disable, enable, sites};
+pub use session::{Recording, Summary, unrecorded};
+pub use site::{Kind, SITES_MAX, Site, Value};
+
+/// For the macros alone.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::record::{record, record_1, record_2, record_leave};
+    pub use crate::registry::is_on;
+    pub use crate::site::{KIND_MARK, KIND_SPAN, Meta};
+}

@@ -1,0 +1,93 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+
+/// A span around the body of a function, named `module::function`, or as `#[probed("name")]` says.
+///
+/// It is entered before the first statement and left when the function returns or unwinds.
+///
+/// # Errors
+/// Does not compile on an `async fn`, whose body runs in pieces on whatever threads (put
+/// `span!` around the pieces), on a `const fn`, and on what is no function or has no body.
+#[proc_macro_attribute]
+pub fn probed(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    expand(arguments, item).unwrap_or_else(|(message, span)| error(message, span))
+}
+
+type Refusal = (&'static str, Span);
+
+fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refusal> {
+    let mut tokens: Vec<TokenTree> = item.into_iter().collect();
+    let name = function_name(&tokens)?;
+    let text = span_name(arguments, &name)?;
+    let Some(TokenTree::Group(body)) = tokens.last() else {
+        return Err(("#[probed] asks for a function with a body", name.span()));
+    };
+    if body.delimiter() != Delimiter::Brace {
+        return Err(("#[probed] asks for a function with a body", name.span()));
+    }
+    let guard = format!("let __handover_span = ::handover_probe::span!({text});");
+    let mut inner: TokenStream = guard.parse().map_err(|_| ("a name, in quotes", name.span()))?;
+    inner.extend(body.stream());
+    let mut group = Group::new(Delimiter::Brace, inner);
+    group.set_span(body.span());
+    tokens.pop();
+    tokens.push(TokenTree::Group(group));
+    Ok(tokens.into_iter().collect())
+}
+
+/// The name behind `fn`, and refusals of what stands before it.
+fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
+    let mut tokens = tokens.iter();
+    while let Some(token) = tokens.next() {
+        let TokenTree::Ident(word) = token else { continue };
+        match word.to_string().as_str() {
+            "async" => {
+                let why = "#[probed] on an async fn would time what other tasks do meanwhile: \
+                           put span! around the parts between awaits";
+                return Err((why, word.span()));
+            }
+            "const" => {
+                let why = "#[probed] on a const fn: what is evaluated by the compiler has no time";
+                return Err((why, word.span()));
+            }
+            "fn" => {
+                return match tokens.next() {
+                    Some(TokenTree::Ident(name)) => Ok(name.clone()),
+                    _ => Err(("#[probed] asks for a function", word.span())),
+                };
+            }
+            "struct" | "enum" | "union" | "mod" | "impl" | "trait" | "static" | "use" | "type" => {
+                return Err(("#[probed] asks for a function", word.span()));
+            }
+            _ => {}
+        }
+    }
+    Err(("#[probed] asks for a function", Span::call_site()))
+}
+
+/// What is written within `span!(..)`.
+fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
+    let mut arguments = arguments.into_iter();
+    match (arguments.next(), arguments.next()) {
+        (None, _) => {
+            let name = name.to_string();
+            let name = name.strip_prefix("r#").unwrap_or(&name);
+            Ok(format!("::core::concat!(::core::module_path!(), \"::{name}\")"))
+        }
+        (Some(TokenTree::Literal(text)), None) if text.to_string().ends_with('"') => {
+            Ok(text.to_string())
+        }
+        (Some(other), _) => Err(("#[probed] or #[probed(\"name\")]", other.span())),
+    }
+}
+
+fn error(message: &str, span: Span) -> TokenStream {
+    let text = format!("::core::compile_error!({message:?});");
+    let stream: TokenStream = text.parse().unwrap_or_default();
+    stream.into_iter().map(|mut token| {
+        token.set_span(span);
+        token
+    }).collect()
+}

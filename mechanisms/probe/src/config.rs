@@ -1,0 +1,167 @@
+//! What to record into, and how much.
+
+use crate::error::{StartError, VariableError};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// What is kept when there is more than there is room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Each thread's newest events, in bounded memory: the ring is the file.
+    Last,
+    /// Everything: a thread of our own empties the rings into the file. What it is too slow for is lost
+    /// and counted.
+    Stream,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Policy::Last => "last",
+            Policy::Stream => "stream",
+        })
+    }
+}
+
+impl FromStr for Policy {
+    type Err = VariableError;
+    fn from_str(text: &str) -> Result<Self, VariableError> {
+        match text {
+            "last" => Ok(Policy::Last),
+            "stream" => Ok(Policy::Stream),
+            _ => Err(VariableError {
+                variable: crate::environment::POLICY_VARIABLE,
+                text: text.to_owned(),
+                wanted: "write last or stream",
+            }),
+        }
+    }
+}
+
+/// What [`Recording::start`](crate::Recording::start) is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    path: PathBuf,
+    policy: Policy,
+    ring_bytes: u64,
+    threads_max: u64,
+    rings_path: Option<PathBuf>,
+}
+
+/// Bounds of [`Config::ring_bytes`].
+const RING_BYTES_MIN: u64 = 1 << 13;
+const RING_BYTES_MAX: u64 = 1 << 32;
+/// Bounds of [`Config::threads_max`].
+const THREADS_MAX: u64 = 1 << 16;
+
+impl Config {
+    /// Keeps each thread's newest events in `path`: 1 MiB a thread, about 130,000 events.
+    ///
+    /// The file is written by the processor alone: on a disk, the kernel's writing-back can hold up a
+    /// thread now and then; in `/dev/shm` nothing does.
+    #[must_use]
+    pub fn last(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            policy: Policy::Last,
+            ring_bytes: 1 << 20,
+            threads_max: 256,
+            rings_path: None,
+        }
+    }
+
+    /// Records everything into `path`, through rings of 4 MiB a thread: enough for 50 ms in which the
+    /// writing thread does not run, at ten million events a second.
+    #[must_use]
+    pub fn stream(path: impl Into<PathBuf>) -> Self {
+        Self { policy: Policy::Stream, ring_bytes: 1 << 22, ..Self::last(path) }
+    }
+
+    /// A ring's size for each thread, `8 KiB..=4 GiB`, rounded up to a power of two.
+    #[must_use]
+    pub fn ring_bytes(self, ring_bytes: u64) -> Self {
+        Self { ring_bytes, ..self }
+    }
+
+    /// For how many threads there are rings, `1..=65536`. Beyond it, a new thread takes the ring of one
+    /// that has ended (with [`Policy::Last`] its events go, and are counted as overwritten); where none
+    /// has, its events are lost and counted.
+    #[must_use]
+    pub fn threads_max(self, threads_max: u64) -> Self {
+        Self { threads_max, ..self }
+    }
+
+    /// Where the rings of a stream lie while it is recorded; without this, in `/dev/shm`, or beside the
+    /// file where there is none.
+    #[must_use]
+    pub fn rings_path(self, path: impl Into<PathBuf>) -> Self {
+        Self { rings_path: Some(path.into()), ..self }
+    }
+
+    /// Where to.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is kept.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    pub(crate) fn at(&self, path: PathBuf) -> Self {
+        Self { path, rings_path: None, ..self.clone() }
+    }
+
+    pub(crate) fn threads_count_max(&self) -> usize {
+        usize::try_from(self.threads_max).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn ring_words(&self) -> u64 {
+        self.ring_bytes.next_power_of_two() / 8
+    }
+
+    pub(crate) fn rings(&self) -> Option<&Path> {
+        self.rings_path.as_deref()
+    }
+
+    /// Whether all numbers are within their bounds.
+    ///
+    /// # Errors
+    /// [`StartError::OutOfRange`] names the first that is not.
+    pub fn validate(&self) -> Result<(), StartError> {
+        let bounds = [
+            ("ring_bytes", self.ring_bytes, RING_BYTES_MIN, RING_BYTES_MAX),
+            ("threads_max", self.threads_max, 1, THREADS_MAX),
+        ];
+        for (name, value, min, max) in bounds {
+            if !(min..=max).contains(&value) {
+                return Err(StartError::OutOfRange { name, value, min, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_bounds_are_named() {
+        let error = Config::last("x").ring_bytes(100).validate().unwrap_err().to_string();
+        assert_eq!(error, "ring_bytes = 100: must lie in 8192..=4294967296");
+        assert!(Config::stream("x").threads_max(0).validate().is_err());
+        assert!(Config::stream("x").validate().is_ok());
+    }
+
+    #[test]
+    fn policies_parse_as_they_print() {
+        for policy in [Policy::Last, Policy::Stream] {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        assert!("first".parse::<Policy>().unwrap_err().to_string().contains("last or stream"));
+    }
+}

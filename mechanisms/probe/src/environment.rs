@@ -1,0 +1,96 @@
+//! What the environment asks for.
+
+use crate::config::{Config, Policy};
+use crate::error::VariableError;
+use std::path::PathBuf;
+use std::sync::Once;
+
+/// Which sites to switch on when the program starts.
+pub const PATTERN_VARIABLE: &str = "HANDOVER_TRACE";
+/// Where to record to; `%p` becomes the process's number. Without it, `handover.%p.trace`.
+pub const FILE_VARIABLE: &str = "HANDOVER_TRACE_FILE";
+/// `stream`, the default here, or `last`.
+pub const POLICY_VARIABLE: &str = "HANDOVER_TRACE_POLICY";
+/// Bytes of each thread's ring.
+pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
+
+const FILE_DEFAULT: &str = "handover.%p.trace";
+
+/// Switches on what [`PATTERN_VARIABLE`] says, once a process. What is wrong is said on stderr, as
+/// nobody else is there to be told.
+pub(crate) fn apply() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Ok(pattern) = std::env::var(PATTERN_VARIABLE) else { return };
+        if pattern.is_empty() {
+            return;
+        }
+        let done = plan(|name| std::env::var(name).ok())
+            .map_err(|error| error.to_string())
+            .and_then(|plan| {
+                crate::session::set_plan(plan);
+                crate::enable(&pattern).map_err(|error| error.to_string())
+            });
+        if let Err(error) = done {
+            eprintln!("handover-probe: {PATTERN_VARIABLE}={pattern}: {error}");
+        }
+    });
+}
+
+/// The configuration that the variables describe.
+fn plan(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
+    let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
+    let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;
+    let ring_bytes = read(RING_VARIABLE).map(|text| bytes(&text)).transpose()?;
+    Ok(described(&file, policy, ring_bytes))
+}
+
+pub(crate) fn described(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
+    let path = PathBuf::from(file.replace("%p", &std::process::id().to_string()));
+    let config = match policy {
+        Policy::Last => Config::last(path),
+        Policy::Stream => Config::stream(path),
+    };
+    match ring_bytes {
+        Some(ring_bytes) => config.ring_bytes(ring_bytes),
+        None => config,
+    }
+}
+
+pub(crate) fn bytes(text: &str) -> Result<u64, VariableError> {
+    let number: Option<u64> = text.parse().ok();
+    let sound = number.filter(|bytes| {
+        Config::last("x").ring_bytes(*bytes).validate().is_ok()
+    });
+    sound.ok_or_else(|| VariableError {
+        variable: RING_VARIABLE,
+        text: text.to_owned(),
+        wanted: "a number of bytes, 8192..=4294967296",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_describe_a_recording() {
+        let all = |name: &str| match name {
+            FILE_VARIABLE => Some("/tmp/%p.t".to_owned()),
+            POLICY_VARIABLE => Some("last".to_owned()),
+            RING_VARIABLE => Some("65536".to_owned()),
+            _ => None,
+        };
+        let path = format!("/tmp/{}.t", std::process::id());
+        assert_eq!(plan(all).unwrap(), Config::last(path).ring_bytes(65536));
+        assert_eq!(plan(|_| None).unwrap().policy(), Policy::Stream);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_told_with_the_variable() {
+        for (name, text) in [(POLICY_VARIABLE, "all"), (RING_VARIABLE, "4k"), (RING_VARIABLE, "1")] {
+            let error = plan(|asked| (asked == name).then(|| text.to_owned())).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{name}={text}: ")), "{error}");
+        }
+    }
+}

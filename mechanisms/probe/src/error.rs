@@ -1,0 +1,79 @@
+//! What can go wrong, by operation.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Sites could not be switched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SwitchError {
+    /// The program may change its code neither through `/proc/self/mem` nor by `mprotect`.
+    #[error(
+        "this process may not change its own code, neither by /proc/self/mem nor by mprotect: \
+         build with the feature `flags` of handover-probe"
+    )]
+    Refused(#[source] io::Error),
+    /// More sites than events have numbers for; those beyond stay off.
+    #[error("{sites_count} sites match, but one program can record {} at most", crate::SITES_MAX)]
+    TooMany {
+        /// How many there are.
+        sites_count: usize,
+    },
+}
+
+/// Recording could not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Another recording runs in this process.
+    #[error("a recording to {path} runs already: finish it first")]
+    Running {
+        /// Where it is recorded to.
+        path: PathBuf,
+    },
+    /// A number is out of its bounds.
+    #[error("{name} = {value}: must lie in {min}..={max}")]
+    OutOfRange {
+        /// Which.
+        name: &'static str,
+        /// What was given.
+        value: u64,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// A file could not be made.
+    #[error("cannot write {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A text names no policy or size.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{variable}={text}: {wanted}")]
+pub struct VariableError {
+    pub(crate) variable: &'static str,
+    pub(crate) text: String,
+    pub(crate) wanted: &'static str,
+}
+
+/// A trace could not be read at all. Damage within one is no error: it is counted and passed over.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The file could not be opened or read.
+    #[error("cannot read the trace")]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("this is no trace: it does not begin like one")]
+    Foreign,
+    /// It begins like a trace, but its first page is cut off or damaged.
+    #[error("the trace's first page is damaged: nothing behind it can be understood")]
+    Header,
+}

@@ -1,0 +1,218 @@
+//! The files of a recording, and what there is to know about the process.
+
+use crate::config::Config;
+use crate::format::{self, Header, PAGE_BYTES, Segment, thread};
+use crate::lane::Words;
+use crate::raw::mapping::Memory;
+use crate::session::Seat;
+use crate::site::Site;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The file that is mapped: a header, the sites' names, and lanes.
+#[derive(Debug)]
+pub(crate) struct RingsFile {
+    file: File,
+    end: u64,
+    /// Lanes that were given out, those given out again included.
+    pub lanes_count: u64,
+    /// Where the lane that was made last lies.
+    pub last_offset: u64,
+    /// Events that went from the rings to the stream.
+    pub streamed: u64,
+}
+
+impl RingsFile {
+    pub(crate) fn create(path: &Path, header: &Header, sites: &[Site]) -> io::Result<Self> {
+        let file = create(path)?;
+        let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
+        reserve(&file, 0, PAGE_BYTES)?;
+        file.write_all_at(&page, 0)?;
+        let mut rings =
+            Self { file, end: PAGE_BYTES, lanes_count: 0, last_offset: 0, streamed: 0 };
+        rings.add_sites(sites)?;
+        Ok(rings)
+    }
+
+    /// Its kind is put right: the header may be the stream's.
+    pub(crate) fn write_header(&self, header: &Header) -> io::Result<()> {
+        let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
+        self.file.write_all_at(&page, 0)
+    }
+
+    pub(crate) fn add_sites(&mut self, sites: &[Site]) -> io::Result<()> {
+        let mut payload = format::encode_sites(sites);
+        // Up to the next page, where a lane may begin.
+        let bytes = format::SEGMENT_BYTES + payload.len() as u64;
+        let padded = bytes.next_multiple_of(PAGE_BYTES) - format::SEGMENT_BYTES;
+        payload.resize(padded as usize, 0);
+        let segment = format::sites_segment(&payload);
+        self.file.write_all_at(&segment, self.end)?;
+        self.end += segment.len() as u64;
+        Ok(())
+    }
+
+    /// A new lane at the file's end, with blocks of the disk behind each of its pages.
+    pub(crate) fn add_lane(&mut self, words_count: u64) -> io::Result<Memory> {
+        let bytes = PAGE_BYTES + words_count * 8;
+        reserve(&self.file, self.end, bytes)?;
+        let memory = Memory::map(&self.file, self.end, words_count)?;
+        self.last_offset = self.end;
+        self.end += bytes;
+        self.lanes_count += 1;
+        Ok(memory)
+    }
+
+    /// The lane at `offset`, as if it were new.
+    pub(crate) fn clear_lane(&mut self, offset: u64, words_count: u64) -> io::Result<Memory> {
+        let memory = Memory::map(&self.file, offset, words_count)?;
+        memory.clear(0, words_count);
+        for word in 0..PAGE_BYTES as usize / 8 {
+            memory.header(word).store(0, handover_base::sync::shared::Ordering::Relaxed);
+        }
+        self.last_offset = offset;
+        self.lanes_count += 1;
+        Ok(memory)
+    }
+
+    /// Says whose lane it is.
+    pub(crate) fn name_lane(&self, seat: &Seat, overwrites: bool) -> io::Result<()> {
+        let name = clipped(&seat.name);
+        let mut words = thread_words(seat);
+        words[thread::PAGE_OVERWRITES] = overwrites.into();
+        let bytes = PAGE_BYTES + seat.lane.words().count() * 8;
+        let segment =
+            Segment { kind: format::SEGMENT_LANE, bytes, payload_checksum: 0, words };
+        self.file.write_all_at(name, seat.offset + thread::PAGE_NAME as u64)?;
+        self.file.write_all_at(&segment.encode(), seat.offset)
+    }
+}
+
+/// A thread's segment, for the stream.
+pub(crate) fn thread_segment(seat: &Seat) -> Vec<u8> {
+    Segment::wrap(format::SEGMENT_THREAD, thread_words(seat), clipped(&seat.name))
+}
+
+fn thread_words(seat: &Seat) -> [u64; 8] {
+    let (recorded, lost) = seat.lane.counts();
+    let mut words = [0; 8];
+    words[thread::LANE] = seat.index;
+    words[thread::TID] = seat.tid;
+    words[thread::BEGIN] = seat.begin_ticks;
+    words[thread::END] = seat.end_ticks;
+    words[thread::RECORDED] = recorded;
+    words[thread::LOST] = lost;
+    words[thread::NAME_BYTES] = clipped(&seat.name).len() as u64;
+    words
+}
+
+/// As much of a name as there is room for, in whole characters.
+fn clipped(name: &str) -> &[u8] {
+    let end = (0..=name.len().min(thread::NAME_BYTES_MAX)).rev().find(|at| name.is_char_boundary(*at));
+    &name.as_bytes()[..end.unwrap_or(0)]
+}
+
+/// Blocks of the disk for a stretch of a file, so that touching it when it is mapped cannot fail.
+pub(crate) fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
+        Ok(()) => Ok(()),
+        // Some network file systems cannot; zeroes do the same, slowly.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeroes = vec![0; PAGE_BYTES as usize];
+            for at in (offset..offset + bytes).step_by(zeroes.len()) {
+                let count = (offset + bytes - at).min(PAGE_BYTES) as usize;
+                file.write_all_at(&zeroes[..count], at)?;
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A new file at `path`. One that is there is left to whoever has it mapped: to cut it short would kill
+/// them.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    if std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file()) {
+        remove_file(path)?;
+    }
+    File::options().read(true).write(true).create(true).truncate(true).open(path)
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the rings of a stream that is complete.
+pub(crate) fn remove(path: &str) {
+    // Nothing depends on it: it only takes room.
+    let _ = remove_file(Path::new(path));
+}
+
+/// A plan's path, or one beside it when a living process records there: children inherit the
+/// environment.
+pub(crate) fn beside_the_living(plan: Config) -> Config {
+    let Some(header) = header_of(plan.path()) else { return plan };
+    let pid = std::process::id();
+    let lives = header.state == format::STATE_RECORDING
+        && header.pid != pid
+        && Path::new(&format!("/proc/{}", header.pid)).exists();
+    if !lives {
+        return plan;
+    }
+    let mut path = plan.path().as_os_str().to_owned();
+    path.push(format!(".{pid}"));
+    plan.at(path.into())
+}
+
+fn header_of(path: &Path) -> Option<Header> {
+    let file = File::open(path).ok()?;
+    let mut page = vec![0; PAGE_BYTES as usize];
+    file.read_exact_at(&mut page, 0).ok()?;
+    Header::decode(&page)
+}
+
+/// Where a stream's rings go.
+pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
+    if let Some(path) = config.rings() {
+        return path.to_owned();
+    }
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() && rustix::fs::access(memory, rustix::fs::Access::WRITE_OK).is_ok() {
+        return memory.join(format!("handover-rings.{}.{session:016x}", std::process::id()));
+    }
+    let mut path = config.path().as_os_str().to_owned();
+    path.push(".rings");
+    path.into()
+}
+
+/// The machine's boot: time stamps of two boots are not comparable.
+pub(crate) fn boot() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let half = |range: std::ops::Range<usize>| {
+        digits.get(range).and_then(|half| u64::from_str_radix(half, 16).ok()).unwrap_or(0)
+    };
+    [half(0..16), half(16..32)]
+}
+
+/// The program's path.
+pub(crate) fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.to_string_lossy().into_owned()
+}
+
+/// What the thread is called: by Rust, or by the kernel.
+pub(crate) fn thread_name() -> String {
+    if let Some(name) = std::thread::current().name() {
+        return name.to_owned();
+    }
+    let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+    name.trim_end().to_owned()
+}

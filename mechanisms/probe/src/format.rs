@@ -1,0 +1,438 @@
+//! How a trace lies in a file: pure, little-endian, and every number a 64-bit word.
+//!
+//! ```text
+//!  file      │ header, 4096 bytes │ segment │ segment │ …
+//!  segment   │ 12 words: magic and kind, bytes, checksum of the payload, … , checksum of these │ payload │
+//!
+//!  rings     │ header │ sites │ lane: a page of header, then the ring │ lane │ …      (mapped by the process)
+//!  stream    │ header │ sites │ thread │ chunk │ chunk │ thread │ chunk │ …             (appended)
+//! ```
+//! A chunk is a stretch of one thread's events, each a varint of the time since the one before, a varint
+//! of site and form, and a varint for each value.
+
+use crate::site::{KIND_SPAN, Kind, Site};
+
+/// The first word of a file.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HANDPRB1");
+/// The lower half of a segment's first word.
+pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"hpsg");
+/// Bytes of a file's header, and of a lane's.
+pub const PAGE_BYTES: u64 = 4096;
+/// Words of a segment's header.
+pub const SEGMENT_WORDS: usize = 12;
+/// Bytes of a segment's header.
+pub const SEGMENT_BYTES: u64 = 8 * SEGMENT_WORDS as u64;
+/// A segment is no longer: what says so is damaged.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
+
+/// Kinds of file.
+pub const FILE_RINGS: u64 = 1;
+pub const FILE_STREAM: u64 = 2;
+
+/// Kinds of segment.
+pub const SEGMENT_SITES: u32 = 1;
+pub const SEGMENT_LANE: u32 = 2;
+pub const SEGMENT_THREAD: u32 = 3;
+pub const SEGMENT_CHUNK: u32 = 4;
+
+/// [`Header::state`].
+pub const STATE_RECORDING: u64 = 0;
+pub const STATE_FINISHED: u64 = 1;
+pub const STATE_FAILED: u64 = 2;
+
+/// A moment on all clocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Anchor {
+    pub ticks: u64,
+    pub monotonic_ns: u64,
+    pub realtime_ns: u64,
+}
+
+/// The first page of a file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Header {
+    pub kind: u64,
+    pub session: u64,
+    pub pid: u32,
+    pub parent_pid: u32,
+    /// Whether ticks are the processor's; otherwise they are ns of CLOCK_MONOTONIC.
+    pub is_tsc: bool,
+    pub ticks_hz: f64,
+    pub begin: Anchor,
+    pub boot: [u64; 2],
+    pub ring_words: u64,
+    // From here on the words are written again and again.
+    pub end: Anchor,
+    pub state: u64,
+    /// The error's number, when recording failed.
+    pub errno: u64,
+    /// Events that are lost, of all threads; complete once it is finished.
+    pub lost: u64,
+    /// Threads that got no lane.
+    pub threads_refused: u64,
+    /// Events of threads whose lane another has taken since.
+    pub overwritten: u64,
+    /// The program.
+    pub program: String,
+    /// Where the rings are that a stream is fed from.
+    pub rings: String,
+}
+
+const CHECKED_WORDS: usize = 15;
+const PROGRAM: std::ops::Range<usize> = 512..1024;
+const RINGS: std::ops::Range<usize> = 1024..3072;
+
+impl Header {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let mut words = [
+            MAGIC,
+            self.kind,
+            self.session,
+            u64::from(self.pid) | u64::from(self.parent_pid) << 32,
+            u64::from(self.is_tsc),
+            self.ticks_hz.to_bits(),
+            self.begin.ticks,
+            self.begin.monotonic_ns,
+            self.begin.realtime_ns,
+            self.boot[0],
+            self.boot[1],
+            self.ring_words,
+            0,
+            0,
+            0,
+            0,
+            self.end.ticks,
+            self.end.monotonic_ns,
+            self.end.realtime_ns,
+            self.state,
+            self.errno,
+            self.lost,
+            self.threads_refused,
+            self.overwritten,
+        ];
+        words[CHECKED_WORDS] = checksum_of_words(&words[..CHECKED_WORDS]);
+        for (bytes, word) in page.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        put_text(&mut page[PROGRAM], &self.program);
+        put_text(&mut page[RINGS], &self.rings);
+        page
+    }
+
+    /// `None` when this is no header, or a damaged one.
+    pub fn decode(page: &[u8]) -> Option<Self> {
+        if page.len() < PAGE_BYTES as usize {
+            return None;
+        }
+        let mut words = [0; 24];
+        for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let sound = words[0] == MAGIC
+            && words[CHECKED_WORDS] == checksum_of_words(&words[..CHECKED_WORDS]);
+        let anchor = |at: usize| Anchor {
+            ticks: words[at],
+            monotonic_ns: words[at + 1],
+            realtime_ns: words[at + 2],
+        };
+        sound.then(|| Self {
+            kind: words[1],
+            session: words[2],
+            pid: words[3] as u32,
+            parent_pid: (words[3] >> 32) as u32,
+            is_tsc: words[4] == 1,
+            ticks_hz: f64::from_bits(words[5]),
+            begin: anchor(6),
+            boot: [words[9], words[10]],
+            ring_words: words[11],
+            end: anchor(16),
+            state: words[19],
+            errno: words[20],
+            lost: words[21],
+            threads_refused: words[22],
+            overwritten: words[23],
+            program: text(&page[PROGRAM]),
+            rings: text(&page[RINGS]),
+        })
+    }
+}
+
+fn put_text(to: &mut [u8], text: &str) {
+    let mut end = text.len().min(to.len() - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    to[..end].copy_from_slice(&text.as_bytes()[..end]);
+}
+
+fn text(from: &[u8]) -> String {
+    let end = from.iter().position(|byte| *byte == 0).unwrap_or(from.len());
+    String::from_utf8_lossy(&from[..end]).into_owned()
+}
+
+/// The header of a segment; what the words from 3 to 10 mean is its kind's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    pub kind: u32,
+    /// With the header, and with what pads the payload to 8 bytes.
+    pub bytes: u64,
+    pub payload_checksum: u64,
+    pub words: [u64; 8],
+}
+
+/// Where, in [`Segment::words`], is what.
+pub mod chunk {
+    pub const LANE: usize = 0;
+    pub const EVENTS: usize = 1;
+    pub const BASE: usize = 2;
+    pub const POSITION_END: usize = 3;
+    pub const EVENTS_BEFORE: usize = 4;
+    pub const LOST_BEFORE: usize = 5;
+    pub const LAST: usize = 6;
+    pub const PAYLOAD_BYTES: usize = 7;
+}
+
+/// Of a thread and of a lane: the latter's counts stand behind it, as they are written all the time.
+pub mod thread {
+    pub const LANE: usize = 0;
+    pub const TID: usize = 1;
+    pub const BEGIN: usize = 2;
+    pub const END: usize = 3;
+    pub const RECORDED: usize = 4;
+    pub const LOST: usize = 5;
+    pub const NAME_BYTES: usize = 6;
+    /// Words of a lane's page.
+    pub const PAGE_RECORDED: usize = 16;
+    pub const PAGE_LOST: usize = 17;
+    pub const PAGE_END: usize = 18;
+    pub const PAGE_OVERWRITES: usize = 7;
+    /// Bytes of a lane's page.
+    pub const PAGE_NAME: usize = 256;
+    pub const NAME_BYTES_MAX: usize = 64;
+}
+
+impl Segment {
+    pub fn encode(&self) -> [u8; SEGMENT_BYTES as usize] {
+        let mut words = [0; SEGMENT_WORDS];
+        words[0] = u64::from(SEGMENT_MAGIC) | u64::from(self.kind) << 32;
+        words[1] = self.bytes;
+        words[2] = self.payload_checksum;
+        words[3..11].copy_from_slice(&self.words);
+        words[11] = checksum_of_words(&words[..11]);
+        let mut bytes = [0; SEGMENT_BYTES as usize];
+        for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// `None` when this is no segment's header, or a damaged one.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..SEGMENT_BYTES as usize)?;
+        let mut words = [0; SEGMENT_WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let segment = Self {
+            kind: (words[0] >> 32) as u32,
+            bytes: words[1],
+            payload_checksum: words[2],
+            words: words[3..11].try_into().ok()?,
+        };
+        let sound = words[0] as u32 == SEGMENT_MAGIC
+            && words[11] == checksum_of_words(&words[..11])
+            && segment.bytes.is_multiple_of(8)
+            && (SEGMENT_BYTES..=SEGMENT_BYTES_MAX).contains(&segment.bytes);
+        sound.then_some(segment)
+    }
+
+    /// A whole segment around a payload.
+    pub fn wrap(kind: u32, words: [u64; 8], payload: &[u8]) -> Vec<u8> {
+        let padded = payload.len().next_multiple_of(8);
+        let segment = Self {
+            kind,
+            bytes: SEGMENT_BYTES + padded as u64,
+            payload_checksum: checksum(payload),
+            words,
+        };
+        let mut bytes = Vec::with_capacity(SEGMENT_BYTES as usize + padded);
+        bytes.extend_from_slice(&segment.encode());
+        bytes.extend_from_slice(payload);
+        bytes.resize(SEGMENT_BYTES as usize + padded, 0);
+        bytes
+    }
+}
+
+/// The multiplier of the hash, 2^64 divided by the golden ratio.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word ^ MIX) * u128::from(MIX);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+/// A checksum against accidents, not against malice: 8 bytes a multiplication.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    let (chunks, rest) = bytes.as_chunks();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let hash = chunks.iter().fold(bytes.len() as u64, |hash, chunk| {
+        mix(hash, u64::from_le_bytes(*chunk))
+    });
+    mix(hash, u64::from_le_bytes(last))
+}
+
+fn checksum_of_words(words: &[u64]) -> u64 {
+    words.iter().fold(MIX, |hash, word| mix(hash, *word))
+}
+
+/// Appends a number in 7 bits a byte, the lowest first.
+#[inline]
+pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The number at the front of `bytes`, and what is behind it.
+#[inline]
+pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        if index == 9 && bits > 1 {
+            return None;
+        }
+        number |= bits << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((number, &bytes[index + 1..]));
+        }
+    }
+    None
+}
+
+/// The payload of a sites' segment.
+pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, sites.len() as u64);
+    for site in sites {
+        let kind = if site.kind == Kind::Span { KIND_SPAN } else { 0 };
+        for number in [site.number, site.line, kind.into(), site.values_count.into()] {
+            put_varint(&mut out, number.into());
+        }
+        for text in [&site.name, &site.file] {
+            put_varint(&mut out, text.len() as u64);
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+    out
+}
+
+/// Around a payload of sites, whose length its first word says.
+pub fn sites_segment(payload: &[u8]) -> Vec<u8> {
+    Segment::wrap(SEGMENT_SITES, [payload.len() as u64, 0, 0, 0, 0, 0, 0, 0], payload)
+}
+
+/// The sites in such a payload; `None` when it is none.
+pub fn decode_sites(mut payload: &[u8]) -> Option<Vec<Site>> {
+    let number = |payload: &mut &[u8]| {
+        let (number, rest) = take_varint(payload)?;
+        *payload = rest;
+        Some(number)
+    };
+    let text = |payload: &mut &[u8]| {
+        let (bytes, rest) = take_varint(payload)?;
+        let text = rest.get(..usize::try_from(bytes).ok()?)?;
+        *payload = &rest[text.len()..];
+        Some(String::from_utf8_lossy(text).into_owned())
+    };
+    let count = number(&mut payload)?;
+    let mut sites = Vec::new();
+    for _ in 0..count {
+        let [id, line, kind, values_count] = [
+            number(&mut payload)?,
+            number(&mut payload)?,
+            number(&mut payload)?,
+            number(&mut payload)?,
+        ];
+        sites.push(Site {
+            number: u32::try_from(id).ok()?,
+            name: text(&mut payload)?,
+            file: text(&mut payload)?,
+            line: u32::try_from(line).ok()?,
+            kind: if kind == u64::from(KIND_SPAN) { Kind::Span } else { Kind::Mark },
+            values_count: u8::try_from(values_count).ok()?,
+            is_on: false,
+        });
+    }
+    Some(sites)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_header_comes_back_and_a_damaged_one_does_not() {
+        let header = Header {
+            kind: FILE_STREAM,
+            session: 7,
+            pid: 12,
+            parent_pid: 11,
+            is_tsc: true,
+            ticks_hz: 2.1e9,
+            begin: Anchor { ticks: 1, monotonic_ns: 2, realtime_ns: 3 },
+            lost: 9,
+            program: "prög".into(),
+            rings: "/dev/shm/x".into(),
+            ..Header::default()
+        };
+        let mut page = header.encode();
+        assert_eq!(Header::decode(&page), Some(header));
+        page[17] ^= 1;
+        assert_eq!(Header::decode(&page), None);
+        assert_eq!(Header::decode(&page[..100]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(first: u64, shift in 0..64) {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, first >> shift);
+            put_varint(&mut bytes, first);
+            let (small, rest) = take_varint(&bytes).unwrap();
+            let (number, rest) = take_varint(rest).unwrap();
+            prop_assert_eq!((small, number, rest), (first >> shift, first, &[][..]));
+        }
+
+        #[test]
+        fn rubbish_is_no_number_too_long(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+            if let Some((_, rest)) = take_varint(&bytes) {
+                prop_assert!(rest.len() < bytes.len() && bytes.len() - rest.len() <= 10);
+            }
+        }
+
+        #[test]
+        fn one_flipped_bit_changes_the_checksum(
+            bytes in proptest::collection::vec(any::<u8>(), 1..100),
+            bit: proptest::sample::Index,
+        ) {
+            let bit = bit.index(bytes.len() * 8);
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_ne!(checksum(&bytes), checksum(&flipped));
+        }
+
+        #[test]
+        fn a_segment_comes_back(kind: u32, words: [u64; 8], payload in proptest::collection::vec(any::<u8>(), 0..50)) {
+            let bytes = Segment::wrap(kind, words, &payload);
+            let segment = Segment::decode(&bytes).unwrap();
+            prop_assert_eq!((segment.kind, segment.words, segment.bytes), (kind, words, bytes.len() as u64));
+            prop_assert_eq!(segment.payload_checksum, checksum(&payload));
+        }
+    }
+}

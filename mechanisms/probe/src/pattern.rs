@@ -1,0 +1,116 @@
+//! Patterns over names: `*` stands for any text, `?` for one character, a comma between patterns for
+//! "or", and `-` before one for "but not".
+//!
+//! Own rather than a library's: names are no paths (`*` crosses `::` and `/`), and a crate that others
+//! build into everything should bring little with it.
+
+/// Whether `name` matches `pattern`.
+///
+/// Parts between commas are taken in their order, and the last one that matches decides:
+/// `lock.*,-lock.spin` is everything of `lock` but its spinning. A first part with `-` excludes from
+/// everything.
+///
+/// ```
+/// use handover_probe::matches;
+/// assert!(matches("lock.*", "lock.acquire"));
+/// assert!(matches("a,b?", "b1"));
+/// assert!(!matches("*,-*spin*", "lock.spin.begin"));
+/// assert!(matches("-lock.*", "ring.push"));
+/// ```
+///
+/// # Cost
+/// At most the product of both lengths, without allocation.
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split(',').map(str::trim).filter(|part| !part.is_empty()).peekable();
+    let mut decided = parts.peek().is_some_and(|first| first.starts_with('-'));
+    for part in parts {
+        match part.strip_prefix('-') {
+            Some(part) if glob(part.as_bytes(), name.as_bytes()) => decided = false,
+            None if glob(part.as_bytes(), name.as_bytes()) => decided = true,
+            _ => {}
+        }
+    }
+    decided
+}
+
+/// Goes back to the last `*` only, which is enough: an earlier one can take no more than it has.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(b'?') => {
+                p += 1;
+                n += character_bytes(&name[n..]);
+            }
+            Some(byte) if *byte == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((star_p, star_n)) => {
+                    star = Some((star_p, star_n + 1));
+                    p = star_p + 1;
+                    n = star_n + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+fn character_bytes(text: &[u8]) -> usize {
+    1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn stars_and_question_marks_match_as_in_a_shell_but_cross_separators() {
+        for (pattern, name) in
+            [("*", ""), ("a*c", "a::b/c"), ("?", "µ"), ("**a", "ba"), ("a*b*c", "aXbbXc")]
+        {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("", "a"), ("", ""), ("?", ""), ("a", "ab"), ("a*b", "ac"), ("?", "ab")]
+        {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_last_part_that_matches_decides() {
+        assert!(matches("*,-a*,ab", "ab"));
+        assert!(!matches("*,-a*,ab", "ac"));
+        assert!(matches(" a , b ", "b"));
+    }
+
+    /// What a star may mean, tried without cleverness.
+    fn simply(pattern: &[u8], name: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => name.is_empty(),
+            Some((b'*', rest)) => (0..=name.len()).any(|skip| simply(rest, &name[skip..])),
+            Some((b'?', rest)) => !name.is_empty() && simply(rest, &name[1..]),
+            Some((byte, rest)) => name.first() == Some(byte) && simply(rest, &name[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matching_agrees_with_trying_everything(pattern in "[ab*?]{0,8}", name in "[ab]{0,10}") {
+            prop_assert_eq!(
+                glob(pattern.as_bytes(), name.as_bytes()),
+                simply(pattern.as_bytes(), name.as_bytes())
+            );
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What `probe!` and `span!` expand to.
+//!
+//! The expansion stands in other crates, so that its `unsafe` (one `asm!`) is allowed right there:
+//! `#![deny(unsafe_code)]` lets it pass, `#![forbid(unsafe_code)]` does not.
+
+/// An event with up to two integers, recorded while the site is on.
+///
+/// ```
+/// # use handover_probe::probe;
+/// # let (bytes_count, peer) = (17, 3u8);
+/// probe!("net.accepted");
+/// probe!("net.read", bytes_count);
+/// probe!("net.wrote", bytes_count, peer);
+/// ```
+///
+/// The name is a constant expression of type `&str`; `mechanism.stage` is the custom. Values are
+/// [`Value`](crate::Value)s, and their expressions are evaluated only while the site is on.
+///
+/// # Cost
+/// Off: one instruction that does nothing. On: a time stamp and a store (see the crate's page).
+#[macro_export]
+macro_rules! probe {
+    ($name:expr $(,)?) => {{
+        $crate::__meta!($name, $crate::__private::KIND_MARK, 0);
+        $crate::__site!({ $crate::__private::record(&__HANDOVER_META) });
+    }};
+    ($name:expr, $first:expr $(,)?) => {{
+        $crate::__meta!($name, $crate::__private::KIND_MARK, 1);
+        $crate::__site!({
+            $crate::__private::record_1(&__HANDOVER_META, $crate::Value::to_word($first))
+        });
+    }};
+    ($name:expr, $first:expr, $second:expr $(,)?) => {{
+        $crate::__meta!($name, $crate::__private::KIND_MARK, 2);
+        $crate::__site!({
+            $crate::__private::record_2(
+                &__HANDOVER_META,
+                $crate::Value::to_word($first),
+                $crate::Value::to_word($second),
+            )
+        });
+    }};
+}
+
+/// A span: an event now, and one when the returned guard is dropped, by unwinding too.
+///
+/// ```
+/// # use handover_probe::span;
+/// fn serve(request: u64) {
+///     let _span = span!("serve", request); // up to two values, recorded on entry
+///     // ...
+/// } // left here
+/// # serve(1);
+/// ```
+///
+/// Both ends are sites of their own, so that the guard has no size and nothing is checked twice. A span
+/// that is switched on or off while it runs leaves one end alone; readers know that.
+///
+/// # Cost
+/// Off: two instructions that do nothing. On: two time stamps and two stores.
+#[macro_export]
+macro_rules! span {
+    ($name:expr $(,)?) => {
+        $crate::__span!($name, 0, { $crate::__private::record(&__HANDOVER_META) })
+    };
+    ($name:expr, $first:expr $(,)?) => {
+        $crate::__span!($name, 1, {
+            $crate::__private::record_1(&__HANDOVER_META, $crate::Value::to_word($first))
+        })
+    };
+    ($name:expr, $first:expr, $second:expr $(,)?) => {
+        $crate::__span!($name, 2, {
+            $crate::__private::record_2(
+                &__HANDOVER_META,
+                $crate::Value::to_word($first),
+                $crate::Value::to_word($second),
+            )
+        })
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __span {
+    ($name:expr, $values_count:expr, $enter:block) => {{
+        $crate::__meta!($name, $crate::__private::KIND_SPAN, $values_count);
+        #[must_use = "a span lasts as long as its guard: let _span = span!(..)"]
+        struct __HandoverSpan;
+        impl ::core::ops::Drop for __HandoverSpan {
+            #[inline(always)]
+            fn drop(&mut self) {
+                $crate::__site!({ $crate::__private::record_leave(&__HANDOVER_META) });
+            }
+        }
+        $crate::__site!($enter);
+        __HandoverSpan
+    }};
+}
+
+/// The site's name and place, without pointers, so that nothing is to do when the program is loaded.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __meta {
+    ($name:expr, $kind:expr, $values_count:expr) => {
+        const __HANDOVER_NAME: &str = $name;
+        const __HANDOVER_FILE: &str = ::core::file!();
+        static __HANDOVER_META: $crate::__private::Meta<
+            [u8; __HANDOVER_NAME.len() + __HANDOVER_FILE.len()],
+        > = $crate::__private::Meta::<[u8; __HANDOVER_NAME.len() + __HANDOVER_FILE.len()]>::new(
+            __HANDOVER_NAME,
+            __HANDOVER_FILE,
+            ::core::line!(),
+            $kind,
+            $values_count,
+        );
+    };
+}
+
+/// `test eax, imm32`, whose immediate is where a `jmp rel32` in its place would go: five bytes of which
+/// the first decides. Beside it, in the section, where it stands and which site it is.
+#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __site {
+    ($on:block) => {
+        #[allow(unsafe_code)]
+        // SAFETY: the instruction reads a register and writes the flags, which asm! takes as written;
+        // the jump, once it is one, goes to the label that asm! was told of.
+        unsafe {
+            ::core::arch::asm!(
+                "2:",
+                ".byte 0xa9",
+                ".long {on} - (. + 4)",
+                ".pushsection handover_probes,\"aR\",@progbits",
+                ".balign 4",
+                ".long 2b - .",
+                ".long {meta} - .",
+                ".popsection",
+                on = label $on,
+                meta = sym __HANDOVER_META,
+                options(nomem, nostack),
+            );
+        }
+    };
+}
+
+/// A flag in memory.
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __site {
+    ($on:block) => {
+        if $crate::__private::is_on(&__HANDOVER_META) $on
+    };
+}

@@ -1,0 +1,179 @@
+//! The events of one thread.
+
+use super::index::{Piece, block_words};
+use super::{ReadAt, Trace, read_full};
+use crate::format::take_varint;
+use crate::lane::{CODE_BITS, FORM_LEAVE, words_of};
+use crate::site::Kind;
+
+/// What an event says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A `probe!` was passed.
+    Mark,
+    /// A span was entered.
+    Enter,
+    /// A span was left. One whose beginning is missing was switched on within it, or its beginning is
+    /// among what was lost.
+    Leave,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// When; see [`Trace::ns`].
+    pub ticks: u64,
+    /// Where in [`Trace::threads`] its thread is.
+    pub thread: usize,
+    /// Which site; see [`Trace::site`].
+    pub site: u32,
+    /// What it says.
+    pub kind: EventKind,
+    values: [u64; 2],
+    values_count: u8,
+}
+
+impl Event {
+    /// What was recorded with it, as 64 bits each.
+    #[must_use]
+    pub fn values(&self) -> &[u64] {
+        &self.values[..usize::from(self.values_count)]
+    }
+}
+
+/// A thread's events in the order of time; see [`Trace::events`].
+///
+/// Times within a thread do not go back: where two CPUs' counters disagree by a hair, the later event
+/// has the time of the earlier.
+#[derive(Debug)]
+pub struct Events<'a, S> {
+    trace: &'a Trace<S>,
+    thread: usize,
+    /// The piece after the one that is read.
+    piece: usize,
+    /// What is loaded: the bytes of a chunk, or the words of a block.
+    loaded: Loaded,
+    at: usize,
+    base_ticks: u64,
+    last_ticks: u64,
+    is_cut_short: bool,
+}
+
+#[derive(Debug)]
+enum Loaded {
+    Bytes(Vec<u8>),
+    Words(Vec<u64>),
+}
+
+impl<'a, S: ReadAt> Events<'a, S> {
+    pub(super) fn new(trace: &'a Trace<S>, thread: usize) -> Self {
+        Self {
+            trace,
+            thread,
+            piece: 0,
+            loaded: Loaded::Words(Vec::new()),
+            at: 0,
+            base_ticks: 0,
+            last_ticks: 0,
+            is_cut_short: false,
+        }
+    }
+
+    /// Whether the file has changed since it was opened, so that events that it had are not there now.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.is_cut_short
+    }
+
+    /// Loads the next piece; `false` when there is none.
+    fn load(&mut self) -> bool {
+        let pieces = self.trace.threads.get(self.thread).map(|thread| &thread.pieces);
+        let Some(piece) = pieces.and_then(|pieces| pieces.get(self.piece)) else { return false };
+        self.piece += 1;
+        let loaded = match *piece {
+            Piece::Chunk { offset, bytes, base_ticks } => {
+                self.base_ticks = base_ticks;
+                self.at = 0;
+                // The old one's memory is used again.
+                let mut to = match std::mem::replace(&mut self.loaded, Loaded::Words(Vec::new())) {
+                    Loaded::Bytes(bytes) => bytes,
+                    Loaded::Words(_) => Vec::new(),
+                };
+                to.resize(bytes, 0);
+                match read_full(&self.trace.stream, offset, &mut to) {
+                    Ok(count) if count == bytes => Some(Loaded::Bytes(to)),
+                    _ => None,
+                }
+            }
+            Piece::Block { which, offset, base_ticks, from_word } => {
+                self.base_ticks = base_ticks;
+                self.at = from_word as usize;
+                let source = self.trace.source(which);
+                source.and_then(|source| block_words(source, offset).ok()).map(Loaded::Words)
+            }
+        };
+        self.is_cut_short |= loaded.is_none();
+        self.loaded = loaded.unwrap_or(Loaded::Words(Vec::new()));
+        true
+    }
+
+    fn event(&mut self, ticks: u64, code: u64, values: [u64; 2]) -> Event {
+        self.last_ticks = self.last_ticks.max(ticks);
+        let code = code & ((1 << CODE_BITS) - 1);
+        let site = (code >> 2) as u32;
+        let kind = match self.trace.site(site).map(|site| site.kind) {
+            _ if code & 3 == FORM_LEAVE => EventKind::Leave,
+            Some(Kind::Span) => EventKind::Enter,
+            _ => EventKind::Mark,
+        };
+        let values_count = (words_of(code) - 1) as u8;
+        let (ticks, thread) = (self.last_ticks, self.thread);
+        Event { ticks, thread, site, kind, values, values_count }
+    }
+
+    /// The next event of what is loaded.
+    fn step(&mut self) -> Option<Event> {
+        match &self.loaded {
+            Loaded::Words(words) => {
+                let event = words.get(self.at).copied().filter(|event| *event != 0)?;
+                let count = words_of(event) as usize;
+                let value = |index: usize| match words.get(self.at + index) {
+                    Some(value) if index < count => *value,
+                    _ => 0,
+                };
+                let values = [value(1), value(2)];
+                self.at += count;
+                let ticks = self.base_ticks.wrapping_add(event >> CODE_BITS);
+                Some(self.event(ticks, event, values))
+            }
+            Loaded::Bytes(bytes) => {
+                let (since, rest) = take_varint(bytes.get(self.at..)?)?;
+                let (code, mut rest) = take_varint(rest)?;
+                let mut values = [0; 2];
+                for value in &mut values[..words_of(code) as usize - 1] {
+                    (*value, rest) = take_varint(rest)?;
+                }
+                self.at = bytes.len() - rest.len();
+                self.base_ticks = self.base_ticks.wrapping_add(since);
+                Some(self.event(self.base_ticks, code, values))
+            }
+        }
+    }
+}
+
+impl<S: ReadAt> Iterator for Events<'_, S> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.step() {
+                return Some(event);
+            }
+            if !self.load() {
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Finding one's way in a file: which stretches there are, whose they are, and what is missing.
+
+use super::{Missing, ReadAt, Thread, read_full};
+use crate::format::{
+    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_LANE,
+    SEGMENT_MAGIC, SEGMENT_SITES, SEGMENT_THREAD, STATE_RECORDING, Segment, chunk, thread,
+};
+use crate::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
+use crate::site::Site;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+/// A longer payload is damage: none is written.
+const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
+/// How far one reading looks for the next segment.
+const WINDOW_BYTES: usize = 1 << 16;
+const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
+/// The largest ring that is written.
+const RING_WORDS_MAX: u64 = 1 << 29;
+
+/// Which of a trace's two files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    Stream,
+    Rings,
+}
+
+/// A stretch of a thread's events.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Piece {
+    Chunk { offset: u64, bytes: usize, base_ticks: u64 },
+    /// A block of a ring, from a word on.
+    Block { which: Which, offset: u64, base_ticks: u64, from_word: u64 },
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    thread: Thread,
+    chunks: Vec<Piece>,
+    /// Up to where the chunks have emptied the ring.
+    position_end: u64,
+    chunk_events: u64,
+    /// The most that is known to have been recorded and lost.
+    recorded: u64,
+    lost: u64,
+    blocks: Vec<Block>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    number: u64,
+    which: Which,
+    offset: u64,
+    base_ticks: u64,
+    recorded_before: u64,
+    lost_before: u64,
+    events_count: u64,
+    from_word: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    threads: BTreeMap<u64, Found>,
+    sites: HashMap<u32, Site>,
+    damaged_bytes: u64,
+}
+
+impl Index {
+    /// Takes in every segment behind the header.
+    pub(super) fn walk(&mut self, source: &impl ReadAt, which: Which) -> io::Result<()> {
+        let end = source.bytes()?;
+        let mut offset = PAGE_BYTES;
+        while offset + SEGMENT_BYTES <= end {
+            let mut bytes = [0; SEGMENT_BYTES as usize];
+            read_full(source, offset, &mut bytes)?;
+            match Segment::decode(&bytes) {
+                Some(segment) => {
+                    if !self.take(source, which, offset, end, &segment)? {
+                        self.damaged_bytes += segment.bytes.min(end - offset);
+                    }
+                    offset = offset.saturating_add(segment.bytes);
+                }
+                None => {
+                    let next = next_segment(source, offset + 8, end)?;
+                    self.damaged_bytes += next - offset;
+                    offset = next;
+                }
+            }
+        }
+        self.damaged_bytes += end.saturating_sub(offset);
+        Ok(())
+    }
+
+    /// `false` when the segment is damaged or cut off.
+    fn take(
+        &mut self,
+        source: &impl ReadAt,
+        which: Which,
+        offset: u64,
+        end: u64,
+        segment: &Segment,
+    ) -> io::Result<bool> {
+        if segment.kind == SEGMENT_LANE {
+            return self.lane(source, which, offset, end, segment);
+        }
+        // What a chunk's sound header says is known, even if the chunk is not to be had.
+        if segment.kind == SEGMENT_CHUNK {
+            let found = self.threads.entry(segment.words[chunk::LANE]).or_default();
+            let events =
+                segment.words[chunk::EVENTS_BEFORE].saturating_add(segment.words[chunk::EVENTS]);
+            found.recorded = found.recorded.max(events);
+            found.lost = found.lost.max(segment.words[chunk::LOST_BEFORE]);
+        }
+        let bytes = segment.bytes - SEGMENT_BYTES;
+        if bytes > PAYLOAD_BYTES_MAX || offset + SEGMENT_BYTES + bytes > end {
+            return Ok(false);
+        }
+        let mut payload = vec![0; bytes as usize];
+        let count = read_full(source, offset + SEGMENT_BYTES, &mut payload)?;
+        let length = match segment.kind {
+            SEGMENT_CHUNK => segment.words[chunk::PAYLOAD_BYTES],
+            SEGMENT_THREAD => segment.words[thread::NAME_BYTES],
+            SEGMENT_SITES => segment.words[0],
+            _ => return Ok(true), // a later version's, and none of our business
+        };
+        let Some(payload) = usize::try_from(length).ok().and_then(|end| payload.get(..end)) else {
+            return Ok(false);
+        };
+        if count as u64 != bytes || format::checksum(payload) != segment.payload_checksum {
+            return Ok(false);
+        }
+        Ok(match segment.kind {
+            SEGMENT_CHUNK => self.chunk(offset, payload.len(), segment),
+            SEGMENT_THREAD => self.thread(segment, payload),
+            _ => self.sites(payload),
+        })
+    }
+
+    fn sites(&mut self, payload: &[u8]) -> bool {
+        let sites = format::decode_sites(payload);
+        let sound = sites.is_some();
+        self.sites.extend(sites.unwrap_or_default().into_iter().map(|site| (site.number, site)));
+        sound
+    }
+
+    fn thread(&mut self, segment: &Segment, name: &[u8]) -> bool {
+        let found = self.threads.entry(segment.words[thread::LANE]).or_default();
+        found.describe(segment, &String::from_utf8_lossy(name));
+        found.lost = found.lost.max(segment.words[thread::LOST]);
+        found.recorded = found.recorded.max(segment.words[thread::RECORDED]);
+        true
+    }
+
+    fn chunk(&mut self, offset: u64, bytes: usize, segment: &Segment) -> bool {
+        let words = &segment.words;
+        let found = self.threads.entry(words[chunk::LANE]).or_default();
+        let base_ticks = words[chunk::BASE];
+        found.chunks.push(Piece::Chunk { offset: offset + SEGMENT_BYTES, bytes, base_ticks });
+        found.position_end = found.position_end.max(words[chunk::POSITION_END]);
+        found.chunk_events = found.chunk_events.saturating_add(words[chunk::EVENTS]);
+        true
+    }
+
+    fn lane(
+        &mut self,
+        source: &impl ReadAt,
+        which: Which,
+        offset: u64,
+        end: u64,
+        segment: &Segment,
+    ) -> io::Result<bool> {
+        let Some(ring_bytes) = segment.bytes.checked_sub(PAGE_BYTES) else { return Ok(false) };
+        let blocks_count = ring_bytes / BLOCK_BYTES;
+        if !(ring_bytes / 8).is_power_of_two() || blocks_count < 2 || ring_bytes / 8 > RING_WORDS_MAX
+        {
+            return Ok(false);
+        }
+        let mut page = vec![0; PAGE_BYTES as usize];
+        read_full(source, offset, &mut page)?;
+        let words: Vec<u64> =
+            page.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let name_bytes = segment.words[thread::NAME_BYTES].min(thread::NAME_BYTES_MAX as u64);
+        let name = &page[thread::PAGE_NAME..thread::PAGE_NAME + name_bytes as usize];
+        let found = self.threads.entry(segment.words[thread::LANE]).or_default();
+        found.describe(segment, &String::from_utf8_lossy(name));
+        let end_ticks = words[thread::PAGE_END];
+        found.thread.end_ticks = (end_ticks != 0).then_some(end_ticks);
+        found.lost = found.lost.max(words[thread::PAGE_LOST]);
+        found.recorded = found.recorded.max(words[thread::PAGE_RECORDED]);
+        for at in 0..blocks_count {
+            let start = offset + PAGE_BYTES + at * BLOCK_BYTES;
+            if start + BLOCK_BYTES > end {
+                return Ok(false);
+            }
+            if let Some(block) = read_block(source, which, start, at, blocks_count)? {
+                found.blocks.push(block);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts each thread's pieces in order, and adds up what is missing.
+    pub(super) fn finish(
+        self,
+        header: &Header,
+        has_rings: bool,
+    ) -> (Vec<Thread>, HashMap<u32, Site>, u64) {
+        let is_cut_off =
+            header.kind == FILE_STREAM && header.state == STATE_RECORDING && !has_rings;
+        let finish = |(number, found): (u64, Found)| {
+            let unread_max = if is_cut_off { header.ring_words.min(RING_WORDS_MAX) } else { 0 };
+            found.finish(number, unread_max)
+        };
+        let threads: Vec<Thread> = self.threads.into_iter().map(finish).collect();
+        (threads, self.sites, self.damaged_bytes)
+    }
+}
+
+impl Found {
+    fn describe(&mut self, segment: &Segment, name: &str) {
+        self.thread.tid = segment.words[thread::TID];
+        self.thread.begin_ticks = segment.words[thread::BEGIN];
+        let end = segment.words[thread::END];
+        self.thread.end_ticks = (end != 0).then_some(end).or(self.thread.end_ticks);
+        name.clone_into(&mut self.thread.name);
+    }
+
+    fn finish(mut self, number: u64, unread_max: u64) -> Thread {
+        let position_end = self.position_end;
+        // A block of which the chunks have all, or some.
+        self.blocks.retain_mut(|block| {
+            let start = (block.number - 1).saturating_mul(BLOCK_WORDS);
+            let done = position_end.saturating_sub(start);
+            block.from_word = done.max(BLOCK_HEADER_WORDS);
+            done < BLOCK_WORDS
+        });
+        self.blocks.sort_unstable_by_key(|block| block.number);
+        self.blocks.dedup_by_key(|block| block.number);
+        let overwritten = match self.blocks.first() {
+            Some(first) if self.chunks.is_empty() => first.recorded_before,
+            _ => 0,
+        };
+        let mut in_blocks = 0u64;
+        for block in &self.blocks {
+            // Of a block that the chunks have begun, its events before are counted with them.
+            let all = block.recorded_before.saturating_add(block.events_count);
+            self.recorded = self.recorded.max(all);
+            self.lost = self.lost.max(block.lost_before);
+            let begun = block.from_word > BLOCK_HEADER_WORDS;
+            in_blocks = in_blocks.saturating_add(if begun {
+                all.saturating_sub(self.chunk_events).min(block.events_count)
+            } else {
+                block.events_count
+            });
+        }
+        let events_count = self.chunk_events.saturating_add(in_blocks);
+        let damaged = self.recorded.saturating_sub(overwritten).saturating_sub(events_count);
+        let blocks = self.blocks.iter().map(|block| Piece::Block {
+            which: block.which,
+            offset: block.offset,
+            base_ticks: block.base_ticks,
+            from_word: block.from_word,
+        });
+        let pieces = self.chunks.iter().copied().chain(blocks).collect();
+        let missing = Missing { lost: self.lost, overwritten, damaged, unread_max };
+        Thread { number, pieces, events_count, missing, ..self.thread }
+    }
+}
+
+/// The block that is `at`-th in its ring, unless it holds nothing.
+fn read_block(
+    source: &impl ReadAt,
+    which: Which,
+    offset: u64,
+    at: u64,
+    blocks_count: u64,
+) -> io::Result<Option<Block>> {
+    let words = block_words(source, offset)?;
+    let number = words[0];
+    // A number tells its place; one that does not, or none at all, is of a block that was being begun.
+    if number == 0 || (number - 1) % blocks_count != at {
+        return Ok(None);
+    }
+    let mut events_count = 0;
+    let mut word = BLOCK_HEADER_WORDS as usize;
+    while let Some(event) = words.get(word).filter(|event| **event != 0) {
+        word += words_of(*event) as usize;
+        events_count += 1;
+    }
+    Ok(Some(Block {
+        number,
+        which,
+        offset,
+        base_ticks: words[1],
+        recorded_before: words[2],
+        lost_before: words[3],
+        events_count,
+        from_word: BLOCK_HEADER_WORDS,
+    }))
+}
+
+/// The words of a block; zeroes where the file ends.
+pub(super) fn block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0; BLOCK_BYTES as usize];
+    read_full(source, offset, &mut bytes)?;
+    Ok(bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
+}
+
+/// Where the next sound segment begins, from `offset` on; `end` if none does.
+fn next_segment(source: &impl ReadAt, offset: u64, end: u64) -> io::Result<u64> {
+    let mut window = vec![0; WINDOW_BYTES];
+    let mut start = offset;
+    while start < end {
+        let count = read_full(source, start, &mut window)?;
+        let mut at = 0;
+        while at + 8 <= count {
+            if window[at..at + 4] == SEGMENT_MAGIC.to_le_bytes() {
+                let mut bytes = [0; SEGMENT_BYTES as usize];
+                read_full(source, start + at as u64, &mut bytes)?;
+                if Segment::decode(&bytes).is_some() {
+                    return Ok(start + at as u64);
+                }
+            }
+            at += 8;
+        }
+        if count < WINDOW_BYTES {
+            break;
+        }
+        start += count as u64;
+    }
+    Ok(end)
+}

@@ -1,0 +1,211 @@
+//! Which sites there are, and which of them are on.
+
+use crate::error::SwitchError;
+use crate::raw::{flip, section};
+use crate::site::{Meta, SITES_MAX, STATE_OFF, STATE_ON, Site};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How sites are switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// One byte of code is written through `/proc/self/mem`.
+    ProcMem,
+    /// One byte of code is written after `mprotect`.
+    Mprotect,
+    /// A flag in memory: under Miri, on other processors, or with the feature `flags`.
+    Flag,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Backend::ProcMem => "code, by /proc/self/mem",
+            Backend::Mprotect => "code, by mprotect",
+            Backend::Flag => "flags",
+        })
+    }
+}
+
+/// Whether sites of this build are instructions, or flags.
+const IS_PATCHED: bool =
+    cfg!(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))));
+
+#[derive(Debug, Default)]
+struct Registry {
+    sites: Vec<&'static Meta>,
+    /// The instructions, each with the index of its site.
+    places: Vec<(usize, usize)>,
+    /// What was asked for so far, for sites that make themselves known later.
+    rules: Vec<(String, bool)>,
+    backend: Option<Backend>,
+    is_read: bool,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    sites: Vec::new(),
+    places: Vec::new(),
+    rules: Vec::new(),
+    backend: None,
+    is_read: false,
+});
+
+fn lock() -> MutexGuard<'static, Registry> {
+    let mut registry = raw_lock();
+    if !registry.is_read {
+        registry.read_section();
+    }
+    registry
+}
+
+/// Nothing in here panics half-way through a change, so that a poisoned registry is a good one.
+fn raw_lock() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held around a fork, so that the child finds it free and whole.
+#[derive(Debug)]
+pub(crate) struct Held(#[allow(dead_code)] MutexGuard<'static, Registry>);
+
+pub(crate) fn hold() -> Held {
+    Held(raw_lock())
+}
+
+impl Registry {
+    fn read_section(&mut self) {
+        self.is_read = true;
+        let mut places = section::places();
+        places.sort_unstable_by_key(|place| place.at);
+        for place in places {
+            let index = match place.meta.number() {
+                0 => self.add(place.meta),
+                number => number as usize - 1,
+            };
+            if let Some(index) = Some(index).filter(|index| *index < SITES_MAX as usize) {
+                self.places.push((place.at, index));
+            }
+        }
+    }
+
+    /// Gives a site its number, if there is one left; beyond, it is known but stays off.
+    fn add(&mut self, meta: &'static Meta) -> usize {
+        self.sites.push(meta);
+        if self.sites.len() <= SITES_MAX as usize {
+            meta.set_number(self.sites.len() as u32);
+        }
+        meta.set_state(STATE_OFF);
+        self.sites.len() - 1
+    }
+
+    fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
+        if !IS_PATCHED {
+            self.rules.retain(|(rule, _)| rule != pattern);
+            self.rules.push((pattern.to_owned(), on));
+        }
+        let wanted: Vec<bool> =
+            self.sites.iter().map(|meta| crate::matches(pattern, meta.name())).collect();
+        let sites_count = wanted.iter().filter(|wanted| **wanted).count();
+        let places: Vec<usize> =
+            self.places.iter().filter(|(_, site)| wanted[*site]).map(|(at, _)| *at).collect();
+        let mut answer = Ok(());
+        if IS_PATCHED && !places.is_empty() {
+            answer = flip::write(&places, on).map(|backend| self.backend = Some(backend));
+        }
+        for (meta, _) in self.sites.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+            let has_number = meta.number() != 0;
+            meta.set_state(if on && has_number && answer.is_ok() { STATE_ON } else { STATE_OFF });
+        }
+        answer.map_err(SwitchError::Refused)?;
+        if sites_count > SITES_MAX as usize {
+            return Err(SwitchError::TooMany { sites_count });
+        }
+        Ok(sites_count)
+    }
+}
+
+/// Every site that is known: in the usual form all that were compiled into this object, otherwise those
+/// that have run.
+///
+/// # Cost
+/// A copy of all names.
+#[must_use]
+pub fn sites() -> Vec<Site> {
+    lock().sites.iter().map(|meta| meta.site()).collect()
+}
+
+/// As [`sites`], from the one at `index` on.
+pub(crate) fn sites_from(index: usize) -> Vec<Site> {
+    let registry = lock();
+    let sites = registry.sites.get(index..).unwrap_or_default();
+    sites.iter().map(|meta| meta.site()).filter(|site| site.number != 0).collect()
+}
+
+pub(crate) fn sites_count() -> usize {
+    lock().sites.len()
+}
+
+/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)), and says how many
+/// there are. When it returns, every thread records at them.
+///
+/// In the flag form, sites that have not run yet follow when they do.
+///
+/// # Errors
+/// When the process may not change its code; those sites are then off.
+///
+/// # Blocking
+/// Waits for other switching, and for all CPUs that run this process to notice: some 10 µs.
+///
+/// # Cost
+/// About 1 µs for each place in the code.
+pub fn enable(pattern: &str) -> Result<usize, SwitchError> {
+    lock().switch(pattern, true)
+}
+
+/// Switches off the sites whose names match, and says how many there are. A thread that was within one
+/// may still record its event.
+///
+/// # Errors
+/// As [`enable`].
+pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
+    lock().switch(pattern, false)
+}
+
+/// How sites are switched: as it was done the last time, or, before the first time, as it will be tried.
+#[must_use]
+pub fn backend() -> Backend {
+    let tried = raw_lock().backend;
+    tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
+}
+
+/// Whether a site is on, in the flag form; makes it known the first time.
+#[doc(hidden)]
+#[inline(always)]
+#[must_use]
+pub fn is_on(meta: &'static Meta) -> bool {
+    match meta.state() {
+        STATE_OFF => false,
+        STATE_ON => true,
+        _ => introduce(meta),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn introduce(meta: &'static Meta) -> bool {
+    crate::environment::apply();
+    let is_on = {
+        let mut registry = lock();
+        if meta.number() == 0 {
+            registry.add(meta);
+            for (pattern, on) in &registry.rules {
+                if crate::matches(pattern, meta.name()) {
+                    meta.set_state(if *on && meta.number() != 0 { STATE_ON } else { STATE_OFF });
+                }
+            }
+        }
+        meta.state() == STATE_ON
+    };
+    crate::session::sites_grew();
+    is_on
+}
