@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod config;
+mod drain;
 mod error;
 pub mod queue;
 #[allow(unsafe_code)]
@@ -13,18 +14,19 @@ pub use error::{CapacityError, PushError, ReplyError, SendError, Unanswered};
 /// One producer, one consumer.
 ///
 /// # The algorithm
-/// A ring of rows, each a word and as many slots as a cache line holds. The word says up to which
-/// position the producer has published, and only the words of the rows that it fills are written:
-/// the tail stands in the line in which the consumer looks for the next value. So one value costs
-/// one line's trip, where a ring with a tail apart costs two. Positions count from zero and never
-/// wrap (64 bits), so that what is left in a word from the last time around is never taken for
-/// new. The consumer's position stands in a line of its own, which the producer reads only when by
-/// what it remembers the ring is full.
+/// Slots in a circle and two positions that count from zero and never wrap (64 bits): the producer's,
+/// up to which values are published, and the consumer's, below which they have been popped. Each
+/// stands in a line of its own and is stored with every push and pop, but looked at by the other side
+/// only when, by what it remembers, the ring is full or empty. So in a stream most pushes and pops
+/// touch their own line and the slot's alone.
+///
+/// What then costs is the slots' lines on their way from core to core, and both sides ask for them
+/// ahead: the consumer for lines that it knows to be filled, the producer for lines that it knows to
+/// be vacant. Never for others: that would take a line from who is still at work on it.
 ///
 /// # Source
 /// The remembered opposite index: Lee, Bu, Chandranmenon, "A lock-free, cache-efficient shared ring
-/// buffer for multi-core architectures" (ANCS 2009). The state beside the value: Giacomoni,
-/// Moseley, Vachharajani, "FastForward for efficient pipeline parallelism" (PPoPP 2008).
+/// buffer for multi-core architectures" (ANCS 2009).
 pub mod spsc {
     pub use crate::raw::spsc::{Consumer, Drain, Producer, ring};
 }

@@ -1,6 +1,7 @@
 //! Many producers, one consumer; the algorithm is told at [`crate::mpsc`].
 
 use super::rows::{self, Rows};
+use crate::drain::{self, Take};
 use crate::{CapacityError, PushError, validate};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,9 +14,6 @@ const CLOSED: u64 = 1 << 63;
 /// had said.
 const SKIPPED: u64 = 1 << 63;
 
-/// A drain gives slots back to the producers after so many, at the latest.
-const LEAVE_EVERY: u64 = 32;
-
 struct Shared<T> {
     /// The producers' lines.
     tail: CachePadded<Tail>,
@@ -23,7 +21,7 @@ struct Shared<T> {
     head: CachePadded<AtomicU64>,
     /// Written seldom, so that everybody has a copy of the line.
     ends: CachePadded<Ends>,
-    rows: Rows<T, false>,
+    rows: Rows<T, true>,
     /// The rows are a power of two.
     mask: u64,
     slots_count: u64,
@@ -63,8 +61,8 @@ impl<T> Shared<T> {
     #[inline(always)]
     unsafe fn fill(&self, position: u64, value: T) {
         let sequence = self.sequence(position);
-        // SAFETY: masked, so below the count of rows; a row has one slot.
-        let slot = unsafe { self.rows.slot(self.row(position), 0) };
+        // SAFETY: masked, so below the count of rows.
+        let slot = unsafe { self.rows.slot(self.row(position)) };
         // SAFETY: the position is the caller's alone. It is below the limit, so the consumer has
         // taken what last lay in this slot, which reserve() has acquired; it does not look at the
         // slot again before the sequence says so.
@@ -159,7 +157,7 @@ impl<T> Drop for Shared<T> {
             position += 1;
             if sequence == position {
                 // SAFETY: masked, so below the count of rows.
-                let slot = unsafe { self.rows.slot(row, 0) };
+                let slot = unsafe { self.rows.slot(row) };
                 // SAFETY: the sequence says that it was filled, nobody took it, as it is not below
                 // the head, and nobody else is left; the position has moved on.
                 drop(unsafe { rows::take(slot) });
@@ -417,7 +415,7 @@ impl<T> Consumer<T> {
     /// less than a store for each value.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_, T> {
-        Drain { consumer: self }
+        Drain::of(self)
     }
 
     /// How many values are in the ring, those that are just being pushed included, so that there may
@@ -504,8 +502,8 @@ impl<T> Consumer<T> {
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         let row = self.shared.row(self.head);
-        // SAFETY: masked, so below the count of rows; a row has one slot.
-        let slot = unsafe { self.shared.rows.slot(row, 0) };
+        // SAFETY: masked, so below the count of rows.
+        let slot = unsafe { self.shared.rows.slot(row) };
         // Acquire: pairs with the Release in Shared::fill(), and in Batch's drop.
         let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
         if sequence == self.head + 1 {
@@ -556,27 +554,23 @@ impl<T> fmt::Debug for Consumer<T> {
 }
 
 /// What [`Consumer::drain`] gives.
-#[derive(Debug)]
-pub struct Drain<'a, T> {
-    consumer: &'a mut Consumer<T>,
-}
+pub type Drain<'a, T> = drain::Drain<'a, Consumer<T>>;
 
-impl<T> Iterator for Drain<'_, T> {
-    type Item = T;
+impl<T> Take for Consumer<T> {
+    type Value = T;
 
-    #[inline]
-    fn next(&mut self) -> Option<T> {
-        let value = self.consumer.take()?;
-        if self.consumer.head.is_multiple_of(LEAVE_EVERY) {
-            self.consumer.leave();
-        }
-        Some(value)
+    #[inline(always)]
+    fn take(&mut self) -> Option<T> {
+        Consumer::take(self)
     }
-}
 
-impl<T> Drop for Drain<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.consumer.leave();
+    #[inline(always)]
+    fn leave(&self) {
+        Consumer::leave(self);
+    }
+
+    #[inline(always)]
+    fn head(&self) -> u64 {
+        self.head
     }
 }
