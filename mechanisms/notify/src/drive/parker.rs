@@ -148,8 +148,9 @@ enum Expected {
 /// So many looks go without a pause between them, which takes 20 to 60 ns: who hands to and fro
 /// without delay finds the answer within these.
 const EAGER_LOOKS: u32 = 128;
-/// So many where yielding has paid lately and the answer may come from another CPU: about what a
-/// switch to another thread and back takes.
+/// So many where yielding has paid lately and the answer may come from another CPU: half of what a
+/// switch to another thread and back takes. Suite event/serve with 10 and 100 clients, 2026-11: 0.17
+/// and 0.19 µs a request, with 1024 the same, with a single look 1.0 µs.
 const YIELDING_LOOKS: u32 = 512;
 /// While yielding pays, one wait in so many looks eagerly, to see whether that would do again.
 const PROBE_WAITS: u32 = 64;
@@ -226,7 +227,8 @@ impl Parker {
         let found = (0..looks).any(|_| look());
         if found {
             self.expected = Expected::Anywhere;
-            self.is_yielding &= looks < EAGER_LOOKS;
+            // Where it took the longer look, others still want this CPU when there is none.
+            self.is_yielding &= looks != EAGER_LOOKS;
         }
         found
     }
