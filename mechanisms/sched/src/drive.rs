@@ -1,2 +1,86 @@
 //! The scheduler at work: clients with a mailbox each, one arbiter thread that alone owns the
 //! algorithm, and what the packets leave by.
+//!
+//! ```text
+//! client 0 ──mailbox──►┐           ┌──────────┐        ┌─marks──► client 0 ──► sink
+//! client 1 ──mailbox──►┼─ arbiter ─┤ Scheduler├─ link ─┼─marks──► client 1 ──► sink
+//! client 2 ──mailbox──►┘           └──────────┘        └─marks──► client 2 ──► sink
+//! ```
+//!
+//! A client says of a packet only its flow, its length and a tag of 26 bits: eight bytes. The packet
+//! itself stays where it is. The arbiter takes them out of the mailboxes, hands them to the algorithm,
+//! and marks as eligible what the algorithm hands out, at the rate of the link. The client sees the
+//! mark and transmits, in the order of the marks. Nobody takes a lock, and nobody waits for anybody.
+//!
+//! ```
+//! use handover_sched::drive::{Arbiter, Config, Null, Offer, Stop, Token};
+//! # use handover_sched::{Accepted, FlowError, FlowSpec, Packet, Refused, Scheduler, Totals};
+//! # #[derive(Default)] struct Queue(std::collections::VecDeque<Packet<Token>>);
+//! # impl Scheduler<Token> for Queue {
+//! #     fn add_flow(&mut self, _: FlowSpec) -> Result<u32, FlowError> { Ok(0) }
+//! #     fn flows_count(&self) -> u32 { 1 }
+//! #     fn enqueue(&mut self, _: u64, it: Packet<Token>) -> Result<Accepted<Token>, Refused<Token>> {
+//! #         self.0.push_back(it); Ok(Accepted::Queued)
+//! #     }
+//! #     fn dequeue(&mut self, _: u64) -> Option<Packet<Token>> { self.0.pop_front() }
+//! #     fn ready_ns(&self) -> Option<u64> { (!self.0.is_empty()).then_some(0) }
+//! #     fn len(&self) -> usize { self.0.len() }
+//! #     fn totals(&self) -> Totals { Totals::default() }
+//! # }
+//! # let scheduler = Queue::default();
+//! let arbiter = Arbiter::new(scheduler, Config { bandwidth_bps: Some(1_000_000_000), ..Config::default() })?;
+//! let hub = arbiter.hub();
+//! let running = arbiter.spawn(|| {})?;
+//!
+//! let mut client = hub.join()?;
+//! client.send(Offer { flow: 0, length_bytes: 1500, tag: 7 })?;
+//! while client.in_flight() > 0 {
+//!     client.poll(32, &mut Null, &mut ())?;
+//! }
+//! assert_eq!(client.counts().transmitted, 1);
+//!
+//! drop(client);
+//! hub.stop(Stop::Drain);
+//! assert_eq!(running.join().sum().marked_bytes, 1500);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Source
+//! L. Rizzo, P. Valente, G. Lettieri, V. Maffione, "PSPAT: software packet scheduling at hardware speed"
+//! (Computer Communications 2018): clients' mailboxes, an arbiter that owns the algorithm, and release
+//! by the clients.
+
+mod arbiter;
+mod client;
+mod clock;
+mod hub;
+pub mod lane;
+mod load;
+mod port;
+pub mod program;
+#[allow(unsafe_code)]
+mod raw;
+mod sink;
+mod stamps;
+mod sweep;
+mod wait;
+mod word;
+mod work;
+
+pub use arbiter::{
+    Arbiter, BATCH_MAX, Closed, Config, ConfigError, INTERVAL_MAX, LEDGERS_MAX, Running, Token,
+};
+pub use client::{Batch, Client, Counts, SendError};
+pub use clock::{BANDWIDTH_MAX_BPS, BANDWIDTH_MIN_BPS, PacketClock, RateError};
+pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
+pub use lane::Laps;
+pub use load::{Due, Flows, Load};
+pub use port::Ledger;
+pub use program::{Program, ProgramError, Spec};
+pub use sink::{
+    Both, Copy, DATAGRAM_MAX_BYTES, FlowCounts, Null, Shares, Sink, SinkError, Udp,
+};
+pub use stamps::{Record, Recorder, Records, Stamping, StampingError, Trace, recorder};
+pub use wait::Patience;
+pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX};
+pub use work::{Work, work};

@@ -1,0 +1,226 @@
+//! What the arbiter, its clients and everybody else share.
+
+use super::arbiter::Config;
+use super::client::{Client, Counts, Ends};
+use super::lane::{Lane, Laps};
+use super::port::Port;
+use super::stamps::Stamping;
+use handover_base::sync::shared::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use handover_base::sync::{Arc, CachePadded};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Clients that may be there at the same time.
+pub const CLIENTS_MAX: usize = 65_536;
+
+/// No client can join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The arbiter has been told to stop.
+    #[error("the arbiter has been told to stop")]
+    Stopped,
+    /// As many clients are there as may be.
+    #[error("{CLIENTS_MAX} clients are there already")]
+    Full,
+}
+
+/// How the arbiter ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At once: what is queued stays queued, and is counted so.
+    Now,
+    /// When all that was sent has been marked; clients can send nothing more.
+    Drain,
+}
+
+/// Everything goes on.
+pub(super) const RUNNING: u8 = 0;
+/// Nothing more is taken from clients' callers.
+pub(super) const DRAINING: u8 = 1;
+/// To end at once.
+pub(super) const ENDING: u8 = 2;
+/// Nothing is marked any more.
+pub(super) const ENDED: u8 = 3;
+
+/// Read by everybody, all the time; written a few times.
+pub(super) struct Control {
+    /// Moves on whenever somebody joins, leaves or says stop.
+    pub(super) events: AtomicU64,
+    /// [`RUNNING`] and what follows; it only grows.
+    pub(super) state: AtomicU8,
+}
+
+/// Those that have joined and have not been seen by the arbiter, by the width of their lanes.
+pub(super) struct Joining<L: Lane> {
+    pub(super) bare: Vec<Port<L, 1, 1>>,
+    pub(super) stamped: Vec<Port<L, 2, 4>>,
+    clients_count: usize,
+    joined_count: usize,
+}
+
+pub(super) struct Shared<L: Lane> {
+    pub(super) control: CachePadded<Control>,
+    joining: Mutex<Joining<L>>,
+    mailbox_slots_count: u32,
+    stamping: Stamping,
+}
+
+/// What a client and the arbiter know of each other, beside the mailboxes. Only the client writes.
+#[derive(Default)]
+pub(super) struct Presence {
+    gone: AtomicBool,
+    counts: [AtomicU64; 6],
+}
+
+impl Presence {
+    /// By the client, now and then and at its end.
+    pub(super) fn say(&self, counts: &Counts) {
+        for (word, count) in self.counts.iter().zip(counts.to_array()) {
+            // Relaxed: figures; the last ones are published by leave().
+            word.store(count, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        // Relaxed: as in say().
+        Counts::from_array(self.counts.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn leave(&self) {
+        // Release: publishes the last counts, and the last push, to the Acquire in is_gone().
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        // Acquire: pairs with the Release in leave().
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+impl<L: Lane> Shared<L> {
+    pub(super) fn new(config: &Config) -> Self {
+        let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
+        let joining = Joining {
+            bare: Vec::new(),
+            stamped: Vec::new(),
+            clients_count: 0,
+            joined_count: 0,
+        };
+        Self {
+            control: CachePadded::new(control),
+            joining: Mutex::new(joining),
+            mailbox_slots_count: config.mailbox_slots_count,
+            stamping: config.stamping,
+        }
+    }
+
+    pub(super) fn joining(&self) -> MutexGuard<'_, Joining<L>> {
+        // A list of ports is never left half written.
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something has happened that the arbiter must look at.
+    pub(super) fn tell(&self) {
+        // Release: pairs with the Acquire in the arbiter's sweep.
+        self.control.events.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(super) fn state(&self) -> u8 {
+        // Acquire: pairs with the Release in raise(); at ENDED, all marks have been made.
+        self.control.state.load(Ordering::Acquire)
+    }
+
+    pub(super) fn raise(&self, state: u8) {
+        // Release: pairs with the Acquire in state().
+        self.control.state.fetch_max(state, Ordering::Release);
+        self.tell();
+    }
+
+    fn join(shared: &Arc<Self>) -> Result<Client<L>, JoinError> {
+        let mut joining = shared.joining();
+        if shared.state() != RUNNING {
+            return Err(JoinError::Stopped);
+        }
+        if joining.clients_count == CLIENTS_MAX {
+            return Err(JoinError::Full);
+        }
+        let number = joining.joined_count;
+        let presence = Arc::new(CachePadded::new(Presence::default()));
+        let slots_count = shared.mailbox_slots_count;
+        let ends = match shared.stamping {
+            Stamping::None => {
+                let (port, there, back) = Port::pair(number, slots_count, Arc::clone(&presence));
+                joining.bare.push(port);
+                Ends::Bare(there, back)
+            }
+            Stamping::Batch | Stamping::Packet => {
+                let (port, there, back) = Port::pair(number, slots_count, Arc::clone(&presence));
+                joining.stamped.push(port);
+                Ends::Stamped(there, back)
+            }
+        };
+        joining.clients_count += 1;
+        joining.joined_count += 1;
+        drop(joining);
+        shared.tell();
+        Ok(Client::new(number, ends, presence, Arc::clone(shared)))
+    }
+
+    /// One that had joined has been forgotten.
+    pub(super) fn forget(&self) {
+        self.joining().clients_count -= 1;
+    }
+
+    pub(super) fn stamping(&self) -> Stamping {
+        self.stamping
+    }
+
+    pub(super) fn mailbox_slots_count(&self) -> u32 {
+        self.mailbox_slots_count
+    }
+}
+
+/// Reaches an arbiter from any thread: clients join by it, and it says stop.
+pub struct Hub<L: Lane = Laps> {
+    pub(super) shared: Arc<Shared<L>>,
+}
+
+impl<L: Lane> Hub<L> {
+    /// Another client, from now on until it is dropped; at any time, before the arbiter runs too.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    ///
+    /// # Cost
+    /// Two mailboxes are allocated; the arbiter hears of them at its next sweep.
+    pub fn join(&self) -> Result<Client<L>, JoinError> {
+        Shared::join(&self.shared)
+    }
+
+    /// Tells the arbiter to end. [`Stop::Now`] may follow [`Stop::Drain`].
+    pub fn stop(&self, stop: Stop) {
+        self.shared.raise(match stop {
+            Stop::Drain => DRAINING,
+            Stop::Now => ENDING,
+        });
+    }
+
+    /// Whether it has been told to end, or has ended.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.state() != RUNNING
+    }
+}
+
+impl<L: Lane> Clone for Hub<L> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<L: Lane> fmt::Debug for Hub<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hub({} clients)", self.shared.joining().clients_count)
+    }
+}

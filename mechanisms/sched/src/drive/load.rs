@@ -1,0 +1,262 @@
+//! What a client sends when: a load program, unrolled. Pure: time is an argument.
+
+use super::clock::PacketClock;
+use super::program::Spec;
+use std::collections::VecDeque;
+
+/// What there is to send now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// So many packets of this length: the rest of a burst. Say [`Load::sent`] what has gone.
+    Packets {
+        /// How many.
+        count: u32,
+        /// How long each is.
+        length_bytes: u32,
+    },
+    /// Nothing before this time.
+    Wait {
+        /// On the time line of `now_ns`.
+        until_ns: u64,
+    },
+    /// The program has ended.
+    Over,
+}
+
+/// A load program at work.
+///
+/// Each specification lasts exactly its duration, from the end of the one before. Within it a burst is
+/// due every `burst × length / bandwidth`; one that could not go in time goes as soon as it can, while
+/// the specification lasts.
+///
+/// ```
+/// use handover_sched::drive::{Due, Load, Spec};
+/// let spec = Spec {
+///     duration_ns: 30_000, bandwidth_bps: 1_000_000_000, length_bytes: 1250, burst_packets: 2,
+/// };
+/// let mut load = Load::program(&[spec]); // 2 × 1250 bytes every 20 µs
+/// assert_eq!(load.due(100), Due::Packets { count: 2, length_bytes: 1250 });
+/// load.sent(2);
+/// assert_eq!(load.due(200), Due::Wait { until_ns: 20_100 });
+/// assert_eq!(load.due(20_100), Due::Packets { count: 2, length_bytes: 1250 });
+/// assert_eq!(load.due(30_100), Due::Over);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Load {
+    to_come: VecDeque<Spec>,
+    current: Current,
+}
+
+#[derive(Clone, Debug)]
+enum Current {
+    /// Not begun.
+    Before,
+    Paced { spec: Spec, end_ns: u64, clock: PacketClock, burst_left: u32 },
+    Endless { length_bytes: u32, burst_packets: u32, burst_left: u32 },
+    After,
+}
+
+impl Load {
+    /// One specification after another. (A rate that [`PacketClock`] cannot represent is as good as no
+    /// limit; [`parse`](super::program::parse) lets none pass.)
+    pub fn program(specs: &[Spec]) -> Self {
+        Self { to_come: specs.iter().copied().collect(), current: Current::Before }
+    }
+
+    /// As fast as it can, for ever.
+    pub fn endless(length_bytes: u32, burst_packets: u32) -> Self {
+        let burst_packets = burst_packets.max(1);
+        let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
+        Self { to_come: VecDeque::new(), current }
+    }
+
+    /// Whether time makes no difference to what is due.
+    pub fn is_endless(&self) -> bool {
+        matches!(self.current, Current::Endless { .. })
+    }
+
+    /// What is due. The first call begins the program.
+    pub fn due(&mut self, now_ns: u64) -> Due {
+        loop {
+            let begin_ns = match &mut self.current {
+                Current::Endless { length_bytes, burst_left, .. } => {
+                    return Due::Packets { count: *burst_left, length_bytes: *length_bytes };
+                }
+                Current::Paced { spec, end_ns, clock, burst_left } if now_ns < *end_ns => {
+                    if clock.next_ns() <= now_ns {
+                        return Due::Packets { count: *burst_left, length_bytes: spec.length_bytes };
+                    }
+                    return Due::Wait { until_ns: clock.next_ns().min(*end_ns) };
+                }
+                Current::Paced { end_ns, .. } => *end_ns,
+                Current::Before => now_ns,
+                Current::After => return Due::Over,
+            };
+            self.current = self.begin(begin_ns);
+        }
+    }
+
+    fn begin(&mut self, begin_ns: u64) -> Current {
+        let Some(spec) = self.to_come.pop_front() else {
+            return Current::After;
+        };
+        let Ok(mut clock) = PacketClock::new(spec.bandwidth_bps) else {
+            return Load::endless(spec.length_bytes, spec.burst_packets).current;
+        };
+        clock.idle_until(begin_ns);
+        let end_ns = begin_ns.saturating_add(spec.duration_ns);
+        Current::Paced { spec, end_ns, clock, burst_left: spec.burst_packets.max(1) }
+    }
+
+    /// So many of the packets that were due have gone.
+    #[inline]
+    pub fn sent(&mut self, packets: u32) {
+        match &mut self.current {
+            Current::Paced { spec, clock, burst_left, .. } => {
+                *burst_left -= packets.min(*burst_left);
+                if *burst_left == 0 {
+                    *burst_left = spec.burst_packets.max(1);
+                    clock.charge(u64::from(spec.length_bytes) * u64::from(*burst_left));
+                }
+            }
+            Current::Endless { burst_packets, burst_left, .. } => {
+                *burst_left -= packets.min(*burst_left);
+                if *burst_left == 0 {
+                    *burst_left = *burst_packets;
+                }
+            }
+            Current::Before | Current::After => {}
+        }
+    }
+}
+
+/// A client's flows, one after the other and around again.
+///
+/// Flow `f` belongs to client `f` modulo the number of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flows {
+    first: u32,
+    step: u32,
+    flows_count: u32,
+    next: u32,
+}
+
+impl Flows {
+    /// The flows of one client of several.
+    ///
+    /// # Panics
+    /// If there are no clients.
+    pub fn of(client: u32, clients_count: u32, flows_count: u32) -> Self {
+        assert!(clients_count > 0, "flows of no clients");
+        Self { first: client, step: clients_count, flows_count, next: client }
+    }
+
+    /// Whether this client has no flow, because there are fewer flows than clients.
+    pub fn is_empty(&self) -> bool {
+        self.first >= self.flows_count
+    }
+}
+
+/// Never ends, unless there are none.
+impl Iterator for Flows {
+    type Item = u32;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u32> {
+        let flow = self.next;
+        if flow >= self.flows_count {
+            return None;
+        }
+        self.next = match flow.checked_add(self.step) {
+            Some(next) if next < self.flows_count => next,
+            _ => self.first,
+        };
+        Some(flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MBIT: u64 = 1_000_000;
+
+    fn spec(duration_ns: u64, bandwidth_bps: u64, length_bytes: u32, burst_packets: u32) -> Spec {
+        Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets }
+    }
+
+    /// Packets and bytes that a program sends to somebody who takes all and looks every `step_ns`.
+    fn run(specs: &[Spec], step_ns: u64) -> (u64, u64, u64) {
+        let mut load = Load::program(specs);
+        let (mut now_ns, mut packets, mut bytes) = (0, 0, 0);
+        loop {
+            match load.due(now_ns) {
+                Due::Packets { count, length_bytes } => {
+                    load.sent(count);
+                    packets += u64::from(count);
+                    bytes += u64::from(count) * u64::from(length_bytes);
+                }
+                Due::Wait { until_ns } => {
+                    assert!(until_ns > now_ns);
+                    now_ns += step_ns;
+                }
+                Due::Over => return (packets, bytes, now_ns),
+            }
+        }
+    }
+
+    #[test]
+    fn a_specification_sends_its_bandwidth_for_its_duration() {
+        let (packets, bytes, end_ns) = run(&[spec(1_000_000_000, 100 * MBIT, 64, 1)], 1_000);
+        assert_eq!(packets, 100 * MBIT / 8 / 64 + 1); // 195,312.5 of them: the last one begins in time
+        assert_eq!(bytes, packets * 64);
+        assert_eq!(end_ns, 1_000_000_000);
+    }
+
+    #[test]
+    fn one_specification_begins_where_the_other_ends_however_late_one_looks() {
+        let specs = [spec(1_000_000, 8 * MBIT, 100, 1), spec(2_000_000, 80 * MBIT, 100, 2)];
+        let (exact, ..) = run(&specs, 1_000);
+        let (late, _, end_ns) = run(&specs, 70_000);
+        assert_eq!(exact, 10 + 200);
+        assert!(late <= exact && late + 10 >= exact, "{late} of {exact}");
+        assert!((3_000_000..3_070_000).contains(&end_ns));
+    }
+
+    #[test]
+    fn a_burst_that_goes_in_parts_is_one_burst() {
+        let mut load = Load::program(&[spec(1_000_000, 80 * MBIT, 100, 4)]);
+        assert_eq!(load.due(0), Due::Packets { count: 4, length_bytes: 100 });
+        load.sent(3);
+        load.due(30_000);
+        assert_eq!(load.due(30_000), Due::Packets { count: 1, length_bytes: 100 });
+        load.sent(1);
+        assert_eq!(load.due(30_001), Due::Wait { until_ns: 40_000 });
+    }
+
+    #[test]
+    fn without_a_specification_a_program_is_over_and_an_endless_load_never() {
+        assert_eq!(Load::program(&[]).due(5), Due::Over);
+        let mut load = Load::endless(1500, 50);
+        assert_eq!(load.due(5), Due::Packets { count: 50, length_bytes: 1500 });
+        load.sent(20);
+        assert_eq!(load.due(u64::MAX), Due::Packets { count: 30, length_bytes: 1500 });
+    }
+
+    #[test]
+    fn each_flow_belongs_to_one_client_which_goes_around_its_own() {
+        let mut owners = [0; 17];
+        for client in 0..4 {
+            let flows = Flows::of(client, 4, 17);
+            let own = 17 / 4 + usize::from(client == 0);
+            for flow in flows.take(own) {
+                assert_eq!(flow % 4, client);
+                owners[flow as usize] += 1;
+            }
+            assert!(flows.clone().take(own).eq(flows.clone().skip(own).take(own)));
+        }
+        assert_eq!(owners, [1; 17]);
+        assert!(Flows::of(5, 22, 5).is_empty() && Flows::of(5, 22, 5).next().is_none());
+        assert!(!Flows::of(4, 22, 5).is_empty());
+    }
+}

@@ -1,0 +1,237 @@
+//! What the clients are to send: the configuration file.
+//!
+//! ```text
+//! # client 0: slow, then fast
+//! 1s    100M  64    1     duration, bandwidth, packet size, burst
+//! 2s    1G    1500  8
+//! thread 1
+//! 500ms 10M   300   2
+//! ```
+//!
+//! Lines before the first `thread` are client 0's. What begins with `#` is a comment.
+
+use super::clock::PacketClock;
+use super::word::LENGTH_MAX_BYTES;
+use handover_base::units::{Count, Rate, Size, Span, UnitError};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+/// Clients are numbered below this.
+pub const THREADS_MAX: u32 = 65_536;
+
+/// The longest burst.
+pub const BURST_MAX_PACKETS: u32 = 1_000_000;
+
+/// Packets of one size at one rate for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// How long.
+    pub duration_ns: u64,
+    /// How fast.
+    pub bandwidth_bps: u64,
+    /// How long each packet is.
+    pub length_bytes: u32,
+    /// How many packets at a time.
+    pub burst_packets: u32,
+}
+
+/// What each client is to send, one specification after another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    threads: BTreeMap<u32, Vec<Spec>>,
+}
+
+impl Program {
+    /// A client's specifications; none: as fast as it can.
+    pub fn of(&self, thread: u32) -> &[Spec] {
+        self.threads.get(&thread).map_or(&[], Vec::as_slice)
+    }
+
+    /// The clients that have specifications, and those.
+    pub fn threads(&self) -> impl Iterator<Item = (u32, &[Spec])> {
+        self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
+    }
+
+    /// The clients that have specifications and are not there when `threads_count` are: what is said
+    /// of them is ignored, and deserves a warning.
+    pub fn absent(&self, threads_count: u32) -> impl Iterator<Item = u32> {
+        self.threads.range(threads_count..).map(|(&thread, _)| thread)
+    }
+}
+
+/// Where a configuration file is wrong, and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: expected {expected}, found {found}")]
+pub struct ProgramError {
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted from 1, in characters.
+    pub column: usize,
+    /// With an example.
+    pub expected: String,
+    /// What stands there, and what is wrong with it.
+    pub found: String,
+}
+
+impl ProgramError {
+    /// The same, with the file that it is about.
+    pub fn in_file<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
+        InFile { error: self, path }
+    }
+}
+
+struct InFile<'a> {
+    error: &'a ProgramError,
+    path: &'a Path,
+}
+
+impl fmt::Display for InFile<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.error)
+    }
+}
+
+/// Reads a configuration file's text.
+///
+/// # Errors
+/// [`ProgramError`] at the first thing that is not as it should be.
+pub fn parse(text: &str) -> Result<Program, ProgramError> {
+    let mut program = Program::default();
+    let mut thread = 0;
+    for (at, text) in text.lines().enumerate() {
+        let mut words = Words { line: at + 1, text, rest: text };
+        let Some(first) = words.next().filter(|word| !word.text.starts_with('#')) else {
+            continue;
+        };
+        if first.text == "thread" {
+            thread = words.read(THREAD, |word| limited::<Count>(word, THREADS_MAX - 1, |it| it.0))?;
+            words.end()?;
+            continue;
+        }
+        let spec = Spec {
+            duration_ns: words.read_at(first, DURATION, |word| positive::<Span>(word, |it| it.0))?,
+            bandwidth_bps: words.read(BANDWIDTH, bandwidth)?,
+            length_bytes: words.read(SIZE, |word| {
+                limited::<Size>(word, LENGTH_MAX_BYTES, |it| it.0).and_then(not_zero)
+            })?,
+            burst_packets: words.read(BURST, |word| {
+                limited::<Count>(word, BURST_MAX_PACKETS, |it| it.0).and_then(not_zero)
+            })?,
+        };
+        words.end()?;
+        program.threads.entry(thread).or_default().push(spec);
+    }
+    Ok(program)
+}
+
+const DURATION: &str = "a duration such as 1s or 500ms, or `thread` and a number";
+const BANDWIDTH: &str = "a bandwidth such as 100M or 1G";
+const SIZE: &str = "a packet size in bytes, 1 to 65535, such as 64 or 1500";
+const BURST: &str = "a burst of packets, 1 to 1000000, such as 1 or 8";
+const THREAD: &str = "a thread's number, 0 to 65535";
+
+/// A word of a line, and its column.
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    column: usize,
+    text: &'a str,
+}
+
+/// The words of a line that have not been read.
+struct Words<'a> {
+    line: usize,
+    text: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<Word<'a>> {
+        let rest = self.rest.trim_start();
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        let column = self.column_of(rest);
+        let text;
+        (text, self.rest) = rest.split_at(end);
+        (!text.is_empty()).then_some(Word { column, text })
+    }
+
+    /// The column at which the line ends so.
+    fn column_of(&self, rest: &str) -> usize {
+        self.text[..self.text.len() - rest.len()].chars().count() + 1
+    }
+
+    fn wrong(&self, column: usize, expected: &str, found: String) -> ProgramError {
+        ProgramError { line: self.line, column, expected: expected.to_owned(), found }
+    }
+
+    /// The next word, which must be there.
+    fn read<T>(
+        &mut self,
+        expected: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ProgramError> {
+        match self.next() {
+            Some(word) => self.read_at(word, expected, read),
+            None => {
+                let column = self.column_of(self.rest);
+                Err(self.wrong(column, expected, "the end of the line".to_owned()))
+            }
+        }
+    }
+
+    fn read_at<T>(
+        &self,
+        word: Word<'_>,
+        expected: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ProgramError> {
+        read(word.text).map_err(|found| self.wrong(word.column, expected, found))
+    }
+
+    /// Nothing more, but for a comment.
+    fn end(&mut self) -> Result<(), ProgramError> {
+        match self.next().filter(|word| !word.text.starts_with('#')) {
+            None => Ok(()),
+            Some(word) => {
+                Err(self.wrong(word.column, "the end of the line", format!("{:?}", word.text)))
+            }
+        }
+    }
+}
+
+fn number<Q: FromStr<Err = UnitError>>(
+    word: &str,
+    value: impl FnOnce(Q) -> u64,
+) -> Result<u64, String> {
+    word.parse().map(value).map_err(|wrong: UnitError| wrong.to_string())
+}
+
+fn positive<Q: FromStr<Err = UnitError>>(
+    word: &str,
+    value: impl FnOnce(Q) -> u64,
+) -> Result<u64, String> {
+    number(word, value).and_then(not_zero)
+}
+
+fn not_zero<N: Default + PartialEq>(value: N) -> Result<N, String> {
+    if value == N::default() { Err("nothing".to_owned()) } else { Ok(value) }
+}
+
+fn limited<Q: FromStr<Err = UnitError>>(
+    word: &str,
+    value_max: u32,
+    value: impl FnOnce(Q) -> u64,
+) -> Result<u32, String> {
+    let value = number(word, value)?;
+    u32::try_from(value).ok().filter(|&it| it <= value_max).ok_or_else(|| value.to_string())
+}
+
+fn bandwidth(word: &str) -> Result<u64, String> {
+    let bandwidth_bps = positive::<Rate>(word, |it| it.0)?;
+    PacketClock::new(bandwidth_bps).map_err(|refused| refused.to_string())?;
+    Ok(bandwidth_bps)
+}
+
+#[cfg(test)]
+mod tests;

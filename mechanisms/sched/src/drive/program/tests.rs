@@ -1,0 +1,139 @@
+use super::*;
+use proptest::prelude::*;
+
+const TWO_CLIENTS: &str = "\
+# client 0: slow then fast
+1s 100M 64 1
+2s 1G 1500 8
+
+thread 1
+500ms 10M 300 2
+# absent when run with -t 2: ignored with a warning
+thread 7
+1s 1M 64 1
+";
+
+fn spec(duration_ns: u64, bandwidth_bps: u64, length_bytes: u32, burst_packets: u32) -> Spec {
+    Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets }
+}
+
+/// Where the error is, and what it says.
+fn wrong(text: &str) -> (usize, usize, String) {
+    let wrong = parse(text).unwrap_err();
+    (wrong.line, wrong.column, wrong.to_string())
+}
+
+#[test]
+fn each_client_has_its_specifications_in_order_and_the_absent_ones_are_named() {
+    let program = parse(TWO_CLIENTS).unwrap();
+    let first = spec(1_000_000_000, 100_000_000, 64, 1);
+    assert_eq!(program.of(0), [first, spec(2_000_000_000, 1_000_000_000, 1500, 8)]);
+    assert_eq!(program.of(1), [spec(500_000_000, 10_000_000, 300, 2)]);
+    assert_eq!(program.of(2), []);
+    assert_eq!(program.threads().map(|(thread, _)| thread).collect::<Vec<_>>(), [0, 1, 7]);
+    assert_eq!(program.absent(2).collect::<Vec<_>>(), [7]);
+    assert_eq!(program.absent(8).count(), 0);
+}
+
+#[test]
+fn a_client_s_specifications_may_stand_in_several_places() {
+    let program = parse("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n").unwrap();
+    let [first, second] = program.of(1) else { panic!("{program:?}") };
+    assert_eq!((first.duration_ns, second.duration_ns), (1_000_000_000, 2_000_000_000));
+    assert_eq!(program.of(0), []);
+}
+
+#[test]
+fn a_missing_column_is_named_with_its_place() {
+    let (line, column, text) = wrong("thread 0\n1s 100M 64\n");
+    assert_eq!((line, column), (2, 11));
+    assert!(text.contains("burst") && text.contains("end of the line"), "{text}");
+}
+
+#[test]
+fn a_duration_without_a_unit_is_named_with_its_place() {
+    let (line, column, text) = wrong("1s 100M 64 1\n1 parsec 100M 64 1\n");
+    assert_eq!((line, column), (2, 1));
+    assert!(text.contains("duration such as 1s"), "{text}");
+}
+
+#[test]
+fn a_packet_of_no_bytes_is_named_with_its_place() {
+    let (line, column, text) = wrong("1s 100M 0 1\n");
+    assert_eq!((line, column), (1, 9));
+    assert!(text.contains("packet size") && text.contains("65535"), "{text}");
+}
+
+#[test]
+fn a_negative_thread_is_named_with_its_place() {
+    let (line, column, text) = wrong("thread -1\n1s 100M 64 1\n");
+    assert_eq!((line, column), (1, 8));
+    assert!(text.contains("thread's number") && text.contains("-1"), "{text}");
+}
+
+#[test]
+fn every_limit_is_kept_and_what_is_too_much_is_told_with_its_column() {
+    for (text, column) in [
+        ("0s 1M 64 1", 1),
+        ("1s 0 64 1", 4),
+        ("1s 2000T 64 1", 4),
+        ("1s 1M 65536 1", 7),
+        ("1s 1M 64 0", 10),
+        ("1s 1M 64 2M", 10),
+        ("1s 1M 64 1.5", 10),
+        ("1s 1M 64 1 D", 12),
+        ("  thread", 9),
+        ("thread 65536", 8),
+        ("thread 1 2", 10),
+        ("é 1M 64 1", 1),
+        ("1s\u{a0}é 64 1", 4),
+    ] {
+        let (line, found, message) = wrong(text);
+        assert_eq!((line, found), (1, column), "{text}: {message}");
+    }
+    let most = parse("1h 1000T 65535 1M\nthread 65535").unwrap();
+    assert_eq!(most.of(0), [spec(3_600_000_000_000, 1_000_000_000_000_000, 65535, 1_000_000)]);
+}
+
+#[test]
+fn the_file_stands_before_the_place() {
+    let wrong = parse("x").unwrap_err();
+    let text = wrong.in_file(Path::new("dir/sched.txt")).to_string();
+    assert!(text.starts_with("dir/sched.txt: line 1, column 1: expected a duration"), "{text}");
+}
+
+fn text_of(program: &Program) -> String {
+    let mut text = String::new();
+    for (thread, specs) in program.threads() {
+        text += &format!("thread {thread}\n");
+        for Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets } in specs {
+            text +=
+                &format!("{duration_ns}ns\t{bandwidth_bps} {length_bytes}  {burst_packets} # it\n");
+        }
+    }
+    text
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic_and_every_error_lies_in_the_text(text in "([0-9a-zé#. \n\t-]|thread){0,60}") {
+        if let Err(wrong) = parse(&text) {
+            let line = text.lines().nth(wrong.line - 1).unwrap();
+            prop_assert!((1..=line.chars().count() + 1).contains(&wrong.column));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read(
+        specs in prop::collection::vec(
+            (0u32..THREADS_MAX, 1..u64::MAX / 2, 1u64..1_000_000_000_000_000,
+             1u32..65_536, 1u32..=BURST_MAX_PACKETS), 0..20)
+    ) {
+        let mut program = Program::default();
+        for (thread, duration_ns, bandwidth_bps, length_bytes, burst_packets) in specs {
+            let spec = Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets };
+            program.threads.entry(thread).or_default().push(spec);
+        }
+        prop_assert_eq!(parse(&text_of(&program)), Ok(program));
+    }
+}

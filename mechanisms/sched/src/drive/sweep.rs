@@ -1,0 +1,374 @@
+//! The arbiter's loop.
+
+use super::arbiter::{Closed, Config, LEDGERS_MAX, Token};
+use super::clock::PacketClock;
+use super::hub::{DRAINING, ENDING, Joining, Shared};
+use super::lane::{Collect, Lane};
+use super::port::{Ledger, Port};
+use super::stamps::Stamping;
+use super::wait::Idle;
+use super::word::Offer;
+use crate::{Accepted, Packet, Refused, Scheduler};
+use handover_base::clock;
+use handover_base::sync::Arc;
+use handover_base::sync::shared::Ordering;
+use std::collections::VecDeque;
+
+/// Packets marked between two looks at the mailboxes, however many are due.
+const MARKS_MAX: usize = 4096;
+
+/// Sweeps that find work between two readings of the clock, where nothing depends on the time.
+const SWEEPS_PER_READING: u64 = 16;
+
+/// Where in the registry those that join wait, by the width of their lanes.
+type Newcomers<L, const IN: usize, const OUT: usize> =
+    fn(&mut Joining<L>) -> &mut Vec<Port<L, IN, OUT>>;
+
+/// What is known of a stamped packet while it is in the scheduler.
+#[derive(Clone, Copy)]
+struct Wait {
+    cli_enq_ticks: u64,
+    sch_enq_ticks: u64,
+    tag: u32,
+}
+
+/// The stamped packets in the scheduler; the last place that was left is taken first.
+#[derive(Default)]
+struct Waits {
+    waits: Vec<Wait>,
+    vacant: Vec<u32>,
+}
+
+impl Waits {
+    #[inline(always)]
+    fn put(&mut self, wait: Wait) -> u32 {
+        if let Some(at) = self.vacant.pop() {
+            self.waits[at as usize] = wait;
+            return at;
+        }
+        self.waits.push(wait);
+        (self.waits.len() - 1) as u32
+    }
+
+    #[inline(always)]
+    fn take(&mut self, at: u32) -> Wait {
+        self.vacant.push(at);
+        self.waits[at as usize]
+    }
+}
+
+/// The arbiter at work. `IN` and `OUT` are 1 and 1, or 2 and 4 words where there are stamps.
+pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
+    scheduler: S,
+    /// By the client's index in tokens. A place is vacant once its client has gone and the last of its
+    /// packets has left the scheduler.
+    ports: Vec<Option<Port<L, IN, OUT>>>,
+    /// Ports whose client is there.
+    present: Vec<u32>,
+    vacant: Vec<u32>,
+    waits: Waits,
+    link: Option<PacketClock>,
+    batch_max: usize,
+    interval_ns: u64,
+    stamps_packets: bool,
+    idle: Idle,
+    shared: Arc<Shared<L>>,
+    newcomers: Newcomers<L, IN, OUT>,
+    /// As last read.
+    now_ns: u64,
+    /// The scheduler held packets back until later.
+    holds_back: bool,
+    departed: VecDeque<Ledger>,
+    earlier: Ledger,
+    sweeps: u64,
+    sweeps_empty: u64,
+}
+
+impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S, L, IN, OUT> {
+    const STAMPED: bool = IN == 2;
+
+    pub(super) fn new(
+        scheduler: S,
+        config: &Config,
+        shared: Arc<Shared<L>>,
+        newcomers: Newcomers<L, IN, OUT>,
+    ) -> Self {
+        Self {
+            scheduler,
+            ports: Vec::new(),
+            present: Vec::new(),
+            vacant: Vec::new(),
+            waits: Waits::default(),
+            // Config::validate() has refused what the clock does not represent.
+            link: config.bandwidth_bps.and_then(|rate| PacketClock::new(rate).ok()),
+            batch_max: config.batch_max as usize,
+            interval_ns: u64::try_from(config.interval.as_nanos()).unwrap_or(u64::MAX),
+            stamps_packets: config.stamping == Stamping::Packet,
+            idle: Idle::new(config.patience),
+            shared,
+            newcomers,
+            now_ns: 0,
+            holds_back: false,
+            departed: VecDeque::new(),
+            earlier: Ledger::default(),
+            sweeps: 0,
+            sweeps_empty: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Closed<S> {
+        let began_ns = clock::now_ns();
+        self.now_ns = began_ns;
+        if let Some(link) = &mut self.link {
+            link.idle_until(began_ns);
+        }
+        let (mut events_seen, mut sweep_ns) = (u64::MAX, began_ns);
+        loop {
+            let events = self.events();
+            if events != events_seen {
+                events_seen = events;
+                self.attend();
+                if self.shared.state() >= ENDING {
+                    break;
+                }
+            }
+            let found = self.take() + self.mark();
+            self.sweeps += 1;
+            if found > 0 {
+                self.idle.reset();
+            } else {
+                self.sweeps_empty += 1;
+                if self.shared.state() == DRAINING && self.is_drained() {
+                    break;
+                }
+            }
+            if self.interval_ns > 0 {
+                // One that is late does not sweep twice for it.
+                sweep_ns = (sweep_ns + self.interval_ns).max(self.now_ns);
+                let shared = &self.shared;
+                self.now_ns = self.idle.wait_until(sweep_ns, || {
+                    // Acquire: as in events().
+                    shared.control.events.load(Ordering::Acquire) != events_seen
+                });
+            } else if found == 0 {
+                self.idle.wait();
+                self.now_ns = clock::now_ns();
+            } else if self.link.is_some()
+                || self.holds_back
+                || self.sweeps.is_multiple_of(SWEEPS_PER_READING)
+            {
+                self.now_ns = clock::now_ns();
+            }
+        }
+        self.close(began_ns)
+    }
+
+    #[inline(always)]
+    fn events(&self) -> u64 {
+        // Acquire: pairs with the Release in Shared::tell().
+        self.shared.control.events.load(Ordering::Acquire)
+    }
+
+    /// Gives what lies in the mailboxes to the scheduler; how many there were.
+    #[inline(always)]
+    fn take(&mut self) -> usize {
+        let mut taken_all = 0;
+        let mut replaced = Vec::new();
+        for &client in &self.present {
+            let Some(port) = &mut self.ports[client as usize] else { continue };
+            if !port.is_clear() {
+                continue;
+            }
+            let (mut taken, mut ticks) = (0, 0);
+            while taken < self.batch_max {
+                let Some(words) = port.inbox.pop() else { break };
+                taken += 1;
+                let (offer, _) = Offer::unpack(words[0]);
+                let tag = if Self::STAMPED {
+                    if taken == 1 || self.stamps_packets {
+                        ticks = clock::ticks();
+                    }
+                    let cli_enq_ticks = words[IN - 1];
+                    self.waits.put(Wait { cli_enq_ticks, sch_enq_ticks: ticks, tag: offer.tag })
+                } else {
+                    offer.tag
+                };
+                let (flow, length_bytes) = (offer.flow, offer.length_bytes);
+                let packet = Packet { flow, length_bytes, token: Token { client, tag } };
+                match self.scheduler.enqueue(self.now_ns, packet) {
+                    Ok(Accepted::Queued) => {}
+                    Ok(Accepted::InsteadOf(oldest)) => replaced.push(oldest),
+                    Err(Refused { packet, .. }) => {
+                        port.ledger.dropped += 1;
+                        port.mark(back(&mut self.waits, packet, true, ticks));
+                    }
+                }
+            }
+            port.inbox.release();
+            port.ledger.taken += taken as u64;
+            port.publish();
+            taken_all += taken;
+        }
+        if !replaced.is_empty() {
+            self.give_back(replaced);
+        }
+        taken_all
+    }
+
+    /// Tells their clients of packets that newer ones were queued for.
+    #[cold]
+    #[inline(never)]
+    fn give_back(&mut self, replaced: Vec<Packet<Token>>) {
+        let ticks = if Self::STAMPED { clock::ticks() } else { 0 };
+        for packet in replaced {
+            let client = packet.token.client;
+            let words = back(&mut self.waits, packet, true, ticks);
+            let Some(port) = &mut self.ports[client as usize] else { continue };
+            port.ledger.dropped += 1;
+            if port.ledger.gone {
+                self.retire_if_empty(client);
+            } else {
+                port.mark(words);
+                port.publish();
+            }
+        }
+    }
+
+    /// Marks what may leave by now; how many there were.
+    #[inline(always)]
+    fn mark(&mut self) -> usize {
+        let marks_max = match self.link {
+            Some(_) => MARKS_MAX,
+            None => self.batch_max * self.present.len().max(1),
+        };
+        let (mut marked, mut ticks) = (0, 0);
+        self.holds_back = false;
+        while marked < marks_max {
+            if self.link.as_ref().is_some_and(|link| link.next_ns() > self.now_ns) {
+                break;
+            }
+            let Some(packet) = self.scheduler.dequeue(self.now_ns) else {
+                if let Some(link) = &mut self.link {
+                    // What the next sweep finds has come after this one: it may be sent from now on.
+                    link.idle_until(self.now_ns);
+                }
+                self.holds_back = !self.scheduler.is_empty();
+                break;
+            };
+            if Self::STAMPED && (marked == 0 || self.stamps_packets) {
+                ticks = clock::ticks();
+            }
+            marked += 1;
+            let client = packet.token.client;
+            let words = back(&mut self.waits, packet, false, ticks);
+            let Some(port) = &mut self.ports[client as usize] else { continue };
+            if port.ledger.gone {
+                port.ledger.discarded += 1;
+                self.retire_if_empty(client);
+                continue;
+            }
+            port.mark(words);
+            port.ledger.marked += 1;
+            port.ledger.marked_bytes += u64::from(packet.length_bytes);
+            if let Some(link) = &mut self.link {
+                link.charge(u64::from(packet.length_bytes));
+            }
+        }
+        if marked > 0 {
+            for &client in &self.present {
+                if let Some(port) = &mut self.ports[client as usize] {
+                    port.publish();
+                }
+            }
+        }
+        marked
+    }
+
+    /// Whether nothing is on its way that clients could not fetch by themselves.
+    fn is_drained(&mut self) -> bool {
+        let ports = &mut self.ports;
+        let mut present = self.present.iter();
+        self.scheduler.is_empty()
+            && present.all(|&it| ports[it as usize].as_mut().is_none_or(Port::is_clear))
+    }
+
+    /// Sees who has joined and who has left.
+    #[cold]
+    #[inline(never)]
+    fn attend(&mut self) {
+        let newcomers = std::mem::take((self.newcomers)(&mut self.shared.joining()));
+        for port in newcomers {
+            let client = self.vacant.pop().unwrap_or_else(|| {
+                self.ports.push(None);
+                (self.ports.len() - 1) as u32
+            });
+            self.ports[client as usize] = Some(port);
+            self.present.push(client);
+        }
+        let mut at = 0;
+        while let Some(&client) = self.present.get(at) {
+            match &mut self.ports[client as usize] {
+                Some(port) if port.presence.is_gone() => {
+                    port.part();
+                    self.present.swap_remove(at);
+                    self.retire_if_empty(client);
+                }
+                _ => at += 1,
+            }
+        }
+    }
+
+    /// Forgets a client that has gone, when the last of its packets has left the scheduler.
+    fn retire_if_empty(&mut self, client: u32) {
+        let place = &mut self.ports[client as usize];
+        if let Some(port) = place.take_if(|port| port.ledger.scheduled() == 0) {
+            self.vacant.push(client);
+            if self.departed.len() == LEDGERS_MAX
+                && let Some(oldest) = self.departed.pop_front()
+            {
+                self.earlier.add(&oldest);
+            }
+            self.departed.push_back(port.ledger);
+            self.shared.forget();
+        }
+    }
+
+    fn close(mut self, began_ns: u64) -> Closed<S> {
+        // Nobody joins any more; then those that had joined and were not seen are seen.
+        self.shared.raise(ENDING);
+        self.attend();
+        let mut clients: Vec<_> = self.departed.into_iter().map(|ledger| (ledger, None)).collect();
+        for port in self.ports.into_iter().flatten() {
+            clients.push((port.ledger, Some(port.presence)));
+        }
+        clients.sort_by_key(|(ledger, _)| ledger.client);
+        Closed {
+            scheduler: self.scheduler,
+            sweeps: self.sweeps,
+            sweeps_empty: self.sweeps_empty,
+            elapsed_ns: clock::now_ns() - began_ns,
+            earlier: self.earlier,
+            clients,
+        }
+    }
+}
+
+/// What goes back to the client about a packet that the scheduler has handed out, or dropped.
+#[inline(always)]
+fn back<const OUT: usize>(
+    waits: &mut Waits,
+    packet: Packet<Token>,
+    dropped: bool,
+    sch_deq_ticks: u64,
+) -> [u64; OUT] {
+    let Packet { flow, length_bytes, token } = packet;
+    let (tag, stamps) = if OUT > 1 {
+        let wait = waits.take(token.tag);
+        (wait.tag, [wait.cli_enq_ticks, wait.sch_enq_ticks, sch_deq_ticks])
+    } else {
+        (token.tag, [0; 3])
+    };
+    let offer = Offer { flow, length_bytes, tag };
+    let word = if dropped { offer.pack_dropped() } else { offer.pack() };
+    std::array::from_fn(|at| if at == 0 { word } else { stamps[at - 1] })
+}

@@ -1,0 +1,94 @@
+//! A packet in a word, as it goes through a mailbox.
+//!
+//! ```text
+//! 63    62       46      26     0
+//! │ lane │ dropped │ length │ flow │ tag │
+//! ```
+
+/// Flows are numbered below this.
+pub const FLOWS_MAX: u32 = 1 << 20;
+
+/// The longest packet that goes through a mailbox.
+pub const LENGTH_MAX_BYTES: u32 = 65_535;
+
+/// Tags lie below this. (One less than 26 bits could hold: no word is all ones.)
+pub const TAGS_MAX: u32 = (1 << 26) - 1;
+
+const FLOW_SHIFT: u32 = 26;
+const LENGTH_SHIFT: u32 = 46;
+const DROPPED: u64 = 1 << 62;
+
+/// A packet that a client hands over to be scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// The flow's number in the scheduler, below [`FLOWS_MAX`]. Packets of one flow leave in the order
+    /// in which they came if one client sends them.
+    pub flow: u32,
+    /// In `1..=LENGTH_MAX_BYTES`.
+    pub length_bytes: u32,
+    /// The caller's own, below [`TAGS_MAX`]: the number of the buffer that the packet lies in, say.
+    pub tag: u32,
+}
+
+/// A packet that may leave now.
+pub type Departure = Offer;
+
+impl Offer {
+    /// Whether it fits into a word.
+    #[inline(always)]
+    pub(super) fn fits(&self) -> bool {
+        let length_fits = self.length_bytes.wrapping_sub(1) < LENGTH_MAX_BYTES;
+        self.flow < FLOWS_MAX && self.tag < TAGS_MAX && length_fits
+    }
+
+    #[inline(always)]
+    pub(super) fn pack(&self) -> u64 {
+        debug_assert!(self.fits());
+        u64::from(self.tag)
+            | u64::from(self.flow) << FLOW_SHIFT
+            | u64::from(self.length_bytes) << LENGTH_SHIFT
+    }
+
+    #[inline(always)]
+    pub(super) fn pack_dropped(&self) -> u64 {
+        self.pack() | DROPPED
+    }
+
+    /// The packet, and whether it was dropped.
+    #[inline(always)]
+    pub(super) fn unpack(word: u64) -> (Self, bool) {
+        let tag = word as u32 & ((1 << FLOW_SHIFT) - 1);
+        let flow = (word >> FLOW_SHIFT) as u32 & (FLOWS_MAX - 1);
+        let length_bytes = (word >> LENGTH_SHIFT) as u32 & LENGTH_MAX_BYTES;
+        (Self { flow, length_bytes, tag }, word & DROPPED != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_that_fits_comes_out_as_it_went_in() {
+        for flow in [0, 1, 999_999, FLOWS_MAX - 1] {
+            for length_bytes in [1, 64, 1500, LENGTH_MAX_BYTES] {
+                for tag in [0, 1, TAGS_MAX - 1] {
+                    let offer = Offer { flow, length_bytes, tag };
+                    assert!(offer.fits());
+                    assert_eq!(Offer::unpack(offer.pack()), (offer, false));
+                    assert_eq!(Offer::unpack(offer.pack_dropped()), (offer, true));
+                    assert_eq!(offer.pack_dropped() >> 63, 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_apart() {
+        let fine = Offer { flow: 0, length_bytes: 1, tag: 0 };
+        assert!(!Offer { flow: FLOWS_MAX, ..fine }.fits());
+        assert!(!Offer { length_bytes: 0, ..fine }.fits());
+        assert!(!Offer { length_bytes: LENGTH_MAX_BYTES + 1, ..fine }.fits());
+        assert!(!Offer { tag: TAGS_MAX, ..fine }.fits());
+    }
+}
