@@ -189,7 +189,11 @@ fn flips() -> Result<(), Box<dyn Error>> {
         }
         Ok(median(times.into_iter()))
     };
-    println!("switching one site            {:8.1} us ({})", time("cost.one")?, handover_probe::backend());
+    println!(
+        "switching one site            {:8.1} us ({})",
+        time("cost.one")?,
+        handover_probe::backend()
+    );
     println!("switching 10,000 places       {:8.1} us", time("cost.many")?);
     Ok(())
 }

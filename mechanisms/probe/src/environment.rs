@@ -59,9 +59,7 @@ pub(crate) fn described(file: &str, policy: Policy, ring_bytes: Option<u64>) -> 
 
 pub(crate) fn bytes(text: &str) -> Result<u64, VariableError> {
     let number: Option<u64> = text.parse().ok();
-    let sound = number.filter(|bytes| {
-        Config::last("x").ring_bytes(*bytes).validate().is_ok()
-    });
+    let sound = number.filter(|bytes| Config::last("x").ring_bytes(*bytes).validate().is_ok());
     sound.ok_or_else(|| VariableError {
         variable: RING_VARIABLE,
         text: text.to_owned(),
@@ -88,7 +86,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_told_with_the_variable() {
-        for (name, text) in [(POLICY_VARIABLE, "all"), (RING_VARIABLE, "4k"), (RING_VARIABLE, "1")] {
+        for (name, text) in [(POLICY_VARIABLE, "all"), (RING_VARIABLE, "4k"), (RING_VARIABLE, "1")]
+        {
             let error = plan(|asked| (asked == name).then(|| text.to_owned())).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}={text}: ")), "{error}");
         }

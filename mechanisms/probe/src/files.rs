@@ -32,8 +32,7 @@ impl RingsFile {
         let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
         reserve(&file, 0, PAGE_BYTES)?;
         file.write_all_at(&page, 0)?;
-        let mut rings =
-            Self { file, end: PAGE_BYTES, lanes_count: 0, last_offset: 0, streamed: 0 };
+        let mut rings = Self { file, end: PAGE_BYTES, lanes_count: 0, last_offset: 0, streamed: 0 };
         rings.add_sites(sites)?;
         Ok(rings)
     }
@@ -85,8 +84,7 @@ impl RingsFile {
         let mut words = thread_words(seat);
         words[thread::PAGE_OVERWRITES] = overwrites.into();
         let bytes = PAGE_BYTES + seat.lane.words().count() * 8;
-        let segment =
-            Segment { kind: format::SEGMENT_LANE, bytes, payload_checksum: 0, words };
+        let segment = Segment { kind: format::SEGMENT_LANE, bytes, payload_checksum: 0, words };
         self.file.write_all_at(name, seat.offset + thread::PAGE_NAME as u64)?;
         self.file.write_all_at(&segment.encode(), seat.offset)
     }
@@ -112,7 +110,8 @@ fn thread_words(seat: &Seat) -> [u64; 8] {
 
 /// As much of a name as there is room for, in whole characters.
 fn clipped(name: &str) -> &[u8] {
-    let end = (0..=name.len().min(thread::NAME_BYTES_MAX)).rev().find(|at| name.is_char_boundary(*at));
+    let end =
+        (0..=name.len().min(thread::NAME_BYTES_MAX)).rev().find(|at| name.is_char_boundary(*at));
     &name.as_bytes()[..end.unwrap_or(0)]
 }
 

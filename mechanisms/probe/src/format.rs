@@ -129,8 +129,8 @@ impl Header {
         for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        let sound = words[0] == MAGIC
-            && words[CHECKED_WORDS] == checksum_of_words(&words[..CHECKED_WORDS]);
+        let sound =
+            words[0] == MAGIC && words[CHECKED_WORDS] == checksum_of_words(&words[..CHECKED_WORDS]);
         let anchor = |at: usize| Anchor {
             ticks: words[at],
             monotonic_ns: words[at + 1],
@@ -277,9 +277,8 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    let hash = chunks.iter().fold(bytes.len() as u64, |hash, chunk| {
-        mix(hash, u64::from_le_bytes(*chunk))
-    });
+    let hash =
+        chunks.iter().fold(bytes.len() as u64, |hash, chunk| mix(hash, u64::from_le_bytes(*chunk)));
     mix(hash, u64::from_le_bytes(last))
 }
 

@@ -81,7 +81,8 @@ mod tests {
         {
             assert!(matches(pattern, name), "{pattern} {name}");
         }
-        for (pattern, name) in [("", "a"), ("", ""), ("?", ""), ("a", "ab"), ("a*b", "ac"), ("?", "ab")]
+        for (pattern, name) in
+            [("", "a"), ("", ""), ("?", ""), ("a", "ab"), ("a*b", "ac"), ("?", "ab")]
         {
             assert!(!matches(pattern, name), "{pattern} {name}");
         }

@@ -224,9 +224,8 @@ impl<S: ReadAt> Trace<S> {
     pub fn read(stream: S, rings: Option<S>) -> Result<Self, ReadError> {
         let header = header(&stream)?;
         let is_ours = |rings: &S| {
-            self::header(rings).is_ok_and(|rings| {
-                (rings.session, rings.pid) == (header.session, header.pid)
-            })
+            self::header(rings)
+                .is_ok_and(|rings| (rings.session, rings.pid) == (header.session, header.pid))
         };
         let rings = rings.filter(is_ours);
         let mut index = index::Index::default();
@@ -241,16 +240,7 @@ impl<S: ReadAt> Trace<S> {
         // What belongs to no thread, or to threads whose rings others have taken.
         missing.lost = missing.lost.max(header.lost);
         missing.overwritten = missing.overwritten.saturating_add(header.overwritten);
-        Ok(Self {
-            stream,
-            rings,
-            header,
-            sites,
-            threads,
-            missing,
-            damaged_bytes,
-            rings_path: None,
-        })
+        Ok(Self { stream, rings, header, sites, threads, missing, damaged_bytes, rings_path: None })
     }
 
     /// The process.

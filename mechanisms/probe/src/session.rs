@@ -204,7 +204,8 @@ impl Session {
         let mut header = Header {
             session: begin.ticks ^ u64::from(std::process::id()) << 40 ^ begin.realtime_ns << 8 | 1,
             pid: std::process::id(),
-            parent_pid: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
+            parent_pid: rustix::process::getppid()
+                .map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
             is_tsc: calibration.source == clock::Source::Tsc,
             ticks_hz: calibration.ticks_hz,
             begin,
@@ -233,12 +234,7 @@ impl Session {
             lost_before: 0,
             failure: None,
         };
-        Ok(Self {
-            config,
-            header,
-            seats: Mutex::new(seats),
-            lost_without_lane: AtomicU64::new(0),
-        })
+        Ok(Self { config, header, seats: Mutex::new(seats), lost_without_lane: AtomicU64::new(0) })
     }
 
     pub(crate) fn config(&self) -> &Config {

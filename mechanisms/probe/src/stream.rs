@@ -38,7 +38,8 @@ impl Streamer {
         let stop = Arc::new(AtomicBool::new(false));
         let run = {
             let (session, stop) = (Arc::clone(session), Arc::clone(&stop));
-            let mut work = Work { session, file, sources: Vec::new(), payload: Vec::new(), has_failed: false };
+            let mut work =
+                Work { session, file, sources: Vec::new(), payload: Vec::new(), has_failed: false };
             move || work.run(&stop)
         };
         let builder = std::thread::Builder::new().name("handover-probe".into());

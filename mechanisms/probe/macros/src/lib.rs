@@ -86,8 +86,11 @@ fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
 fn error(message: &str, span: Span) -> TokenStream {
     let text = format!("::core::compile_error!({message:?});");
     let stream: TokenStream = text.parse().unwrap_or_default();
-    stream.into_iter().map(|mut token| {
-        token.set_span(span);
-        token
-    }).collect()
+    stream
+        .into_iter()
+        .map(|mut token| {
+            token.set_span(span);
+            token
+        })
+        .collect()
 }

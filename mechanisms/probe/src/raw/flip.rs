@@ -38,8 +38,7 @@ fn byte(at: usize) -> &'static AtomicU8 {
 /// either the one or the other. `/proc/self/mem` first, which needs no page to become writable; where
 /// that is refused, `mprotect`.
 pub(crate) fn write(places: &[usize], on: bool) -> io::Result<Backend> {
-    let wanted: Vec<usize> =
-        places.iter().copied().filter(|at| is_on(*at) == Some(!on)).collect();
+    let wanted: Vec<usize> = places.iter().copied().filter(|at| is_on(*at) == Some(!on)).collect();
     let opcode = if on { ON } else { OFF };
     let registered = register();
     let answer = match through_file(&wanted, opcode) {

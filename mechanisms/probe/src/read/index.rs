@@ -28,9 +28,18 @@ pub(super) enum Which {
 /// A stretch of a thread's events.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Piece {
-    Chunk { offset: u64, bytes: usize, base_ticks: u64 },
+    Chunk {
+        offset: u64,
+        bytes: usize,
+        base_ticks: u64,
+    },
     /// A block of a ring, from a word on.
-    Block { which: Which, offset: u64, base_ticks: u64, from_word: u64 },
+    Block {
+        which: Which,
+        offset: u64,
+        base_ticks: u64,
+        from_word: u64,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -171,7 +180,9 @@ impl Index {
     ) -> io::Result<bool> {
         let Some(ring_bytes) = segment.bytes.checked_sub(PAGE_BYTES) else { return Ok(false) };
         let blocks_count = ring_bytes / BLOCK_BYTES;
-        if !(ring_bytes / 8).is_power_of_two() || blocks_count < 2 || ring_bytes / 8 > RING_WORDS_MAX
+        if !(ring_bytes / 8).is_power_of_two()
+            || blocks_count < 2
+            || ring_bytes / 8 > RING_WORDS_MAX
         {
             return Ok(false);
         }

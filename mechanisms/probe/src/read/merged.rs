@@ -34,7 +34,9 @@ pub struct MergedOf<'a, S> {
 
 /// Time stamps of these traces do not belong to one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("trace {index} was recorded by another clock, or before or after a restart: it has no place on the time line of the first")]
+#[error(
+    "trace {index} was recorded by another clock, or before or after a restart: it has no place on the time line of the first"
+)]
 pub struct Incomparable {
     /// Which differs from the first.
     pub index: usize,

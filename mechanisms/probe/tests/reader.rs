@@ -1,0 +1,122 @@
+//! The reader, on files that are damaged, cut off, or something else: it never panics, and what it says
+//! of undamaged parts stays true.
+#![cfg(not(any(handover_loom, miri)))]
+
+use handover_probe::read::Trace;
+use handover_probe::{Config, ReadError, Recording, disable, enable, probe, span};
+use proptest::prelude::*;
+use std::sync::OnceLock;
+
+const EVENTS: u64 = 3_000;
+
+/// A stream and a ring's file, with the same events.
+fn samples() -> &'static [Vec<u8>; 2] {
+    static SAMPLES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
+    SAMPLES.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        [Config::stream(&path), Config::last(&path).ring_bytes(1 << 17)].map(|config| {
+            let recording = Recording::start(config).unwrap();
+            enable("reader.*").unwrap();
+            for number in 0..EVENTS / 3 {
+                let _span = span!("reader.span");
+                probe!("reader.mark", number, 1u64 << 40);
+            }
+            disable("*").unwrap();
+            assert_eq!(recording.finish().lost, 0);
+            std::fs::read(&path).unwrap()
+        })
+    })
+}
+
+/// Reads all there is; how many events and how many that are missing.
+fn read(bytes: Vec<u8>) -> Result<(u64, u64), ReadError> {
+    let trace = Trace::from_bytes(bytes)?;
+    let mut last = 0;
+    let mut count = 0;
+    for event in trace.merged() {
+        assert!(event.ticks >= last, "time goes back");
+        last = event.ticks;
+        count += 1;
+        let _ = (trace.ns(event.ticks), trace.site(event.site), event.values());
+    }
+    let _ = (trace.sites(), trace.end(), trace.program(), trace.realtime_ns(0));
+    Ok((count, trace.missing().total()))
+}
+
+#[test]
+fn what_is_no_trace_is_told_apart_from_a_damaged_one() {
+    for foreign in [&b""[..], b"\x7fELF", b"not a trace, although it is longer than a magic"] {
+        assert!(matches!(read(foreign.to_vec()), Err(ReadError::Foreign)));
+    }
+    let mut bytes = samples()[0].clone();
+    bytes[40] ^= 4;
+    assert!(matches!(read(bytes), Err(ReadError::Header)));
+    assert!(matches!(read(samples()[0][..100].to_vec()), Err(ReadError::Header)));
+}
+
+#[test]
+fn an_undamaged_one_is_read_whole() {
+    for sample in samples() {
+        assert_eq!(read(sample.clone()).unwrap(), (EVENTS, 0));
+    }
+}
+
+#[test]
+fn a_damaged_stretch_is_passed_over_and_its_events_are_counted_as_missing() {
+    let mut bytes = samples()[0].clone();
+    let middle = bytes.len() - 500; // within the last chunk
+    bytes[middle] ^= 0x10;
+    let (count, missing) = read(bytes).unwrap();
+    assert_eq!(count + missing, EVENTS);
+    assert!(missing > 0);
+}
+
+/// Exact for a stream, whose every byte has a checksum; a ring has none, and only does not panic.
+fn check(bytes: Vec<u8>, is_stream: bool) {
+    let Ok((count, _)) = read(bytes) else { return };
+    assert!(!is_stream || count <= EVENTS, "{count} events were made up");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn rubbish_is_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+        let _ = read(bytes.clone());
+        let mut behind_a_header = samples()[0][..4096].to_vec();
+        behind_a_header.extend(bytes);
+        check(behind_a_header, true);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_has_no_other_events(at: proptest::sample::Index, which in 0..2usize) {
+        let sample = &samples()[which];
+        check(sample[..at.index(sample.len())].to_vec(), which == 0);
+    }
+
+    #[test]
+    fn flipped_bytes_make_up_no_events(
+        flips in proptest::collection::vec((any::<proptest::sample::Index>(), 1..=255u8), 1..20),
+        which in 0..2usize,
+    ) {
+        let mut bytes = samples()[which].clone();
+        for (at, bits) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= bits;
+        }
+        check(bytes, which == 0);
+    }
+
+    #[test]
+    fn stretches_in_the_wrong_place_are_read_without_panic(
+        from: proptest::sample::Index, to: proptest::sample::Index, length in 1..2_000usize, which in 0..2usize,
+    ) {
+        let mut bytes = samples()[which].clone();
+        let from = from.index(bytes.len());
+        let part = bytes[from..(from + length).min(bytes.len())].to_vec();
+        let to = to.index(bytes.len());
+        bytes.splice(to..to, part);
+        let _ = read(bytes);
+    }
+}

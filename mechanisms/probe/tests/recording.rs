@@ -1,0 +1,266 @@
+//! Recording and reading back, in one process. Not under Miri, which maps no files.
+#![cfg(not(any(handover_loom, miri)))]
+
+use handover_probe::read::{End, Event, EventKind, Trace};
+use handover_probe::{Config, Recording, StartError, disable, enable, probe, span};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One recording at a time.
+fn alone() -> (MutexGuard<'static, ()>, tempfile::TempDir) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    disable("*").unwrap();
+    (alone, tempfile::tempdir().unwrap())
+}
+
+fn path(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("a.trace")
+}
+
+fn name(trace: &Trace, event: &Event) -> String {
+    trace.site(event.site).map(|site| site.name.clone()).unwrap_or_default()
+}
+
+#[test]
+fn what_was_recorded_is_read_back_by_both_policies() {
+    let (_alone, folder) = alone();
+    for config in [Config::last(path(&folder)), Config::stream(path(&folder))] {
+        let recording = Recording::start(config.clone()).unwrap();
+        enable("back.*").unwrap();
+        {
+            let _span = span!("back.span", 5);
+            probe!("back.mark", -1i32, u64::MAX);
+            probe!("back.plain");
+        }
+        disable("*").unwrap();
+        let summary = recording.finish();
+        assert_eq!((summary.recorded, summary.lost, summary.threads_count), (4, 0, 1));
+        assert!(summary.failure.is_none(), "{:?}", summary.failure);
+
+        let trace = Trace::open(config.path()).unwrap();
+        assert_eq!(trace.end(), End::Finished);
+        assert_eq!(trace.pid(), std::process::id());
+        let events: Vec<Event> = trace.merged().collect();
+        let said: Vec<(String, EventKind, &[u64])> =
+            events.iter().map(|event| (name(&trace, event), event.kind, event.values())).collect();
+        let expected: [(&str, EventKind, &[u64]); 4] = [
+            ("back.span", EventKind::Enter, &[5]),
+            ("back.mark", EventKind::Mark, &[u64::MAX, u64::MAX]),
+            ("back.plain", EventKind::Mark, &[]),
+            ("back.span", EventKind::Leave, &[]),
+        ];
+        assert_eq!(said, expected.map(|(name, kind, values)| (name.to_owned(), kind, values)));
+        assert!(events.is_sorted_by_key(|event| event.ticks));
+        assert_eq!(trace.missing().total(), 0);
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
+        let age_ns = now - trace.realtime_ns(events[0].ticks);
+        assert!((0..60_000_000_000).contains(&age_ns), "recorded {age_ns} ns ago");
+    }
+}
+
+#[test]
+fn each_thread_is_named_and_its_end_is_known() {
+    let (_alone, folder) = alone();
+    for config in [Config::last(path(&folder)), Config::stream(path(&folder))] {
+        let recording = Recording::start(config.clone()).unwrap();
+        enable("threads.*").unwrap();
+        for number in 0..3u64 {
+            let work = move || (0..1_000).for_each(|_| probe!("threads.mark", number));
+            let thread = std::thread::Builder::new().name(format!("worker {number}"));
+            thread.spawn(work).unwrap().join().unwrap();
+        }
+        disable("*").unwrap();
+        let summary = recording.finish();
+        assert_eq!((summary.recorded, summary.lost), (3_000, 0));
+        let trace = Trace::open(config.path()).unwrap();
+        for (index, thread) in trace.threads().iter().enumerate() {
+            assert_eq!(thread.name, format!("worker {index}"));
+            let (begin, end) = (thread.begin_ticks, thread.end_ticks.expect("it has ended"));
+            let events: Vec<Event> = trace.events(index).collect();
+            assert_eq!(events.len() as u64, thread.events_count);
+            assert!(events.iter().all(|event| event.values() == [index as u64]));
+            // The first event's time is taken before the thread has its ring.
+            assert!(events[1..].iter().all(|event| (begin..=end).contains(&event.ticks)));
+        }
+        assert_eq!(trace.threads().len(), 3);
+        assert_eq!(trace.merged().count(), 3_000);
+    }
+}
+
+#[test]
+fn the_last_events_are_kept_and_the_others_counted() {
+    let (_alone, folder) = alone();
+    const EVENTS: u64 = 10_000;
+    let recording = Recording::start(Config::last(path(&folder)).ring_bytes(8192)).unwrap();
+    enable("last.*").unwrap();
+    (0..EVENTS).for_each(|number| probe!("last.mark", number));
+    disable("*").unwrap();
+    let summary = recording.finish();
+    assert_eq!(summary.recorded + summary.overwritten, EVENTS);
+    let trace = Trace::open(summary.path).unwrap();
+    let values: Vec<u64> = trace.merged().map(|event| event.values()[0]).collect();
+    assert_eq!(values.len() as u64, summary.recorded);
+    assert!(values.iter().copied().eq(EVENTS - summary.recorded..EVENTS));
+    assert_eq!(trace.missing().overwritten, summary.overwritten);
+    assert_eq!(trace.missing().total(), 0);
+}
+
+#[test]
+fn a_stream_that_is_too_slow_counts_every_event_that_it_loses() {
+    let (_alone, folder) = alone();
+    const EVENTS: u64 = 300_000;
+    let config = Config::stream(path(&folder)).ring_bytes(8192);
+    let recording = Recording::start(config).unwrap();
+    enable("slow.*").unwrap();
+    (0..EVENTS).for_each(|number| probe!("slow.mark", number));
+    disable("*").unwrap();
+    let summary = recording.finish();
+    assert_eq!(summary.recorded + summary.lost, EVENTS);
+    assert!(summary.lost > 0, "a ring of 8 KiB held all of {EVENTS} events");
+    let trace = Trace::open(summary.path).unwrap();
+    let values: Vec<u64> = trace.merged().map(|event| event.values()[0]).collect();
+    assert_eq!(values.len() as u64, summary.recorded);
+    assert!(values.is_sorted());
+    assert_eq!(trace.missing().lost, summary.lost);
+}
+
+#[test]
+fn a_long_stream_of_several_threads_loses_nothing_and_is_small() {
+    let (_alone, folder) = alone();
+    const EVENTS: u64 = 200_000;
+    let recording = Recording::start(Config::stream(path(&folder))).unwrap();
+    enable("long.*").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..EVENTS / 2 {
+                    let _span = span!("long.span");
+                }
+            });
+        }
+    });
+    disable("*").unwrap();
+    let summary = recording.finish();
+    assert_eq!((summary.recorded, summary.lost), (4 * EVENTS, 0));
+    assert!(summary.bytes < 5 * summary.recorded, "{} bytes", summary.bytes);
+    let trace = Trace::open(summary.path).unwrap();
+    let mut last = 0;
+    let mut depths = [0i32; 4];
+    for event in trace.merged() {
+        assert!(event.ticks >= last);
+        last = event.ticks;
+        depths[event.thread] += if event.kind == EventKind::Enter { 1 } else { -1 };
+        assert!((0..=1).contains(&depths[event.thread]));
+    }
+    assert_eq!(depths, [0; 4]);
+}
+
+#[test]
+fn threads_beyond_the_rings_are_refused_and_counted_and_rings_are_used_again() {
+    let (_alone, folder) = alone();
+    for config in [Config::last(path(&folder)), Config::stream(path(&folder))] {
+        let is_last = config.policy() == handover_probe::Policy::Last;
+        let recording = Recording::start(config.threads_max(1)).unwrap();
+        enable("few.*").unwrap();
+        let work = || (0..10).for_each(|_| probe!("few.mark"));
+        std::thread::spawn(work).join().unwrap();
+        if !is_last {
+            std::thread::sleep(std::time::Duration::from_millis(100)); // it is written meanwhile
+        }
+        std::thread::spawn(move || {
+            work(); // in the ring of the first
+            std::thread::spawn(work).join().unwrap(); // without one
+            work();
+        })
+        .join()
+        .unwrap();
+        disable("*").unwrap();
+        let summary = recording.finish();
+        let kept = if is_last { 20 } else { 30 };
+        assert_eq!((summary.recorded, summary.overwritten), (kept, 30 - kept));
+        assert_eq!((summary.lost, summary.threads_count), (10, 2));
+        assert!(summary.failure.unwrap().to_string().contains("ring"));
+        let trace = Trace::open(summary.path).unwrap();
+        assert_eq!((trace.merged().count() as u64, trace.missing().lost), (kept, 10));
+        assert_eq!(trace.threads_refused(), 1);
+    }
+}
+
+#[test]
+fn there_is_one_recording_at_a_time_and_threads_go_on_to_the_next() {
+    let (_alone, folder) = alone();
+    let first = Recording::start(Config::last(path(&folder))).unwrap();
+    let second = Recording::start(Config::last(folder.path().join("b")));
+    assert!(matches!(second, Err(StartError::Running { .. })));
+    enable("next.*").unwrap();
+    probe!("next.mark");
+    assert_eq!(first.finish().recorded, 1);
+    probe!("next.mark"); // nowhere
+    let second = Recording::start(Config::stream(folder.path().join("b"))).unwrap();
+    probe!("next.mark");
+    disable("*").unwrap();
+    assert_eq!(second.finish().recorded, 1);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_an_error_that_names_it() {
+    let (_alone, folder) = alone();
+    let path = folder.path().join("no such folder").join("x");
+    let error = Recording::start(Config::stream(&path)).unwrap_err().to_string();
+    assert!(error.contains("no such folder"), "{error}");
+    assert!(Recording::start(Config::last("/dev/full")).is_err());
+}
+
+/// How often sites are switched under fire; `HANDOVER_PROBE_FLIPS` asks for more.
+fn flips_count() -> u64 {
+    std::env::var("HANDOVER_PROBE_FLIPS").map_or(100_000, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn sites_are_switched_while_four_threads_run_through_them() {
+    let (_alone, folder) = alone();
+    let recording = Recording::start(Config::last(path(&folder))).unwrap();
+    let stop = AtomicBool::new(false);
+    let passes: [AtomicU64; 4] = Default::default();
+    std::thread::scope(|scope| {
+        for count in &passes {
+            scope.spawn(|| {
+                let mut sum = 0u64;
+                let mut number = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    let _span = span!("fire.span", number);
+                    probe!("fire.mark");
+                    number += 1;
+                    sum = sum.wrapping_add(number * number);
+                    probe!("fire.value", sum, number);
+                    count.store(number, Ordering::Relaxed);
+                }
+                // No register was disturbed on the way.
+                let n = u128::from(number);
+                assert_eq!(sum, (n * (n + 1) * (2 * n + 1) / 6) as u64);
+            });
+        }
+        for flip in 0..flips_count() / 2 {
+            let pattern = ["fire.*", "fire.mark", "fire.span", "fire.value"][flip as usize % 4];
+            assert!(enable(pattern).unwrap() >= 1);
+            disable(pattern).unwrap();
+        }
+        // All threads have gone on, and all of them obey.
+        enable("fire.*").unwrap();
+        let before: Vec<u64> = passes.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+        while passes.iter().zip(&before).any(|(now, then)| now.load(Ordering::Relaxed) <= then + 2)
+        {
+            std::thread::yield_now();
+        }
+        disable("fire.*").unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
+    let summary = recording.finish();
+    let trace = Trace::open(summary.path).unwrap();
+    assert_eq!(trace.threads().len(), 4);
+    assert!(trace.threads().iter().all(|thread| thread.events_count > 8));
+    assert_eq!(trace.missing().total(), 0);
+}

@@ -1,0 +1,158 @@
+//! Sites: what they are called, and that they are on when they should be. Under Miri too, where they are
+//! flags and nothing can be mapped.
+#![cfg(not(handover_loom))]
+#![deny(unsafe_code)] // as in a crate that uses probes: the macros let their own pass
+
+use handover_probe::{Kind, backend, disable, enable, probe, probed, sites, span, unrecorded};
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Sites are the process's: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    disable("*").unwrap();
+    alone
+}
+
+/// How many events `what` makes. Nothing is being recorded here, and that is counted.
+fn events(what: impl FnOnce()) -> u64 {
+    let before = unrecorded();
+    what();
+    unrecorded() - before
+}
+
+#[test]
+fn a_site_that_is_off_evaluates_nothing_and_one_that_is_on_does() {
+    let _alone = alone();
+    let asked = Cell::new(0);
+    let value = || {
+        asked.set(asked.get() + 1);
+        7u8
+    };
+    let pass = || {
+        probe!("sites.plain");
+        probe!("sites.one", value());
+        probe!("sites.two", value(), -1i64);
+    };
+    pass();
+    assert_eq!(asked.get(), 0);
+    assert_eq!(enable("sites.*").unwrap() >= 3, true);
+    assert_eq!(events(pass), 3);
+    assert_eq!(asked.get(), 2);
+    disable("sites.two").unwrap();
+    assert_eq!(events(pass), 2);
+    disable("sites.*").unwrap();
+    assert_eq!(events(pass), 0);
+}
+
+#[test]
+fn a_span_has_two_ends_in_every_way_out_of_it() {
+    let _alone = alone();
+    fn early(leave: bool) -> u32 {
+        let _span = span!("ways.span", 1u8, leave);
+        if leave {
+            return 1;
+        }
+        2
+    }
+    early(false); // in the flag form it is known now
+    enable("ways.*").unwrap();
+    assert_eq!(events(|| assert_eq!(early(true), 1)), 2);
+    assert_eq!(events(|| assert_eq!(early(false), 2)), 2);
+    let unwound = events(|| {
+        let caught = std::panic::catch_unwind(|| {
+            let _span = span!("ways.unwound", 3);
+            std::panic::resume_unwind(Box::new("out"));
+        });
+        assert!(caught.is_err());
+    });
+    assert_eq!(unwound, 2);
+    disable("*").unwrap();
+}
+
+struct Counter(u32);
+
+impl Counter {
+    #[probed]
+    fn add(&mut self, more: u32) -> u32 {
+        self.0 += more;
+        self.0
+    }
+
+    #[probed("fn.named")]
+    fn generic<T: Into<u32>>(&mut self, more: T) -> u32
+    where
+        T: Copy,
+    {
+        self.add(more.into())
+    }
+}
+
+#[test]
+fn functions_are_spans_and_generic_ones_are_one_site() {
+    let _alone = alone();
+    let mut counter = Counter(0);
+    let mut pass = || {
+        counter.generic(1u8);
+        counter.generic(1u16);
+        counter.add(1)
+    };
+    assert_eq!(pass(), 3);
+    assert_eq!(enable("*::add,fn.named").unwrap(), 2);
+    assert_eq!(events(|| assert_eq!(pass(), 6)), 10);
+    disable("*").unwrap();
+}
+
+#[test]
+fn a_site_says_what_and_where_it_is() {
+    let _alone = alone();
+    let line = line!() + 1;
+    probe!("where.mark", 1);
+    drop(span!("where.span"));
+    let sites = sites();
+    let site = |name: &str| sites.iter().find(|site| site.name == name).unwrap();
+    let mark = site("where.mark");
+    assert_eq!((mark.line, mark.kind, mark.values_count), (line, Kind::Mark, 1));
+    assert!(mark.file.ends_with("sites.rs"), "{}", mark.file);
+    assert!(!mark.is_on && mark.number != 0 && mark.number != site("where.span").number);
+    assert_eq!(site("where.span").kind, Kind::Span);
+    enable("where.mark").unwrap();
+    assert!(handover_probe::sites().iter().any(|site| site.name == "where.mark" && site.is_on));
+    disable("*").unwrap();
+}
+
+#[test]
+fn names_may_be_constants_and_user_items_do_not_mix_with_the_macros() {
+    let _alone = alone();
+    const NAME: &str = concat!("const.", "name");
+    const META: u64 = 5;
+    struct Span;
+    let pass = || {
+        probe!(NAME, META);
+        let _span = span!("const.span", META);
+        let _other = Span;
+    };
+    pass();
+    enable("const.*").unwrap();
+    assert_eq!(events(pass), 3);
+    disable("*").unwrap();
+}
+
+#[test]
+fn a_pattern_that_nothing_matches_switches_nothing() {
+    let _alone = alone();
+    assert_eq!(enable("no such site").unwrap(), 0);
+    assert_eq!(enable("").unwrap(), 0);
+}
+
+#[test]
+fn the_backend_is_told() {
+    let _alone = alone();
+    probe!("backend.site");
+    enable("backend.*").unwrap();
+    disable("backend.*").unwrap();
+    let text = backend().to_string();
+    let patched = cfg!(all(target_arch = "x86_64", not(any(miri, feature = "flags"))));
+    assert_eq!(text.starts_with("code"), patched, "{text}");
+}
