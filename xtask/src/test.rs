@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 /// What to check.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Also run what takes long: many seeds, fuzzing, fat LTO
+    /// Also run what takes long: many seeds, fuzzing, a soak, fat LTO
     #[arg(long)]
     long: bool,
     /// Run only this step; repeat it for several
@@ -46,6 +46,8 @@ pub enum Step {
     Miri,
     /// Every fuzz target, for a minute (with --long)
     Fuzz,
+    /// A hundred million messages, each accounted for (with --long)
+    Soak,
     /// The binary with fat LTO measures (with --long)
     Dist,
 }
@@ -53,7 +55,7 @@ pub enum Step {
 impl Step {
     /// The steps that are run when none is named.
     fn all(long: bool) -> Vec<Self> {
-        let takes_long = |step: &Self| matches!(step, Self::Fuzz | Self::Dist);
+        let takes_long = |step: &Self| matches!(step, Self::Fuzz | Self::Soak | Self::Dist);
         let steps = Self::value_variants().iter().copied();
         steps.filter(|step| long || !takes_long(step)).collect()
     }
@@ -72,6 +74,7 @@ impl Step {
             Self::Loom => steps::models::loom(context),
             Self::Miri => steps::models::miri(context),
             Self::Fuzz => steps::models::fuzz(context),
+            Self::Soak => steps::models::soak(context),
             Self::Release => steps::binary::release(context),
             Self::Dist => steps::binary::dist(context),
             Self::Chromium => steps::chromium::chromium(context),
@@ -189,7 +192,7 @@ mod tests {
             "fmt", "tidy", "clippy", "tests", "loom", "release", "chromium", "docs", "deny", "miri",
         ];
         assert_eq!(names(false), usual);
-        assert_eq!(names(true)[usual.len()..], ["fuzz", "dist"]);
+        assert_eq!(names(true)[usual.len()..], ["fuzz", "soak", "dist"]);
     }
 
     #[test]
