@@ -18,6 +18,13 @@ pub struct Work<'a> {
     pub load: Load,
     /// Through which flows, packet by packet.
     pub flows: Flows,
+    /// How long a flow's packets are, by flow, whatever the load says; of a flow that is not there, as
+    /// the load says.
+    pub lengths_bytes: &'a [u32],
+    /// Packets that may be on their way at once: sent, and neither transmitted nor dropped. This is the
+    /// back-pressure that reaches from the link to the client; without (`u64::MAX`) a client sends as
+    /// fast as the arbiter takes, and what the scheduler has no room for is dropped.
+    pub in_flight_max: u64,
     /// It looks for marks once in so long; zero: whenever it has sent something.
     pub poll_interval: Duration,
     /// How it waits.
@@ -50,7 +57,8 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     sink: &mut K,
     trace: &mut T,
 ) -> Result<Counts, SinkError> {
-    let Work { mut load, mut flows, poll_interval, patience, stop, until_ns, linger } = work;
+    let Work { mut load, mut flows, lengths_bytes, in_flight_max, .. } = work;
+    let Work { poll_interval, patience, stop, until_ns, linger, .. } = work;
     let until_ns = until_ns.unwrap_or(u64::MAX);
     let poll_interval_ns = nanoseconds(poll_interval);
     // More than that on their way back might not find room.
@@ -71,7 +79,8 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
                 idle.reset();
             }
         }
-        let sent = send_due(client, &mut load, &mut flows, now_ns);
+        let room = in_flight_max.saturating_sub(client.in_flight());
+        let sent = send_due(client, &mut load, &mut flows, lengths_bytes, room, now_ns);
         unseen += sent;
         if sent > 0 {
             idle.reset();
@@ -87,7 +96,7 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
                     idle.wait();
                 }
             }
-            // The mailbox is full.
+            // The mailbox is full, or as much is on its way as may be.
             Due::Packets { .. } => idle.wait(),
             Due::Over => break,
         }
@@ -116,11 +125,17 @@ fn send_due<L: Lane>(
     client: &mut Client<L>,
     load: &mut Load,
     flows: &mut Flows,
+    lengths_bytes: &[u32],
+    room: u64,
     now_ns: u64,
 ) -> u32 {
     let mut sent = 0;
     while let Due::Packets { count, length_bytes } = load.due(now_ns) {
-        let mut burst = Burst { flows: *flows, length_bytes, left: count };
+        let left = u64::from(count).min(room - u64::from(sent)) as u32; // not above count
+        if left == 0 {
+            break;
+        }
+        let mut burst = Burst { flows: *flows, lengths_bytes, length_bytes, left };
         let went = client.send_batch(&mut burst).sent as u32;
         *flows = burst.flows;
         load.sent(went);
@@ -133,19 +148,22 @@ fn send_due<L: Lane>(
 }
 
 /// The packets of a burst.
-struct Burst {
+struct Burst<'a> {
     flows: Flows,
+    lengths_bytes: &'a [u32],
     length_bytes: u32,
     left: u32,
 }
 
-impl Iterator for Burst {
+impl Iterator for Burst<'_> {
     type Item = Offer;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Offer> {
         self.left = self.left.checked_sub(1)?;
         let flow = self.flows.next()?;
-        Some(Offer { flow, length_bytes: self.length_bytes, tag: 0 })
+        let length_bytes = self.lengths_bytes.get(flow as usize).copied();
+        let length_bytes = length_bytes.unwrap_or(self.length_bytes);
+        Some(Offer { flow, length_bytes, tag: 0 })
     }
 }
