@@ -111,6 +111,11 @@ impl Config {
         self.policy
     }
 
+    /// How large each thread's ring is asked to be.
+    pub(crate) fn ring_bytes_asked(&self) -> u64 {
+        self.ring_bytes
+    }
+
     pub(crate) fn at(&self, path: PathBuf) -> Self {
         Self { path, rings_path: None, ..self.clone() }
     }

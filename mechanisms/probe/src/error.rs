@@ -77,3 +77,50 @@ pub enum ReadError {
     #[error("the trace's first page is damaged: nothing behind it can be understood")]
     Header,
 }
+
+/// Another process's sites could not be switched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutsideError {
+    /// There is no such process.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// Its number.
+        pid: u32,
+    },
+    /// Its memory may not be written.
+    #[error(
+        "process {pid} may not be traced: it is another user's, or the kernel lets only its parent \
+         (kernel.yama.ptrace_scope)"
+    )]
+    Forbidden {
+        /// Its number.
+        pid: u32,
+        /// What the kernel says.
+        #[source]
+        source: io::Error,
+    },
+    /// None of the files that it runs has a section of sites.
+    #[error(
+        "process {pid} has no sites: no probes, or probes built as flags, or a file that was replaced"
+    )]
+    NoSites {
+        /// Its number.
+        pid: u32,
+    },
+    /// The recording's file must be named in full, in less than 900 bytes and on one line.
+    #[error("{path}: another process asks for an absolute path, short and on one line")]
+    Path {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// It ended meanwhile, or its memory is not what it was.
+    #[error("the memory of process {pid} cannot be read or written any more")]
+    Memory {
+        /// Its number.
+        pid: u32,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}

@@ -20,7 +20,7 @@
 //! Source: the state beside the value is FastForward's (Giacomoni, Moseley, Vachharajani, PPoPP 2008).
 
 use handover_base::sync::Arc;
-use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::cell::Cell;
 
 /// Words in a block, its header included; fewer under the model.
@@ -122,10 +122,11 @@ impl<W: Words> Lane<W> {
     }
 
     fn shut(&self, state: u8) {
-        // SeqCst, with the pair in begin_block(): either the writer sees the state after it has moved
-        // the limit, or this zero comes after its limit.
-        self.state.store(state, Ordering::SeqCst);
-        self.limit.store(0, Ordering::SeqCst);
+        self.state.store(state, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in begin_block(). Either the writer sees the state behind its
+        // fence, or this zero comes after its limit.
+        fence(Ordering::SeqCst);
+        self.limit.store(0, Ordering::Relaxed);
     }
 
     /// Whether [`close`](Lane::close) was called.
@@ -280,8 +281,7 @@ impl<W: Words> Writer<W> {
 
     fn begin_block(&self, now_ticks: u64) -> Result<(), Wrote> {
         let lane = &*self.lane;
-        // SeqCst: the pair is in shut(), see below.
-        match lane.state.load(Ordering::SeqCst) {
+        match lane.state.load(Ordering::Relaxed) {
             OPEN => {}
             FAILED => return Err(self.lose()),
             _ => return Err(Wrote::Closed),
@@ -307,10 +307,11 @@ impl<W: Words> Writer<W> {
         self.cursor.set(start + BLOCK_HEADER_WORDS);
         self.block_start.set(start + BLOCK_HEADER_WORDS);
         self.values_count.set(0);
-        // SeqCst: pairs with shut(). Were both of our accesses before both of its, the limit would be
-        // its zero; otherwise we see its state here.
-        lane.limit.store(start + BLOCK_WORDS, Ordering::SeqCst);
-        if lane.state.load(Ordering::SeqCst) != OPEN {
+        lane.limit.store(start + BLOCK_WORDS, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in shut(), whose zero comes after our limit unless we see its
+        // state here.
+        fence(Ordering::SeqCst);
+        if lane.state.load(Ordering::Relaxed) != OPEN {
             lane.limit.store(0, Ordering::Relaxed);
             return self.begin_block(now_ticks);
         }

@@ -2,12 +2,14 @@
 #![deny(unsafe_code)]
 
 mod config;
+mod elf;
 mod environment;
 mod error;
 mod files;
 mod format;
 #[doc(hidden)]
 pub mod lane;
+pub mod outside;
 mod pattern;
 #[allow(unsafe_code)]
 mod raw;
@@ -21,7 +23,7 @@ mod stream;
 
 pub use config::{Config, Policy};
 pub use environment::{FILE_VARIABLE, PATTERN_VARIABLE, POLICY_VARIABLE, RING_VARIABLE};
-pub use error::{ReadError, StartError, SwitchError, VariableError};
+pub use error::{OutsideError, ReadError, StartError, SwitchError, VariableError};
 pub use handover_probe_macros::probed;
 pub use pattern::matches;
 pub use registry::{Backend, backend, disable, enable, sites};

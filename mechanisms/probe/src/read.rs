@@ -80,7 +80,7 @@ impl ReadAt for Vec<u8> {
 }
 
 /// Fills `to`, or as much of it as there are bytes.
-fn read_full(source: &impl ReadAt, mut offset: u64, to: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_full(source: &impl ReadAt, mut offset: u64, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {
         match source.read_at(offset, &mut to[done..]) {

@@ -84,6 +84,10 @@ impl Registry {
             };
             if let Some(index) = Some(index).filter(|index| *index < SITES_MAX as usize) {
                 self.places.push((place.at, index));
+                // Another process may have been here before us.
+                if flip::is_on(place.at) == Some(true) {
+                    place.meta.set_state(STATE_ON);
+                }
             }
         }
     }
@@ -113,8 +117,8 @@ impl Registry {
             answer = flip::write(&places, on).map(|backend| self.backend = Some(backend));
         }
         for (meta, _) in self.sites.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
-            let has_number = meta.number() != 0;
-            meta.set_state(if on && has_number && answer.is_ok() { STATE_ON } else { STATE_OFF });
+            let is_on = on && meta.number() != 0 && answer.is_ok();
+            meta.set_state(if is_on { STATE_ON } else { STATE_OFF });
         }
         answer.map_err(SwitchError::Refused)?;
         if sites_count > SITES_MAX as usize {

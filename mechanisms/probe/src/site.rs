@@ -7,6 +7,11 @@ pub(crate) const LAYOUT_VERSION: u8 = 1;
 /// How many distinct sites one program can record: what the bits of an event's number hold.
 pub const SITES_MAX: u32 = (1 << 18) - 1;
 
+/// Where in a Meta its state, its numbers and its texts lie: for who reads one in another process.
+pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, state);
+/// As above.
+pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, text);
+
 pub(crate) const STATE_UNKNOWN: u8 = 0;
 pub(crate) const STATE_OFF: u8 = 1;
 pub(crate) const STATE_ON: u8 = 2;
@@ -168,6 +173,48 @@ impl Meta {
     fn part(&self, start: usize, bytes: usize) -> &str {
         let part = self.text.get(start..start + bytes).unwrap_or_default();
         std::str::from_utf8(part).unwrap_or_default()
+    }
+}
+
+/// A Meta as it lies in another process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foreign {
+    pub kind: u8,
+    pub is_ours: bool,
+    pub name_bytes: usize,
+    pub file_bytes: usize,
+    line: u32,
+    state: u8,
+    values_count: u8,
+}
+
+impl Foreign {
+    /// From the bytes before its texts.
+    pub(crate) fn decode(header: &[u8; TEXT_OFFSET]) -> Self {
+        let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        Self {
+            line: u32::from_le_bytes([header[4], header[5], header[6], header[7]]),
+            state: header[STATE_OFFSET],
+            kind: header[9],
+            values_count: header[10],
+            is_ours: header[11] == LAYOUT_VERSION,
+            name_bytes: half(12),
+            file_bytes: half(14),
+        }
+    }
+
+    /// The site that it describes, with texts of the lengths that it says.
+    pub(crate) fn site(&self, number: u32, text: &[u8]) -> Site {
+        let (name, file) = text.split_at(self.name_bytes.min(text.len()));
+        Site {
+            number,
+            name: String::from_utf8_lossy(name).into_owned(),
+            file: String::from_utf8_lossy(file).into_owned(),
+            line: self.line,
+            kind: if self.kind == KIND_SPAN { Kind::Span } else { Kind::Mark },
+            values_count: self.values_count,
+            is_on: self.state == STATE_ON,
+        }
     }
 }
 

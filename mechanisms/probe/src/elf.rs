@@ -1,0 +1,89 @@
+//! Where a section lies in an ELF file of 64 bits: the little of it that is needed, without a library.
+//!
+//! Source: System V ABI, "ELF-64 Object File Format".
+
+use crate::read::ReadAt;
+use std::io;
+
+/// A section's place in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+const HEADER_BYTES: usize = 64;
+const SECTION_BYTES: u64 = 64;
+/// Names are looked at up to here.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The section called `name`; `None` if there is none, or this is no such file.
+pub(crate) fn section(file: &impl ReadAt, name: &str) -> io::Result<Option<Section>> {
+    let mut header = [0; HEADER_BYTES];
+    if read(file, 0, &mut header)? < HEADER_BYTES || header[..6] != *b"\x7fELF\x02\x01" {
+        return Ok(None);
+    }
+    let table = word(&header, 40);
+    let entry_bytes = u64::from(half(&header, 58));
+    let (count, names) = (u64::from(half(&header, 60)), u64::from(half(&header, 62)));
+    if entry_bytes != SECTION_BYTES {
+        return Ok(None);
+    }
+    let entry = |index: u64| -> io::Result<Option<[u8; SECTION_BYTES as usize]>> {
+        let Some(offset) = table.checked_add(index * SECTION_BYTES) else { return Ok(None) };
+        let mut bytes = [0; SECTION_BYTES as usize];
+        let whole = read(file, offset, &mut bytes)? == bytes.len();
+        Ok(whole.then_some(bytes))
+    };
+    let Some(names) = entry(names)? else { return Ok(None) };
+    let names = word(&names, 24);
+    for index in 0..count {
+        let Some(bytes) = entry(index)? else { return Ok(None) };
+        let mut text = [0; NAME_BYTES_MAX];
+        let Some(at) = names.checked_add(u64::from(quarter(&bytes, 0))) else { continue };
+        let length = read(file, at, &mut text)?;
+        let end = text[..length].iter().position(|byte| *byte == 0).unwrap_or(length);
+        if &text[..end] == name.as_bytes() {
+            return Ok(Some(Section { offset: word(&bytes, 24), bytes: word(&bytes, 32) }));
+        }
+    }
+    Ok(None)
+}
+
+fn read(file: &impl ReadAt, offset: u64, to: &mut [u8]) -> io::Result<usize> {
+    crate::read::read_full(file, offset, to)
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn quarter(bytes: &[u8], at: usize) -> u32 {
+    u32::from(half(bytes, at)) | u32::from(half(bytes, at + 2)) << 16
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from(quarter(bytes, at)) | u64::from(quarter(bytes, at + 4)) << 32
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_sections_of_this_very_program_are_found() {
+        let program = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(section(&program, ".text").unwrap().is_some_and(|text| text.bytes > 1_000));
+        assert_eq!(section(&program, "no such section").unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn rubbish_has_no_sections(rest in proptest::collection::vec(any::<u8>(), 0..500)) {
+            let mut bytes = b"\x7fELF\x02\x01".to_vec();
+            bytes.extend(rest);
+            prop_assert_eq!(section(&bytes, "handover_probes").unwrap(), None);
+        }
+    }
+}

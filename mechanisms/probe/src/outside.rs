@@ -1,0 +1,268 @@
+//! Switching the sites of another process.
+//!
+//! Nothing in that process waits for it: no thread, no signal, no socket. Its sites are found in the
+//! sections of the files that it runs, and switched by writing the byte that decides into its memory.
+//! Where to record to is written beside, for its first event to find.
+//!
+//! ```no_run
+//! use handover_probe::{Config, outside::Process};
+//! let mut process = Process::attach(4711)?;
+//! process.enable("lock.*", &Config::stream("/tmp/4711.trace"))?;
+//! // ... and later; the trace can be read at any time
+//! process.disable("*")?;
+//! # Ok::<(), handover_probe::OutsideError>(())
+//! ```
+
+use crate::config::Config;
+use crate::elf;
+use crate::error::OutsideError;
+use crate::remote::CONTROL_BYTES;
+use crate::site::{Foreign, KIND_CONTROL, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The section that lists the sites.
+const SECTION: &str = "handover_probes";
+/// Bytes of an entry: two distances.
+const ENTRY_BYTES: usize = 8;
+/// A larger section is none of ours.
+const SECTION_BYTES_MAX: u64 = 1 << 28;
+/// The two opcodes.
+const OFF: u8 = 0xa9;
+const ON: u8 = 0xe9;
+
+/// A process whose sites are known.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    memory: File,
+    sites: Vec<Site>,
+    /// Of each site, in the same order.
+    places: Vec<Places>,
+    /// Where wishes are left, of each object with sites.
+    controls: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Places {
+    meta: u64,
+    at: Vec<u64>,
+}
+
+/// A stretch of a file in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    offset: u64,
+    path: String,
+}
+
+impl Process {
+    /// Finds the sites of process `pid`, in its program and in its shared objects.
+    ///
+    /// # Errors
+    /// When there is no such process, it may not be traced by this one (as by a debugger), or has no
+    /// sites.
+    pub fn attach(pid: u32) -> Result<Self, OutsideError> {
+        let folder = format!("/proc/{pid}");
+        let maps = std::fs::read_to_string(format!("{folder}/maps"))
+            .map_err(|source| absent_or(pid, source))?;
+        let memory = File::options().read(true).write(true).open(format!("{folder}/mem"));
+        let memory = memory.map_err(|source| absent_or(pid, source))?;
+        let mut process =
+            Self { pid, memory, sites: Vec::new(), places: Vec::new(), controls: Vec::new() };
+        let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
+        let paths: BTreeSet<&str> = mappings.iter().map(|one| one.path.as_str()).collect();
+        for path in paths {
+            let Some(section) = section_of(&folder, path) else { continue };
+            let holds = |one: &&Mapping| {
+                let bytes = one.end - one.start;
+                one.path == path
+                    && (one.offset..one.offset.saturating_add(bytes)).contains(&section.offset)
+            };
+            if let Some(mapping) = mappings.iter().find(holds) {
+                let start = mapping.start + (section.offset - mapping.offset);
+                process.read_section(start, section.bytes)?;
+            }
+        }
+        if process.sites.is_empty() {
+            return Err(OutsideError::NoSites { pid });
+        }
+        Ok(process)
+    }
+
+    /// Its sites, as they were when it was attached to or switched from here.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
+    /// Switches on the sites whose names match, and says how many there are.
+    ///
+    /// Unless the process records already, the first event begins a recording as `config` says, in the
+    /// process's own name and folder. It ends with the process; it can be read before.
+    ///
+    /// # Errors
+    /// When the path is not absolute or too long, or the process has ended.
+    pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OutsideError> {
+        let wishes = wishes(config)?;
+        for control in &self.controls {
+            // The first byte last: who reads meanwhile finds nothing rather than half of it.
+            let rest = self.memory.write_all_at(&wishes[1..], control + 1);
+            let done = rest.and_then(|()| self.memory.write_all_at(&wishes[..1], *control));
+            done.map_err(|source| self.lost(source))?;
+        }
+        self.switch(pattern, true)
+    }
+
+    /// Switches off the sites whose names match, and says how many there are.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn disable(&mut self, pattern: &str) -> Result<usize, OutsideError> {
+        self.switch(pattern, false)
+    }
+
+    fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, OutsideError> {
+        let mut count = 0;
+        for at in 0..self.sites.len() {
+            if crate::matches(pattern, &self.sites[at].name) {
+                self.switch_one(&self.places[at], on).map_err(|source| self.lost(source))?;
+                self.sites[at].is_on = on;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn switch_one(&self, places: &Places, on: bool) -> io::Result<()> {
+        let (from, to) = if on { (OFF, ON) } else { (ON, OFF) };
+        for at in &places.at {
+            let mut byte = [0];
+            self.memory.read_exact_at(&mut byte, *at)?;
+            if byte[0] == from {
+                self.memory.write_all_at(&[to], *at)?;
+            }
+        }
+        let state = if on { STATE_ON } else { STATE_OFF };
+        self.memory.write_all_at(&[state], places.meta + STATE_OFFSET as u64)
+    }
+
+    fn read_section(&mut self, start: u64, bytes: u64) -> Result<(), OutsideError> {
+        if bytes > SECTION_BYTES_MAX {
+            return Ok(());
+        }
+        let mut entries = vec![0; bytes as usize];
+        self.read(start, &mut entries)?;
+        let mut metas: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (index, entry) in entries.as_chunks::<ENTRY_BYTES>().0.iter().enumerate() {
+            let here = start + (index * ENTRY_BYTES) as u64;
+            let distance = |at: usize| {
+                let bytes = [entry[at], entry[at + 1], entry[at + 2], entry[at + 3]];
+                (here + at as u64).wrapping_add_signed(i32::from_le_bytes(bytes).into())
+            };
+            metas.entry(distance(4)).or_default().push(distance(0));
+        }
+        for (meta, at) in metas {
+            let mut header = [0; TEXT_OFFSET];
+            self.read(meta, &mut header)?;
+            let foreign = Foreign::decode(&header);
+            if !foreign.is_ours {
+                continue;
+            }
+            if foreign.kind == KIND_CONTROL {
+                self.controls.push(meta + TEXT_OFFSET as u64);
+                continue;
+            }
+            let mut text = vec![0; foreign.name_bytes + foreign.file_bytes];
+            self.read(meta + TEXT_OFFSET as u64, &mut text)?;
+            let number = self.sites.len() as u32 + 1;
+            self.sites.push(foreign.site(number, &text));
+            self.places.push(Places { meta, at });
+        }
+        Ok(())
+    }
+
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OutsideError> {
+        self.memory.read_exact_at(to, at).map_err(|source| self.lost(source))
+    }
+
+    fn lost(&self, source: io::Error) -> OutsideError {
+        OutsideError::Memory { pid: self.pid, source }
+    }
+}
+
+fn absent_or(pid: u32, source: io::Error) -> OutsideError {
+    match source.kind() {
+        io::ErrorKind::NotFound => OutsideError::NoProcess { pid },
+        _ => OutsideError::Forbidden { pid, source },
+    }
+}
+
+/// Our section in one of the process's files, as the process sees it.
+fn section_of(folder: &str, path: &str) -> Option<elf::Section> {
+    let seen = format!("{folder}/root{path}");
+    // A program that was rebuilt or removed since is still there by this name.
+    let program = std::fs::read_link(format!("{folder}/exe")).ok()?;
+    let open = if program == Path::new(path) { format!("{folder}/exe") } else { seen };
+    elf::section(&File::open(open).ok()?, SECTION).ok()?
+}
+
+/// A line of `/proc/PID/maps`, if it is of a file.
+fn mapping(line: &str) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let offset = fields.nth(1)?;
+    let path = fields.nth(2)?.trim_start();
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mapping = Mapping {
+        start: number(start)?,
+        end: number(end)?,
+        offset: number(offset)?,
+        path: path.to_owned(),
+    };
+    (path.starts_with('/') && mapping.start <= mapping.end).then_some(mapping)
+}
+
+/// As the process reads it: see `remote`.
+fn wishes(config: &Config) -> Result<Vec<u8>, OutsideError> {
+    let wrong = || OutsideError::Path { path: config.path().to_owned() };
+    let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(wrong)?;
+    let text = format!("{path}\n{}\n{}\n\0", config.policy(), config.ring_bytes_asked());
+    let sound = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
+    sound.then(|| text.into_bytes()).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps_are_read_with_their_blanks() {
+        let line = "7f1c2000-7f1c3000 r-xp 00001000 08:01 1234                     /a path/x y.so";
+        let expected = Mapping {
+            start: 0x7f1c_2000,
+            end: 0x7f1c_3000,
+            offset: 0x1000,
+            path: "/a path/x y.so".into(),
+        };
+        assert_eq!(mapping(line), Some(expected));
+        for other in
+            ["7ffd0-7ffd1 rw-p 00000000 00:00 0   [stack]", "10-20 rw-p 0 00:00 0", "", "x"]
+        {
+            assert_eq!(mapping(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn wishes_that_do_not_fit_are_refused() {
+        assert!(wishes(&Config::last("/a")).unwrap().starts_with(b"/a\nlast\n1048576\n\0"));
+        assert!(wishes(&Config::last("a")).is_err());
+        assert!(wishes(&Config::last("/a\nb")).is_err());
+        assert!(wishes(&Config::last(format!("/{}", "a".repeat(2_000)))).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! The lane's protocol under loom: `RUSTFLAGS="--cfg handover_loom" cargo test --release --test model`.
+//!
+//! Blocks have six words here, two of them for events, so that a few events are enough to begin, fill and
+//! use a block again.
+#![cfg(handover_loom)]
+
+use handover_base::sync::atomic::{AtomicU64, Ordering};
+use handover_base::sync::{Arc, thread};
+use handover_probe::lane::{BLOCK_WORDS, Drained, Drainer, Lane, Words, Writer, Wrote};
+
+/// Words that loom watches.
+struct Modelled(Vec<AtomicU64>);
+
+impl Modelled {
+    fn blocks(count: u64) -> Self {
+        Self((0..count * BLOCK_WORDS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn at(&self, position: u64) -> &AtomicU64 {
+        &self.0[position as usize % self.0.len()]
+    }
+}
+
+impl Words for Modelled {
+    fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn load(&self, position: u64) -> u64 {
+        self.at(position).load(Ordering::Acquire)
+    }
+    fn store(&self, position: u64, word: u64) {
+        self.at(position).store(word, Ordering::Release);
+    }
+    fn clear(&self, position: u64, count: u64) {
+        (position..position + count).for_each(|at| self.at(at).store(0, Ordering::Relaxed));
+    }
+    fn note(&self, _: u64, _: u64) {}
+}
+
+fn lane(blocks: u64) -> Arc<Lane<Modelled>> {
+    Arc::new(Lane::new(Modelled::blocks(blocks), false))
+}
+
+fn model(what: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(what);
+}
+
+#[test]
+fn events_arrive_whole_and_in_order_while_blocks_are_used_again() {
+    model(|| {
+        let lane = lane(2);
+        let writer = Writer::new(Arc::clone(&lane));
+        // Two words for events in a block: one with a value fills it.
+        let thread = thread::spawn(move || {
+            (1..=3u64)
+                .filter(|value| writer.write_1(4, *value, 10 * value) == Wrote::Recorded)
+                .count()
+        });
+        let mut drainer = Drainer::default();
+        let mut seen: Vec<Drained> = Vec::new();
+        for _ in 0..2 {
+            seen.extend(drainer.next(&lane));
+            drainer.release(&lane);
+            thread::yield_now();
+        }
+        let recorded = thread.join().unwrap();
+        seen.extend(std::iter::from_fn(|| drainer.next(&lane)));
+        assert_eq!(seen.len(), recorded);
+        assert!(seen.iter().all(|event| event.values[0] == 10 * event.ticks));
+        assert!(seen.is_sorted_by_key(|event| event.ticks));
+        let (counted, lost) = lane.counts();
+        assert_eq!((counted, counted + lost), (recorded as u64, 3));
+    });
+}
+
+#[test]
+fn a_lane_that_is_closed_meanwhile_is_given_up_at_the_next_event() {
+    model(|| {
+        let lane = lane(2);
+        let closer = Arc::clone(&lane);
+        let writer = Writer::new(Arc::clone(&lane));
+        let thread = thread::spawn(move || closer.close());
+        let first = writer.write(4, 1);
+        let second = writer.write(4, 2);
+        let third = writer.write(4, 3);
+        assert!(first != Wrote::Lost && second != Wrote::Lost && third != Wrote::Lost);
+        assert!(first != Wrote::Closed || second == Wrote::Closed);
+        assert!(second != Wrote::Closed || third == Wrote::Closed);
+        thread.join().unwrap();
+        assert_eq!(writer.write(4, 4), Wrote::Closed);
+        let written = [first, second, third].iter().filter(|it| **it == Wrote::Recorded).count();
+        drop(writer);
+        assert_eq!(lane.counts(), (written as u64, 0));
+    });
+}
