@@ -14,20 +14,12 @@
 //!
 //! ```
 //! use handover_sched::drive::{Arbiter, Config, Null, Offer, Stop, Token};
-//! # use handover_sched::{Accepted, FlowError, FlowSpec, Packet, Refused, Scheduler, Totals};
-//! # #[derive(Default)] struct Queue(std::collections::VecDeque<Packet<Token>>);
-//! # impl Scheduler<Token> for Queue {
-//! #     fn add_flow(&mut self, _: FlowSpec) -> Result<u32, FlowError> { Ok(0) }
-//! #     fn flows_count(&self) -> u32 { 1 }
-//! #     fn enqueue(&mut self, _: u64, it: Packet<Token>) -> Result<Accepted<Token>, Refused<Token>> {
-//! #         self.0.push_back(it); Ok(Accepted::Queued)
-//! #     }
-//! #     fn dequeue(&mut self, _: u64) -> Option<Packet<Token>> { self.0.pop_front() }
-//! #     fn ready_ns(&self) -> Option<u64> { (!self.0.is_empty()).then_some(0) }
-//! #     fn len(&self) -> usize { self.0.len() }
-//! #     fn totals(&self) -> Totals { Totals::default() }
-//! # }
-//! # let scheduler = Queue::default();
+//! use handover_sched::{Algorithm, DropPolicy, FlowSpec, engine};
+//!
+//! let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default())?;
+//! scheduler.add_flow(FlowSpec {
+//!     weight: 1, length_max_bytes: 1500, packets_max: 50, drop: DropPolicy::Tail,
+//! })?;
 //! let arbiter = Arbiter::new(scheduler, Config { bandwidth_bps: Some(1_000_000_000), ..Config::default() })?;
 //! let hub = arbiter.hub();
 //! let running = arbiter.spawn(|| {})?;
@@ -77,9 +69,7 @@ pub use lane::Laps;
 pub use load::{Due, Flows, Load};
 pub use port::Ledger;
 pub use program::{Program, ProgramError, Spec};
-pub use sink::{
-    Both, Copy, DATAGRAM_MAX_BYTES, FlowCounts, Null, Shares, Sink, SinkError, Udp,
-};
+pub use sink::{Both, Copy, DATAGRAM_MAX_BYTES, FlowCounts, Null, Shares, Sink, SinkError, Udp};
 pub use stamps::{Record, Recorder, Records, Stamping, StampingError, Trace, recorder};
 pub use wait::Patience;
 pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX};

@@ -71,7 +71,8 @@ impl Counts {
     }
 
     pub(super) fn to_array(self) -> [u64; 6] {
-        let Self { sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes } = self;
+        let Self { sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes } =
+            self;
         [sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes]
     }
 
@@ -199,11 +200,9 @@ impl<L: Lane> Client<L> {
     ) -> Result<usize, SinkError> {
         let mut counts = Counts::default();
         let back_count = match &mut self.ends {
-            Ends::Bare(_, back) => {
-                pop_all(back, packets_max, |[word]| {
-                    settle(&mut counts, word, sink);
-                })
-            }
+            Ends::Bare(_, back) => pop_all(back, packets_max, |[word]| {
+                settle(&mut counts, word, sink);
+            }),
             Ends::Stamped(_, back) => {
                 let mut cli_deq_ticks = 0;
                 pop_all(back, packets_max, |[word, cli_enq_ticks, sch_enq_ticks, sch_deq_ticks]| {

@@ -130,6 +130,36 @@ mod tests {
         assert!(PacketClock::new(BANDWIDTH_MAX_BPS).is_ok());
     }
 
+    /// What a looker who marks what is due every `look_ns` has marked after a second.
+    fn marked_bytes(bandwidth_bps: u64, bytes: u64, look_ns: impl Fn(u64) -> u64) -> u64 {
+        let mut link = PacketClock::new(bandwidth_bps).unwrap();
+        let (mut now_ns, mut marked) = (0, 0);
+        while now_ns < 1_000_000_000 {
+            while link.next_ns() <= now_ns {
+                link.charge(bytes);
+                marked += bytes;
+            }
+            now_ns += look_ns(now_ns);
+        }
+        marked
+    }
+
+    #[test]
+    fn a_busy_link_keeps_its_rate_however_seldom_one_looks() {
+        for bandwidth_bps in [1_000_000, 10_000_000, 1_000_000_000, 100_000_000_000] {
+            for bytes in [64, 1500] {
+                let due = bandwidth_bps / 8;
+                let regular = marked_bytes(bandwidth_bps, bytes, |_| 20_000);
+                let uneven = marked_bytes(bandwidth_bps, bytes, |now_ns| 1 + now_ns % 1_999_993);
+                // Within a thousandth, once what is due in one look and the packet begun are in.
+                for (marked, look_ns) in [(regular, 20_000), (uneven, 2_000_000)] {
+                    let slack = due / 1000 + due * look_ns / 1_000_000_000 + bytes;
+                    assert!(marked.abs_diff(due) <= slack, "{bandwidth_bps}: {marked} of {due}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn an_idle_link_saves_no_time_up_and_a_busy_one_loses_none() {
         let mut link = PacketClock::new(8_000_000_000).unwrap(); // a byte a nanosecond

@@ -101,12 +101,8 @@ impl Presence {
 impl<L: Lane> Shared<L> {
     pub(super) fn new(config: &Config) -> Self {
         let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
-        let joining = Joining {
-            bare: Vec::new(),
-            stamped: Vec::new(),
-            clients_count: 0,
-            joined_count: 0,
-        };
+        let joining =
+            Joining { bare: Vec::new(), stamped: Vec::new(), clients_count: 0, joined_count: 0 };
         Self {
             control: CachePadded::new(control),
             joining: Mutex::new(joining),

@@ -51,8 +51,17 @@ pub struct Load {
 enum Current {
     /// Not begun.
     Before,
-    Paced { spec: Spec, end_ns: u64, clock: PacketClock, burst_left: u32 },
-    Endless { length_bytes: u32, burst_packets: u32, burst_left: u32 },
+    Paced {
+        spec: Spec,
+        end_ns: u64,
+        clock: PacketClock,
+        burst_left: u32,
+    },
+    Endless {
+        length_bytes: u32,
+        burst_packets: u32,
+        burst_left: u32,
+    },
     After,
 }
 
@@ -84,7 +93,10 @@ impl Load {
                 }
                 Current::Paced { spec, end_ns, clock, burst_left } if now_ns < *end_ns => {
                     if clock.next_ns() <= now_ns {
-                        return Due::Packets { count: *burst_left, length_bytes: spec.length_bytes };
+                        return Due::Packets {
+                            count: *burst_left,
+                            length_bytes: spec.length_bytes,
+                        };
                     }
                     return Due::Wait { until_ns: clock.next_ns().min(*end_ns) };
                 }
@@ -253,7 +265,7 @@ mod tests {
                 assert_eq!(flow % 4, client);
                 owners[flow as usize] += 1;
             }
-            assert!(flows.clone().take(own).eq(flows.clone().skip(own).take(own)));
+            assert!(flows.take(own).eq(flows.skip(own).take(own)));
         }
         assert_eq!(owners, [1; 17]);
         assert!(Flows::of(5, 22, 5).is_empty() && Flows::of(5, 22, 5).next().is_none());

@@ -8,21 +8,24 @@ use std::collections::VecDeque;
 
 /// What the arbiter did for one client, and what that client said of itself.
 ///
-/// `taken == marked + dropped + discarded + scheduled()` at every moment, and
+/// `taken == marked + dropped + discarded + scheduled()` at every moment. Of a client that has gone,
+/// `counts.sent == taken + unread`. And always
 /// `counts.sent == counts.transmitted + counts.dropped + queued() + abandoned()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Which client: the order of joining, from 0.
     pub client: usize,
-    /// Packets taken out of its mailbox.
+    /// Packets taken out of its mailbox and given to the scheduler, which may have refused them.
     pub taken: u64,
+    /// Packets that lay in its mailbox when it had gone.
+    pub unread: u64,
     /// Packets marked eligible.
     pub marked: u64,
     /// Their bytes.
     pub marked_bytes: u64,
     /// Packets that the scheduler refused or dropped.
     pub dropped: u64,
-    /// Packets thrown away because the client had gone.
+    /// Packets that the scheduler handed out when the client had gone.
     pub discarded: u64,
     /// Whether it has left, or died.
     pub gone: bool,
@@ -50,6 +53,7 @@ impl Ledger {
     /// With another's added.
     pub(super) fn add(&mut self, other: &Ledger) {
         self.taken += other.taken;
+        self.unread += other.unread;
         self.marked += other.marked;
         self.marked_bytes += other.marked_bytes;
         self.dropped += other.dropped;
@@ -124,8 +128,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
     /// The client has gone: what it had sent, and what it was to be told, is thrown away.
     pub(super) fn part(&mut self) {
         while self.inbox.pop().is_some() {
-            self.ledger.taken += 1;
-            self.ledger.discarded += 1;
+            self.ledger.unread += 1;
         }
         self.spill = VecDeque::new();
         self.ledger.gone = true;

@@ -106,12 +106,14 @@ pub fn parse(text: &str) -> Result<Program, ProgramError> {
             continue;
         };
         if first.text == "thread" {
-            thread = words.read(THREAD, |word| limited::<Count>(word, THREADS_MAX - 1, |it| it.0))?;
+            thread =
+                words.read(THREAD, |word| limited::<Count>(word, THREADS_MAX - 1, |it| it.0))?;
             words.end()?;
             continue;
         }
         let spec = Spec {
-            duration_ns: words.read_at(first, DURATION, |word| positive::<Span>(word, |it| it.0))?,
+            duration_ns: words
+                .read_at(first, DURATION, |word| positive::<Span>(word, |it| it.0))?,
             bandwidth_bps: words.read(BANDWIDTH, bandwidth)?,
             length_bytes: words.read(SIZE, |word| {
                 limited::<Size>(word, LENGTH_MAX_BYTES, |it| it.0).and_then(not_zero)

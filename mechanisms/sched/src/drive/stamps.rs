@@ -131,10 +131,7 @@ pub fn recorder(records_max: u32) -> (Recorder, Records) {
         Err(refused) => panic!("a recorder of {records_max} records: {refused}"),
     };
     let lost = Arc::new(AtomicU64::new(0));
-    (
-        Recorder { producer, lost_here: 0, lost: Arc::clone(&lost) },
-        Records { consumer, lost },
-    )
+    (Recorder { producer, lost_here: 0, lost: Arc::clone(&lost) }, Records { consumer, lost })
 }
 
 /// The client's end: give it to [`Client::poll`](super::Client::poll). Dropping it tells the other end

@@ -5,16 +5,16 @@ use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::Ordering;
 
-/// Fixed slots with null marks (improved FastForward): the receiver clears slots a line behind
-/// itself, by whole lines, and the sender looks a line ahead whether it may go on. There is no index
-/// that both know.
+/// Fixed slots with null marks (improved FastForward): the receiver clears slots behind itself by whole
+/// lines, and the sender goes into a line when the next one is null too: so there is always a null at
+/// which the receiver stops. There is no index that both know.
 #[derive(Debug)]
 pub enum Marks {}
 
 /// The end of [`Marks`] that pushes.
 pub struct Sender<const W: usize> {
     tail: u64,
-    /// Slots below are known to be null.
+    /// Slots below, and a line more, are known to be null.
     limit: u64,
     slots: Arc<Slots<W>>,
 }
@@ -60,13 +60,14 @@ impl<const W: usize> Post<W> for Sender<W> {
         if self.tail < self.limit {
             return true;
         }
-        // The receiver clears a line in order, so that all of it is null if its last slot is.
-        let last = self.limit + Slots::<W>::PER_LINE as u64 - 1;
+        // The receiver clears in order, so that both lines are null if the last slot of the next is.
+        let line = Slots::<W>::PER_LINE as u64;
+        let last = self.limit + 2 * line - 1;
         // Acquire: pairs with the Release in Receiver::clear(): what lay there has been taken.
         if self.slots.first(last).load(Ordering::Acquire) != 0 {
             return false;
         }
-        self.limit = last + 1;
+        self.limit += line;
         self.slots.claim_ahead(self.limit);
         true
     }

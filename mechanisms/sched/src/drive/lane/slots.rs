@@ -4,8 +4,8 @@ use crate::drive::raw;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Words in a cache line.
-pub(super) const LINE_WORDS: usize = 8;
+/// Words in a cache line. Under the model half a line, so that lanes are soon gone around.
+pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 
 /// A cache line. Loom's atomics are larger than a word; nothing depends on it.
 #[repr(align(64))]

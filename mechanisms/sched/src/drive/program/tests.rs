@@ -37,7 +37,8 @@ fn each_client_has_its_specifications_in_order_and_the_absent_ones_are_named() {
 
 #[test]
 fn a_client_s_specifications_may_stand_in_several_places() {
-    let program = parse("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n").unwrap();
+    let program =
+        parse("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n").unwrap();
     let [first, second] = program.of(1) else { panic!("{program:?}") };
     assert_eq!((first.duration_ns, second.duration_ns), (1_000_000_000, 2_000_000_000));
     assert_eq!(program.of(0), []);

@@ -1,0 +1,552 @@
+//! The driver: packets are conserved whatever clients do, and leave in order, marked, stamped, sent.
+#![cfg(not(handover_loom))]
+
+use handover_sched::drive::{
+    Arbiter, Client, Closed, Config, ConfigError, Counts, Departure, Flows, Hub, JoinError, Ledger,
+    Load, Null, Offer, Patience, Record, Running, SendError, Shares, Sink, Spec, Stamping, Stop,
+    Token, Udp, Work, recorder, work,
+};
+use handover_sched::{
+    Accepted, Algorithm, AnyScheduler, DropPolicy, FlowError, FlowSpec, Packet, Refused, Scheduler,
+    Totals, engine,
+};
+use std::collections::HashMap;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const FLOW: FlowSpec =
+    FlowSpec { weight: 1, length_max_bytes: 1500, packets_max: 50, drop: DropPolicy::Tail };
+
+/// So many times slower than they could be, tests may be here before they are taken to hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn scheduler(algorithm: Algorithm, flows_count: u32, flow: FlowSpec) -> AnyScheduler<Token> {
+    let mut scheduler = algorithm.build(&engine::Config::default()).unwrap();
+    for number in 0..flows_count {
+        let weight = if algorithm == Algorithm::Pacing { 1_000_000_000 } else { flow.weight };
+        assert_eq!(scheduler.add_flow(FlowSpec { weight, ..flow }), Ok(number));
+    }
+    scheduler
+}
+
+/// For threads that share CPUs with other tests.
+fn config(stamping: Stamping) -> Config {
+    Config { stamping, patience: Patience::Share, ..Config::default() }
+}
+
+fn start(scheduler: AnyScheduler<Token>, config: Config) -> (Hub, Running<AnyScheduler<Token>>) {
+    let arbiter = Arbiter::new(scheduler, config).unwrap();
+    (arbiter.hub(), arbiter.spawn(|| {}).unwrap())
+}
+
+/// Asks that each flow's tags come in ascending order.
+#[derive(Default)]
+struct InOrder {
+    last: HashMap<u32, u32>,
+    packets: u64,
+}
+
+impl Sink for InOrder {
+    fn transmit(&mut self, packet: Departure) {
+        let last = self.last.insert(packet.flow, packet.tag);
+        assert!(last.is_none_or(|last| last < packet.tag), "{packet:?} after {last:?}");
+        self.packets += 1;
+    }
+}
+
+/// Sends so many packets in uneven bursts through its flows, and waits until all are back.
+fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
+    let (mut sink, mut tag) = (InOrder::default(), 0);
+    let deadline = Instant::now() + PATIENCE;
+    let mut offers = flows.map(|flow| {
+        tag += 1;
+        Offer { flow, length_bytes: 60 + tag % 1400, tag }
+    });
+    let mut left = packets as usize;
+    while left > 0 || client.in_flight() > 0 {
+        let burst = left.min(1 + left % 70);
+        let batch = client.send_batch(&mut offers.by_ref().take(burst));
+        assert_eq!(batch.unfit, None);
+        left -= batch.sent;
+        client.poll(100, &mut sink, &mut ()).unwrap();
+        assert!(Instant::now() < deadline, "{client:?}");
+        if batch.sent == 0 {
+            std::thread::yield_now();
+        }
+    }
+    sink
+}
+
+/// All that the counts must agree in, once the clients have gone.
+fn assert_conserved<S: Scheduler<Token>>(closed: &Closed<S>) {
+    let sum = closed.sum();
+    for ledger in closed.clients() {
+        let Ledger { taken, unread, marked, dropped, discarded, gone, counts, .. } = ledger;
+        assert_eq!(taken, marked + dropped + discarded + ledger.scheduled());
+        assert!(counts.sent >= taken + unread && marked >= counts.transmitted, "{ledger:?}");
+        assert!(!gone || counts.sent == taken + unread, "{ledger:?}");
+        let ended = counts.transmitted + counts.dropped + ledger.queued() + ledger.abandoned();
+        assert_eq!(counts.sent, ended, "{ledger:?}");
+    }
+    let totals = closed.scheduler.totals();
+    assert_eq!(sum.scheduled(), closed.scheduler.len() as u64);
+    assert_eq!(sum.taken, totals.enqueued + totals.refused);
+    assert_eq!(sum.dropped, totals.dropped + totals.refused);
+    let queued = closed.scheduler.len() as u64;
+    assert_eq!(totals.enqueued, totals.dequeued + totals.dropped + queued);
+}
+
+#[test]
+fn every_algorithm_conserves_every_client_s_packets_and_their_order() {
+    for &algorithm in Algorithm::ALL {
+        for stamping in [Stamping::None, Stamping::Batch, Stamping::Packet] {
+            let (hub, running) = start(scheduler(algorithm, 7, FLOW), config(stamping));
+            std::thread::scope(|scope| {
+                for index in 0..3 {
+                    let mut client = hub.join().unwrap();
+                    scope.spawn(move || {
+                        let sink = send_all(&mut client, Flows::of(index, 3, 7), 5_000);
+                        let Counts { sent, transmitted, dropped, .. } = client.counts();
+                        assert_eq!((sent, transmitted + dropped), (5_000, 5_000), "{algorithm}");
+                        assert_eq!(sink.packets, transmitted);
+                    });
+                }
+            });
+            hub.stop(Stop::Drain);
+            let closed = running.join();
+            assert_conserved(&closed);
+            assert_eq!(closed.sum().counts.sent, 15_000, "{algorithm}");
+            assert_eq!(closed.sum().discarded, 0);
+        }
+    }
+}
+
+#[test]
+fn packets_that_newer_ones_were_queued_for_come_back_as_dropped() {
+    let flow = FlowSpec { packets_max: 2, drop: DropPolicy::Head, ..FLOW };
+    let slow = Config { bandwidth_bps: Some(1_000_000), ..config(Stamping::Batch) };
+    let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), slow);
+    let mut client = hub.join().unwrap();
+    let mut trace: Vec<Record> = Vec::new();
+    let offers =
+        |tags: std::ops::Range<u32>| tags.map(|tag| Offer { flow: 0, length_bytes: 100, tag });
+    assert_eq!(client.send_batch(&mut offers(0..50)).sent, 50);
+    let mut sink = InOrder::default();
+    let deadline = Instant::now() + PATIENCE;
+    while client.in_flight() > 0 && Instant::now() < deadline {
+        client.poll(100, &mut sink, &mut trace).unwrap();
+    }
+    let counts = client.counts();
+    assert_eq!(counts.transmitted + counts.dropped, 50);
+    assert_eq!(trace.iter().filter(|record| record.dropped).count() as u64, counts.dropped);
+    assert!(counts.dropped > 0 && sink.last[&0] == 49, "the newest is sent: {counts:?}");
+    drop(client);
+    hub.stop(Stop::Now);
+    assert_conserved(&running.join());
+}
+
+#[test]
+fn the_packets_of_clients_that_die_are_accounted_for_and_the_others_go_on() {
+    // 1.2 ms a packet: most of what the dying send is still queued.
+    let slow = Config { bandwidth_bps: Some(10_000_000), ..config(Stamping::Batch) };
+    let (hub, running) = start(scheduler(Algorithm::Qfq, 4, FLOW), slow);
+    let mut dying: Vec<_> = (0..3).map(|_| hub.join().unwrap()).collect();
+    for (flow, client) in (0..).zip(&mut dying) {
+        let mut offers = (0..40).map(|tag| Offer { flow, length_bytes: 1500, tag });
+        assert_eq!(client.send_batch(&mut offers).sent, 40);
+    }
+    let panicking = dying.pop().unwrap();
+    let thread = std::thread::Builder::new().name("dies on purpose".to_owned());
+    let died = thread.spawn(move || {
+        let _client = panicking;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    assert!(died.unwrap().join().is_err());
+    drop(dying);
+
+    let mut survivor = hub.join().unwrap();
+    let sink = send_all(&mut survivor, Flows::of(3, 4, 4), 20);
+    assert_eq!(sink.packets, 20);
+    drop(survivor);
+    hub.stop(Stop::Drain);
+    let closed = running.join();
+    assert_conserved(&closed);
+    let ledgers = closed.clients();
+    assert_eq!(ledgers.len(), 4);
+    for ledger in &ledgers[..3] {
+        assert!(ledger.gone);
+        assert_eq!((ledger.counts.sent, ledger.queued()), (40, 0));
+        assert_eq!(ledger.abandoned(), 40 - ledger.counts.dropped);
+        assert!(ledger.discarded + ledger.unread > 0);
+    }
+    assert_eq!(closed.sum().scheduled(), 0);
+}
+
+#[test]
+fn clients_come_and_go_while_others_are_at_work() {
+    let (hub, running) = start(scheduler(Algorithm::Wf2qPlus, 8, FLOW), config(Stamping::None));
+    let rounds = 20;
+    std::thread::scope(|scope| {
+        for index in 0..4 {
+            let hub = hub.clone();
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let mut client = hub.join().unwrap();
+                    send_all(&mut client, Flows::of(index, 4, 8), 200);
+                    if round % 2 == 0 {
+                        let flow = index;
+                        let _ = client.send(Offer { flow, length_bytes: 64, tag: 0 });
+                    }
+                }
+            });
+        }
+    });
+    hub.stop(Stop::Drain);
+    let closed = running.join();
+    assert_conserved(&closed);
+    let ledgers = closed.clients();
+    assert_eq!(ledgers.len(), 4 * rounds);
+    assert!(ledgers.iter().map(|ledger| ledger.client).eq(0..4 * rounds));
+    assert_eq!(hub.join().err(), Some(JoinError::Stopped));
+}
+
+#[test]
+fn more_clients_than_cpus_all_get_their_packets_through() {
+    let (hub, running) = start(scheduler(Algorithm::Rr, 22, FLOW), config(Stamping::Batch));
+    std::thread::scope(|scope| {
+        for index in 0..22 {
+            let mut client = hub.join().unwrap();
+            scope.spawn(move || send_all(&mut client, Flows::of(index, 22, 22), 2_000));
+        }
+    });
+    hub.stop(Stop::Drain);
+    let closed = running.join();
+    assert_conserved(&closed);
+    assert_eq!(closed.sum().counts.sent, 44_000);
+}
+
+#[test]
+fn stopping_at_once_leaves_what_is_queued_queued_and_counted() {
+    let slow = Config { bandwidth_bps: Some(1_000), ..config(Stamping::Packet) };
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), slow);
+    let mut client = hub.join().unwrap();
+    let mut offers = (0..100).map(|tag| Offer { flow: 0, length_bytes: 1500, tag });
+    assert_eq!(client.send_batch(&mut offers).sent, 100);
+    let deadline = Instant::now() + PATIENCE;
+    while client.counts().dropped == 0 && Instant::now() < deadline {
+        client.poll(100, &mut Null, &mut ()).unwrap();
+    }
+    hub.stop(Stop::Now);
+    let closed = running.join();
+    while client.poll(100, &mut Null, &mut ()).unwrap() > 0 {}
+    let counts = client.counts();
+    assert!(client.is_ended() && counts.queued() >= 49, "{counts:?}");
+    assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued());
+    let unread = counts.sent - closed.sum().taken;
+    assert_eq!(counts.queued(), closed.scheduler.len() as u64 + unread);
+    let late = Offer { flow: 0, length_bytes: 64, tag: 1 };
+    assert_eq!(client.send(late), Err(SendError::Closed(late)));
+    assert_eq!(client.send_batch(&mut [late].into_iter()).sent, 0);
+    drop(client);
+    assert_conserved(&closed);
+    assert_eq!(closed.clients()[0].queued(), counts.queued());
+}
+
+#[test]
+fn a_full_mailbox_gives_the_packet_back_and_one_that_does_not_fit_too() {
+    let arbiter =
+        Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None)).unwrap();
+    let mut client = arbiter.hub().join().unwrap(); // which does not run
+    let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
+    assert_eq!((0..).take_while(|_| client.send(fine).is_ok()).count(), 200);
+    assert_eq!(client.send(fine), Err(SendError::Full(fine)));
+    let empty = Offer { length_bytes: 0, ..fine };
+    assert_eq!(client.send(empty), Err(SendError::Unfit(empty)));
+    assert_eq!(client.send(empty).unwrap_err().into_inner(), empty);
+    drop(arbiter);
+    assert!(client.is_ended());
+    assert_eq!(client.send(fine), Err(SendError::Closed(fine)));
+    assert_eq!(client.in_flight(), 200);
+}
+
+#[test]
+fn a_batch_ends_at_what_does_not_fit_and_says_which() {
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
+    let mut client = hub.join().unwrap();
+    let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
+    let unfit = Offer { flow: 1 << 20, ..fine };
+    let mut offers = [fine, fine, unfit, fine].into_iter();
+    let batch = client.send_batch(&mut offers);
+    assert_eq!((batch.sent, batch.unfit, offers.len()), (2, Some(unfit), 1));
+    drop(client);
+    hub.stop(Stop::Now);
+    running.join();
+}
+
+#[test]
+fn stamps_ascend_from_stage_to_stage_and_every_packet_has_its_own() {
+    for stamping in [Stamping::Batch, Stamping::Packet] {
+        let (hub, running) = start(scheduler(Algorithm::QfqPlus, 3, FLOW), config(stamping));
+        let mut client = hub.join().unwrap();
+        let (mut recorder, mut records) = recorder(4096);
+        let stop = AtomicBool::new(false);
+        let spec = Spec {
+            duration_ns: 5_000_000,
+            bandwidth_bps: 1_000_000_000,
+            length_bytes: 1250,
+            burst_packets: 4,
+        };
+        let job = Work {
+            load: Load::program(&[spec]),
+            flows: Flows::of(0, 1, 3),
+            lengths_bytes: &[],
+            in_flight_max: u64::MAX,
+            poll_interval: Duration::from_micros(5),
+            patience: Patience::Share,
+            stop: &stop,
+            until_ns: None,
+            linger: PATIENCE,
+        };
+        let counts = work(&mut client, job, &mut Null, &mut recorder).unwrap();
+        assert!(counts.sent > 0 && counts.queued() == 0, "{counts:?}");
+        drop((client, recorder));
+        let mut seen = 0;
+        while !records.is_finished() {
+            records.drain(100, |record| {
+                seen += 1;
+                let Record { cli_enq_ticks, sch_enq_ticks, sch_deq_ticks, cli_deq_ticks, .. } =
+                    record;
+                assert!(cli_enq_ticks > 0 && cli_deq_ticks >= cli_enq_ticks, "{record:?}");
+                assert!(sch_deq_ticks >= sch_enq_ticks, "{record:?}");
+                assert_eq!(record.length_bytes, 1250);
+            });
+        }
+        assert_eq!(seen + records.lost(), counts.sent);
+        hub.stop(Stop::Drain);
+        assert_conserved(&running.join());
+    }
+}
+
+#[test]
+fn a_client_that_is_stopped_ends_and_its_counts_are_complete() {
+    let (hub, running) = start(scheduler(Algorithm::Rr, 4, FLOW), config(Stamping::None));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..3)
+            .map(|index| {
+                let (mut client, stop) = (hub.join().unwrap(), &stop);
+                scope.spawn(move || {
+                    let job = Work {
+                        load: Load::endless(1500, 10),
+                        flows: Flows::of(index, 3, 4),
+                        lengths_bytes: &[64],
+                        in_flight_max: 10,
+                        poll_interval: Duration::from_micros(5),
+                        patience: Patience::Share,
+                        stop,
+                        until_ns: None,
+                        linger: PATIENCE,
+                    };
+                    let mut shares = Shares::new(4);
+                    let counts = work(&mut client, job, &mut shares, &mut ()).unwrap();
+                    let packets = shares.flows().iter().map(|flow| flow.packets).sum::<u64>();
+                    assert_eq!(packets, counts.transmitted);
+                    assert!(counts.queued() <= 10, "{counts:?}");
+                    let first = shares.flows()[0];
+                    assert_eq!(first.bytes, first.packets * 64, "flow 0 has a length of its own");
+                    for (flow, share) in (0..).zip(shares.flows()) {
+                        assert!(flow % 3 == index || share.packets == 0, "{flow} is not mine");
+                    }
+                    counts
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            let counts = worker.join().unwrap();
+            assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued());
+        }
+    });
+    hub.stop(Stop::Now);
+    assert_conserved(&running.join());
+}
+
+#[test]
+fn a_client_without_flows_and_one_whose_program_is_empty_end_at_once() {
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
+    let stop = AtomicBool::new(false);
+    for (load, flows) in
+        [(Load::endless(64, 1), Flows::of(1, 2, 1)), (Load::program(&[]), Flows::of(0, 1, 1))]
+    {
+        let mut client = hub.join().unwrap();
+        let job = Work {
+            load,
+            flows,
+            lengths_bytes: &[],
+            in_flight_max: u64::MAX,
+            poll_interval: Duration::ZERO,
+            patience: Patience::Share,
+            stop: &stop,
+            until_ns: None,
+            linger: PATIENCE,
+        };
+        assert_eq!(work(&mut client, job, &mut Null, &mut ()).unwrap(), Counts::default());
+    }
+    hub.stop(Stop::Drain);
+    running.join();
+}
+
+#[test]
+fn an_arbiter_that_looks_seldom_takes_and_marks_all_the_same() {
+    let seldom = Config { interval: Duration::from_millis(2), ..config(Stamping::Batch) };
+    let (hub, running) = start(scheduler(Algorithm::Rr1, 2, FLOW), seldom);
+    let mut client = hub.join().unwrap();
+    send_all(&mut client, Flows::of(0, 1, 2), 500);
+    drop(client);
+    hub.stop(Stop::Drain);
+    assert_conserved(&running.join());
+}
+
+#[test]
+fn an_interval_does_not_keep_the_arbiter_from_ending() {
+    let hour = Config { interval: Duration::from_secs(3600), ..config(Stamping::None) };
+    let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), hour);
+    std::thread::sleep(Duration::from_millis(5));
+    let began = Instant::now();
+    hub.stop(Stop::Now);
+    running.join();
+    assert!(began.elapsed() < PATIENCE);
+}
+
+#[test]
+fn a_client_that_never_looks_holds_up_nobody_but_itself() {
+    let (hub, running) = start(scheduler(Algorithm::Rr, 2, FLOW), config(Stamping::None));
+    let mut idle = hub.join().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // Until neither the lane back nor the scheduler takes more: it is held back, for good.
+    let (mut last, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_millis(100) && Instant::now() < deadline {
+        let _ = idle.send(Offer { flow: 0, length_bytes: 64, tag: 0 });
+        if idle.counts().sent > last {
+            (last, since) = (idle.counts().sent, Instant::now());
+        }
+    }
+    let mut busy = hub.join().unwrap();
+    send_all(&mut busy, Flows::of(1, 2, 2), 5_000);
+    while idle.in_flight() > 0 {
+        idle.poll(100, &mut Null, &mut ()).unwrap();
+        assert!(Instant::now() < deadline);
+    }
+    drop((idle, busy));
+    hub.stop(Stop::Drain);
+    assert_conserved(&running.join());
+}
+
+#[test]
+fn an_algorithm_that_panics_takes_the_arbiter_down_and_not_the_clients() {
+    struct Falls;
+    impl Scheduler<Token> for Falls {
+        fn add_flow(&mut self, _: FlowSpec) -> Result<u32, FlowError> {
+            Ok(0)
+        }
+        fn flows_count(&self) -> u32 {
+            1
+        }
+        fn enqueue(&mut self, _: u64, _: Packet<Token>) -> Result<Accepted<Token>, Refused<Token>> {
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+        fn dequeue(&mut self, _: u64) -> Option<Packet<Token>> {
+            None
+        }
+        fn ready_ns(&self) -> Option<u64> {
+            None
+        }
+        fn len(&self) -> usize {
+            0
+        }
+        fn totals(&self) -> Totals {
+            Totals::default()
+        }
+    }
+    let arbiter = Arbiter::new(Falls, config(Stamping::None)).unwrap();
+    let (hub, running) = (arbiter.hub(), arbiter.spawn(|| {}).unwrap());
+    let mut client = hub.join().unwrap();
+    client.send(Offer { flow: 0, length_bytes: 64, tag: 0 }).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !client.is_ended() {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| running.join()));
+    assert!(panic.is_err());
+    assert!(hub.is_stopping() && client.counts().queued() == 1);
+}
+
+#[test]
+fn real_datagrams_leave_with_the_lengths_and_flows_of_the_packets() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut udp = Udp::connect(receiver.local_addr().unwrap()).unwrap();
+    // 80 Mbit/s, so that the socket's buffer holds what comes.
+    let paced = Config { bandwidth_bps: Some(80_000_000), ..config(Stamping::Batch) };
+    let (hub, running) = start(scheduler(Algorithm::Rr, 3, FLOW), paced);
+    let mut client = hub.join().unwrap();
+    let lengths = [1u32, 8, 16, 17, 1400];
+    let mut offers = (0..90).map(|tag| Offer {
+        flow: tag % 3,
+        length_bytes: lengths[tag as usize % lengths.len()],
+        tag,
+    });
+    assert_eq!(client.send_batch(&mut offers).sent, 90);
+    let mut buffer = [0; 2048];
+    let (mut bytes, mut received) = (0, [0; 3]);
+    let deadline = Instant::now() + PATIENCE;
+    while client.in_flight() > 0 && Instant::now() < deadline {
+        client.poll(100, &mut udp, &mut ()).unwrap();
+    }
+    assert_eq!((client.counts().transmitted, client.counts().dropped), (90, 0));
+    for number in 0..90u64 {
+        let length = receiver.recv(&mut buffer).unwrap();
+        bytes += length as u64;
+        if length >= 16 {
+            let flow = u64::from_be_bytes(buffer[..8].try_into().unwrap());
+            received[flow as usize] += 1;
+            assert_eq!(u64::from_be_bytes(buffer[8..16].try_into().unwrap()), number);
+        }
+    }
+    assert_eq!(received.iter().sum::<u32>(), 90 * 3 / 5);
+    assert_eq!(bytes, client.counts().transmitted_bytes);
+    assert_eq!((udp.datagrams(), udp.bytes(), udp.lost()), (90, bytes, 0));
+    drop(client);
+    hub.stop(Stop::Drain);
+    assert_conserved(&running.join());
+}
+
+#[test]
+fn datagrams_that_nobody_takes_are_counted_and_sending_goes_on() {
+    let closed_port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut udp = Udp::connect(closed_port).unwrap();
+    for tag in 0..10 {
+        udp.transmit(Departure { flow: 0, length_bytes: 64, tag });
+        udp.flush().unwrap();
+    }
+    assert_eq!(udp.datagrams() + udp.lost(), 10);
+    assert!(udp.lost() > 0);
+}
+
+#[test]
+fn what_no_arbiter_can_do_is_refused_with_the_range() {
+    let refuse = |config: Config| config.validate().unwrap_err();
+    let fine = Config::default();
+    assert_eq!(fine.validate(), Ok(()));
+    let none = refuse(Config { mailbox_slots_count: 0, ..fine.clone() });
+    assert_eq!(none, ConfigError::Mailbox { slots_count: 0 });
+    let batch = refuse(Config { batch_max: 0, ..fine.clone() });
+    assert!(batch.to_string().contains("1..=4096"), "{batch}");
+    let rate = refuse(Config { bandwidth_bps: Some(0), ..fine.clone() });
+    assert!(matches!(rate, ConfigError::Rate(_)), "{rate}");
+    let long = refuse(Config { interval: Duration::from_secs(3601), ..fine.clone() });
+    assert!(matches!(long, ConfigError::Interval { .. }), "{long}");
+}

@@ -1,0 +1,195 @@
+//! What every lane promises, tried with each of them and each width of slots.
+#![cfg(not(handover_loom))]
+
+use handover_sched::drive::lane::{
+    Cached, Collect, LANE_SLOTS_MAX, Lane, LaneError, Laps, Lines, Marks, Plain, Post,
+};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// A slot that tells its number in every word.
+fn slot<const W: usize>(number: u64) -> [u64; W] {
+    std::array::from_fn(|word| number * 4 + word as u64)
+}
+
+fn comes_in_order_around_and_around<L: Lane, const W: usize>() {
+    for slots_count in [1, 2, 7, 8, 20, 200] {
+        let (mut sender, mut receiver) = L::pair::<W>(slots_count).unwrap();
+        let (mut pushed, mut popped) = (0, 0);
+        while popped < 1000 {
+            let before = pushed;
+            while sender.push(slot(pushed)) {
+                pushed += 1;
+            }
+            sender.publish();
+            assert!(!sender.has_room());
+            let room = (pushed - popped) as u32;
+            assert!(room >= slots_count, "{}: {room} of {slots_count}", L::NAME);
+            assert!(pushed > before);
+            while let Some(words) = receiver.pop() {
+                assert_eq!(words, slot(popped), "{}", L::NAME);
+                popped += 1;
+            }
+            receiver.release();
+            assert_eq!(popped, pushed, "{}", L::NAME);
+            assert!(sender.has_room());
+        }
+    }
+}
+
+fn holds_exactly_what_was_asked_for<L: Lane>() {
+    for slots_count in [1, 3, 8, 20, 1000] {
+        let (mut sender, mut receiver) = L::pair::<1>(slots_count).unwrap();
+        for lap in 0..3 {
+            let pushed = (0..).take_while(|&number| sender.push([number])).count();
+            assert_eq!(pushed as u32, slots_count, "{}, lap {lap}", L::NAME);
+            sender.publish();
+            while receiver.pop().is_some() {}
+            receiver.release();
+        }
+    }
+}
+
+fn crosses_threads_whole<L: Lane, const W: usize>() {
+    let numbers = if cfg!(miri) { 200 } else { 200_000 };
+    let (mut sender, mut receiver) = L::pair::<W>(20).unwrap();
+    let other = std::thread::spawn(move || {
+        for number in 0..numbers {
+            while !sender.push(slot(number)) {
+                sender.publish();
+                std::thread::yield_now();
+            }
+            if number % 5 == 0 {
+                sender.publish();
+            }
+        }
+        sender.publish();
+    });
+    let mut number = 0;
+    while number < numbers {
+        match receiver.pop() {
+            Some(words) => {
+                assert_eq!(words, slot(number), "{}", L::NAME);
+                number += 1;
+            }
+            None => {
+                receiver.release();
+                std::thread::yield_now();
+            }
+        }
+    }
+    assert_eq!(receiver.pop(), None);
+    other.join().unwrap();
+}
+
+/// What one does with a lane.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Push(u8),
+    Publish,
+    Pop(u8),
+    Release,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (1u8..40).prop_map(Step::Push),
+        Just(Step::Publish),
+        (1u8..40).prop_map(Step::Pop),
+        Just(Step::Release),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// Against a queue: nothing is lost, doubled or out of order, and all is seen once published.
+fn is_a_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), TestCaseError> {
+    let (mut sender, mut receiver) = L::pair::<2>(slots_count).unwrap();
+    let (mut queue, mut number, mut published) = (VecDeque::new(), 0, 0);
+    for step in steps {
+        match *step {
+            Step::Push(count) => {
+                for _ in 0..count {
+                    let room = sender.has_room();
+                    let pushed = sender.push(slot(number));
+                    prop_assert_eq!(room, pushed);
+                    if pushed {
+                        queue.push_back(number);
+                        number += 1;
+                    } else {
+                        sender.publish();
+                        published = number;
+                    }
+                }
+            }
+            Step::Publish => {
+                sender.publish();
+                published = number;
+            }
+            Step::Pop(count) => {
+                for _ in 0..count {
+                    match receiver.pop() {
+                        Some(words) => prop_assert_eq!(Some(words), queue.pop_front().map(slot)),
+                        None => {
+                            let next = queue.front().copied().unwrap_or(number);
+                            prop_assert!(next >= published, "{} was published", next);
+                        }
+                    }
+                }
+            }
+            Step::Release => receiver.release(),
+        }
+    }
+    sender.publish();
+    while let Some(words) = receiver.pop() {
+        prop_assert_eq!(Some(words), queue.pop_front().map(slot));
+    }
+    prop_assert!(queue.is_empty());
+    Ok(())
+}
+
+macro_rules! contract {
+    ($($module:ident: $lane:ty),*) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn what_is_pushed_comes_in_order_around_and_around() {
+                comes_in_order_around_and_around::<$lane, 1>();
+                comes_in_order_around_and_around::<$lane, 2>();
+                comes_in_order_around_and_around::<$lane, 4>();
+            }
+
+            #[test]
+            fn slots_cross_threads_whole_and_in_order() {
+                crosses_threads_whole::<$lane, 1>();
+                crosses_threads_whole::<$lane, 4>();
+            }
+
+            #[test]
+            fn no_slots_and_too_many_are_refused() {
+                for slots_count in [0, LANE_SLOTS_MAX + 1] {
+                    let refused = <$lane as Lane>::pair::<1>(slots_count).err();
+                    assert_eq!(refused, Some(LaneError::Slots { slots_count }));
+                }
+            }
+
+            proptest! {
+                #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 },
+                    failure_persistence: None, ..ProptestConfig::default() })]
+                #[test]
+                fn it_is_a_queue_whatever_one_does(slots_count in 1u32..70, steps in steps()) {
+                    is_a_queue::<$lane>(slots_count, &steps)?;
+                }
+            }
+        }
+    )*};
+}
+
+contract!(laps: Laps, marks: Marks, lines: Lines, cached: Cached, plain: Plain);
+
+#[test]
+fn lanes_with_indices_and_laps_hold_exactly_what_was_asked_for() {
+    holds_exactly_what_was_asked_for::<Laps>();
+    holds_exactly_what_was_asked_for::<Cached>();
+    holds_exactly_what_was_asked_for::<Plain>();
+}

@@ -1,0 +1,80 @@
+//! The lanes under loom, which tries every interleaving and every reordering that the memory model
+//! allows. A line has four words there, so that few slots go around a small lane.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-sched --test model --release \
+//!     --target-dir target/loom
+//! ```
+#![cfg(handover_loom)]
+
+use handover_base::sync::{hint, thread};
+use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Plain, Post};
+
+/// A slot that tells its number in every word.
+fn slot<const W: usize>(number: u64) -> [u64; W] {
+    std::array::from_fn(|word| number * 4 + word as u64)
+}
+
+/// Sends `numbers` slots through a lane that they go around, publishing every `batch`.
+fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u64) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(4);
+    builder.check(move || {
+        let (mut sender, mut receiver) = L::pair::<W>(slots_count).unwrap();
+        let other = thread::spawn(move || {
+            for number in 0..numbers {
+                while !sender.push(slot(number)) {
+                    sender.publish();
+                    hint::spin_loop();
+                }
+                if (number + 1) % batch == 0 {
+                    sender.publish();
+                }
+            }
+            sender.publish();
+        });
+        let mut number = 0;
+        while number < numbers {
+            match receiver.pop() {
+                Some(words) => {
+                    assert_eq!(words, slot(number));
+                    number += 1;
+                }
+                None => {
+                    receiver.release();
+                    hint::spin_loop();
+                }
+            }
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn laps_give_each_slot_whole_and_once_though_they_are_filled_again() {
+    goes_around::<Laps, 2>(1, 4, 1);
+    goes_around::<Laps, 2>(2, 5, 2);
+}
+
+#[test]
+fn marks_give_each_slot_whole_and_once_though_they_are_filled_again() {
+    goes_around::<Marks, 4>(1, 6, 1);
+}
+
+#[test]
+fn lines_give_each_slot_whole_and_once_though_they_are_filled_again() {
+    goes_around::<Lines, 4>(1, 4, 1);
+    goes_around::<Lines, 2>(1, 5, 2);
+}
+
+#[test]
+fn remembered_indices_give_each_slot_whole_and_once_though_they_are_filled_again() {
+    goes_around::<Cached, 2>(1, 3, 1);
+    goes_around::<Cached, 2>(2, 5, 2);
+}
+
+#[test]
+fn plain_indices_give_each_slot_whole_and_once_though_they_are_filled_again() {
+    goes_around::<Plain, 2>(1, 3, 1);
+    goes_around::<Plain, 2>(2, 4, 1);
+}
