@@ -88,7 +88,7 @@ struct Watch {
     served_bytes: u64,
     /// As dummynet's tester does it.
     when_empty_bytes: f64,
-    /// At any moment, since any moment, while the flow had packets.
+    /// Whenever a packet of the flow has gone, since any moment from which it had packets.
     backlogged_bytes: f64,
 }
 
@@ -116,19 +116,16 @@ impl Watch {
 
     fn served(&mut self, flow: u32, bytes: u32) {
         let seen = &mut self.flows[flow as usize];
-        let behind = |seen: &Seen, served_bytes: u64| {
-            (served_bytes - seen.began_bytes) as f64 * seen.share - seen.own_bytes as f64
-        };
-        // Just before it is served a flow is behind the most; just after, the least.
-        let most = behind(seen, self.served_bytes) - seen.least_bytes;
-        self.backlogged_bytes = self.backlogged_bytes.max(most);
         self.served_bytes += u64::from(bytes);
         seen.own_bytes += u64::from(bytes);
-        let least = behind(seen, self.served_bytes);
-        seen.least_bytes = seen.least_bytes.min(least);
+        let due_bytes = (self.served_bytes - seen.began_bytes) as f64 * seen.share;
+        let behind_bytes = due_bytes - seen.own_bytes as f64;
+        // The least is reached when the flow has just been served, like this.
+        self.backlogged_bytes = self.backlogged_bytes.max(behind_bytes - seen.least_bytes);
+        seen.least_bytes = seen.least_bytes.min(behind_bytes);
         seen.queued_count -= 1;
         if seen.queued_count == 0 {
-            self.when_empty_bytes = self.when_empty_bytes.max(least);
+            self.when_empty_bytes = self.when_empty_bytes.max(behind_bytes);
         }
     }
 }
@@ -223,8 +220,8 @@ impl Tester {
     }
 
     /// Keeps every flow of a scheduler without packets backlogged with `depth` packets while so many
-    /// packets go. Gives the index over all spans of time within that: what a flow may be behind at any
-    /// moment, since any moment. Lengths are the flows' longest, or any up to them where `random` is a
+    /// packets go. Gives the index over all spans of time within that: what a flow is behind when a
+    /// packet of it has gone, since any moment before. Lengths are the flows' longest, or any up to them where `random` is a
     /// seed other than 0.
     pub fn run_backlogged<T: Token, S: Scheduler<T>>(
         &mut self,

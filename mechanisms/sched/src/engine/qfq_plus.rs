@@ -2,7 +2,7 @@
 
 use super::config::{Config, WEIGHT_MAX};
 use super::groups::{Groups, Interval, Intervals};
-use super::table::{HalfLine, NONE, Slots};
+use super::table::{Line, NONE, Slots};
 use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ const MEMBERS_MAX: u32 = 8;
 
 /// QFQ+: flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders;
 /// within an aggregate the flows take turns by deficit round robin. An aggregate that is chosen stays
-/// for one longest packet's worth of bytes: longer stays are cheaper, and put the other flows behind
-/// by more than twice the longest packet.
+/// while its packets fit into one longest packet's worth of bytes: longer stays are cheaper, and put the
+/// other flows behind by more than twice the longest packet.
 ///
 /// Source: P. Valente, Reducing the Execution Time of Fair-Queueing Packet Schedulers, Computer
 /// Communications 47, 2014.
@@ -38,6 +38,8 @@ pub struct Member {
     next: u32,
     /// What is left of its turn.
     left_bytes: u32,
+    /// Its oldest packet.
+    oldest_bytes: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,14 @@ impl Intervals for Vec<Aggregate> {
 }
 
 impl Aggregate {
+    /// Its next stay begins at `start`.
+    #[inline(always)]
+    fn begin(&mut self, start: u64) {
+        let stay = self.byte_cost * u64::from(self.longest_bytes);
+        self.interval.start = start;
+        self.interval.finish = start.wrapping_add(stay);
+    }
+
     #[inline(always)]
     fn append<S: Slots<Member>>(&mut self, slots: &mut S, id: u32) {
         slots.hot(id).next = NONE;
@@ -101,7 +111,7 @@ impl QfqPlus {
 
 impl Discipline for QfqPlus {
     type Hot = Member;
-    type Align = HalfLine;
+    type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
     fn new(_: &Config) -> Self {
@@ -120,24 +130,23 @@ impl Discipline for QfqPlus {
         let aggregate = &mut self.aggregates[index as usize];
         aggregate.members_count += 1;
         aggregate.byte_cost = byte_cost(spec.weight * u64::from(aggregate.members_count));
-        // It is served until it has sent a longest packet's worth, and the last may overshoot.
-        let stay_max_bytes = 2 * u64::from(spec.length_max_bytes) - 1;
-        let longest = aggregate.byte_cost * stay_max_bytes;
-        aggregate.interval.set_longest(longest);
-        Ok(Member { aggregate: index, next: NONE, left_bytes: 0 })
+        let stay = aggregate.byte_cost * u64::from(spec.length_max_bytes);
+        aggregate.interval.set_longest(stay);
+        Ok(Member { aggregate: index, next: NONE, left_bytes: 0, oldest_bytes: 0 })
     }
 
     #[inline]
-    fn activate<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
+    fn activate<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
         let member = slots.hot(id);
+        member.oldest_bytes = bytes;
         let index = member.aggregate;
         let aggregate = &mut self.aggregates[index as usize];
         member.left_bytes = aggregate.longest_bytes;
         let was_idle = aggregate.first == NONE;
         aggregate.append(slots, id);
         if was_idle {
-            let start = self.groups.start(&mut self.aggregates, index);
-            self.aggregates[index as usize].interval.start = start;
+            let start = self.groups.start(&self.aggregates[index as usize].interval);
+            self.aggregates[index as usize].begin(start);
             self.groups.join(&mut self.aggregates, index);
         }
     }
@@ -159,6 +168,7 @@ impl Discipline for QfqPlus {
         aggregate.spent_bytes += bytes;
         let member = slots.hot(id);
         member.left_bytes = member.left_bytes.saturating_sub(bytes);
+        member.oldest_bytes = next.unwrap_or(0);
         let behind = member.next;
         match next {
             None => aggregate.first = behind,
@@ -171,10 +181,14 @@ impl Discipline for QfqPlus {
             }
             Some(_) => {}
         }
-        if aggregate.first == NONE || aggregate.spent_bytes >= aggregate.longest_bytes {
+        let is_over = aggregate.first == NONE || {
+            let oldest_bytes = slots.hot(aggregate.first).oldest_bytes;
+            aggregate.spent_bytes.saturating_add(oldest_bytes) > aggregate.longest_bytes
+        };
+        if is_over {
             let spent = u64::from(std::mem::take(&mut aggregate.spent_bytes));
             let start = aggregate.interval.start.wrapping_add(aggregate.byte_cost * spent);
-            aggregate.interval.start = start;
+            aggregate.begin(start);
             aggregate.interval.epoch = self.groups.time.epoch();
             self.serving = NONE;
             if aggregate.first != NONE {
@@ -186,6 +200,7 @@ impl Discipline for QfqPlus {
 
     fn changed<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
         let member = slots.hot(id);
+        member.oldest_bytes = bytes;
         if bytes > member.left_bytes {
             member.left_bytes += self.aggregates[member.aggregate as usize].longest_bytes;
         }

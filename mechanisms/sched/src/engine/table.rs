@@ -158,14 +158,13 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         if flow.count >= flow.packets_max {
             return Pushed::FlowFull { drops_head: flow.length_max_bytes & HEAD_BIT != 0 };
         }
-        let node = Node { next: NONE, length_bytes: packet.length_bytes, token: packet.token };
         let at = self.free;
-        if let Some(free) = self.nodes.get_mut(at as usize) {
-            self.free = free.next;
-            *free = node;
-        } else {
-            return self.push_new(packet.flow, node);
-        }
+        let Some(node) = self.nodes.get_mut(at as usize) else { return self.push_new(packet) };
+        self.free = node.next;
+        // Field by field: a whole one would be put together elsewhere first, and read back at once.
+        node.next = NONE;
+        node.length_bytes = packet.length_bytes;
+        node.token = packet.token;
         self.totals.enqueued += 1;
         flow.count += 1;
         if flow.count == 1 {
@@ -181,12 +180,13 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
     /// The same with a node that was never used.
     #[cold]
     #[inline(never)]
-    fn push_new(&mut self, flow: u32, node: Node<T>) -> Pushed {
+    fn push_new(&mut self, packet: &Packet<T>) -> Pushed {
         if self.nodes.len() >= self.packets_max as usize {
             return Pushed::Full;
         }
         let at = self.nodes.len() as u32;
-        self.nodes.push(node);
+        let Packet { flow, length_bytes, token } = *packet;
+        self.nodes.push(Node { next: NONE, length_bytes, token });
         self.totals.enqueued += 1;
         let flow = &mut self.flows[flow as usize];
         flow.count += 1;

@@ -29,6 +29,7 @@ pub(super) struct Generator {
     burst_flow: u32,
 }
 
+#[inline(always)]
 fn level(queued_count: u32) -> usize {
     (queued_count as usize).min(LEVELS - 1)
 }

@@ -1,0 +1,238 @@
+//! The scheduler by example: limits, drops, priorities, pacing, two levels, refusals.
+
+use handover_sched::engine::{
+    FLOWS_LIMIT, Hierarchy, LENGTH_LIMIT_BYTES, Pacing, Qfq, Queued, Tenants, Wf2qPlus,
+};
+use handover_sched::{
+    Accepted, Algorithm, Config, ConfigError, DropPolicy, FlowError, FlowSpec, Packet, Refusal,
+    Scheduler,
+};
+
+fn spec(weight: u64) -> FlowSpec {
+    FlowSpec { weight, length_max_bytes: 1500, packets_max: 100, drop: DropPolicy::Tail }
+}
+
+fn packet(flow: u32, token: u64) -> Packet<u64> {
+    Packet { flow, length_bytes: 1000, token }
+}
+
+fn tokens(scheduler: &mut impl Scheduler<u64>) -> Vec<u64> {
+    std::iter::from_fn(|| scheduler.dequeue(0)).map(|packet| packet.token).collect()
+}
+
+#[test]
+fn tail_drop_gives_the_newest_back_and_head_drop_the_oldest() {
+    for &algorithm in Algorithm::ALL {
+        let mut scheduler = algorithm.build::<u64>(&Config::default()).expect("the default");
+        for drop in [DropPolicy::Tail, DropPolicy::Head] {
+            let limited = FlowSpec { packets_max: 2, drop, weight: 1000, ..spec(1000) };
+            scheduler.add_flow(limited).expect("a flow");
+        }
+        for token in 0..2 {
+            for flow in 0..2 {
+                assert_eq!(scheduler.enqueue(0, packet(flow, token)), Ok(Accepted::Queued));
+            }
+        }
+        let refused = scheduler.enqueue(0, packet(0, 2)).expect_err("full");
+        assert_eq!((refused.packet, refused.why), (packet(0, 2), Refusal::FlowFull));
+        let accepted = scheduler.enqueue(0, packet(1, 2));
+        assert_eq!(accepted, Ok(Accepted::InsteadOf(packet(1, 0))), "{algorithm}");
+        let mut left = Vec::new();
+        while let Some(ready_ns) = scheduler.ready_ns() {
+            let gone = scheduler.dequeue(ready_ns).expect("it is ready");
+            left.push((gone.flow, gone.token));
+        }
+        left.sort_unstable();
+        assert_eq!(left, [(0, 0), (0, 1), (1, 1), (1, 2)], "{algorithm}");
+        let totals = scheduler.totals();
+        assert_eq!((totals.enqueued, totals.dequeued), (5, 4));
+        assert_eq!((totals.dropped, totals.refused), (1, 1));
+    }
+}
+
+#[test]
+fn fifo_keeps_its_order_through_any_number_of_head_drops() {
+    let config = Config { packets_max: 5, ..Config::default() };
+    let mut scheduler = Algorithm::Fifo.build::<u64>(&config).expect("a valid configuration");
+    scheduler.add_flow(spec(1)).expect("a flow");
+    let head = FlowSpec { packets_max: 2, drop: DropPolicy::Head, ..spec(1) };
+    scheduler.add_flow(head).expect("a flow");
+    for token in [1, 2] {
+        let _ = scheduler.enqueue(0, packet(0, token)).expect("room");
+    }
+    let _ = scheduler.enqueue(0, packet(1, 100)).expect("room");
+    let _ = scheduler.enqueue(0, packet(0, 3)).expect("room");
+    let _ = scheduler.enqueue(0, packet(1, 101)).expect("room");
+    for token in 102..200 {
+        let accepted = scheduler.enqueue(0, packet(1, token));
+        assert_eq!(accepted, Ok(Accepted::InsteadOf(packet(1, token - 2))));
+        assert_eq!(scheduler.len(), 5);
+    }
+    assert_eq!(scheduler.enqueue(0, packet(0, 4)).map_err(|it| it.why), Err(Refusal::Full));
+    assert_eq!(tokens(&mut scheduler), [1, 2, 3, 198, 199]);
+}
+
+#[test]
+fn a_smaller_number_goes_first_and_equals_take_turns() {
+    let mut scheduler = Algorithm::Prio.build::<u64>(&Config::default()).expect("the default");
+    for priority in [7, 4096, 7, 1, 65] {
+        scheduler.add_flow(spec(priority)).expect("a flow");
+    }
+    for round in 0..2 {
+        for flow in 0..5 {
+            let _ = scheduler.enqueue(0, packet(flow, u64::from(flow) * 10 + round)).expect("room");
+        }
+    }
+    assert_eq!(tokens(&mut scheduler), [30, 31, 0, 20, 1, 21, 40, 41, 10, 11]);
+    let refused = scheduler.add_flow(spec(4097));
+    assert_eq!(refused, Err(FlowError::Weight { weight: 4097, weight_max: 4096 }));
+}
+
+#[test]
+fn deficits_carry_over_from_turn_to_turn() {
+    let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("the default");
+    scheduler.add_flow(spec(1)).expect("a flow");
+    scheduler.add_flow(spec(2)).expect("a flow");
+    for token in 0..6 {
+        for flow in 0..2 {
+            let _ = scheduler.enqueue(0, packet(flow, u64::from(flow) * 10 + token)).expect("room");
+        }
+    }
+    // A turn is worth 1500 and 3000 bytes; packets are 1000.
+    assert_eq!(tokens(&mut scheduler), [0, 10, 11, 12, 1, 2, 13, 14, 15, 3, 4, 5]);
+}
+
+#[test]
+fn paced_packets_leave_at_exact_moments() {
+    // 1000 bytes at 3 Mbit/s: 2,666,666 and two thirds of a nanosecond each.
+    let mut scheduler = Queued::<u64, Pacing>::new(&Config::default()).expect("the default");
+    scheduler.add_flow(spec(3_000_000)).expect("a flow");
+    let began_ns = 123_456_789_000;
+    for token in 0..10 {
+        let _ = scheduler.enqueue(began_ns, packet(0, token)).expect("room");
+    }
+    for token in 0..10_u64 {
+        let due_ns = began_ns + (token * 8_000_000).div_ceil(3);
+        assert_eq!(scheduler.ready_ns(), Some(due_ns));
+        assert_eq!(scheduler.dequeue(due_ns - 1), None);
+        assert_eq!(scheduler.dequeue(due_ns), Some(packet(0, token)));
+    }
+    assert_eq!(scheduler.ready_ns(), None);
+    // Its rate is not exceeded by a packet that comes a moment later, and nothing is saved up.
+    let next_ns = began_ns + 80_000_000_u64.div_ceil(3);
+    let _ = scheduler.enqueue(began_ns + 25_000_000, packet(0, 10)).expect("room");
+    assert_eq!(scheduler.ready_ns(), Some(next_ns));
+    assert_eq!(scheduler.dequeue(next_ns), Some(packet(0, 10)));
+    let later_ns = began_ns + 1_000_000_000;
+    for token in 11..13 {
+        let _ = scheduler.enqueue(later_ns, packet(0, token)).expect("room");
+    }
+    assert_eq!(scheduler.dequeue(later_ns), Some(packet(0, 11)));
+    assert_eq!(scheduler.ready_ns(), Some(later_ns + 2_666_667));
+}
+
+#[test]
+fn paced_flows_leave_in_the_order_of_their_moments_at_any_scale() {
+    let rates = [1, 1_000, 123_457, 1_000_000_007, 10_000_000_000_000, 1_000_000_000_000_000];
+    let mut scheduler = Queued::<u64, Pacing>::new(&Config::default()).expect("the default");
+    for rate in rates {
+        scheduler.add_flow(spec(rate)).expect("a flow");
+    }
+    let mut sent = [0_u64; 6];
+    for flow in 0..6 {
+        for token in 0..2 {
+            let _ = scheduler.enqueue(0, packet(flow, token)).expect("room");
+        }
+    }
+    let mut now_ns = 0;
+    for _ in 0..20_000 {
+        let ready_ns = scheduler.ready_ns().expect("backlogged");
+        now_ns = now_ns.max(ready_ns);
+        let gone = scheduler.dequeue(now_ns).expect("it is ready");
+        let flow = gone.flow as usize;
+        let due_ns = (sent[flow] * 8_000_000_000_000).div_ceil(rates[flow]);
+        assert_eq!(ready_ns, due_ns, "rate {}", rates[flow]);
+        sent[flow] += 1;
+        let _ = scheduler.enqueue(now_ns, packet(gone.flow, 0)).expect("room");
+    }
+    // The slow ones are still due when they were to be.
+    assert_eq!(sent[..1], [1]);
+}
+
+#[test]
+fn paced_tenants_hold_their_flows_to_their_rate() {
+    type Levels = Hierarchy<u64, Pacing, Wf2qPlus>;
+    let mut scheduler = Levels::new(&Config::default()).expect("the default");
+    assert_eq!(scheduler.add_flow(spec(1)), Err(FlowError::Tenant { tenant: 0, tenants_count: 0 }));
+    let tenant = scheduler.add_tenant(8_000_000, 1500).expect("a tenant");
+    for _ in 0..2 {
+        scheduler.add_flow_of(tenant, spec(1)).expect("a flow");
+    }
+    for token in 0..4 {
+        let _ = scheduler.enqueue(0, packet((token % 2) as u32, token)).expect("room");
+    }
+    // 1000 bytes at 8 Mbit/s take a millisecond.
+    for token in 0..4 {
+        assert_eq!(scheduler.ready_ns(), Some(token * 1_000_000));
+        assert_eq!(scheduler.dequeue(token * 1_000_000).map(|it| it.token), Some(token));
+    }
+    let long = FlowSpec { length_max_bytes: 1501, ..spec(1) };
+    let refused = FlowError::Length { length_max_bytes: 1501, limit_bytes: 1500 };
+    assert_eq!(scheduler.add_flow_of(tenant, long), Err(refused));
+    let refused = Hierarchy::<u64, Wf2qPlus, Pacing>::new(&Config::default()).map(|_| ());
+    assert_eq!(refused, Err(ConfigError::HoldsBack));
+    let refused = Algorithm::Rr.build_tenants::<u64>(Algorithm::Fifo, &Config::default()).map(|_| ());
+    assert_eq!(refused, Err(ConfigError::NoLevel { algorithm: Algorithm::Fifo }));
+}
+
+#[test]
+fn what_cannot_be_represented_is_refused_with_its_range() {
+    for &algorithm in Algorithm::ALL {
+        let config = Config { flows_max: 2, ..Config::default() };
+        let mut scheduler = algorithm.build::<u64>(&config).expect("a valid configuration");
+        let zero = scheduler.add_flow(spec(0));
+        assert!(matches!(zero, Err(FlowError::Weight { weight: 0, .. })), "{algorithm}: {zero:?}");
+        for length_max_bytes in [0, LENGTH_LIMIT_BYTES + 1] {
+            let refused = scheduler.add_flow(FlowSpec { length_max_bytes, ..spec(1) });
+            let limit_bytes = LENGTH_LIMIT_BYTES;
+            assert_eq!(refused, Err(FlowError::Length { length_max_bytes, limit_bytes }));
+        }
+        let refused = scheduler.add_flow(FlowSpec { packets_max: 0, ..spec(1) });
+        assert_eq!(refused, Err(FlowError::Packets));
+        assert_eq!(scheduler.flows_count(), 0);
+        for id in 0..2 {
+            assert_eq!(scheduler.add_flow(spec(1)), Ok(id));
+        }
+        assert_eq!(scheduler.add_flow(spec(1)), Err(FlowError::Flows { flows_max: 2 }));
+        let refused = scheduler.enqueue(0, packet(2, 0)).expect_err("no such flow");
+        assert_eq!(refused.why, Refusal::UnknownFlow);
+        assert_eq!(refused.to_string(), "a packet of flow 2, 1000 bytes: no such flow");
+    }
+    let mut scheduler = Queued::<u64, Qfq>::new(&Config::default()).expect("the default");
+    assert_eq!(
+        scheduler.add_flow(spec(1 << 21)).expect_err("too heavy").to_string(),
+        "weight 2097152: must lie in 1..=1048576"
+    );
+    let bad = [
+        (Config { packets_max: 0, ..Config::default() }, "packets_max=0: must lie in 1..=268435456"),
+        (Config { flows_max: FLOWS_LIMIT + 1, ..Config::default() }, "flows_max=16777217"),
+        (Config { quantum_bytes: 0, ..Config::default() }, "quantum_bytes=0: must lie in"),
+        (Config { template: Some(spec(0)), ..Config::default() }, "weight 0: must lie in"),
+    ];
+    for (config, said) in bad {
+        for algorithm in Algorithm::ALL {
+            let refused = algorithm.build::<u64>(&config).err().expect("refused").to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn turns_too_long_for_the_heaviest_flow_are_refused() {
+    let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("the default");
+    scheduler.add_flow(spec(1 << 20)).expect("a heavy flow");
+    let jumbo = FlowSpec { length_max_bytes: 9000, ..spec(1) };
+    let refused = FlowError::Length { length_max_bytes: 9000, limit_bytes: 2048 };
+    assert_eq!(scheduler.add_flow(jumbo), Err(refused));
+    scheduler.add_flow(FlowSpec { length_max_bytes: 2048, ..jumbo }).expect("short enough");
+}

@@ -1,0 +1,301 @@
+//! What every algorithm promises: no packet is lost, made twice or overtaken within its flow.
+
+use handover_sched::engine::{Tenants, WEIGHT_MAX};
+use handover_sched::{
+    Accepted, Algorithm, Config, DropPolicy, FlowSpec, Packet, Refusal, Scheduler,
+};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const LENGTH_MAX_BYTES: u32 = 1500;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Enqueue { flow: u32, length_bytes: u32 },
+    Dequeue { after_ns: u64 },
+    AddFlow(FlowSpec),
+}
+
+fn any_spec() -> impl Strategy<Value = FlowSpec> {
+    (1..=100_u64, 1..=LENGTH_MAX_BYTES, 1..=6_u32, any::<bool>()).prop_map(
+        |(weight, length_max_bytes, packets_max, drops_head)| FlowSpec {
+            weight,
+            length_max_bytes,
+            packets_max,
+            drop: if drops_head { DropPolicy::Head } else { DropPolicy::Tail },
+        },
+    )
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..10_u32, 0..=LENGTH_MAX_BYTES + 1)
+            .prop_map(|(flow, length_bytes)| Step::Enqueue { flow, length_bytes }),
+        6 => (0..200_000_u64).prop_map(|after_ns| Step::Dequeue { after_ns }),
+        1 => any_spec().prop_map(Step::AddFlow),
+    ]
+}
+
+/// What is queued by flow, as it ought to be.
+struct Model {
+    specs: Vec<FlowSpec>,
+    queues: Vec<VecDeque<Packet<u64>>>,
+    /// Packets that left the limits' sight: one in the hand of each tenant, where there are tenants.
+    hands: usize,
+}
+
+impl Model {
+    fn queued(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+
+    fn take(&mut self, packet: Packet<u64>) -> Result<(), TestCaseError> {
+        let oldest = self.queues[packet.flow as usize].pop_front();
+        prop_assert_eq!(oldest, Some(packet), "not the oldest of its flow");
+        Ok(())
+    }
+}
+
+const PACKETS_MAX: u32 = 24;
+
+fn follow(
+    scheduler: &mut dyn Scheduler<u64>,
+    steps: &[Step],
+    specs: Vec<FlowSpec>,
+    tenants_count: usize,
+    holds_back: bool,
+) -> Result<(), TestCaseError> {
+    let queues = vec![VecDeque::new(); specs.len()];
+    let mut model = Model { specs, queues, hands: tenants_count };
+    let (mut now_ns, mut token) = (0, 0);
+    for &step in steps {
+        match step {
+            Step::AddFlow(spec) => {
+                let id = scheduler.add_flow(spec);
+                prop_assert_eq!(id.ok(), Some(model.specs.len() as u32));
+                model.specs.push(spec);
+                model.queues.push(VecDeque::new());
+            }
+            Step::Enqueue { flow, length_bytes } => {
+                token += 1;
+                let packet = Packet { flow, length_bytes, token };
+                offer(scheduler, &mut model, now_ns, packet)?;
+            }
+            Step::Dequeue { after_ns } => {
+                now_ns += after_ns;
+                let ready_ns = scheduler.ready_ns();
+                prop_assert_eq!(ready_ns.is_some(), model.queued() > 0);
+                match scheduler.dequeue(now_ns) {
+                    Some(packet) => {
+                        prop_assert!(ready_ns <= Some(now_ns), "before it was ready");
+                        model.take(packet)?;
+                    }
+                    None if model.queued() > 0 => {
+                        prop_assert!(holds_back && ready_ns > Some(now_ns), "held back");
+                    }
+                    None => {}
+                }
+            }
+        }
+        let totals = scheduler.totals();
+        let gone = totals.dequeued + totals.dropped;
+        prop_assert_eq!(totals.enqueued, gone + scheduler.len() as u64);
+        prop_assert_eq!(scheduler.len(), model.queued());
+    }
+    while let Some(ready_ns) = scheduler.ready_ns() {
+        now_ns = now_ns.max(ready_ns);
+        let packet = scheduler.dequeue(now_ns);
+        prop_assert!(packet.is_some(), "nothing came when it was ready");
+        model.take(packet.expect("just seen"))?;
+    }
+    prop_assert_eq!(model.queued(), 0);
+    prop_assert!(scheduler.is_empty());
+    prop_assert_eq!(scheduler.dequeue(u64::MAX), None);
+    Ok(())
+}
+
+fn offer(
+    scheduler: &mut dyn Scheduler<u64>,
+    model: &mut Model,
+    now_ns: u64,
+    packet: Packet<u64>,
+) -> Result<(), TestCaseError> {
+    let before = scheduler.totals();
+    let offered = scheduler.enqueue(now_ns, packet);
+    let Some(spec) = model.specs.get(packet.flow as usize).copied() else {
+        let refused = offered.expect_err("a flow that is not there");
+        prop_assert_eq!((refused.packet, refused.why), (packet, Refusal::UnknownFlow));
+        return Ok(());
+    };
+    let queue = &mut model.queues[packet.flow as usize];
+    let queued_count = queue.len();
+    let is_full = queued_count >= spec.packets_max as usize;
+    match offered {
+        Ok(accepted) => {
+            prop_assert!((1..=spec.length_max_bytes).contains(&packet.length_bytes));
+            queue.push_back(packet);
+            if let Accepted::InsteadOf(dropped) = accepted {
+                prop_assert_eq!(spec.drop, DropPolicy::Head);
+                prop_assert!(is_full, "dropped, and there was room");
+                // The oldest; of two levels, the oldest that is not in its tenant's hand.
+                let at = queue.iter().position(|it| *it == dropped);
+                prop_assert!(at == Some(0) || model.hands > 0 && at == Some(1), "{:?}", at);
+                queue.remove(at.expect("just seen"));
+            } else {
+                prop_assert!(!is_full || model.hands > 0 && queued_count == spec.packets_max as usize);
+            }
+        }
+        Err(refused) => {
+            prop_assert_eq!(refused.packet, packet);
+            prop_assert_eq!(scheduler.totals().refused, before.refused + 1);
+            match refused.why {
+                Refusal::Empty => prop_assert_eq!(packet.length_bytes, 0),
+                Refusal::TooLong => prop_assert!(packet.length_bytes > spec.length_max_bytes),
+                Refusal::FlowFull => prop_assert!(is_full && spec.drop == DropPolicy::Tail),
+                Refusal::Full => prop_assert!(model.queued() >= PACKETS_MAX as usize),
+                other => prop_assert!(false, "{}", other),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn config() -> Config {
+    Config { packets_max: PACKETS_MAX, ..Config::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 192 }))]
+
+    #[test]
+    fn no_algorithm_loses_or_reorders_packets(
+        steps in prop::collection::vec(any_step(), 1..300),
+        specs in prop::collection::vec(any_spec(), 1..6),
+    ) {
+        for &algorithm in Algorithm::ALL {
+            let mut scheduler = algorithm.build::<u64>(&config()).expect("a valid configuration");
+            for &spec in &specs {
+                scheduler.add_flow(spec).expect("within every algorithm's limits");
+            }
+            let holds_back = algorithm == Algorithm::Pacing;
+            follow(&mut scheduler, &steps, specs.clone(), 0, holds_back)
+                .map_err(|error| TestCaseError::fail(format!("{algorithm}: {error}")))?;
+        }
+    }
+
+    #[test]
+    fn no_pair_of_levels_loses_or_reorders_packets(
+        steps in prop::collection::vec(any_step(), 1..200),
+        specs in prop::collection::vec(any_spec(), 1..6),
+        weights in prop::collection::vec(1..50_u64, 1..4),
+    ) {
+        let levels = |it: &&Algorithm| **it != Algorithm::Fifo;
+        for outer in Algorithm::ALL.iter().filter(levels) {
+            for inner in Algorithm::ALL.iter().filter(levels).filter(|it| **it != Algorithm::Pacing) {
+                let mut scheduler = outer.build_tenants::<u64>(*inner, &config()).expect("two levels");
+                for &weight in &weights {
+                    scheduler.add_tenant(weight, LENGTH_MAX_BYTES).expect("a tenant");
+                }
+                for (i, &spec) in specs.iter().enumerate() {
+                    let tenant = (i % weights.len()) as u32;
+                    scheduler.add_flow_of(tenant, spec).expect("a flow");
+                }
+                let holds_back = *outer == Algorithm::Pacing;
+                let mut scheduler: Box<dyn Tenants<u64> + Send> = scheduler;
+                follow(&mut Plain(&mut *scheduler), &steps, specs.clone(), weights.len(), holds_back)
+                    .map_err(|error| TestCaseError::fail(format!("{outer}/{inner}: {error}")))?;
+            }
+        }
+    }
+
+    #[test]
+    fn flows_are_made_by_their_first_packets(
+        flows in prop::collection::vec(0..40_u32, 1..200),
+    ) {
+        let spec = FlowSpec { weight: 1, length_max_bytes: 100, packets_max: 1000, drop: DropPolicy::Tail };
+        for &algorithm in Algorithm::ALL {
+            let config = Config { flows_max: 30, template: Some(spec), ..Config::default() };
+            let mut scheduler = algorithm.build::<u64>(&config).expect("a valid configuration");
+            let mut taken = 0;
+            for (token, &flow) in flows.iter().enumerate() {
+                let packet = Packet { flow, length_bytes: 100, token: token as u64 };
+                match scheduler.enqueue(0, packet) {
+                    Ok(accepted) => {
+                        prop_assert_eq!(accepted, Accepted::Queued);
+                        prop_assert!(flow < 30 && scheduler.flows_count() > flow);
+                        taken += 1;
+                    }
+                    Err(refused) => {
+                        prop_assert!(flow >= 30);
+                        prop_assert_eq!(refused.why, Refusal::NoMoreFlows);
+                    }
+                }
+            }
+            prop_assert_eq!(scheduler.len(), taken);
+        }
+    }
+
+    #[test]
+    fn extreme_weights_and_lengths_are_scheduled_or_refused(
+        flows in prop::collection::vec(
+            (prop_oneof![Just(1), Just(2), Just(WEIGHT_MAX - 1), Just(WEIGHT_MAX), any::<u64>()],
+             prop_oneof![Just(1), Just((1 << 20) - 1), Just(1 << 20), any::<u32>()]),
+            1..12),
+        order in prop::collection::vec((0..12_usize, any::<u32>()), 1..400),
+    ) {
+        for &algorithm in Algorithm::ALL {
+            let mut scheduler = algorithm.build::<()>(&Config::default()).expect("the default");
+            let mut lengths = Vec::new();
+            for &(weight, length_max_bytes) in &flows {
+                let drop = if weight % 2 == 0 { DropPolicy::Head } else { DropPolicy::Tail };
+                let spec = FlowSpec { weight, length_max_bytes, packets_max: 3, drop };
+                match scheduler.add_flow(spec) {
+                    Ok(_) => lengths.push(length_max_bytes),
+                    Err(refused) => prop_assert!(!refused.to_string().is_empty()),
+                }
+            }
+            let mut now_ns = 0;
+            for &(which, length) in &order {
+                if lengths.is_empty() { break; }
+                let flow = which % lengths.len();
+                let length_bytes = length % lengths[flow] + 1;
+                let _ = scheduler.enqueue(now_ns, Packet { flow: flow as u32, length_bytes, token: () });
+                if length % 3 > 0 && let Some(ready_ns) = scheduler.ready_ns() {
+                    now_ns = now_ns.max(ready_ns);
+                    prop_assert!(scheduler.dequeue(now_ns).is_some(), "{}", algorithm);
+                }
+            }
+        }
+    }
+}
+
+/// A scheduler of two levels as one of one.
+struct Plain<'a>(&'a mut dyn Tenants<u64>);
+
+impl Scheduler<u64> for Plain<'_> {
+    fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, handover_sched::FlowError> {
+        self.0.add_flow(spec)
+    }
+    fn flows_count(&self) -> u32 {
+        self.0.flows_count()
+    }
+    fn enqueue(
+        &mut self,
+        now_ns: u64,
+        packet: Packet<u64>,
+    ) -> Result<Accepted<u64>, handover_sched::Refused<u64>> {
+        self.0.enqueue(now_ns, packet)
+    }
+    fn dequeue(&mut self, now_ns: u64) -> Option<Packet<u64>> {
+        self.0.dequeue(now_ns)
+    }
+    fn ready_ns(&self) -> Option<u64> {
+        self.0.ready_ns()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn totals(&self) -> handover_sched::Totals {
+        self.0.totals()
+    }
+}

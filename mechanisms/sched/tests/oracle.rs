@@ -1,0 +1,126 @@
+//! WF2Q+ against a reading of its definition that looks at every flow at each step.
+
+use handover_sched::engine::{Queued, Wf2qPlus};
+use handover_sched::{Config, DropPolicy, FlowSpec, Packet, Scheduler};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// Bytes per unit of weight, in units of one over the product that makes every moment whole.
+type Moment = u128;
+
+/// Weights are divisors of this, and so is their sum's part of it rounded away in the same direction as
+/// the scheduler's: none.
+const UNIT: Moment = 1 << 40;
+
+struct Flow {
+    weight: u128,
+    queue: VecDeque<u32>,
+    start: Moment,
+    finish: Moment,
+}
+
+/// The definition: virtual time advances by the bytes served over the sum of weights, and never lies
+/// behind the earliest beginning; of the flows that have begun, the one that ends first is served.
+struct Oracle {
+    flows: Vec<Flow>,
+    time: Moment,
+    weight_sum: u128,
+}
+
+impl Oracle {
+    fn new(weights: &[u64]) -> Self {
+        let flow = |&weight: &u64| Flow {
+            weight: weight.into(),
+            queue: VecDeque::new(),
+            start: 0,
+            finish: 0,
+        };
+        let weight_sum = weights.iter().map(|&weight| u128::from(weight)).sum();
+        Self { flows: weights.iter().map(flow).collect(), time: 0, weight_sum }
+    }
+
+    fn took(&self, flow: usize, bytes: u32) -> Moment {
+        // Rounded up like the scheduler's, though to many more places.
+        u128::from(bytes) * UNIT.div_ceil(self.flows[flow].weight) << 20
+    }
+
+    fn enqueue(&mut self, flow: usize, bytes: u32) {
+        self.flows[flow].queue.push_back(bytes);
+        if self.flows[flow].queue.len() == 1 {
+            let took = self.took(flow, bytes);
+            let it = &mut self.flows[flow];
+            it.start = it.start.max(self.time);
+            it.finish = it.start + took;
+        }
+    }
+
+    /// The flows of which one may be chosen: as all end at the same moment, any of them.
+    fn candidates(&mut self) -> Vec<usize> {
+        let backlogged = || (0..self.flows.len()).filter(|&i| !self.flows[i].queue.is_empty());
+        let Some(first) = backlogged().map(|i| self.flows[i].start).min() else { return vec![] };
+        let time = self.time.max(first);
+        let begun = || backlogged().filter(|&i| self.flows[i].start <= time);
+        let end = begun().map(|i| self.flows[i].finish).min().expect("the first has begun");
+        let candidates = begun().filter(|&i| self.flows[i].finish == end).collect();
+        self.time = time;
+        candidates
+    }
+
+    fn serve(&mut self, flow: usize) -> u32 {
+        let bytes = self.flows[flow].queue.pop_front().expect("a candidate has packets");
+        self.time += u128::from(bytes) * ((UNIT << 20) / self.weight_sum);
+        self.flows[flow].start = self.flows[flow].finish;
+        if let Some(&next) = self.flows[flow].queue.front() {
+            let took = self.took(flow, next);
+            let it = &mut self.flows[flow];
+            it.finish = it.start + took;
+        } else if self.flows.iter().all(|flow| flow.queue.is_empty()) {
+            // A busy period ends, and with it what was served in it.
+            self.time = 0;
+            self.flows.iter_mut().for_each(|flow| flow.start = 0);
+        }
+        bytes
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 1000 }))]
+
+    #[test]
+    fn wf2q_plus_chooses_what_its_definition_says(
+        shifts in prop::collection::vec(0..8_u32, 1..7),
+        steps in prop::collection::vec((any::<bool>(), 0..7_usize, 1..1500_u32), 1..400),
+    ) {
+        // Weights that are powers of two, and one that fills their sum up to one: every moment is exact.
+        let mut weights: Vec<u64> = shifts.iter().map(|shift| 1 << shift).collect();
+        let sum: u64 = weights.iter().sum();
+        let missing = sum.next_power_of_two() - sum;
+        weights.extend((0..64).filter(|bit| missing >> bit & 1 == 1).map(|bit| 1 << bit));
+
+        let mut scheduler = Queued::<(), Wf2qPlus>::new(&Config::default()).expect("the default");
+        for &weight in &weights {
+            let drop = DropPolicy::Tail;
+            let spec = FlowSpec { weight, length_max_bytes: 1500, packets_max: 1000, drop };
+            scheduler.add_flow(spec).expect("a flow");
+        }
+        let mut oracle = Oracle::new(&weights);
+        for (enqueues, flow, length_bytes) in steps {
+            if enqueues {
+                let flow = flow % weights.len();
+                oracle.enqueue(flow, length_bytes);
+                let packet = Packet { flow: flow as u32, length_bytes, token: () };
+                prop_assert!(scheduler.enqueue(0, packet).is_ok());
+                continue;
+            }
+            let candidates = oracle.candidates();
+            match scheduler.dequeue(0) {
+                None => prop_assert!(candidates.is_empty()),
+                Some(packet) => {
+                    let flow = packet.flow as usize;
+                    prop_assert!(candidates.contains(&flow), "{flow}, not {candidates:?}");
+                    prop_assert_eq!(oracle.serve(flow), packet.length_bytes);
+                }
+            }
+        }
+    }
+}
