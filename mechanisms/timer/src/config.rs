@@ -22,7 +22,8 @@ pub struct Config {
     /// How many timers may be outstanding at once; one more is refused. Default 1,048,576.
     ///
     /// Memory follows the most timers that ever were outstanding, not this bound: at most 110 bytes
-    /// for each, with a payload of 8 bytes, and 6 KiB besides.
+    /// for each, with a payload of 8 bytes, and 400 KiB besides. A place is used for 2^31 timers and
+    /// then given up; so is its memory, a few bytes for many seconds of starting and cancelling.
     pub timers_max: u32,
     /// For how many timers memory is set aside at once; the rest is allocated when needed, by
     /// doubling, and kept. Default 0.

@@ -17,8 +17,11 @@
 //! slot is opened before its time, and the floor runs ahead of the clock; when many timers are started
 //! in between, [`Levels::rewind`] takes it back.
 //!
-//! A cancelled timer leaves its entry behind, as a stale one, which is dropped when it is met.
-//! [`Levels::sweep`] goes round when there are more of them than timers.
+//! A cancelled timer leaves its entry behind, as a stale one, which is dropped when it is met. Whether
+//! there are too many of them is looked at when a block of entries is begun, so that cancelling keeps
+//! no count: at a million timers the processor waits for memory, and what it can wait for at once
+//! depends on how few instructions lie between one access and the next. [`Levels::sweep`] then frees
+//! more than is begun.
 
 mod entry;
 mod heap;
@@ -29,9 +32,8 @@ use crate::{Config, ConfigError, Full};
 use entry::Entry;
 use heap::Heap;
 use levels::{Levels, SORTED_ENTRIES_MAX};
-use records::Records;
 pub use records::TimerId;
-use std::cmp::Reverse;
+use records::{Records, Standing};
 use std::fmt;
 use std::num::NonZeroU64;
 
@@ -42,10 +44,16 @@ const LATE_MIN: usize = 128;
 const AHEAD_PER_LATE: usize = 8;
 /// When slots are opened whose time has come, so many entries are gathered at least.
 const GATHERED_MIN: usize = 96;
+/// When a timer is popped from among the sorted ones, the place of the one that is so many after it is
+/// asked for.
+const FETCHED_AHEAD: usize = 16;
 /// In place of a slot of the wheel: in the heap of late ones.
 const LATE: usize = usize::MAX;
-/// So many stale entries are fine in any case.
-const STALE_MIN: usize = 256;
+/// The key of no timer.
+const NOBODY: u64 = 0;
+/// When a block is begun while there are too many of them, so many steps are taken to free others, of
+/// which two look at a block.
+const SWEEPS_PER_BLOCK: usize = 8;
 
 /// A timer that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,23 +94,30 @@ pub struct Expired<T> {
 pub struct Wheel<T> {
     records: Records<T>,
     levels: Levels,
-    /// Below everything in `levels`; the earliest last.
+    /// Below everything in `levels`, the earliest first, from `sorted_at` on.
     sorted: Vec<Entry>,
+    sorted_at: usize,
     /// Below the floor of `levels`.
     late: Heap,
     /// How many may be in `late` before something is done about it.
     late_max: usize,
     /// How many entries a rewind would have to move, at a guess.
     ahead_count: usize,
-    /// How many entries are stale, wherever they are.
-    stale_count: usize,
-    /// Of the timer that was started last. Whoever cancels it at once leaves nothing behind.
-    newest: Entry,
+    /// The key of the timer that was started last, if its entry is where it was put then: the newest of its slot
+    /// or the last of the heap. Whoever cancels it at once leaves nothing behind.
+    newest: u64,
     /// Where that one was put.
     newest_slot: usize,
     now_ns: u64,
     /// How to clone the payload of a periodic timer; known once there is one.
     clone: Option<fn(&T) -> T>,
+}
+
+/// The earliest entry of all, which speaks for a timer.
+struct Top {
+    entry: Entry,
+    side: Side,
+    standing: Standing,
 }
 
 /// Which of the two holds the earliest entry.
@@ -120,16 +135,15 @@ impl<T> Wheel<T> {
     pub fn new(config: Config, now_ns: u64) -> Result<Self, ConfigError> {
         config.validate()?;
         let reserved = config.timers_reserved as usize;
-        let entries = if reserved == 0 { 0 } else { 2 * reserved + STALE_MIN };
         Ok(Self {
             records: Records::new(config.timers_max, config.timers_reserved),
-            levels: Levels::new(now_ns, entries),
+            levels: Levels::new(now_ns, reserved),
             sorted: Vec::with_capacity(GATHERED_MIN + SORTED_ENTRIES_MAX),
-            late: Heap::with_capacity(entries.max(LATE_MIN + 1)),
+            sorted_at: 0,
+            late: Heap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
-            stale_count: 0,
-            newest: Entry::NONE,
+            newest: NOBODY,
             newest_slot: LATE,
             now_ns,
             clone: None,
@@ -153,7 +167,7 @@ impl<T> Wheel<T> {
 
     /// What this timer will hand over; None when it is not running.
     pub fn get(&self, id: TimerId) -> Option<&T> {
-        self.records.at(self.records.find(id)?).payload()
+        self.records.payload(self.records.find(id)?)
     }
 
     /// The same, to be changed.
@@ -164,7 +178,7 @@ impl<T> Wheel<T> {
 
     /// When this timer is due; None when it is not running.
     pub fn deadline_ns(&self, id: TimerId) -> Option<u64> {
-        Some(self.records.at(self.records.find(id)?).deadline_ns)
+        Some(self.records.deadline_ns(self.records.find(id)?))
     }
 
     /// Starts a timer that is due once, at `deadline_ns`; if that is over, with the next
@@ -177,9 +191,9 @@ impl<T> Wheel<T> {
     /// Constant; but for a deadline that is over, the logarithm of how many such there are.
     #[inline]
     pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, Full<T>> {
-        let (id, entry) = self.records.occupy(deadline_ns, payload).map_err(Full)?;
-        self.newest = entry;
-        self.newest_slot = self.add(entry);
+        let id = self.records.occupy(deadline_ns, payload).map_err(Full)?;
+        self.newest = id.key();
+        self.newest_slot = self.add(Entry::new(deadline_ns, id.key()));
         Ok(id)
     }
 
@@ -200,10 +214,10 @@ impl<T> Wheel<T> {
     where
         T: Clone,
     {
-        let (id, entry) = self.records.occupy(first_ns, payload).map_err(Full)?;
-        self.records.set_periodic(entry.index(), period_ns);
+        let id = self.records.occupy(first_ns, payload).map_err(Full)?;
+        self.records.set_periodic(id.index(), period_ns);
         self.clone = Some(T::clone);
-        self.add(entry);
+        self.refile(Entry::new(first_ns, id.key()));
         Ok(id)
     }
 
@@ -211,13 +225,16 @@ impl<T> Wheel<T> {
     /// is over already.
     ///
     /// # Cost
-    /// Constant: a look at the timer's own place. Once as many have been cancelled as ever ran at the
-    /// same time, each cancel also clears away up to 31 remains of others.
+    /// Constant: a look at the timer's own place. Its remains are cleared away later.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        let (payload, entry) = self.records.end(id)?;
-        if entry != self.newest || !self.take_newest() {
-            self.clear_away();
+        let payload = self.records.end(id)?;
+        if self.newest == id.key() {
+            if self.newest_slot == LATE {
+                return self.cancel_late(payload);
+            }
+            self.levels.take_newest(self.newest_slot);
+            return Some(payload);
         }
         Some(payload)
     }
@@ -229,14 +246,10 @@ impl<T> Wheel<T> {
     /// Putting a timer off is one store, however often it is done before the timer would have been
     /// due, when it is moved once. Moving it to an earlier deadline costs as much as cancel and start.
     pub fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> bool {
-        let Some(index) = self.records.find(id) else { return false };
-        let record = self.records.at_mut(index);
-        let earlier = deadline_ns < record.deadline_ns;
-        record.deadline_ns = deadline_ns;
-        if earlier {
-            self.records.retag(index);
-            self.clear_away();
-            self.add(self.records.entry(index));
+        let Some(comes_late) = self.records.reschedule(id, deadline_ns) else { return false };
+        if comes_late {
+            let entry = self.records.entry(id.index());
+            self.refile(entry);
         }
         true
     }
@@ -250,7 +263,7 @@ impl<T> Wheel<T> {
     /// Mostly a look at one entry and its timer. Work that it has to do (sorting, dropping what was
     /// cancelled) is done once and not again when the timer is popped.
     pub fn next_deadline_ns(&mut self) -> Option<u64> {
-        self.settle(u64::MAX).map(|(entry, _)| entry.deadline_ns)
+        self.settle(u64::MAX).map(|top| top.entry.deadline_ns)
     }
 
     /// The earliest timer that is due at `now_ns`, if any. A one-shot timer is over with this, a
@@ -265,20 +278,19 @@ impl<T> Wheel<T> {
     #[inline]
     pub fn pop_due(&mut self, now_ns: u64) -> Option<Expired<T>> {
         self.now_ns = self.now_ns.max(now_ns);
-        let Some((entry, side)) = self.settle(now_ns) else {
+        let Some(Top { entry, side, standing }) = self.settle(now_ns) else {
             self.levels.advance(now_ns);
             return None;
         };
         if entry.deadline_ns > now_ns {
             return None;
         }
-        let record = self.records.at(entry.index());
-        let id = record.id(entry.index());
-        if record.is_periodic() {
-            return self.pop_periodic(id, entry, side, now_ns);
+        let id = entry.id()?;
+        if let Standing::Periodic(period_ns) = standing {
+            return self.pop_periodic(id, period_ns, entry, side, now_ns);
         }
         self.remove(side);
-        let payload = self.records.expire(entry.index())?;
+        let payload = self.records.end(id)?;
         Some(Expired { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
     }
 
@@ -304,26 +316,26 @@ impl<T> Wheel<T> {
     fn pop_periodic(
         &mut self,
         id: TimerId,
+        period_ns: NonZeroU64,
         entry: Entry,
         side: Side,
         now_ns: u64,
     ) -> Option<Expired<T>> {
-        let (deadline_ns, index) = (entry.deadline_ns, entry.index());
-        let period_ns = self.records.period_ns(index)?.get();
+        let (deadline_ns, index, period_ns) = (entry.deadline_ns, entry.index(), period_ns.get());
         let missed_count = (now_ns - deadline_ns) / period_ns;
         let last_ns = deadline_ns + missed_count * period_ns; // not above now_ns
         let payload = match (last_ns.checked_add(period_ns), self.clone) {
             (Some(next_ns), Some(clone)) => {
-                let payload = clone(self.records.at(index).payload()?);
-                self.records.at_mut(index).deadline_ns = next_ns;
-                self.records.retag(index);
+                let payload = clone(self.records.payload(index)?);
+                self.records.set_deadline(index, next_ns);
                 self.remove(side);
-                self.add(self.records.entry(index));
+                let entry = self.records.entry(index);
+                self.refile(entry);
                 payload
             }
             _ => {
                 self.remove(side);
-                self.records.expire(index)?
+                self.records.end(id)?
             }
         };
         Some(Expired { id, deadline_ns, missed_count, payload })
@@ -332,9 +344,9 @@ impl<T> Wheel<T> {
     /// Finds the earliest timer and where its entry is on top; opens no slot that begins after
     /// `limit_ns`.
     #[inline]
-    fn settle(&mut self, limit_ns: u64) -> Option<(Entry, Side)> {
+    fn settle(&mut self, limit_ns: u64) -> Option<Top> {
         loop {
-            let (entry, side) = match (self.sorted.last(), self.late.first()) {
+            let (entry, side) = match (self.sorted.get(self.sorted_at), self.late.first()) {
                 (Some(&sorted), Some(&late)) if late.deadline_ns < sorted.deadline_ns => {
                     (late, Side::Late)
                 }
@@ -347,18 +359,20 @@ impl<T> Wheel<T> {
                     continue;
                 }
             };
-            let record = self.records.at(entry.index());
-            let deadline_ns = record.deadline_ns;
-            let valid = self.records.is_valid(entry) && !record.is_vacant();
-            if valid && deadline_ns == entry.deadline_ns {
-                return Some((entry, side));
+            let standing = self.records.standing(entry);
+            if matches!(standing, Standing::Once | Standing::Periodic(_)) {
+                return Some(Top { entry, side, standing });
             }
-            self.remove(side);
-            if valid && deadline_ns > entry.deadline_ns {
-                self.add(self.records.entry(entry.index())); // put off in the meantime
-            } else {
-                self.stale_count -= 1;
-            }
+            self.drop_top(entry, side, standing);
+        }
+    }
+
+    /// Drops the entry on top of that side, as no timer is due at its deadline.
+    fn drop_top(&mut self, entry: Entry, side: Side, standing: Standing) {
+        self.remove(side);
+        if standing == Standing::PutOff {
+            let entry = self.records.entry(entry.index());
+            self.refile(entry);
         }
     }
 
@@ -366,50 +380,47 @@ impl<T> Wheel<T> {
     /// in it and their time has come.
     #[inline(never)]
     fn open(&mut self, limit_ns: u64) -> bool {
-        let mut opened = None;
+        let mut opened = false;
+        self.newest = NOBODY;
+        self.sorted.clear();
+        self.sorted_at = 0;
         while self.sorted.len() < GATHERED_MIN {
             let Some(first) = self.levels.first() else { break };
-            let limit_ns = if opened.is_none() { limit_ns } else { limit_ns.min(self.now_ns) };
+            let limit_ns = if opened { limit_ns.min(self.now_ns) } else { limit_ns };
             if first.lowest_ns > limit_ns {
                 break;
             }
             if first.lowest_ns <= self.now_ns {
                 self.ahead_count = 0;
             }
+            let begin = self.sorted.len();
             self.ahead_count += self.levels.open(first, &mut self.sorted);
-            opened = Some(first);
+            opened = true;
+            // Slots follow each other in order: each is sorted for itself.
+            self.sorted[begin..].sort_unstable_by_key(|entry| entry.deadline_ns);
         }
-        let Some(last) = opened else { return false };
-        let kept = levels::retain(&mut self.sorted, |entry| self.records.is_valid(entry));
-        self.stale_count -= self.sorted.len() - kept;
-        self.sorted.truncate(kept);
-        // Asked for all at once, and while they are sorted, as they will be wanted one by one.
-        self.sorted.iter().for_each(|&entry| self.records.fetch(entry));
-        self.levels.look_ahead(
-            last,
-            GATHERED_MIN,
-            |entry| self.records.fetch_valid(entry),
-            |entry| self.records.fetch_check(entry),
-        );
-        self.sorted.sort_unstable_by_key(|entry| Reverse(entry.deadline_ns));
+        if !opened {
+            return false;
+        }
+        self.sorted.iter().take(FETCHED_AHEAD).for_each(|&entry| self.records.fetch(entry));
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
         true
     }
 
-    /// Takes out the entry of the timer that was started last, if it is still where it was put.
-    #[inline]
-    fn take_newest(&mut self) -> bool {
-        match self.newest_slot {
-            LATE => self.late.take_last(self.newest),
-            slot => self.levels.take_newest(slot, self.newest),
-        }
+    /// Files an entry anew.
+    fn refile(&mut self, entry: Entry) {
+        self.newest = NOBODY;
+        self.add(entry);
     }
 
     /// Files an entry where it belongs, and returns which slot of the wheel that is, or [`LATE`].
     #[inline]
     fn add(&mut self, entry: Entry) -> usize {
         if entry.deadline_ns >= self.levels.floor_ns() {
-            return self.levels.push(entry);
+            return match self.levels.try_push(entry) {
+                Ok(slot) => slot,
+                Err(slot) => self.add_grown(slot, entry),
+            };
         }
         self.late.push(entry);
         if self.late.len() > self.late_max {
@@ -423,18 +434,20 @@ impl<T> Wheel<T> {
     #[cold]
     #[inline(never)]
     fn relieve_late(&mut self) {
-        self.stale_count -= self.late.retain(|&entry| self.records.is_valid(entry));
+        self.late.retain(|&entry| self.records.standing(entry) != Standing::Stale);
         if self.late.len() > self.late_max / 2 && self.now_ns < self.levels.floor_ns() {
             self.levels.rewind(self.now_ns);
             self.ahead_count = 0;
             let floor_ns = self.levels.floor_ns();
-            while let Some(entry) = self.sorted.pop() {
+            for at in std::mem::take(&mut self.sorted_at)..self.sorted.len() {
+                let entry = self.sorted[at];
                 if entry.deadline_ns >= floor_ns {
                     self.levels.push(entry);
                 } else {
                     self.late.push(entry);
                 }
             }
+            self.sorted.clear();
             self.late.retain(|&entry| {
                 let stays = entry.deadline_ns < floor_ns;
                 if !stays {
@@ -449,26 +462,43 @@ impl<T> Wheel<T> {
     /// Drops the entry on top of that side.
     fn remove(&mut self, side: Side) {
         match side {
-            Side::Sorted => drop(self.sorted.pop()),
+            Side::Sorted => {
+                if let Some(&entry) = self.sorted.get(self.sorted_at + FETCHED_AHEAD) {
+                    self.records.fetch(entry);
+                }
+                self.sorted_at += 1;
+            }
             Side::Late => drop(self.late.pop()),
         }
     }
 
-    /// An entry has become stale. Bounds how many there are.
-    #[inline]
-    fn clear_away(&mut self) {
-        self.stale_count += 1;
-        if self.stale_count > self.records.peak_count().max(STALE_MIN) {
-            self.sweep();
-        }
-    }
-
+    /// The rest of a cancel that found the timer to be the newest, and that in the heap.
     #[cold]
     #[inline(never)]
-    fn sweep(&mut self) {
+    fn cancel_late(&mut self, payload: T) -> Option<T> {
+        let newest = self.newest;
+        self.late.take_last(|entry| entry.key == newest);
+        Some(payload)
+    }
+
+    /// Files an entry that begins a block of its slot. If there are many blocks, clears away the
+    /// remains of some timers: more of them than are left behind before the next block is begun.
+    #[cold]
+    #[inline(never)]
+    fn add_grown(&mut self, slot: usize, entry: Entry) -> usize {
+        self.levels.push_grown(slot, entry);
         let records = &self.records;
-        self.stale_count -=
-            self.levels.sweep(|entry| records.fetch_check(entry), |entry| records.is_valid(entry));
+        for _ in 0..SWEEPS_PER_BLOCK {
+            if !self.levels.is_crowded(records.peak_count()) {
+                break;
+            }
+            self.newest = NOBODY; // perhaps not where it was put any more
+            self.levels.sweep(
+                |entry| records.fetch(entry),
+                |entry| records.standing(entry) != Standing::Stale,
+            );
+        }
+        slot
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the wheel sorts: 16 bytes, so that the timer itself is not touched before it is due.
 
+use super::TimerId;
+
 /// Where a timer was told to be looked at. It is *stale* when the timer was cancelled or moved
 /// to an earlier deadline since, and *early* when it was put off since: its record tells.
 ///
@@ -8,8 +10,8 @@
 pub(super) struct Entry {
     /// When to look; never after the deadline of the timer that it belongs to.
     pub(super) deadline_ns: u64,
-    /// The timer's place above, what told its entries from earlier ones below.
-    key: u64,
+    /// The timer's place above, the stamp of that place below: as a [`TimerId`] has it.
+    pub(super) key: u64,
 }
 
 impl Entry {
@@ -17,8 +19,14 @@ impl Entry {
     pub(super) const NONE: Self = Self { deadline_ns: 0, key: u64::MAX };
 
     #[inline]
-    pub(super) fn new(deadline_ns: u64, index: u32, check: u32) -> Self {
-        Self { deadline_ns, key: u64::from(index) << 32 | u64::from(check) }
+    pub(super) fn new(deadline_ns: u64, key: u64) -> Self {
+        Self { deadline_ns, key }
+    }
+
+    /// The handle of the timer; None of no timer's entry.
+    #[inline]
+    pub(super) fn id(self) -> Option<TimerId> {
+        TimerId::of(self.key)
     }
 
     /// The place of the timer's record.

@@ -40,13 +40,9 @@ impl Heap {
         Some(first)
     }
 
-    /// Takes `entry` if it stands in the last place.
-    pub(super) fn take_last(&mut self, entry: Entry) -> bool {
-        let taken = self.0.last() == Some(&entry);
-        if taken {
-            self.0.pop();
-        }
-        taken
+    /// Takes the entry in the last place if it is the one.
+    pub(super) fn take_last(&mut self, is_it: impl FnOnce(Entry) -> bool) -> bool {
+        self.0.pop_if(|entry| is_it(*entry)).is_some()
     }
 
     /// Keeps what `keep` says, and returns how many that were not kept.
@@ -85,7 +81,7 @@ mod tests {
     use super::*;
 
     fn entry(deadline_ns: u64) -> Entry {
-        Entry::new(deadline_ns, deadline_ns as u32, 0)
+        Entry::new(deadline_ns, deadline_ns)
     }
 
     fn drained(mut heap: Heap) -> Vec<u64> {
@@ -114,8 +110,8 @@ mod tests {
         let mut heap = Heap::default();
         heap.push(entry(1));
         heap.push(entry(2));
-        assert!(!heap.take_last(entry(1)));
-        assert!(heap.take_last(entry(2)));
+        assert!(!heap.take_last(|it| it == entry(1)));
+        assert!(heap.take_last(|it| it == entry(2)));
         assert_eq!(drained(heap), [1]);
     }
 }

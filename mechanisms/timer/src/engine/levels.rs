@@ -27,6 +27,10 @@ const ENTRIES_PER_LINE: usize = 4;
 const SORTED_BLOCKS_MAX: usize = 16;
 /// The most entries that [`Opened::Sorted`] hands over.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
+/// So many blocks are fine in any case, beside the newest of each slot.
+const CROWDED_BLOCKS_MIN: usize = 8;
+/// How many blocks are set aside for as many timers as fit into one.
+const BLOCKS_PER_BLOCKFUL: usize = 4;
 const NONE: u32 = u32::MAX;
 
 /// A block and how many entries it holds, told by whoever leads there: so the way through a chain is
@@ -93,14 +97,18 @@ pub(super) struct Levels {
     slots: Vec<Link>,
     blocks: Vec<Block>,
     free: u32,
+    free_count: usize,
     sweep: Sweep,
 }
 
 impl Levels {
-    pub(super) fn new(now_ns: u64, entries_reserved: usize) -> Self {
-        // Chains that were swept are half full at least, but for the first and last of their blocks.
-        let blocks = (entries_reserved * 2 / BLOCK_ENTRIES + 2 * LEVELS_COUNT * SLOTS_PER_LEVEL)
-            .min(entries_reserved);
+    pub(super) fn new(now_ns: u64, timers_reserved: usize) -> Self {
+        let blocks = if timers_reserved == 0 {
+            0
+        } else {
+            BLOCKS_PER_BLOCKFUL * timers_reserved.div_ceil(BLOCK_ENTRIES)
+                + 2 * LEVELS_COUNT * SLOTS_PER_LEVEL
+        };
         Self {
             base_ns: now_ns,
             floor_ns: now_ns,
@@ -109,6 +117,7 @@ impl Levels {
             slots: vec![Link::NONE; LEVELS_COUNT * SLOTS_PER_LEVEL],
             blocks: Vec::with_capacity(blocks),
             free: NONE,
+            free_count: 0,
             sweep: Sweep { slot: 0, before: NONE, fetched: false },
         }
     }
@@ -118,33 +127,39 @@ impl Levels {
         self.floor_ns
     }
 
-    /// Puts an entry into its slot, and returns which one that is.
+    /// Puts an entry into its slot, and returns which one that is; as an error if the slot has no room
+    /// and it has to go there by [`push_grown`](Self::push_grown).
     ///
     /// Its deadline must not be below [`floor_ns`](Self::floor_ns).
     #[inline]
-    pub(super) fn push(&mut self, entry: Entry) -> usize {
+    pub(super) fn try_push(&mut self, entry: Entry) -> Result<usize, usize> {
         debug_assert!(entry.deadline_ns >= self.floor_ns, "below the floor");
         let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
         if slot.len as usize >= BLOCK_ENTRIES {
-            self.push_grown(index, entry);
-            return index;
+            return Err(index);
         }
         self.blocks[slot.block as usize].entries[slot.len as usize] = entry;
         slot.len += 1;
-        index
+        Ok(index)
     }
 
-    /// Takes `entry` out of this slot if it is the newest there. The slot keeps its block, if only to be
-    /// found empty, as whoever starts and cancels in turn will want it again.
+    /// Puts an entry into its slot, wherever there is room.
     #[inline]
-    pub(super) fn take_newest(&mut self, index: usize, entry: Entry) -> bool {
+    pub(super) fn push(&mut self, entry: Entry) {
+        if let Err(index) = self.try_push(entry) {
+            self.push_grown(index, entry);
+        }
+    }
+
+    /// Takes the newest entry out of this slot, where [`push`](Self::push) has just put it. The slot
+    /// keeps its block, if only to be found empty, as whoever starts and cancels in turn will want it
+    /// again.
+    #[inline]
+    pub(super) fn take_newest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        let newest = slot.len.wrapping_sub(1) as usize;
-        let Some(head) = self.blocks.get(slot.block as usize) else { return false };
-        let taken = head.entries.get(newest) == Some(&entry);
-        slot.len -= u32::from(taken);
-        taken
+        debug_assert!(slot.block != NONE && slot.len > 0, "nothing was put there");
+        slot.len -= 1;
     }
 
     pub(super) fn first(&self) -> Option<First> {
@@ -198,39 +213,15 @@ impl Levels {
         loop {
             let Link { block, len } = self.slots[index];
             let Some(head) = self.blocks.get(block as usize) else { return moved };
-            self.fetch(head.next);
+            // Two blocks ahead: one is dealt with in less time than another takes to come.
+            if let Some(next) = self.blocks.get(head.next.block as usize) {
+                self.fetch(next.next);
+            }
             for at in 0..len as usize {
                 self.push(self.blocks[block as usize].entries[at]);
             }
             self.drop_head(index);
             moved += len as usize;
-        }
-    }
-
-    /// Looks ahead at the slots of this level that come next, about `count` entries at a time: `near` is
-    /// shown the nearest and `far` those behind them, so that each can ask for what will be looked at
-    /// when their turn comes; behind those it is the entries themselves that are asked for.
-    pub(super) fn look_ahead(
-        &self,
-        last: First,
-        count: usize,
-        near: impl Fn(Entry),
-        far: impl Fn(Entry),
-    ) {
-        let (mut rest, mut seen) = (self.occupied[last.level], 0);
-        while rest != 0 && seen < 3 * count {
-            let slot = last.level * SLOTS_PER_LEVEL + rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            let stage = seen / count;
-            for (link, block) in self.chain(slot).take(SORTED_BLOCKS_MAX) {
-                let entries = &block.entries[..link.len as usize];
-                match stage {
-                    0 => entries.iter().for_each(|&entry| near(entry)),
-                    1 => entries.iter().for_each(|&entry| far(entry)),
-                    _ => entries.iter().step_by(ENTRIES_PER_LINE).for_each(fetch),
-                }
-                seen += entries.len().max(1);
-            }
         }
     }
 
@@ -263,6 +254,16 @@ impl Levels {
                 self.spread(slot);
             }
         }
+    }
+
+    /// Whether there are so many blocks that much of what they hold must be stale, where `timers_count`
+    /// timers are running.
+    pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
+        let slots: u32 = self.occupied.iter().map(|slots| slots.count_ones()).sum();
+        let blocks = self.blocks.len() - self.free_count;
+        // The newest block of a slot may hold next to nothing; of others the sweep leaves none with
+        // less than half.
+        blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
     }
 
     /// Looks at one block further on, drops the entries that `keep` does not want, and returns how
@@ -356,7 +357,7 @@ impl Levels {
     /// Begins a block.
     #[cold]
     #[inline(never)]
-    fn push_grown(&mut self, index: usize, entry: Entry) {
+    pub(super) fn push_grown(&mut self, index: usize, entry: Entry) {
         let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
         let block = if self.free == NONE {
@@ -368,6 +369,7 @@ impl Levels {
         let fresh = &mut self.blocks[block as usize];
         if self.free != NONE {
             self.free = fresh.next.block;
+            self.free_count -= 1;
         }
         fresh.next = old;
         fresh.entries[0] = entry;
@@ -399,6 +401,7 @@ impl Levels {
         }
         self.blocks[block as usize].next.block = self.free;
         self.free = block;
+        self.free_count += 1;
     }
 
     /// The first occupied slot from `index` on, round to the first.

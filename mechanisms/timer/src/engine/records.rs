@@ -8,85 +8,100 @@ use std::num::NonZeroU64;
 ///
 /// A handle of another wheel is not told apart from one's own: keep them with their wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TimerId {
-    index: u32,
-    generation: NonZeroU64,
+pub struct TimerId(
+    /// The place above; below, the stamp of the place while the timer runs, without [`ODD`].
+    NonZeroU64,
+);
+
+impl TimerId {
+    #[inline]
+    pub(super) fn of(key: u64) -> Option<Self> {
+        NonZeroU64::new(key).map(Self)
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> u32 {
+        (self.0.get() >> 32) as u32
+    }
+
+    #[inline]
+    fn stamp(self) -> u32 {
+        self.0.get() as u32
+    }
+
+    /// The same, as entries carry it.
+    #[inline]
+    pub(super) fn key(self) -> u64 {
+        self.0.get()
+    }
 }
 
-/// The stamp of a place: whether the timer is periodic in its lowest bit, above it the generation,
-/// which is changed whenever the place falls vacant and does not come round within centuries.
-const PERIODIC: u64 = 1;
-const GENERATION: u64 = 2;
+/// In a stamp: the timer was moved or is periodic, and [`Oddity`] has more about it.
+const ODD: u32 = 1;
+/// What a stamp grows by whenever its place falls vacant.
+const GENERATION: u32 = 2;
+/// The stamp of a place that has been through all generations and is not used again.
+const RETIRED: u32 = 0;
 
-/// One place. With a payload of 8 bytes it is 32 bytes and never lies across two cache lines.
+/// What is kept of a timer that was moved or is periodic.
+#[derive(Clone, Copy, Debug, Default)]
+struct Oddity {
+    /// The deadline of the one entry that speaks for the timer; its others are stale.
+    filed_ns: u64,
+    /// None when the timer is due only once.
+    period_ns: Option<NonZeroU64>,
+}
+
+/// What an entry says of its timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is due at the entry's deadline, and is over then.
+    Once,
+    /// It was due at the entry's deadline when the entry was filed, and was put off since.
+    PutOff,
+    /// It is due at the entry's deadline, and again after that.
+    Periodic(NonZeroU64),
+    /// Nothing: it was cancelled, or moved to an earlier deadline.
+    Stale,
+}
+
+/// One place.
 #[derive(Debug)]
-#[repr(align(32))]
-pub(super) struct Record<T> {
-    pub(super) deadline_ns: u64,
-    stamp: u64,
+struct Record<T> {
+    deadline_ns: u64,
     /// None when the place is vacant.
     payload: Option<T>,
-}
-
-impl<T> Record<T> {
-    #[inline]
-    fn generation(&self) -> u64 {
-        self.stamp / GENERATION
-    }
-
-    #[inline]
-    pub(super) fn is_periodic(&self) -> bool {
-        self.stamp & PERIODIC != 0
-    }
-
-    #[inline]
-    pub(super) fn is_vacant(&self) -> bool {
-        self.payload.is_none()
-    }
-
-    pub(super) fn payload(&self) -> Option<&T> {
-        self.payload.as_ref()
-    }
-
-    /// The handle of the timer that runs in this place, which is at `index`.
-    #[inline]
-    pub(super) fn id(&self, index: u32) -> TimerId {
-        // Generations begin with 1 and only grow.
-        TimerId { index, generation: NonZeroU64::new(self.generation()).unwrap_or(NonZeroU64::MIN) }
-    }
-
-    #[inline]
-    fn vacate(&mut self) -> Option<T> {
-        self.stamp = (self.generation() + 1) * GENERATION;
-        self.payload.take()
-    }
+    /// Its generation and [`ODD`]. Entries and handles carry it.
+    stamp: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Records<T> {
+    /// In as little memory as can be: at a million timers, what is at random places in it is what takes
+    /// the time.
     places: Vec<Record<T>>,
-    /// By place, what entries of its timer carry since it was last changed, which is when those
-    /// written before become stale. Apart, so that most of it stays in the cache: entries are
-    /// looked up in no order, and half of them may be stale.
-    ///
-    /// It comes round after 2^32 changes. A stale entry that is taken for a valid one then is
-    /// looked at twice, with no other effect: the deadline has the last word.
-    checks: Vec<u32>,
+    /// By place, as long as odd timers have needed it to be.
+    oddities: Vec<Oddity>,
     /// Apart from the places, so that starting many timers reads it in order instead of following a
     /// chain through memory.
+    ///
+    /// As long as there are places; those from `vacant_count` on mean nothing.
     vacant: Vec<u32>,
-    /// By place, as long as periodic timers have needed it to be; apart, as most are not.
-    periods_ns: Vec<u64>,
+    vacant_count: usize,
+    /// How many places are retired.
+    retired_count: usize,
     timers_max: u32,
 }
 
 impl<T> Records<T> {
     pub(super) fn new(timers_max: u32, timers_reserved: u32) -> Self {
+        let places = timers_reserved as usize;
         Self {
-            places: Vec::with_capacity(timers_reserved as usize),
-            checks: Vec::with_capacity(timers_reserved as usize),
-            vacant: Vec::with_capacity(timers_reserved as usize),
-            periods_ns: Vec::new(),
+            places: Vec::with_capacity(places),
+            oddities: Vec::with_capacity(places),
+            vacant: Vec::with_capacity(places),
+            vacant_count: 0,
+            retired_count: 0,
             timers_max,
         }
     }
@@ -94,7 +109,7 @@ impl<T> Records<T> {
     /// How many timers are running.
     #[inline]
     pub(super) fn live_count(&self) -> usize {
-        self.places.len() - self.vacant.len()
+        self.places.len() - self.vacant_count - self.retired_count
     }
 
     /// The most timers that ever ran at once.
@@ -105,117 +120,120 @@ impl<T> Records<T> {
 
     /// Occupies a place, or gives the payload back.
     #[inline]
-    pub(super) fn occupy(&mut self, deadline_ns: u64, payload: T) -> Result<(TimerId, Entry), T> {
-        let Some(index) = self.vacant.pop() else {
+    pub(super) fn occupy(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
+        let Some(&index) = self.vacant.get(self.vacant_count.wrapping_sub(1)) else {
             return self.occupy_new(deadline_ns, payload);
         };
+        self.vacant_count -= 1;
         let record = &mut self.places[index as usize];
+        let Some(id) = id(index, record.stamp) else {
+            return self.occupy_other(deadline_ns, payload);
+        };
         record.deadline_ns = deadline_ns;
         record.payload = Some(payload);
-        let id = record.id(index);
-        Ok((id, Entry::new(deadline_ns, index, self.checks[index as usize])))
+        Ok(id)
+    }
+
+    /// The place that was to be occupied is at its end.
+    #[cold]
+    #[inline(never)]
+    fn occupy_other(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
+        self.retired_count += 1;
+        self.occupy(deadline_ns, payload)
     }
 
     #[cold]
     #[inline(never)]
-    fn occupy_new(&mut self, deadline_ns: u64, payload: T) -> Result<(TimerId, Entry), T> {
+    fn occupy_new(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let index = self.places.len() as u32;
-        if index >= self.timers_max {
+        if self.live_count() >= self.timers_max as usize || index == u32::MAX {
             return Err(payload);
         }
-        let record = Record { deadline_ns, stamp: GENERATION, payload: Some(payload) };
-        let occupied = (record.id(index), Entry::new(deadline_ns, index, 0));
-        self.places.push(record);
-        self.checks.push(0);
-        // All of them may fall vacant; `vacant` is empty now, hence there is nothing to move.
-        self.vacant.reserve(self.places.capacity());
-        Ok(occupied)
+        let Some(id) = id(index, GENERATION) else { return Err(payload) };
+        self.places.push(Record { deadline_ns, payload: Some(payload), stamp: GENERATION });
+        self.vacant.push(0);
+        Ok(id)
     }
 
     /// Makes the timer in this place, which has just been occupied, a periodic one.
     pub(super) fn set_periodic(&mut self, index: u32, period_ns: NonZeroU64) {
-        if self.periods_ns.len() <= index as usize {
-            self.periods_ns.reserve_exact(self.places.capacity() - self.periods_ns.len());
-            self.periods_ns.resize(self.places.len(), 0);
-        }
-        self.periods_ns[index as usize] = period_ns.get();
-        self.places[index as usize].stamp |= PERIODIC;
+        self.oddity(index).period_ns = Some(period_ns);
     }
 
-    /// Frees the place of a timer that is running, and returns what it held with its entry.
+    /// Frees the place of a timer that is running, and returns what it held.
     #[inline]
-    pub(super) fn end(&mut self, id: TimerId) -> Option<(T, Entry)> {
-        let record = self.places.get_mut(id.index as usize)?;
-        if record.generation() != id.generation.get() {
+    pub(super) fn end(&mut self, id: TimerId) -> Option<T> {
+        let record = self.places.get_mut(id.index() as usize)?;
+        if record.stamp & !ODD != id.stamp() {
             return None;
         }
-        let deadline_ns = record.deadline_ns;
-        let payload = record.vacate()?;
-        self.vacant.push(id.index);
-        let check = self.retag(id.index);
-        Some((payload, Entry::new(deadline_ns, id.index, check)))
-    }
-
-    /// Frees the place that `entry` speaks of.
-    #[inline]
-    pub(super) fn expire(&mut self, index: u32) -> Option<T> {
-        let payload = self.places[index as usize].vacate()?;
-        self.vacant.push(index);
-        self.retag(index);
+        let payload = record.payload.take()?;
+        // It may come round to RETIRED.
+        record.stamp = id.stamp().wrapping_add(GENERATION);
+        self.vacant[self.vacant_count] = id.index();
+        self.vacant_count += 1;
         Some(payload)
     }
 
-    /// Entries of this timer are stale from now on; returns what they carried.
-    #[inline]
-    pub(super) fn retag(&mut self, index: u32) -> u32 {
-        let check = &mut self.checks[index as usize];
-        *check = check.wrapping_add(1);
-        check.wrapping_sub(1)
+    /// Sets another deadline for a timer that is running; whether its entry has to be filed anew, as
+    /// it would come too late. None when the timer is over.
+    pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
+        let index = self.find(id)?;
+        let filed_ns = self.oddity(index).filed_ns;
+        self.places[index as usize].deadline_ns = deadline_ns;
+        Some(deadline_ns < filed_ns)
     }
 
-    /// What is to be filed for the timer that runs in this place.
-    #[inline]
-    pub(super) fn entry(&self, index: u32) -> Entry {
-        Entry::new(self.at(index).deadline_ns, index, self.checks[index as usize])
+    /// Gives the timer that runs in this place, which is an odd one, its deadline.
+    pub(super) fn set_deadline(&mut self, index: u32, deadline_ns: u64) {
+        self.places[index as usize].deadline_ns = deadline_ns;
+    }
+
+    /// What is to be filed for the odd timer that runs in this place. Its other entries are stale
+    /// from now on.
+    pub(super) fn entry(&mut self, index: u32) -> Entry {
+        let Record { deadline_ns, stamp, .. } = self.places[index as usize];
+        self.oddity(index).filed_ns = deadline_ns;
+        Entry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !ODD))
+    }
+
+    /// What there is to know about the timer in this place, which is made an odd one if it is not.
+    fn oddity(&mut self, index: u32) -> &mut Oddity {
+        let at = index as usize;
+        let record = &mut self.places[at];
+        if record.stamp & ODD == 0 {
+            record.stamp |= ODD;
+            let filed_ns = record.deadline_ns;
+            if self.oddities.len() <= at {
+                let places = self.places.capacity();
+                self.oddities.reserve_exact(places - self.oddities.len());
+                self.oddities.resize(self.places.len(), Oddity::default());
+            }
+            self.oddities[at] = Oddity { filed_ns, period_ns: None };
+        }
+        &mut self.oddities[at]
     }
 
     /// The place of a timer that is running.
+    #[inline]
     pub(super) fn find(&self, id: TimerId) -> Option<u32> {
-        let record = self.places.get(id.index as usize)?;
-        (record.generation() == id.generation.get() && record.payload.is_some()).then_some(id.index)
+        let stamp = self.places.get(id.index() as usize)?.stamp;
+        (stamp & !ODD == id.stamp()).then_some(id.index())
     }
 
-    /// None when the timer that runs in this place is due only once.
-    pub(super) fn period_ns(&self, index: u32) -> Option<NonZeroU64> {
-        if !self.at(index).is_periodic() {
-            return None;
-        }
-        NonZeroU64::new(self.periods_ns[index as usize])
+    pub(super) fn deadline_ns(&self, index: u32) -> u64 {
+        self.places[index as usize].deadline_ns
     }
 
-    #[inline]
-    pub(super) fn at(&self, index: u32) -> &Record<T> {
-        &self.places[index as usize]
-    }
-
-    #[inline]
-    pub(super) fn at_mut(&mut self, index: u32) -> &mut Record<T> {
-        &mut self.places[index as usize]
+    pub(super) fn payload(&self, index: u32) -> Option<&T> {
+        self.places[index as usize].payload.as_ref()
     }
 
     pub(super) fn payload_mut(&mut self, index: u32) -> Option<&mut T> {
         self.places[index as usize].payload.as_mut()
     }
 
-    /// Asks for the timer's place, ahead of taking it out, if `entry` is still valid.
-    #[inline]
-    pub(super) fn fetch_valid(&self, entry: Entry) {
-        // Without a branch, as whether it is cannot be foretold.
-        let index = if self.is_valid(entry) { entry.index() } else { 0 };
-        fetch(self.at(index));
-    }
-
-    /// Asks for the timer's place, ahead of taking it out.
+    /// Asks for the timer's place, ahead of taking it out, as `entry` is not stale.
     #[inline]
     pub(super) fn fetch(&self, entry: Entry) {
         if let Some(record) = self.places.get(entry.index() as usize) {
@@ -223,17 +241,74 @@ impl<T> Records<T> {
         }
     }
 
-    /// Asks for what [`is_valid`](Self::is_valid) will look at.
+    /// What `entry` says of its timer.
     #[inline]
-    pub(super) fn fetch_check(&self, entry: Entry) {
-        if let Some(check) = self.checks.get(entry.index() as usize) {
-            fetch(check);
-        }
+    pub(super) fn standing(&self, entry: Entry) -> Standing {
+        let stamp = self.places[entry.index() as usize].stamp;
+        if stamp == entry.check() { Standing::Once } else { self.standing_odd(entry, stamp) }
     }
 
-    /// Whether `entry` still speaks of its timer.
-    #[inline]
-    pub(super) fn is_valid(&self, entry: Entry) -> bool {
-        self.checks[entry.index() as usize] == entry.check()
+    #[cold]
+    #[inline(never)]
+    fn standing_odd(&self, entry: Entry, stamp: u32) -> Standing {
+        let at = entry.index() as usize;
+        if stamp != entry.check() | ODD {
+            return Standing::Stale;
+        }
+        let Oddity { filed_ns, period_ns } = self.oddities[at];
+        match period_ns {
+            _ if filed_ns != entry.deadline_ns => Standing::Stale,
+            _ if filed_ns != self.places[at].deadline_ns => Standing::PutOff,
+            Some(period_ns) => Standing::Periodic(period_ns),
+            None => Standing::Once,
+        }
+    }
+}
+
+/// The handle of a timer in the place `index`, whose stamp is this and not odd; None if it is retired.
+#[inline]
+fn id(index: u32, stamp: u32) -> Option<TimerId> {
+    if stamp == RETIRED {
+        return None;
+    }
+    TimerId::of(u64::from(index) << 32 | u64::from(stamp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_has_been_through_all_generations_is_not_used_again() {
+        let mut records = Records::new(1, 0);
+        let first = records.occupy(1, "first").expect("room");
+        assert_eq!(records.end(first), Some("first"));
+        records.places[0].stamp = u32::MAX - ODD; // as after all others
+        let last = records.occupy(2, "last").expect("room");
+        assert_eq!(last.index(), 0);
+        assert_eq!(records.end(last), Some("last"));
+        let other = records.occupy(3, "other").expect("the bound is of timers, not of places");
+        assert_eq!(other.index(), 1);
+        assert_eq!(records.live_count(), 1);
+        assert_eq!(records.occupy(4, "too many"), Err("too many"));
+        assert_eq!((records.end(first), records.end(last)), (None, None));
+        assert_eq!(records.standing(Entry::new(1, first.key())), Standing::Stale);
+        assert_eq!(records.end(other), Some("other"));
+        assert_eq!(records.live_count(), 0);
+    }
+
+    #[test]
+    fn only_the_entry_that_was_filed_last_speaks_for_a_timer_that_moved() {
+        let mut records = Records::new(1, 0);
+        let id = records.occupy(100, ()).expect("room");
+        let first = Entry::new(100, id.key());
+        assert_eq!(records.standing(first), Standing::Once);
+        assert_eq!(records.reschedule(id, 200), Some(false));
+        assert_eq!(records.standing(first), Standing::PutOff);
+        assert_eq!(records.reschedule(id, 150), Some(false), "it is looked at in time");
+        assert_eq!(records.reschedule(id, 50), Some(true));
+        let second = records.entry(id.index());
+        assert_eq!(records.standing(first), Standing::Stale);
+        assert_eq!(records.standing(second), Standing::Once);
     }
 }
