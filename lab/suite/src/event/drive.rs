@@ -26,19 +26,22 @@ use handover_event::{
 use std::time::Duration;
 
 /// What is said.
+///
+/// Whole words only: a message that is written in narrower pieces than it is read in waits for them
+/// to reach the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beat {
     /// A hello, to be answered.
     Hello {
         /// Who says it, where one serves many.
-        from: u32,
+        from: u64,
         /// Which it is, counted from 1 between these two.
         number: u64,
     },
     /// The pause before a hello is over.
     Idle {
         /// Who is to hear it.
-        to: u32,
+        to: u64,
         /// Which it will be.
         number: u64,
     },
@@ -153,9 +156,9 @@ trait Speaker {
     fn pace(&mut self) -> &mut Self::Pace;
 
     /// Says a hello; false if nobody takes it.
-    fn say(&mut self, to: u32, number: u64, cx: &mut Context<'_, Self::Message>) -> bool;
+    fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) -> bool;
 
-    fn idle(to: u32, number: u64) -> Self::Message;
+    fn idle(to: u64, number: u64) -> Self::Message;
 
     const QUIT: fn() -> Self::Message;
 
@@ -172,8 +175,8 @@ trait Speaker {
         }
     }
 
-    #[inline]
-    fn say_or_stop(&mut self, to: u32, number: u64, cx: &mut Context<'_, Self::Message>) {
+    #[inline(always)]
+    fn say_or_stop(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         if self.say(to, number, cx) {
             self.pace().sent(number);
         } else {
@@ -182,19 +185,21 @@ trait Speaker {
     }
 
     #[inline]
-    fn answer(&mut self, next: Next, to: u32, number: u64, cx: &mut Context<'_, Self::Message>) {
-        match next {
-            Next::Answer => self.say_or_stop(to, number, cx),
-            Next::AnswerAfter(delay) => later(cx, delay, Self::idle(to, number)),
-            Next::AnswerAndStop => {
-                self.say_or_stop(to, number, cx);
-                cx.stop();
-            }
-            Next::Stop => cx.stop(),
+    fn answer(&mut self, next: Next, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
+        let stops = match next {
+            Next::Answer => false,
+            Next::AnswerAndStop => true,
+            Next::AnswerAfter(delay) => return later(cx, delay, Self::idle(to, number)),
+            Next::Stop => return cx.stop(),
+        };
+        self.say_or_stop(to, number, cx);
+        if stops {
+            cx.stop();
         }
     }
 
-    fn end_pause(&mut self, to: u32, number: u64, cx: &mut Context<'_, Self::Message>) {
+    #[cold]
+    fn end_pause(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         self.pace().idle_over();
         self.say_or_stop(to, number, cx);
     }
@@ -206,6 +211,7 @@ trait Speaker {
 }
 
 /// Starts a timer; without one the machine would wait for ever, and rather stops.
+#[cold]
 fn later<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M) {
     if cx.after(delay, message).is_err() {
         cx.stop();
@@ -244,7 +250,7 @@ macro_rules! speaks_beats {
             &mut self.pace
         }
 
-        fn idle(to: u32, number: u64) -> Beat {
+        fn idle(to: u64, number: u64) -> Beat {
             Beat::Idle { to, number }
         }
     };
@@ -270,7 +276,7 @@ pub struct Alone<P> {
 
 impl<P: Pace> Alone<P> {
     #[inline]
-    fn hear(&mut self, from: u32, number: u64, cx: &mut Context<'_, Beat>) {
+    fn hear(&mut self, from: u64, number: u64, cx: &mut Context<'_, Beat>) {
         let next = self.pace.received(number);
         self.answer(next, from, number + 1, cx);
     }
@@ -280,7 +286,7 @@ impl<P: Pace> Speaker for Alone<P> {
     speaks_beats!();
 
     #[inline]
-    fn say(&mut self, from: u32, number: u64, cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, from: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         let hello = Beat::Hello { from, number };
         let sent = match self.via {
             Via::Call => cx.call(hello),
@@ -319,7 +325,7 @@ pub struct Player<P> {
 
 impl<P: Pace> Player<P> {
     #[inline]
-    fn hear(&mut self, _from: u32, number: u64, cx: &mut Context<'_, Beat>) {
+    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, Beat>) {
         let next = self.pace.received(number);
         self.answer(next, 0, number + 1, cx);
     }
@@ -328,10 +334,10 @@ impl<P: Pace> Player<P> {
 impl<P: Pace> Speaker for Player<P> {
     speaks_beats!();
 
-    #[inline]
-    fn say(&mut self, _to: u32, number: u64, cx: &mut Context<'_, Beat>) -> bool {
+    #[inline(always)]
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         let Some(other) = &self.other else { return false };
-        cx.pass_to(other, Beat::Hello { from: self.name, number }).is_ok()
+        cx.pass_to(other, Beat::Hello { from: self.name.into(), number }).is_ok()
     }
 }
 
@@ -366,7 +372,7 @@ pub struct Server<P> {
 
 impl<P: Pace> Server<P> {
     #[inline]
-    fn hear(&mut self, from: u32, number: u64, cx: &mut Context<'_, Beat>) {
+    fn hear(&mut self, from: u64, number: u64, cx: &mut Context<'_, Beat>) {
         let next = self.pace.received(number);
         self.answer(next, from, number, cx);
     }
@@ -376,7 +382,7 @@ impl<P: Pace> Speaker for Server<P> {
     speaks_beats!();
 
     #[inline]
-    fn say(&mut self, to: u32, number: u64, cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         let Some(client) = self.clients.get(to as usize) else { return false };
         cx.pass_to(client, Beat::Hello { from: 0, number }).is_ok()
     }
@@ -449,7 +455,7 @@ impl<P: Pace> Announcer<P> {
     }
 
     #[inline]
-    fn hear(&mut self, _from: u32, number: u64, cx: &mut Context<'_, Beat>) {
+    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, Beat>) {
         self.gathered += 1;
         if self.gathered < self.subscribers_count {
             self.pace.gathered(number);
@@ -465,7 +471,7 @@ impl<P: Pace> Speaker for Announcer<P> {
     speaks_beats!();
 
     #[inline]
-    fn say(&mut self, _to: u32, number: u64, _cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, _to: u64, number: u64, _cx: &mut Context<'_, Beat>) -> bool {
         self.posted = number;
         self.publisher.post(number).is_ok_and(|posted| posted.refused == 0)
     }
@@ -497,11 +503,11 @@ impl<P: Pace> Speaker for Listener<P> {
     }
 
     #[inline]
-    fn say(&mut self, _to: u32, number: u64, cx: &mut Context<'_, Heard>) -> bool {
-        cx.pass_to(&self.announcer, Beat::Hello { from: self.name, number }).is_ok()
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Heard>) -> bool {
+        cx.pass_to(&self.announcer, Beat::Hello { from: self.name.into(), number }).is_ok()
     }
 
-    fn idle(_to: u32, number: u64) -> Heard {
+    fn idle(_to: u64, number: u64) -> Heard {
         Heard::Idle { number }
     }
 }

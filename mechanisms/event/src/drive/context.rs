@@ -62,6 +62,16 @@ impl<M: Send + 'static> Context<'_, M> {
         if self.is_near(to) {
             return self.send_near(to, message);
         }
+        self.pass_far(to, message)
+    }
+
+    /// Apart, so that the near way stays small enough to be compiled into handlers.
+    #[inline(never)]
+    fn pass_far<N: Send + 'static>(
+        &mut self,
+        to: &Address<N>,
+        message: N,
+    ) -> Result<(), SendError<N>> {
         to.pass(message)?;
         self.home.expect_from(&to.mail().door);
         Ok(())

@@ -111,7 +111,10 @@ impl<M> Newest<M> {
 }
 
 impl<M> Inbox<M> {
-    #[inline]
+    /// The next. Always inlined: where it is called it answers through memory, and what a machine
+    /// sends to itself, which is dispatched in the same place, goes through that memory with it
+    /// (hello to oneself: 9.5 ns instead of 3.8).
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<M> {
         match self {
             Inbox::Ring(consumer) => consumer.pop(),
