@@ -63,6 +63,8 @@ enum Command {
     Hello4(classic::hello::HelloMany),
     /// One thread serves many, by topic (classic)
     Hello5(classic::hello::HelloMany),
+    /// Clients hand packets to a scheduler's arbiter, without a lock (classic)
+    Sched(classic::sched::Sched),
     /// Contention on a lock that is always busy, or passed around (classic)
     Trylock(classic::trylock::Trylock),
     /// What a notification costs its receiver, and its sender (classic)
@@ -298,6 +300,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Hello3(args) => classic::hello::run3(&args)?,
         Command::Hello4(args) => classic::hello::run4(&args)?,
         Command::Hello5(args) => classic::hello::run5(&args)?,
+        Command::Sched(args) => classic::sched::run(&args, &mut out)?,
         Command::Trylock(args) => classic::trylock::run(&args, &mut out)?,
         Command::Notify(args) => classic::notify::run(&args, &mut out)?,
         Command::Calls(args) => classic::calls::run(&args, &mut out)?,

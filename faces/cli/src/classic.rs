@@ -4,6 +4,7 @@ pub mod calls;
 pub mod hello;
 pub mod node_microbench;
 pub mod notify;
+pub mod sched;
 pub mod stamp;
 pub mod trylock;
 

@@ -20,7 +20,7 @@ pub const CLASSICS: &[Classic] = &[
     Classic { command: "hello3", links: &["hello3_evm", "build/demos/hello3_evm"], here: true },
     Classic { command: "hello4", links: &["hello4_evm", "build/demos/hello4_evm"], here: true },
     Classic { command: "hello5", links: &["hello5_evm", "build/demos/hello5_evm"], here: true },
-    Classic { command: "sched", links: &["sched"], here: false },
+    Classic { command: "sched", links: &["sched"], here: true },
     Classic { command: "trylock", links: &["trylock"], here: true },
     Classic { command: "notify", links: &["notify"], here: true },
     Classic { command: "calls", links: &["calls"], here: true },

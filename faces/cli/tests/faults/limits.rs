@@ -2,7 +2,7 @@
 
 use crate::common::{Home, Said, binary, said, skipped};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 /// What must be printed whatever could not be measured.
@@ -83,13 +83,18 @@ fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
         if !runs("setpriv") {
             return Err("root is not bound by it, and there is no setpriv".to_string());
         }
-        // Whoever this is, nobody else is it, so that the count begins with this process.
-        let user = 900_000 + std::process::id() % 90_000;
+        // Whoever this is, nobody else is it, no other test either, so that the count begins with this
+        // process. A home has one of them, whose store it is.
+        let place = fs::metadata(home.path()).expect("a folder").ino();
+        let user = 1_000_000 + place % 1_000_000_000;
         command.args(["setpriv", &format!("--reuid={user}"), "--clear-groups", "--"]);
         // Others may not enter the folders of whoever builds this.
         let copy = home.path().join("handover");
         if !copy.exists() {
-            fs::copy(binary(), &copy).expect("a copy");
+            // By a process of its own: while this one writes it, another test's child may inherit the
+            // descriptor, and then it is too busy to be run.
+            let copied = Command::new("cp").arg(binary()).arg(&copy).status();
+            assert!(copied.is_ok_and(|status| status.success()), "a copy");
         }
         for open in [home.path().to_path_buf(), home.cwd(), copy.clone()] {
             fs::set_permissions(open, fs::Permissions::from_mode(0o777)).expect("a mode");

@@ -19,6 +19,7 @@ const LISTED: &[&str] = &[
     "hello3",
     "hello4",
     "hello5",
+    "sched",
     "trylock",
     "notify",
     "calls",

@@ -7,4 +7,5 @@ mod common;
 mod corpora;
 mod hello;
 mod refusals;
+mod sched;
 mod terminal;

@@ -1,0 +1,103 @@
+//! What stands after `--`: the scheduler's options, in dummynet's manner.
+
+use handover_base::units::Count;
+use handover_sched::Algorithm;
+use handover_sched::flowset::FlowSet;
+
+/// The algorithm, unless told.
+const ALGORITHM: Algorithm = Algorithm::Rr;
+/// The flows, unless told.
+const FLOWSETS: &str = "1:1500:16";
+
+/// The scheduler's options, where clients send.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub algorithm: Algorithm,
+    pub flows: FlowSet,
+    /// Packets that a flow may have queued.
+    pub queued_max: Option<u32>,
+}
+
+impl Options {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// What is wrong with which option, in a line.
+    pub fn read(words: &[String]) -> Result<Options, String> {
+        let flows = FLOWSETS.parse().map_err(|refused| format!("{refused}"))?;
+        let mut options = Options { algorithm: ALGORITHM, flows, queued_max: None };
+        let mut words = words.iter();
+        while let Some(option) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{option} needs a value"));
+            match option.as_str() {
+                "-alg" => {
+                    options.algorithm =
+                        value()?.parse().map_err(|refused| format!("-alg: {refused}"))?;
+                }
+                "-flowsets" => {
+                    options.flows =
+                        value()?.parse().map_err(|refused| format!("-flowsets: {refused}"))?;
+                }
+                "-qmax" => options.queued_max = Some(count("-qmax", value()?)?),
+                "-n" | "-d" | "-len" | "-burst" | "-qmin" | "-flows" => {
+                    return Err(format!(
+                        "{option} is an option of the test: add --test before `--`"
+                    ));
+                }
+                _ => {
+                    return Err(format!(
+                        "no scheduler option {option:?}: there are -alg, -flowsets, -qmax"
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn count(option: &str, text: &str) -> Result<u32, String> {
+    let count: Count = text.parse().map_err(|refused| format!("{option}: {refused}"))?;
+    let count = u32::try_from(count.0).ok().filter(|count| *count > 0);
+    count.ok_or_else(|| format!("{option} {text}: must lie in 1..={}", u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Options, String> {
+        let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        Options::read(&words)
+    }
+
+    #[test]
+    fn without_words_there_are_sixteen_equal_flows_in_turn() {
+        let options = read("").expect("defaults");
+        assert_eq!(options.algorithm, Algorithm::Rr);
+        assert_eq!((options.flows.flows_count(), options.flows.weights_sum()), (16, 16));
+        assert_eq!(options.queued_max, None);
+    }
+
+    #[test]
+    fn the_options_of_the_examples_are_understood_in_any_order() {
+        let options = read("-flowsets 100:1500:1,1:1500:16 -alg wf2qp -qmax 2k").expect("options");
+        assert_eq!(options.algorithm, Algorithm::Wf2qPlus);
+        assert_eq!((options.flows.flows_count(), options.queued_max), (17, Some(2000)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_the_way_out() {
+        for (line, said) in [
+            ("-alg fair", "-alg: no algorithm is called \"fair\": there are fifo, rr (or drr)"),
+            ("-alg", "-alg needs a value"),
+            ("-flowsets 1:1500", "-flowsets: flow set, part 1, column 7: expected `:`"),
+            ("-qmax 0", "-qmax 0: must lie in 1..=4294967295"),
+            ("-qmax few", "-qmax: \"few\""),
+            ("-burst 3", "-burst is an option of the test: add --test before `--`"),
+            ("-x", "no scheduler option \"-x\": there are -alg, -flowsets, -qmax"),
+        ] {
+            let refused = read(line).expect_err(line);
+            assert!(refused.starts_with(said), "{line}: {refused}");
+        }
+    }
+}

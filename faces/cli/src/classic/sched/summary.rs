@@ -1,0 +1,171 @@
+//! What a run came to: the closing table, and the same as pictures.
+
+use super::record::{STAGES, Waits};
+use anyhow::Context;
+use handover_base::units::show_ns;
+use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
+use handover_sched::drive::Counts;
+use hdrhistogram::Histogram;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The quantiles of each stage.
+const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+
+/// A client, or all of them together.
+#[derive(Default)]
+pub struct Row {
+    /// Its number, or `all`.
+    pub name: String,
+    /// What it sent, and what became of it.
+    pub counts: Counts,
+    /// The part of all bytes that it got, and the part that its weights entitle it to.
+    pub share: Option<Share>,
+    /// How far it fell behind what was due to it while it had packets queued, at worst.
+    pub lag_bytes: Option<f64>,
+    /// Where its packets waited.
+    pub waits: Option<Waits>,
+}
+
+/// Parts of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// What was obtained.
+    pub got: f64,
+    /// What was due.
+    pub due: f64,
+}
+
+/// Prints both tables.
+pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:>6} {:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>12}",
+        "client", "packets", "Mpps", "Gbit/s", "drops", "queued", "share", "due", "fair index"
+    )?;
+    for row in rows {
+        let counts = &row.counts;
+        let per_second = |n: u64| n as f64 / seconds.max(1e-9);
+        let percent =
+            |part: Option<f64>| part.map_or("-".into(), |it| format!("{:.2} %", it * 100.0));
+        writeln!(
+            out,
+            "{:>6} {:>14} {:>9.3} {:>10.3} {:>10} {:>8} {:>8} {:>8} {:>12}",
+            row.name,
+            counts.transmitted,
+            per_second(counts.transmitted) / 1e6,
+            per_second(counts.transmitted_bytes) * 8.0 / 1e9,
+            counts.dropped,
+            counts.queued(),
+            percent(row.share.map(|it| it.got)),
+            percent(row.share.map(|it| it.due)),
+            row.lag_bytes.map_or("-".into(), |bytes| format!("{bytes:.0} B")),
+        )?;
+    }
+    if rows.iter().any(|row| row.waits.is_some()) {
+        writeln!(out)?;
+        write!(out, "{:>6}", "client")?;
+        for stage in STAGES {
+            write!(out, "  {:>30}", format!("{stage}, {}", names().join("/")))?;
+        }
+        writeln!(out, " {:>12}", "stamped")?;
+    }
+    for row in rows {
+        let Some(waits) = &row.waits else { continue };
+        write!(out, "{:>6}", row.name)?;
+        for stage in &waits.stages {
+            write!(out, "  {:>30}", quantiles(stage))?;
+        }
+        writeln!(out, " {:>12}", waits.stages[0].len())?;
+    }
+    Ok(())
+}
+
+fn names() -> [&'static str; 3] {
+    QUANTILES.map(|(_, name)| name)
+}
+
+fn quantiles(stage: &Histogram<u64>) -> String {
+    if stage.is_empty() {
+        return "-".into();
+    }
+    QUANTILES.map(|(q, _)| show_ns(stage.value_at_quantile(q) as f64)).join(" / ")
+}
+
+/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; says which files it made.
+pub fn draw(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut made = Vec::new();
+    if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
+        made.push(write(prefix, "stages.svg", &stages(rows))?);
+    }
+    made.push(write(prefix, "shares.svg", &shares(rows))?);
+    Ok(made)
+}
+
+fn write(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
+    let mut path = OsString::from(prefix);
+    path.push(name);
+    let path = PathBuf::from(path);
+    fs::write(&path, chart.draw_alone())
+        .with_context(|| format!("--plot: {} could not be written", path.display()))?;
+    Ok(path)
+}
+
+/// A row for each stage of each client: its median, and from there to its p99.9.
+fn stages(rows: &[Row]) -> Chart {
+    let mut labels = Vec::new();
+    let mut points = [Vec::new(), Vec::new(), Vec::new()];
+    for row in rows {
+        let Some(waits) = &row.waits else { continue };
+        for (index, (stage, points)) in waits.stages.iter().zip(&mut points).enumerate() {
+            let at = |q: f64| stage.value_at_quantile(q).max(1) as f64;
+            let place = labels.len() as f64;
+            labels.push(Name {
+                label: format!("{} {}", row.name, STAGES[index]),
+                note: quantiles(stage),
+                opens_group: index == 0,
+            });
+            if !stage.is_empty() {
+                let point = Point::at(at(0.5), place).between(at(0.5), at(0.999));
+                points.push(point.told(format!("{}: {}", names().join(" / "), quantiles(stage))));
+            }
+        }
+    }
+    let time = Axis::log("waited, p50 to p99.9", Quantity::Nanos);
+    let mut chart = Chart::new("Where packets waited", time, Axis::names(labels))
+        .described("For each client and stage the median wait, with a line to its p99.9.");
+    for (index, points) in points.into_iter().enumerate() {
+        chart = chart.with(Series::new(STAGES[index], Role::Nth(index as u8), Mark::Dot, points));
+    }
+    chart
+}
+
+/// A row for each client: what it got, with a tick where what was due to it ends.
+fn shares(rows: &[Row]) -> Chart {
+    let clients: Vec<(&Row, Share)> =
+        rows.iter().filter_map(|row| row.share.map(|share| (row, share))).collect();
+    let name = |(row, share): &(&Row, Share)| Name {
+        label: format!("client {}", row.name),
+        note: format!("{:.2} %", share.got * 100.0),
+        opens_group: false,
+    };
+    let points = |part: fn(&Share) -> f64| {
+        let place = |(index, (_, share)): (usize, &(&Row, Share))| {
+            Point::at(part(share), index as f64).told(format!(
+                "got {:.2} %, due {:.2} %",
+                share.got * 100.0,
+                share.due * 100.0
+            ))
+        };
+        clients.iter().enumerate().map(place).collect::<Vec<_>>()
+    };
+    let axis = Axis::linear("share of all bytes", Quantity::Share).from(0.0);
+    Chart::new("Shares", axis, Axis::names(clients.iter().map(name).collect()))
+        .described(
+            "For each client the share of all bytes that it got, and a tick at what was due.",
+        )
+        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
+        .with(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
+}

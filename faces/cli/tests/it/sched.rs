@@ -1,0 +1,321 @@
+//! `sched`: its options, its configuration file, its table, its time-stamp files, how it ends.
+
+use crate::common::{Home, Said, said, wait_until};
+use rustix::process::Signal;
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::Duration;
+
+/// What the two example lines of the original take.
+const EXAMPLES: [&str; 2] = [
+    "./sched -t 4 -f sched.txt -b 20M -q 100 -i 20 -c 5 -- -flowsets 100:1500:1,1:1500:16 -alg rr",
+    "./sched -a 22 -t 1 -b 10T -q 20 -- -flowsets 1:1500:32 -alg rr",
+];
+
+/// A line typed in the folder where `sched` is a link to the binary.
+fn line(home: &Home, line: &str) -> Command {
+    let link = home.cwd().join("sched");
+    if !link.exists() {
+        symlink(crate::common::binary(), &link).expect("a link");
+    }
+    home.shell(&format!("exec {line}"))
+}
+
+fn configured(home: &Home, text: &str) {
+    fs::write(home.cwd().join("sched.txt"), text).expect("a file");
+}
+
+/// One row of the closing table.
+#[derive(Debug)]
+struct Row {
+    packets: u64,
+    drops: u64,
+    queued: u64,
+    /// Of one, if it is told.
+    share: Option<f64>,
+    due: Option<f64>,
+    lag_bytes: Option<f64>,
+}
+
+/// The rows of the closing table, the last of which is of all clients if there are several.
+#[track_caller]
+fn rows(said: &Said) -> Vec<Row> {
+    let mut lines = said.out.lines();
+    let head = lines.next().unwrap_or_default();
+    let heads = "client packets Mpps Gbit/s drops queued share due fair index";
+    assert!(head.split_whitespace().eq(heads.split_whitespace()), "{said}");
+    let row = |line: &str| {
+        let line = line.replace(" %", "%").replace(" B", "B");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, packets, mpps, gbits, drops, queued, share, due, lag] = words[..] else {
+            panic!("{line}: {said}");
+        };
+        assert!(mpps.parse::<f64>().is_ok() && gbits.parse::<f64>().is_ok(), "{said}");
+        let whole = |word: &str| word.parse::<u64>().unwrap_or_else(|_| panic!("{word}: {said}"));
+        let part = |word: &str, unit| {
+            let number = (word != "-").then(|| word.strip_suffix(unit).expect("a unit"));
+            number.map(|number| number.parse::<f64>().expect("a number"))
+        };
+        Row {
+            packets: whole(packets),
+            drops: whole(drops),
+            queued: whole(queued),
+            share: part(share, "%").map(|percent| percent / 100.0),
+            due: part(due, "%").map(|percent| percent / 100.0),
+            lag_bytes: part(lag, "B"),
+        }
+    };
+    lines.take_while(|line| !line.is_empty()).map(row).collect()
+}
+
+/// The lines of a time-stamp file, in fields: five numbers and the flags.
+#[track_caller]
+fn stamps(home: &Home, file: &str) -> Vec<([u64; 5], String)> {
+    let text =
+        fs::read_to_string(home.cwd().join(file)).unwrap_or_else(|it| panic!("{file}: {it}"));
+    assert!(text.is_empty() || text.ends_with('\n'), "{file} ends in mid-line");
+    let fields = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        assert_eq!(fields.len(), 6, "{line}");
+        let numbers = std::array::from_fn(|at| fields[at].parse().expect("a number"));
+        (numbers, fields[5].to_string())
+    };
+    text.lines().map(fields).collect()
+}
+
+#[test]
+fn both_example_lines_of_the_original_run_as_written() {
+    let home = Home::new();
+    let load: String = (0..4).map(|it| format!("thread {it}\n300ms 4M 1500 2\n")).collect();
+    configured(&home, &load);
+    let first = said(line(&home, EXAMPLES[0])).code(0);
+    let table = rows(&first);
+    assert_eq!(table.len(), 5, "{first}");
+    for (client, row) in table[..4].iter().enumerate() {
+        // 4 Mbit/s for 300 ms are 100 packets, in bursts of 2.
+        assert!((50..=102).contains(&row.packets), "{row:?}");
+        assert_eq!((row.drops, row.queued), (0, 0), "{first}");
+        let lines = stamps(&home, &format!("queue-{client}.txt"));
+        assert_eq!(lines.len() as u64, row.packets, "{first}");
+        assert!(lines.iter().all(|(numbers, flags)| numbers[4] == 1500 && flags.is_empty()));
+        assert!(lines.is_sorted_by_key(|(numbers, _)| numbers[0] + numbers[1]), "by arrival");
+    }
+    assert_eq!(table[4].packets, table[..4].iter().map(|row| row.packets).sum::<u64>());
+
+    configured(&home, "# none: as fast as it can\n");
+    fs::remove_file(home.cwd().join("queue-0.txt")).expect("a file");
+    let running = home.start(line(&home, EXAMPLES[1]));
+    wait_until("stamps", || {
+        fs::metadata(home.cwd().join("queue-0.txt")).is_ok_and(|it| it.len() > 0)
+    });
+    running.signal(Signal::INT);
+    let second = running.finish().code(130).tells(&["CPU 22", "interrupted"]);
+    let table = rows(&second);
+    assert!(table.len() == 1 && table[0].packets > 0, "{second}");
+    // Complete after the signal.
+    assert_eq!(stamps(&home, "queue-0.txt").len() as u64, table[0].packets, "{second}");
+}
+
+#[test]
+fn shares_follow_the_weights_under_overload() {
+    let home = Home::new();
+    for algorithm in ["rr", "wf2q+", "qfq", "qfq+"] {
+        // 400 packets of each client queued are half a second of the link.
+        let line = format!(
+            "sched -t 2 -b 20M -q 400 --seconds 1.5 -- -flowsets 3:1500:1,1:1500:1 -alg {algorithm}"
+        );
+        let said = home.run(&line).code(0);
+        let table = rows(&said);
+        for (row, due) in table.iter().zip([0.75, 0.25]) {
+            let (share, said_due) = (row.share.expect("a share"), row.due.expect("a due part"));
+            assert!((said_due - due).abs() < 1e-4, "{said}");
+            // At the end both queues run empty, the heavier one's first.
+            assert!((share - due).abs() < 0.13, "{algorithm}: {said}");
+        }
+        // A few packets, where thousands went.
+        assert!(table[2].lag_bytes.expect("an index") <= 6.0 * 1500.0, "{algorithm}: {said}");
+    }
+    // Those that do not go by weight promise nothing.
+    let said = home.run("sched -t 2 -b 20M --seconds 0.1 -- -alg fifo").code(0);
+    assert!(rows(&said).iter().all(|row| row.due.is_none()), "{said}");
+}
+
+#[test]
+fn what_a_flow_has_no_room_for_is_dropped_counted_and_flagged() {
+    let home = Home::new();
+    let said =
+        home.run("sched -b 10M -q 100 --seconds 0.3 --stamp packet -- -flowsets 1:1500:4 -qmax 2");
+    let said = said.code(0);
+    let table = rows(&said);
+    let lines = stamps(&home, "queue-0.txt");
+    let dropped = lines.iter().filter(|(_, flags)| flags == "D").count() as u64;
+    assert!(table[0].drops > 0 && table[0].packets > 0, "{said}");
+    let unwritten = said
+        .out
+        .lines()
+        .find_map(|it| it.strip_suffix(" were not written: the disk, or its thread, was late"));
+    if unwritten.is_none() {
+        assert_eq!(dropped, table[0].drops, "{said}");
+        assert_eq!(lines.len() as u64, table[0].drops + table[0].packets, "{said}");
+    }
+}
+
+#[test]
+fn many_more_clients_than_cpus_all_get_their_turn() {
+    let home = Home::new();
+    let said = home.run("sched -t 40 -b 1G --seconds 1 --stamp none -- -flowsets 1:1500:40");
+    let said = said.code(0).tells(&["40 clients and the arbiter on"]);
+    let table = rows(&said);
+    assert_eq!(table.len(), 41);
+    assert!(table.iter().all(|row| row.packets > 0), "{said}");
+    // No stamps, no files, no waits.
+    assert!(!home.cwd().join("queue-0.txt").exists() && !said.out.contains("p99"), "{said}");
+}
+
+#[test]
+fn clients_without_a_flow_are_warned_of_and_send_nothing() {
+    let home = Home::new();
+    let said = home.run("sched -t 3 --seconds 0.1 -- -flowsets 1:300:2").code(0);
+    let said = said.tells(&["2 flows for 3 threads: those from 2 on have none"]);
+    let packets: Vec<u64> = rows(&said).iter().map(|row| row.packets).collect();
+    assert!(packets[0] > 0 && packets[1] > 0 && packets[2] == 0, "{said}");
+}
+
+#[test]
+fn datagrams_leave_at_the_scheduled_rate() {
+    let home = Home::new();
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    let to = socket.local_addr().expect("an address");
+    configured(&home, "200ms 1M 250 1\n"); // 500 packets a second: 100
+    let sender = home.start(line(&home, &format!("./sched -b 2M --sink udp://{to} --stamp none")));
+    let (mut count, mut bytes) = (0, [0; 2048]);
+    let mut sender = Some(sender);
+    let said = loop {
+        match socket.recv(&mut bytes) {
+            Ok(length) => {
+                assert_eq!(length, 250);
+                count += 1;
+            }
+            Err(_) if sender.as_mut().is_some_and(|it| it.has_ended()) => {
+                break sender.take().expect("it").finish().code(0);
+            }
+            Err(_) => {}
+        }
+    };
+    assert_eq!(count, rows(&said)[0].packets, "{said}");
+    assert!((50..=101).contains(&count), "{said}");
+}
+
+#[test]
+fn it_draws_the_stages_and_the_shares() {
+    let home = Home::new();
+    let said = home.run("sched -t 2 --seconds 0.1 -p out- --plot -- -flowsets 1:1500:2").code(0);
+    for name in ["out-stages.svg", "out-shares.svg"] {
+        let drawn = fs::read_to_string(home.cwd().join(name)).expect("a picture");
+        assert!(drawn.starts_with("<svg") && drawn.contains("client"), "{name}");
+        assert!(said.out.contains(&format!("drawn: {name}")), "{said}");
+    }
+    assert!(home.cwd().join("out-queue-1.txt").exists());
+}
+
+#[test]
+fn the_configuration_file_s_faults_are_told_with_file_line_and_column() {
+    let home = Home::new();
+    for (text, place) in [
+        ("thread 0\n1s 100M 64\n", "sched.txt: line 2, column 11"),
+        ("1 parsec 100M 64 1\n", "sched.txt: line 1, column 1"),
+        ("1s 100M 0 1\n", "sched.txt: line 1, column 9"),
+        ("thread -1\n1s 100M 64 1\n", "sched.txt: line 1, column 8"),
+    ] {
+        configured(&home, text);
+        for named in ["", "-f sched.txt"] {
+            let said = home.run(&format!("sched {named} --seconds 0.1")).code(2);
+            let said = said.tells(&[place, "expected"]);
+            assert!(said.out.is_empty() && !home.cwd().join("queue-0.txt").exists(), "{said}");
+        }
+    }
+    home.run("sched -f elsewhere.txt").code(2).tells(&["-f: elsewhere.txt", "No such file"]);
+    // Not named and not there, it is no fault.
+    fs::remove_file(home.cwd().join("sched.txt")).expect("a file");
+    home.run("sched --seconds 0.05").code(0);
+}
+
+#[test]
+fn entries_of_threads_that_are_not_there_are_ignored_with_a_warning() {
+    let home = Home::new();
+    configured(&home, "50ms 1M 64 1\nthread 7\n1h 1M 64 1\n");
+    let said =
+        home.run("sched -t 1").code(0).tells(&["thread 7 is not there: its lines are ignored"]);
+    assert!(said.took < Duration::from_secs(60), "{said}");
+}
+
+#[test]
+fn what_the_scheduler_cannot_do_is_refused_before_anything_starts() {
+    let home = Home::new();
+    for (words, tells) in [
+        ("-b 0", "-b"),
+        ("-b 1001T", "1 Pbit/s"),
+        ("-q 0", "must lie in 1..="),
+        ("-t 0", "must lie in 1..="),
+        ("--stamp often", "packet, batch, none"),
+        ("--sink pipe", "udp://"),
+        ("--seconds 0", "must lie in"),
+        ("-- -alg fair", "no algorithm is called \"fair\""),
+        ("-- -flowsets 0:1500:1", "must lie in 1..="),
+        ("-- -flowsets -1:1500:1", "-flowsets"),
+        ("-- -flowsets 1:1500:0", "must lie in 1..="),
+        ("-- -flowsets 1:9M:1", "must lie in 1..="),
+        ("-- -flowsets 1:1500", "column 7"),
+        ("-- -qmin 3", "--test"),
+        ("-- -fast", "no scheduler option"),
+        ("--test -- -alg fair", "no algorithm is called"),
+        ("--test -- -qmax", "-qmax needs a value"),
+    ] {
+        let said = home.run(&format!("sched {words}")).code(2).tells(&[tells]);
+        assert!(said.out.is_empty(), "{said}");
+    }
+    assert!(!home.cwd().join("queue-0.txt").exists());
+}
+
+#[test]
+fn a_full_disk_ends_the_stamps_and_not_the_run() {
+    let home = Home::new();
+    let line = "ulimit -f 8 && exec handover sched -b 1G --stamp packet --seconds 0.5";
+    let said = said(home.shell(line)).code(1);
+    let said = said.tells(&["queue-0.txt", "time stamps were lost"]);
+    let table = rows(&said);
+    assert!(table[0].packets > 1000 && said.out.contains("were not written"), "{said}");
+}
+
+#[test]
+fn threads_that_cannot_be_started_are_reported_and_nothing_hangs() {
+    let home = Home::new();
+    let said = said(
+        home.shell("ulimit -v 600000 && exec handover sched -t 4096 --seconds 1 --stamp none"),
+    );
+    let said = said.code(1).tells(&["of 4096 could not be started", "ulimit -v"]);
+    assert!(said.took < Duration::from_secs(60), "{said}");
+}
+
+#[test]
+fn the_test_prints_dummynet_s_line_for_each_algorithm() {
+    let home = Home::new();
+    for algorithm in
+        ["fifo", "rr", "drr", "rr1", "prio", "wf2q+", "wf2qp", "qfq", "qfq+", "qfqp", "pacing"]
+    {
+        let words = format!(
+            "sched --test -- -n 20K -alg {algorithm} -flowsets 100:1500:1,1:1500:16 -burst 3"
+        );
+        let said = home.run(&words).code(0);
+        let words: Vec<&str> = said.out.split_whitespace().collect();
+        assert!(words[0].starts_with("sched=") && words[1].starts_with("time="), "{said}");
+        assert!(words.iter().any(|word| word.starts_with("wfi=")), "{said}");
+        assert!(
+            said.out.contains("net of the generator") && said.out.contains("17 flows"),
+            "{said}"
+        );
+    }
+}
