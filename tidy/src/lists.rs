@@ -56,6 +56,8 @@ const RAW: &[Listed] = &[
     listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/timer/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/notify/src/raw.rs", "memory that processes share, and the CPU's number"),
+    listed("mechanisms/probe/src/raw/", "code that is changed while it runs, and mapped rings"),
+    listed("mechanisms/probe/tests/process/raw.rs", "forking, and a limit on files"),
     listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
 ];
 

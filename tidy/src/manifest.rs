@@ -138,9 +138,15 @@ impl Crate {
         Self { folder: folder.to_owned(), name, manifest, dependencies }
     }
 
-    /// The last part of its folder: what the crate is called in the house.
-    pub fn short_name(&self) -> &str {
-        self.folder.rsplit('/').next().unwrap_or(&self.folder)
+    /// What the crate is called in the house: its folder, without the rung's; a part of another crate has
+    /// that one's name before its own.
+    pub fn short_name(&self) -> String {
+        self.folder.split_once('/').map_or(&*self.folder, |(_, rest)| rest).replace('/', "-")
+    }
+
+    /// The crate that it is a part of: `mechanisms/probe` of `mechanisms/probe/macros`.
+    pub fn whole(&self) -> Option<&str> {
+        self.folder.rsplit_once('/').map(|(whole, _)| whole).filter(|whole| whole.contains('/'))
     }
 }
 

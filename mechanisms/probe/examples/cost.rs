@@ -13,6 +13,7 @@ const ROUNDS_COUNT: usize = 41;
 const CALLS_OFF: u64 = 400_000;
 const CALLS_ON: u64 = 100_000;
 const CALLS_STREAMED: u64 = 5_000_000;
+const STREAMS_COUNT: usize = 7;
 
 #[inline(never)]
 fn bare(x: u64) -> u64 {
@@ -119,42 +120,79 @@ fn in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// From before the recording begins to when the file is complete, less a bare call.
-fn streamed(path: &Path, pause_cycles: u64) -> Result<(), Box<dyn Error>> {
-    let calls = if pause_cycles == 0 { CALLS_STREAMED } else { CALLS_STREAMED / 2 };
+/// What a stream costs a call, from before the recording begins to when its file is complete.
+struct Streamed {
+    total: f64,
+    in_loop: f64,
+    stamps: f64,
+    cpu_ns: f64,
+    lost: u64,
+    bytes: f64,
+}
+
+fn stream_once(
+    path: &Path,
+    calls: u64,
+    call: impl Fn(u64) -> u64,
+) -> Result<Streamed, Box<dyn Error>> {
     let bare = cycles(calls, bare);
     let stamps = cycles(calls, two_stamps) - bare;
-    let cpu = || handover_base::usage::process();
-    let (begin, cpu_begin) = (ticks_fenced(), cpu());
+    let cpu_ns = || {
+        let used = handover_base::usage::process();
+        used.user_ns + used.system_ns
+    };
+    let (begin, cpu_begin_ns) = (ticks_fenced(), cpu_ns());
     let recording = Recording::start(Config::stream(path))?;
     enable("cost.recorded")?;
-    let in_loop = if pause_cycles == 0 {
-        cycles(calls, recorded)
-    } else {
-        cycles(calls, |x| {
-            let next = clock::ticks() + pause_cycles;
-            let y = recorded(x);
-            while clock::ticks() < next {}
-            y
-        })
-    } - bare;
+    let in_loop = cycles(calls, call) - bare;
     disable("*")?;
     let summary = recording.finish();
     let total = (ticks_fenced() - begin) as f64 / calls as f64 - bare;
-    let used = cpu();
-    let cpu_ns = (used.user_ns + used.system_ns) - (cpu_begin.user_ns + cpu_begin.system_ns);
-    let events = 2 * calls;
-    println!(
-        "streamed to {:18}{:+8.2}  {:.3} x two stamps, in-loop {in_loop:+.2}, CPU {:.1} ns an event, \
-         {} lost of {events}, {:.2} B an event",
-        path.parent().unwrap_or(path).display(),
-        total,
-        total / stamps,
-        cpu_ns as f64 / events as f64,
-        summary.lost,
-        summary.bytes as f64 / summary.recorded.max(1) as f64,
-    );
+    let cpu_ns = (cpu_ns() - cpu_begin_ns) as f64 / calls as f64;
     std::fs::remove_file(path)?;
+    let bytes = summary.bytes as f64 / summary.recorded.max(1) as f64;
+    Ok(Streamed { total, in_loop, stamps, cpu_ns, lost: summary.lost, bytes })
+}
+
+/// At full speed, which is some forty million events a second.
+fn streamed(what: &str, path: &Path) -> Result<(), Box<dyn Error>> {
+    let runs: Result<Vec<Streamed>, _> =
+        (0..STREAMS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
+    let runs = runs?;
+    let of = |what: fn(&Streamed) -> f64| median(runs.iter().map(what));
+    let lost: u64 = runs.iter().map(|run| run.lost).sum();
+    println!(
+        "recorded, {what:<19} {:+8.2}  {:.3} x two stamps, all included",
+        of(|run| run.total),
+        of(|run| run.total / run.stamps)
+    );
+    println!(
+        "                              in-loop {:+.2}; {:.1} ns of all CPUs; {:.2} B an event; {lost} lost",
+        of(|run| run.in_loop),
+        of(|run| run.cpu_ns),
+        of(|run| run.bytes),
+    );
+    Ok(())
+}
+
+/// Ten million events a second: a pair each 200 ns.
+fn streamed_steadily(path: &Path) -> Result<(), Box<dyn Error>> {
+    let pause = clock::ticks_from_ns(200);
+    let begin = clock::ticks();
+    let next = std::cell::Cell::new(begin);
+    let calls = CALLS_STREAMED / 2;
+    let run = stream_once(path, calls, |x| {
+        next.set((next.get() + pause).max(clock::ticks().saturating_sub(100 * pause)));
+        while clock::ticks() < next.get() {}
+        recorded(x)
+    })?;
+    let rate = 2e3 / clock::ns(run.in_loop as u64) as f64;
+    println!(
+        "at {rate:.1} million events a second  {} lost of {}, {:.2} B an event",
+        run.lost,
+        2 * calls,
+        run.bytes
+    );
     Ok(())
 }
 
@@ -204,11 +242,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = tempfile::tempdir_in("/dev/shm")?;
     off();
     in_memory(memory.path())?;
-    for folder in [memory.path(), folder.path()] {
-        streamed(&folder.join("stream.trace"), 0)?;
-    }
-    // Ten million events a second: a pair each 200 ns.
-    println!("at ten million events a second:");
-    streamed(&memory.path().join("stream.trace"), clock::ticks_from_ns(200))?;
+    streamed("streamed to memory", &memory.path().join("stream.trace"))?;
+    streamed("streamed to disk", &folder.path().join("stream.trace"))?;
+    streamed_steadily(&memory.path().join("stream.trace"))?;
     flips()
 }

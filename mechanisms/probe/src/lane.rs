@@ -480,7 +480,7 @@ mod tests {
         let mut drainer = Drainer::default();
         let mut expected = Vec::new();
         for index in 0..4_000u64 {
-            let (ticks, values) = (1 << 50 | index * 3, [index, u64::MAX - index]);
+            let (ticks, values) = ((1 << 50) + index * 3, [index, u64::MAX - index]);
             let form = index % 3;
             let wrote = match form {
                 0 => writer.write(8, ticks),

@@ -10,6 +10,7 @@ pub const NAME: &str = "rungs";
 /// The rungs, lowest first. A folder that ends in `/` takes every crate below it.
 pub const RUNGS: &[&[&str]] = &[
     &["base"],
+    &["mechanisms/probe/macros"],
     &["mechanisms/probe"],
     &["mechanisms/lock", "mechanisms/notify", "mechanisms/ring", "mechanisms/timer"],
     &["mechanisms/event", "mechanisms/fiber", "mechanisms/sched"],

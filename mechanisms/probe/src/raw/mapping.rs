@@ -49,9 +49,11 @@ impl Memory {
 
     #[inline(always)]
     fn word(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: masked, the position is below the ring's number of words, all of which are mapped as
-        // long as `self` is; whatever the bytes are, and whoever else writes them, they are an AtomicU64.
-        unsafe { self.ring.add((position & self.mask) as usize).as_ref() }
+        // SAFETY: masked, the position is below the ring's number of words, all of which are mapped.
+        let word = unsafe { self.ring.add((position & self.mask) as usize) };
+        // SAFETY: mapped as long as `self` is; whatever the bytes are, and whoever else writes them, they
+        // are an AtomicU64.
+        unsafe { word.as_ref() }
     }
 
     /// The word at `index` of the page before the ring.
