@@ -1,21 +1,171 @@
-//! The stages of a hand-over, by name: where probe sites will stand. Today each is nothing.
+//! The stages of a hand-over, by name: where probe sites will stand. Today each is nothing, but in this
+//! crate's own tests, which record them.
 
 /// A message stands in a queue of the machine.
 #[inline(always)]
-pub(crate) fn enqueued() {}
+pub(crate) fn enqueued() {
+    #[cfg(test)]
+    tests::record(tests::Stage::Enqueued);
+}
 
 /// A sleeping thread was told of it.
 #[inline(always)]
-pub(crate) fn notified() {}
+pub(crate) fn notified() {
+    #[cfg(test)]
+    tests::record(tests::Stage::Notified);
+}
 
 /// The thread runs again.
 #[inline(always)]
-pub(crate) fn woken() {}
+pub(crate) fn woken() {
+    #[cfg(test)]
+    tests::record(tests::Stage::Woken);
+}
 
 /// The handler is about to be called with it.
 #[inline(always)]
-pub(crate) fn dispatched() {}
+pub(crate) fn dispatched() {
+    #[cfg(test)]
+    tests::record(tests::Stage::Dispatched);
+}
 
 /// The handler has returned; what it had to answer, it has sent.
 #[inline(always)]
-pub(crate) fn replied() {}
+pub(crate) fn replied() {
+    #[cfg(test)]
+    tests::record(tests::Stage::Replied);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, Context, Group, Machine, ThreadConfig, Topic, WhenFull, handler};
+    use Stage::{Dispatched, Enqueued, Notified, Replied, Woken};
+    use std::cell::RefCell;
+    use std::thread;
+    use std::time::Duration;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Stage {
+        Enqueued,
+        Notified,
+        Woken,
+        Dispatched,
+        Replied,
+    }
+
+    thread_local! {
+        /// What this thread has passed through since it was asked last.
+        static PASSED: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn record(stage: Stage) {
+        PASSED.with_borrow_mut(|passed| passed.push(stage));
+    }
+
+    fn passed() -> Vec<Stage> {
+        PASSED.take()
+    }
+
+    #[test]
+    fn a_message_to_oneself_is_enqueued_dispatched_and_replied_once() {
+        for by_address in [false, true] {
+            let mut machine = Machine::new(
+                handler(move |left: u32, cx: &mut Context<'_, u32>| {
+                    let own = cx.address().clone();
+                    match (left, by_address) {
+                        (0, _) => {}
+                        (_, true) => cx.pass_to(&own, left - 1).expect("room"),
+                        (_, false) => cx.call(left - 1).expect("room"),
+                    }
+                }),
+                Config::default(),
+            )
+            .expect("valid");
+            machine.context().pass(1).expect("room");
+            machine.poll().expect("runs");
+            // The answer is on its way before its handler has returned.
+            let expected = [Enqueued, Dispatched, Enqueued, Replied, Dispatched, Replied];
+            assert_eq!(passed(), expected, "by address: {by_address}");
+        }
+    }
+
+    #[test]
+    fn a_message_to_who_is_awake_notifies_nobody_whatever_its_queue() {
+        let block = WhenFull::Block { wait_ns_max: u64::MAX };
+        for when_full in [WhenFull::Refuse, WhenFull::DropOldest, block] {
+            let config = Config { when_full, ..Config::default() };
+            let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("valid");
+            machine.address().pass(()).expect("room");
+            machine.address().call(()).expect("room");
+            assert_eq!(passed(), [Enqueued, Enqueued], "{when_full:?}");
+            machine.poll().expect("runs");
+            assert_eq!(passed(), [Dispatched, Replied, Dispatched, Replied], "{when_full:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_waited_for_room_is_enqueued_once() {
+        let when_full = WhenFull::Block { wait_ns_max: u64::MAX };
+        let config = Config { inbox_messages_max: 1, when_full, ..Config::default() };
+        let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("valid");
+        machine.address().pass(()).expect("room");
+        let address = machine.address().clone();
+        let sender = thread::spawn(move || {
+            address.pass(()).expect("room, in time");
+            passed()
+        });
+        while machine.stats().handled < 2 {
+            machine.run_once().expect("runs");
+        }
+        assert_eq!(sender.join().expect("no panic"), [Enqueued]);
+    }
+
+    #[test]
+    fn a_message_to_who_sleeps_passes_through_all_five() {
+        for posts in [false, true] {
+            let spin = handover_notify::Config::never_spin();
+            let thread = ThreadConfig { spin, ..ThreadConfig::default() };
+            let config = Config { thread, ..Config::default() };
+            let machine = Machine::new(handler(|_: u32, cx| cx.stop()), config);
+            let mut machine = machine.expect("valid");
+            let topic = Topic::new();
+            topic.subscribe(machine.address(), |value| *value);
+            let address = machine.address().clone();
+            let receiver = thread::spawn(move || {
+                machine.run().expect("runs");
+                passed()
+            });
+            while !address.mail().door.bell().is_asleep() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            match posts {
+                true => drop(topic.publisher(1).post(1).expect("room")),
+                false => address.pass(1).expect("room"),
+            }
+            assert_eq!(passed(), [Enqueued, Notified], "posts: {posts}");
+            let received = receiver.join().expect("no panic");
+            assert_eq!(received, [Woken, Dispatched, Replied], "posts: {posts}");
+        }
+    }
+
+    #[test]
+    fn what_no_queue_carries_is_dispatched_and_replied() {
+        let mut machine = Machine::new(handler(|(), _cx| ()), Config::default()).expect("valid");
+        machine.context().after(Duration::ZERO, ()).expect("a timer");
+        machine.poll().expect("runs");
+        assert_eq!(passed(), [Dispatched, Replied]);
+    }
+
+    #[test]
+    fn a_message_within_a_group_is_enqueued_dispatched_and_replied_once() {
+        let mut group = Group::new(ThreadConfig::default()).expect("valid");
+        let last = group.add(handler(|(), _cx| ()), Config::default()).expect("valid");
+        let to = last.address().clone();
+        let first = handler(move |(), cx: &mut Context<'_, ()>| cx.pass_to(&to, ()).expect("room"));
+        let first = group.add(first, Config::default()).expect("valid");
+        first.address().pass(()).expect("room");
+        assert_eq!(passed(), [Enqueued], "awake");
+        group.poll().expect("runs");
+        assert_eq!(passed(), [Dispatched, Enqueued, Replied, Dispatched, Replied]);
+    }
+}

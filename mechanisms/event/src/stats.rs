@@ -25,6 +25,9 @@ pub struct Stats {
     pub panicked: u64,
     /// Timers that expired and were given to the handler.
     pub timers: u64,
+    /// Periods of periodic timers that had passed by the time the one before was handled, and were
+    /// told with it: see [`Context::every_counted`](crate::Context::every_counted).
+    pub timers_missed: u64,
     /// Readiness of descriptors, and signals, given to the handler.
     pub descriptors: u64,
     /// Times that the thread went to sleep.

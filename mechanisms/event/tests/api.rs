@@ -383,6 +383,24 @@ fn a_publisher_without_a_slot_gives_the_value_back() {
     assert!(publisher.post(3).is_ok(), "what was not handled went with the machine");
 }
 
+#[test]
+fn a_periodic_timer_tells_the_periods_that_passed_unnoticed() {
+    let mut machine = Machine::new(
+        handler(|missed_count: u64, cx: &mut Context<'_, u64>| {
+            assert_eq!(cx.stats().timers_missed, missed_count, "told once");
+        }),
+        Config::default(),
+    )
+    .expect("valid");
+    let ticking = machine.context().every_counted(MS, |missed_count| missed_count);
+    ticking.expect("a timer");
+    std::thread::sleep(5 * MS);
+    machine.poll().expect("runs");
+    let stats = machine.stats();
+    assert_eq!((stats.timers, stats.panicked), (1, 0));
+    assert!(stats.timers_missed >= 4, "{stats:?}");
+}
+
 struct Numbered(usize);
 
 impl Kind for Numbered {

@@ -375,7 +375,7 @@ fn a_machine_with_nothing_to_do_sleeps_until_it_is_stopped() {
         }
         let stopper = machine.stopper();
         let other = thread::spawn(move || {
-            thread::sleep(50 * MS);
+            thread::sleep(300 * MS); // on a busy machine it first yields to others, for a while
             stopper.stop();
         });
         assert_eq!(machine.run(), Ok(Ended::Stopped));

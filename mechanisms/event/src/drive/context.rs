@@ -186,13 +186,39 @@ impl<M: Send + 'static> Context<'_, M> {
     /// handled.
     ///
     /// It does not drift. Periods that passed unnoticed, because the thread was busy, are not made
-    /// up for.
+    /// up for; [`every_counted`](Self::every_counted) tells how many.
     ///
     /// # Errors
     /// [`TimersFull`] when `timers_max` timers are running; `make` is dropped.
     pub fn every<F>(&mut self, period: Duration, make: F) -> Result<TimerId, TimersFull<()>>
     where
         F: Fn() -> M + Send + Sync + 'static,
+    {
+        self.every_counted(period, move |_missed_count| make())
+    }
+
+    /// As [`every`](Self::every); `make` is told how many further periods have passed by now, which
+    /// will not be handed over: 0 as long as the thread keeps up.
+    ///
+    /// ```
+    /// use handover_event::{Config, Machine, handler};
+    /// use std::time::Duration;
+    /// let mut machine = Machine::new(
+    ///     handler(|missed_count: u64, _cx| assert!(missed_count >= 9)),
+    ///     Config::default(),
+    /// )?;
+    /// machine.context().every_counted(Duration::from_millis(1), |missed_count| missed_count)?;
+    /// std::thread::sleep(Duration::from_millis(10)); // the thread was busy
+    /// machine.poll()?;
+    /// assert_eq!(machine.stats().timers, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`every`](Self::every).
+    pub fn every_counted<F>(&mut self, period: Duration, make: F) -> Result<TimerId, TimersFull<()>>
+    where
+        F: Fn(u64) -> M + Send + Sync + 'static,
     {
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let period_ns = NonZeroU64::new(period_ns).unwrap_or(NonZeroU64::MIN);

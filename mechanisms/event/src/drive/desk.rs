@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub(crate) enum Tick<M> {
     /// Taken out when it expires.
     Once(Option<M>),
-    Every(Arc<dyn Fn() -> M + Send + Sync>),
+    /// Is told how many periods passed unnoticed.
+    Every(Arc<dyn Fn(u64) -> M + Send + Sync>),
 }
 
 /// What goes on to the next period. A timer that expires once is never cloned.
@@ -28,10 +29,10 @@ impl<M> Clone for Tick<M> {
 }
 
 impl<M> Tick<M> {
-    fn into_message(self) -> Option<M> {
+    fn into_message(self, missed_count: u64) -> Option<M> {
         match self {
             Tick::Once(message) => message,
-            Tick::Every(make) => Some(make()),
+            Tick::Every(make) => Some(make(missed_count)),
         }
     }
 }
@@ -138,9 +139,10 @@ impl<M> Desk<M> {
     #[inline]
     pub(crate) fn pop_timer(&mut self, now_ns: u64) -> Option<M> {
         loop {
-            let Expired { payload, .. } = self.wheel.pop_due(now_ns)?;
-            if let Some(message) = payload.into_message() {
+            let Expired { payload, missed_count, .. } = self.wheel.pop_due(now_ns)?;
+            if let Some(message) = payload.into_message(missed_count) {
                 self.counts.timers += 1;
+                self.counts.timers_missed += missed_count;
                 return Some(message);
             }
         }

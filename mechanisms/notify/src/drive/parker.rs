@@ -158,6 +158,9 @@ const PROBE_WAITS: u32 = 64;
 const YIELD_PS: u64 = 500_000;
 /// A CPU that comes back from so many yields in a row had nobody else to run.
 const YIELDS_ALONE: u32 = 4;
+/// From then on it yields no longer than this: where others compute for their whole turn, who sleeps
+/// comes to run sooner, once woken, than who stands in line.
+const YIELDING_NS_MAX: u64 = 10_000_000;
 /// With less than this until the deadline, yielding would miss it.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
@@ -266,6 +269,7 @@ impl Parker {
     #[inline(always)]
     fn yield_until(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
+        let mut since_ns = None;
         for yields in 1..=yields_max {
             sched_yield();
             if look() {
@@ -273,6 +277,13 @@ impl Parker {
                 self.is_yielding = yields < YIELDS_ALONE;
                 self.waiting.found_yielding();
                 return true;
+            }
+            if yields < YIELDS_ALONE {
+                continue;
+            }
+            let now_ns = now_ns();
+            if now_ns.saturating_sub(*since_ns.get_or_insert(now_ns)) > YIELDING_NS_MAX {
+                break;
             }
         }
         self.is_yielding = false;
