@@ -2,6 +2,7 @@
 
 #[cfg(feature = "peers")]
 mod peers;
+mod walk;
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
@@ -35,6 +36,10 @@ trait Timers: Sized {
     fn cancel(&mut self, id: Self::Id) -> bool;
     /// Time has come to `now_ns`: adds the keys of the timers that are due.
     fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>);
+    /// Whether they expire when they are due, all of them and none that was cancelled.
+    fn obeys() -> Result<(), Fault> {
+        obeys::<Self>()
+    }
     /// Runs `f` where these timers can be used.
     fn within<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         f(self)
@@ -200,7 +205,7 @@ impl<T: Timers> Workload for Turnover<T> {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        obeys::<T>()
+        T::obeys()
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -345,4 +350,6 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Turnover<peers::Delays>>(Contender::peer("tokio-util")),
     Bench::one::<Turnover<Heap>>(Contender::peer("BinaryHeap")),
     Bench::one::<Turnover<Tree>>(Contender::peer("BTreeMap")),
+    // Not a floor of its own, as those are measured with their own arguments: this one has as many places.
+    Bench::one::<Turnover<walk::Walk>>(Contender::floor("random-walk")),
 ];

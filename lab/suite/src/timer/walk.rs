@@ -1,0 +1,98 @@
+//! The floor of the timers: a table with a place for each, of which as many are touched as timers would
+//! be, and in as random an order. There are no deadlines in it and nothing is ever early.
+
+use super::{HORIZON_NS, Timers};
+use handover_harness::Fault;
+
+/// Half a cache line: the least that a deadline, a handle's other half and something to hand over
+/// can do with, or twice that.
+#[derive(Clone, Copy)]
+struct Place {
+    key: u32,
+    live: bool,
+    _rest: [u64; 3],
+}
+
+/// A random walk over places.
+pub(super) struct Walk {
+    places: Vec<Place>,
+    vacant: Vec<u32>,
+    /// All places, in random order: the way that expiry goes.
+    way: Vec<u32>,
+    at: usize,
+    now_ns: u64,
+}
+
+impl Walk {
+    #[inline]
+    fn leave(&mut self, index: u32) -> Option<u32> {
+        let place = &mut self.places[index as usize];
+        let key = place.live.then_some(place.key)?;
+        place.live = false;
+        self.vacant.push(index);
+        Some(key)
+    }
+}
+
+impl Timers for Walk {
+    type Id = u32;
+
+    fn new(timers_max: u32) -> Result<Self, Fault> {
+        let count = timers_max + 1; // one more, for the pair
+        let mut way: Vec<u32> = (0..count).collect();
+        let mut random = 0x2545_F491_4F6C_DD1D_u64;
+        for at in (1..way.len()).rev() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            way.swap(at, (random >> 33) as usize % (at + 1));
+        }
+        Ok(Self {
+            places: vec![Place { key: 0, live: false, _rest: [0; 3] }; count as usize],
+            vacant: (0..count).rev().collect(),
+            way,
+            at: 0,
+            now_ns: 0,
+        })
+    }
+
+    #[inline]
+    fn start(&mut self, _: u64, key: u32) -> u32 {
+        let index = self.vacant.pop().expect("as many as were asked for");
+        let place = &mut self.places[index as usize];
+        (place.key, place.live) = (key, true);
+        index
+    }
+
+    #[inline]
+    fn cancel(&mut self, index: u32) -> bool {
+        self.leave(index).is_some()
+    }
+
+    #[inline]
+    fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>) {
+        let each_ns = HORIZON_NS / (self.places.len() as u64 - 1);
+        let count = (now_ns - self.now_ns) / each_ns;
+        self.now_ns = now_ns;
+        for _ in 0..count {
+            let index = self.way[self.at];
+            self.at = if self.at + 1 == self.way.len() { 0 } else { self.at + 1 };
+            keys.extend(self.leave(index));
+        }
+    }
+
+    /// Whether each place is left once, by whoever holds it.
+    fn obeys() -> Result<(), Fault> {
+        const COUNT: u32 = 1000;
+        let mut walk = Self::new(COUNT)?;
+        let ids: Vec<u32> = (0..COUNT).map(|key| walk.start(0, key)).collect();
+        let cancelled = ids.iter().step_by(3).filter(|&&id| walk.cancel(id)).count();
+        let mut keys = Vec::new();
+        walk.expire(HORIZON_NS, &mut keys);
+        walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys); // the place for the pair is on the way
+        keys.sort_unstable();
+        keys.dedup();
+        if cancelled + keys.len() != COUNT as usize || keys.iter().any(|key| key % 3 == 0) {
+            return Err(Fault::new("a place was left twice or not at all"));
+        }
+        Ok(())
+    }
+}
