@@ -11,6 +11,7 @@ pub mod null;
 #[allow(unsafe_code)]
 mod raw;
 pub mod ring;
+pub mod sched;
 pub mod timer;
 
 use handover_harness::Bench;
@@ -25,5 +26,7 @@ pub const ALL: &[&[Bench]] = &[
     ring::ALL,
     timer::ALL,
     event::ALL,
+    sched::ENGINES,
+    sched::ALL,
     null::ALL,
 ];

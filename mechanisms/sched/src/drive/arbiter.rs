@@ -28,6 +28,13 @@ pub struct Token {
     pub(super) tag: u32,
 }
 
+impl Token {
+    /// For schedulers that are used without an arbiter. (One that an arbiter is given must be empty.)
+    pub const fn new(client: u32, tag: u32) -> Self {
+        Self { client, tag }
+    }
+}
+
 /// How an arbiter works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -85,6 +92,12 @@ pub enum ConfigError {
     Interval {
         /// How long it was to be.
         interval: Duration,
+    },
+    /// A scheduler with packets in it, of which the arbiter would not know whose they are.
+    #[error("the scheduler holds {packets_count} packets already")]
+    Queued {
+        /// How many.
+        packets_count: usize,
     },
     /// The packet clock cannot represent the rate.
     #[error(transparent)]
@@ -148,6 +161,9 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
     /// [`ConfigError`].
     pub fn with_lanes(scheduler: S, config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
+        if !scheduler.is_empty() {
+            return Err(ConfigError::Queued { packets_count: scheduler.len() });
+        }
         let ending = Ending(Arc::new(Shared::new(&config)));
         Ok(Self { scheduler, config, ending })
     }

@@ -1,0 +1,626 @@
+//! The scheduler at work: from a client to the arbiter and back, with each mailbox, and as one would
+//! write it first.
+
+use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
+use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
+use handover_record::{Contender, Spec, args};
+use handover_sched::drive::lane::{
+    Cached, Collect, Lane, LaneError, Laps, Lines, Marks, Plain, Post,
+};
+use handover_sched::drive::{
+    Arbiter, Client, Config, Flows, Hub, Null, Offer, Patience, Stamping, Stop, Token,
+};
+use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, RoundRobin, Wf2qPlus};
+use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
+use std::fmt::Display;
+use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
+
+args! {
+    /// Who sends how much at a time. Clients beyond the CPUs share them.
+    pub struct Driven {
+        /// Clients that send without pause.
+        clients_count: u32 = 1 (smoke 2, range 1..=64),
+        /// Packets that a client sends together.
+        burst_packets: u32 = 32 (smoke 4, range 1..=1000),
+        /// Packets that the arbiter takes from a client, and marks, together.
+        batch_max: u32 = 32 (smoke 8, range 1..=1024),
+        /// Slots between a client and the arbiter.
+        slots_count: u32 = 1000 (smoke 20, range 1..=65536),
+        /// Flows, of equal weight.
+        flows_count: u32 = 16 (smoke 5, range 1..=65536)
+    }
+}
+
+/// As long as each packet is.
+const LENGTH_BYTES: u32 = 1500;
+
+/// A client looks for marks after so many packets.
+const UNSEEN_MAX: usize = 128;
+
+fn refused(error: impl Display) -> Fault {
+    Fault::new(error.to_string())
+}
+
+/// An algorithm, and how to make it.
+trait Make: Send + Sync + 'static {
+    type Scheduler: Scheduler<Token> + Send + 'static;
+    fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;
+}
+
+macro_rules! algorithms {
+    ($($name:ident => $scheduler:ty),*) => {$(
+        enum $name {}
+
+        impl Make for $name {
+            type Scheduler = $scheduler;
+            fn make(config: &engine::Config) -> Result<$scheduler, engine::ConfigError> {
+                <$scheduler>::new(config)
+            }
+        }
+    )*};
+}
+
+algorithms!(
+    OfFifo => Fifo<Token>,
+    OfDrr => Queued<Token, DeficitRoundRobin>,
+    OfRr1 => Queued<Token, RoundRobin>,
+    OfQfq => Queued<Token, Qfq>,
+    OfWf2qPlus => Queued<Token, Wf2qPlus>
+);
+
+/// A scheduler in whose flows as many packets have room as can be on their way.
+fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
+    let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
+    let config =
+        engine::Config { packets_max, flows_max: args.flows_count, ..engine::Config::default() };
+    let mut scheduler = A::make(&config).map_err(refused)?;
+    let flow =
+        FlowSpec { weight: 1, length_max_bytes: LENGTH_BYTES, packets_max, drop: DropPolicy::Tail };
+    for _ in 0..args.flows_count {
+        scheduler.add_flow(flow).map_err(refused)?;
+    }
+    Ok(scheduler)
+}
+
+/// Whether each party has a CPU.
+fn patience(rig: &Rig) -> Patience {
+    let mut cpus = rig.cpus().to_vec();
+    cpus.sort_unstable();
+    cpus.dedup();
+    if cpus.len() < rig.cpus().len() { Patience::Share } else { Patience::Spin }
+}
+
+/// Between two looks that found nothing.
+fn pause(patience: Patience) {
+    if patience == Patience::Share {
+        std::thread::yield_now();
+    }
+}
+
+/// What a party takes for itself when its round begins.
+fn take<T>(place: &Mutex<Option<T>>) -> Result<T, Fault> {
+    let taken = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+    taken.ok_or_else(|| Fault::new("the party plays twice"))
+}
+
+/// The next packets of a client.
+struct Offers<'a> {
+    flows: &'a mut Flows,
+    left: u64,
+}
+
+impl Iterator for Offers<'_> {
+    type Item = Offer;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Offer> {
+        self.left = self.left.checked_sub(1)?;
+        let flow = self.flows.next()?;
+        Some(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 })
+    }
+}
+
+/// What is varied between contenders.
+trait Manner: Send + Sync + 'static {
+    const SPEC: Spec;
+    const STAMPING: Stamping = Stamping::None;
+}
+
+/// Clients and an arbiter.
+struct Driver<A: Make, L: Lane, M: Manner> {
+    arbiter: Mutex<Option<Arbiter<A::Scheduler, L>>>,
+    hub: Hub<L>,
+    args: Driven,
+    patience: Patience,
+    clients_left: AtomicU32,
+    sent: AtomicU64,
+    transmitted: AtomicU64,
+    dropped: AtomicU64,
+    /// What the arbiter marked, plus one: 0 until it has ended.
+    marked: AtomicU64,
+    manner: PhantomData<M>,
+}
+
+impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
+    type Args = Driven;
+    const SPEC: Spec = M::SPEC;
+
+    fn roles(args: &Driven) -> Vec<Role> {
+        let mut roles = vec![Role::measured("client"), Role::serving("arbiter")];
+        roles.resize(1 + args.clients_count as usize, Role::measured("client"));
+        roles
+    }
+
+    fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
+        let patience = patience(rig);
+        let config = Config {
+            mailbox_slots_count: args.slots_count,
+            batch_max: args.batch_max,
+            stamping: M::STAMPING,
+            patience,
+            ..Config::default()
+        };
+        let arbiter = Arbiter::with_lanes(scheduler::<A>(args)?, config).map_err(refused)?;
+        Ok(Driver {
+            hub: arbiter.hub(),
+            arbiter: Mutex::new(Some(arbiter)),
+            args: *args,
+            patience,
+            clients_left: AtomicU32::new(args.clients_count),
+            sent: AtomicU64::new(0),
+            transmitted: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            marked: AtomicU64::new(0),
+            manner: PhantomData,
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index == 1 {
+            let closed = take(&self.arbiter)?.run();
+            // Relaxed, here and below: read when the parties have ended, which their end orders.
+            self.marked.store(closed.sum().marked + 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let index = (party.index as u32).saturating_sub(1);
+        let mut client = self.hub.join().map_err(refused)?;
+        let mut flows = Flows::of(
+            index % self.args.flows_count,
+            self.args.clients_count.min(self.args.flows_count),
+            self.args.flows_count,
+        );
+        let mut fault = None;
+        out.batches(|n| {
+            if let Err(refused) = self.send(&mut client, &mut flows, n) {
+                fault.get_or_insert(refused);
+            }
+        });
+        while client.in_flight() > 0 && !client.is_ended() {
+            client.poll(usize::MAX, &mut Null, &mut ()).map_err(refused)?;
+            pause(self.patience);
+        }
+        let counts = client.counts();
+        self.sent.fetch_add(counts.sent, Ordering::Relaxed);
+        self.transmitted.fetch_add(counts.transmitted, Ordering::Relaxed);
+        self.dropped.fetch_add(counts.dropped, Ordering::Relaxed);
+        if self.clients_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.hub.stop(Stop::Drain);
+        }
+        fault.map_or(Ok(()), Err)
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        let [sent, transmitted, dropped, marked] =
+            [&self.sent, &self.transmitted, &self.dropped, &self.marked]
+                .map(|count| count.load(Ordering::Relaxed));
+        if sent == 0 || sent != transmitted || dropped > 0 || marked != transmitted + 1 {
+            return Err(Fault::new(format!(
+                "{sent} packets were sent, {transmitted} transmitted, {dropped} dropped; the \
+                 arbiter marked {}",
+                marked.saturating_sub(1)
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl<A: Make, L: Lane, M: Manner> Driver<A, L, M> {
+    /// Sends `n` packets, and transmits what has come back meanwhile.
+    #[inline(always)]
+    fn send(&self, client: &mut Client<L>, flows: &mut Flows, n: u64) -> Result<(), Fault> {
+        let (mut left, mut unseen) = (n, 0);
+        while left > 0 {
+            let burst = left.min(u64::from(self.args.burst_packets));
+            let sent = client.send_batch(&mut Offers { flows, left: burst }).sent;
+            left -= sent as u64;
+            unseen += sent;
+            if sent == 0 || unseen >= UNSEEN_MAX {
+                unseen = 0;
+                let back = client.poll(usize::MAX, &mut Null, &mut ()).map_err(refused)?;
+                if sent == 0 && back == 0 {
+                    if client.is_ended() {
+                        return Err(Fault::new("the arbiter has ended"));
+                    }
+                    pause(self.patience);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The algorithms, with our mailboxes.
+enum Algorithms {}
+
+impl Manner for Algorithms {
+    const SPEC: Spec = Spec {
+        id: "sched/client-arbiter-client",
+        what: "a packet from a client through the algorithm and back as a mark, 16 flows",
+        floor: Some("sched/mailbox"),
+        ladder: true,
+        hands_over: true,
+        classic: Some("sched"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+}
+
+/// Round robin, with each mailbox.
+enum Mailboxes {}
+
+impl Manner for Mailboxes {
+    const SPEC: Spec = Spec {
+        id: "sched/through-mailbox",
+        what: "a packet from a client through round robin and back, by the mailbox between them",
+        floor: Some("sched/mailbox"),
+        hands_over: true,
+        classic: Some("sched"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+}
+
+/// Round robin, with stamps.
+enum StampsOf<const PACKETS: bool> {}
+
+impl<const PACKETS: bool> Manner for StampsOf<PACKETS> {
+    const STAMPING: Stamping = if PACKETS { Stamping::Packet } else { Stamping::Batch };
+    const SPEC: Spec = NoStamps::SPEC;
+}
+
+/// Round robin, without stamps.
+enum NoStamps {}
+
+impl Manner for NoStamps {
+    const SPEC: Spec = Spec {
+        id: "sched/stamping",
+        what: "a packet from a client through round robin and back, its stages stamped",
+        floor: Some("sched/mailbox"),
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+}
+
+/// Told in place of a packet: the round is over.
+const END: u64 = 1 << 62;
+
+/// What the two ends of a mailbox hold.
+type Ends<L> = (<L as Lane>::Sender<1>, <L as Lane>::Receiver<1>);
+
+/// A mailbox and nothing behind it.
+struct Mailbox<L: Lane> {
+    sender: Mutex<Option<<L as Lane>::Sender<1>>>,
+    receiver: Mutex<Option<<L as Lane>::Receiver<1>>>,
+    args: Driven,
+    patience: Patience,
+    sent: AtomicU64,
+    arrived: AtomicU64,
+}
+
+impl<L: Lane> Handover for Mailbox<L> {
+    type Args = Driven;
+    const SPEC: Spec = Spec {
+        id: "sched/mailbox",
+        what: "eight bytes through a mailbox, sent and taken in batches, and nothing done with them",
+        floor: Some("ring/line-stream"),
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(_: &Driven) -> Vec<Role> {
+        vec![Role::measured("client"), Role::serving("taker")]
+    }
+
+    fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
+        let (sender, receiver): Ends<L> = L::pair::<1>(args.slots_count).map_err(refused)?;
+        Ok(Mailbox {
+            sender: Mutex::new(Some(sender)),
+            receiver: Mutex::new(Some(receiver)),
+            args: *args,
+            patience: patience(rig),
+            sent: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index == 0 {
+            let mut sender = take(&self.sender)?;
+            let mut number = 0;
+            let mut send = |words: std::ops::Range<u64>| {
+                let mut word = words.start;
+                while word < words.end {
+                    let until = words.end.min(word + u64::from(self.args.burst_packets));
+                    while word < until && sender.push([word]) {
+                        word += 1;
+                    }
+                    sender.publish();
+                    if word < until {
+                        pause(self.patience);
+                    }
+                }
+            };
+            out.batches(|n| {
+                send(number..number + n);
+                number += n;
+            });
+            send(END..END + 1);
+            // Relaxed, here and below: read when both parties have ended.
+            self.sent.store(number, Ordering::Relaxed);
+            return Ok(());
+        }
+        let mut receiver = take(&self.receiver)?;
+        let mut next = 0;
+        loop {
+            let mut taken = 0;
+            while taken < self.args.batch_max {
+                match receiver.pop() {
+                    Some([END]) => {
+                        self.arrived.store(next, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                    Some([word]) if word == next => next += 1,
+                    Some([word]) => return Err(Fault::new(format!("{word} instead of {next}"))),
+                    None => break,
+                }
+                taken += 1;
+            }
+            receiver.release();
+            if taken == 0 {
+                pause(self.patience);
+            }
+        }
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        let [sent, arrived] = [&self.sent, &self.arrived].map(|it| it.load(Ordering::Relaxed));
+        match sent > 0 && sent == arrived {
+            true => Ok(()),
+            false => Err(Fault::new(format!("{sent} were sent, {arrived} arrived"))),
+        }
+    }
+}
+
+/// What one would write first: the scheduler in a mutex, clients that lock it to put packets in, and
+/// somebody who locks it to take them out.
+struct Locked<A: Make> {
+    shared: Mutex<A::Scheduler>,
+    args: Driven,
+    patience: Patience,
+    clients_left: AtomicU32,
+    sent: AtomicU64,
+    taken: AtomicU64,
+}
+
+impl<A: Make> Handover for Locked<A> {
+    type Args = Driven;
+    const SPEC: Spec = Algorithms::SPEC;
+
+    fn roles(args: &Driven) -> Vec<Role> {
+        Driver::<A, Laps, Algorithms>::roles(args)
+    }
+
+    fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
+        Ok(Locked {
+            shared: Mutex::new(scheduler::<A>(args)?),
+            args: *args,
+            patience: patience(rig),
+            clients_left: AtomicU32::new(args.clients_count),
+            sent: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+        })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let lock = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if party.index == 1 {
+            let mut taken = 0;
+            loop {
+                // Acquire: pairs with the AcqRel below; what the clients put in is seen.
+                let over = self.clients_left.load(Ordering::Acquire) == 0;
+                let mut scheduler = lock();
+                let mut batch = 0;
+                while batch < self.args.batch_max && scheduler.dequeue(0).is_some() {
+                    batch += 1;
+                }
+                drop(scheduler);
+                taken += u64::from(batch);
+                if batch == 0 {
+                    if over {
+                        // Relaxed, here and below: read when the parties have ended.
+                        self.taken.store(taken, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                    pause(self.patience);
+                }
+            }
+        }
+        let client = (party.index as u32).saturating_sub(1);
+        let mut flows = Flows::of(0, 1, self.args.flows_count);
+        let room = (self.args.clients_count * self.args.slots_count) as usize;
+        let mut sent = 0;
+        out.batches(|n| {
+            let mut left = n;
+            while left > 0 {
+                let mut scheduler = lock();
+                let vacant = room.saturating_sub(scheduler.len()) as u64;
+                let burst = left.min(u64::from(self.args.burst_packets)).min(vacant);
+                for Offer { flow, length_bytes, tag } in (Offers { flows: &mut flows, left: burst })
+                {
+                    let token = Token::new(client, tag);
+                    let packet = Packet { flow, length_bytes, token };
+                    sent += u64::from(scheduler.enqueue(0, packet).is_ok());
+                }
+                drop(scheduler);
+                left -= burst;
+                if burst == 0 {
+                    pause(self.patience);
+                }
+            }
+        });
+        self.sent.fetch_add(sent, Ordering::Relaxed);
+        // AcqRel: pairs with the Acquire above.
+        self.clients_left.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        let [sent, taken] = [&self.sent, &self.taken].map(|it| it.load(Ordering::Relaxed));
+        match sent > 0 && sent == taken {
+            true => Ok(()),
+            false => Err(Fault::new(format!("{sent} packets were put in, {taken} taken out"))),
+        }
+    }
+}
+
+/// `rtrb` as a mailbox.
+#[cfg(feature = "peers")]
+struct Rtrb;
+#[cfg(feature = "peers")]
+struct RtrbSender<const W: usize>(rtrb::Producer<[u64; W]>);
+#[cfg(feature = "peers")]
+struct RtrbReceiver<const W: usize>(rtrb::Consumer<[u64; W]>);
+
+#[cfg(feature = "peers")]
+impl Lane for Rtrb {
+    const NAME: &'static str = "rtrb";
+    type Sender<const W: usize> = RtrbSender<W>;
+    type Receiver<const W: usize> = RtrbReceiver<W>;
+
+    fn pair<const W: usize>(
+        slots_count: u32,
+    ) -> Result<(RtrbSender<W>, RtrbReceiver<W>), LaneError> {
+        let (sender, receiver) = rtrb::RingBuffer::new(slots_count as usize);
+        Ok((RtrbSender(sender), RtrbReceiver(receiver)))
+    }
+}
+
+#[cfg(feature = "peers")]
+impl<const W: usize> Post<W> for RtrbSender<W> {
+    #[inline(always)]
+    fn push(&mut self, words: [u64; W]) -> bool {
+        self.0.push(words).is_ok()
+    }
+    #[inline(always)]
+    fn has_room(&mut self) -> bool {
+        !self.0.is_full()
+    }
+    #[inline(always)]
+    fn publish(&mut self) {}
+}
+
+#[cfg(feature = "peers")]
+impl<const W: usize> Collect<W> for RtrbReceiver<W> {
+    #[inline(always)]
+    fn pop(&mut self) -> Option<[u64; W]> {
+        self.0.pop().ok()
+    }
+    #[inline(always)]
+    fn release(&mut self) {}
+}
+
+/// crossbeam's array queue, by its bounded channel, as a mailbox.
+#[cfg(feature = "peers")]
+struct Crossbeam;
+#[cfg(feature = "peers")]
+struct CrossbeamSender<const W: usize>(crossbeam_channel::Sender<[u64; W]>);
+#[cfg(feature = "peers")]
+struct CrossbeamReceiver<const W: usize>(crossbeam_channel::Receiver<[u64; W]>);
+
+#[cfg(feature = "peers")]
+impl Lane for Crossbeam {
+    const NAME: &'static str = "crossbeam";
+    type Sender<const W: usize> = CrossbeamSender<W>;
+    type Receiver<const W: usize> = CrossbeamReceiver<W>;
+
+    fn pair<const W: usize>(
+        slots_count: u32,
+    ) -> Result<(CrossbeamSender<W>, CrossbeamReceiver<W>), LaneError> {
+        let (sender, receiver) = crossbeam_channel::bounded(slots_count as usize);
+        Ok((CrossbeamSender(sender), CrossbeamReceiver(receiver)))
+    }
+}
+
+#[cfg(feature = "peers")]
+impl<const W: usize> Post<W> for CrossbeamSender<W> {
+    #[inline(always)]
+    fn push(&mut self, words: [u64; W]) -> bool {
+        self.0.try_send(words).is_ok()
+    }
+    #[inline(always)]
+    fn has_room(&mut self) -> bool {
+        !self.0.is_full()
+    }
+    #[inline(always)]
+    fn publish(&mut self) {}
+}
+
+#[cfg(feature = "peers")]
+impl<const W: usize> Collect<W> for CrossbeamReceiver<W> {
+    #[inline(always)]
+    fn pop(&mut self) -> Option<[u64; W]> {
+        self.0.try_recv().ok()
+    }
+    #[inline(always)]
+    fn release(&mut self) {}
+}
+
+/// The benchmarks of this file.
+pub(super) const ALL: &[Bench] = &[
+    Bench::many::<Mailbox<Laps>>(Contender::ours("laps")),
+    Bench::many::<Mailbox<Marks>>(Contender::ours("marks")),
+    Bench::many::<Mailbox<Lines>>(Contender::ours("lines")),
+    Bench::many::<Mailbox<Cached>>(Contender::ours("cached")),
+    Bench::many::<Mailbox<Plain>>(Contender::ours("plain")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Mailbox<Rtrb>>(Contender::peer("rtrb")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Mailbox<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::many::<Driver<OfFifo, Laps, Algorithms>>(Contender::ours("fifo")),
+    Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr")),
+    Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq")),
+    Bench::many::<Driver<OfWf2qPlus, Laps, Algorithms>>(Contender::ours("wf2q+")),
+    Bench::many::<Locked<OfFifo>>(Contender::peer("mutex-fifo")),
+    Bench::many::<Locked<OfDrr>>(Contender::peer("mutex-drr")),
+    Bench::many::<Locked<OfQfq>>(Contender::peer("mutex-qfq")),
+    Bench::many::<Locked<OfWf2qPlus>>(Contender::peer("mutex-wf2q+")),
+    Bench::many::<Driver<OfRr1, Laps, Mailboxes>>(Contender::ours("laps")),
+    Bench::many::<Driver<OfRr1, Marks, Mailboxes>>(Contender::ours("marks")),
+    Bench::many::<Driver<OfRr1, Lines, Mailboxes>>(Contender::ours("lines")),
+    Bench::many::<Driver<OfRr1, Cached, Mailboxes>>(Contender::ours("cached")),
+    Bench::many::<Driver<OfRr1, Plain, Mailboxes>>(Contender::ours("plain")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Driver<OfRr1, Rtrb, Mailboxes>>(Contender::peer("rtrb")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Driver<OfRr1, Crossbeam, Mailboxes>>(Contender::peer("crossbeam")),
+    Bench::many::<Driver<OfRr1, Laps, NoStamps>>(Contender::ours("none")),
+    Bench::many::<Driver<OfRr1, Laps, StampsOf<false>>>(Contender::ours("batch")),
+    Bench::many::<Driver<OfRr1, Laps, StampsOf<true>>>(Contender::ours("packet")),
+];
