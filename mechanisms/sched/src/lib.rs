@@ -4,6 +4,7 @@
 pub mod drive;
 pub mod engine;
 mod error;
+pub mod fairness;
 pub mod flowset;
 #[allow(unsafe_code)]
 mod raw;

@@ -24,7 +24,7 @@ mod options;
 pub use options::{Options, OptionsError, Threshold};
 
 use crate::engine::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
-use crate::flowset::FlowSet;
+use crate::fairness::Watch;
 use generator::Generator;
 use std::fmt::Debug;
 
@@ -69,67 +69,6 @@ impl Report {
     }
 }
 
-/// What is known of a flow's service.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Its share of all weights.
-    share: f64,
-    /// What it has got, and what all have got, when it got its first packet.
-    own_bytes: u64,
-    began_bytes: u64,
-    queued_count: u32,
-    /// While it has packets: the least that it was behind.
-    least_bytes: f64,
-}
-
-#[derive(Debug)]
-struct Watch {
-    flows: Vec<Seen>,
-    served_bytes: u64,
-    /// As dummynet's tester does it.
-    when_empty_bytes: f64,
-    /// Whenever a packet of the flow has gone, since any moment from which it had packets.
-    backlogged_bytes: f64,
-}
-
-impl Watch {
-    fn new(set: &FlowSet) -> Self {
-        let sum = set.weights_sum() as f64;
-        let seen = |(weight, _)| Seen { share: f64::from(weight) / sum, ..Seen::default() };
-        let flows = set.flows().map(seen).collect();
-        Self { flows, served_bytes: 0, when_empty_bytes: 0.0, backlogged_bytes: 0.0 }
-    }
-
-    fn queued(&mut self, flow: u32) {
-        let seen = &mut self.flows[flow as usize];
-        seen.queued_count += 1;
-        if seen.queued_count == 1 {
-            seen.own_bytes = 0;
-            seen.began_bytes = self.served_bytes;
-            seen.least_bytes = 0.0;
-        }
-    }
-
-    fn dropped(&mut self, flow: u32) {
-        self.flows[flow as usize].queued_count -= 1;
-    }
-
-    fn served(&mut self, flow: u32, bytes: u32) {
-        let seen = &mut self.flows[flow as usize];
-        self.served_bytes += u64::from(bytes);
-        seen.own_bytes += u64::from(bytes);
-        let due_bytes = (self.served_bytes - seen.began_bytes) as f64 * seen.share;
-        let behind_bytes = due_bytes - seen.own_bytes as f64;
-        // The least is reached when the flow has just been served, like this.
-        self.backlogged_bytes = self.backlogged_bytes.max(behind_bytes - seen.least_bytes);
-        seen.least_bytes = seen.least_bytes.min(behind_bytes);
-        seen.queued_count -= 1;
-        if seen.queued_count == 0 {
-            self.when_empty_bytes = self.when_empty_bytes.max(behind_bytes);
-        }
-    }
-}
-
 impl Tester {
     /// Adds the flows to a scheduler without any, and makes a generator for them.
     ///
@@ -144,7 +83,7 @@ impl Tester {
         }
         Ok(Self {
             generator: Generator::new(options),
-            watch: Some(Watch::new(&options.flows)),
+            watch: Some(Watch::new(options.flows.flows().map(|(weight, _)| weight.into()))),
             length_limit_bytes: options.length_bytes.unwrap_or(u32::MAX),
             now_ns: 0,
             report: Report::default(),
@@ -168,7 +107,7 @@ impl Tester {
                 self.take(scheduler);
             }
         }
-        let wfi_bytes = self.watch.as_ref().map_or(0.0, |watch| watch.when_empty_bytes);
+        let wfi_bytes = self.watch.as_ref().map_or(0.0, Watch::when_empty_bytes);
         Report { wfi_bytes, ..self.report }
     }
 
@@ -259,7 +198,7 @@ impl Tester {
             }
             watch.served(packet.flow, packet.length_bytes);
         }
-        let wfi_bytes = watch.backlogged_bytes;
+        let wfi_bytes = watch.backlogged_bytes();
         self.watch = Some(watch);
         Report { wfi_bytes, ..self.report }
     }

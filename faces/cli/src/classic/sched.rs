@@ -67,8 +67,8 @@ Flow f belongs to client f mod t; a client cycles through its flows. In the conf
 DURATION BANDWIDTH PACKET_SIZE BURST (1s 100M 64 1); `thread n` begins those of another client; a client\n\
 without a line sends as fast as it can. PREFIXqueue-i.txt has a line for each stamped packet: cli_enq\n\
 (absolute ticks of the clock), sch_enq, sch_deq, cli_deq (each since the one before), pkt_len, flags (D:\n\
-dropped). The fair index is how many bytes a client's flow fell behind what its weight entitles it to,\n\
-at worst, while it had packets queued."
+dropped). The fair index is how many bytes a flow of the client had fallen behind what its weight\n\
+entitles it to, at worst, when a packet of it went, since any moment from which it had packets queued."
 )]
 pub struct Sched {
     /// Number of client threads
@@ -342,9 +342,12 @@ impl Visitor<Token> for Play<'_> {
         match self.plan.args.stamp {
             // Whoever wants no stamps wants speed.
             Stamp::None => self.plan.play(scheduler, |_| None),
-            Stamp::Batch | Stamp::Packet => self
-                .plan
-                .play(Watched::new(scheduler), |watched| Some(watched.lags_bytes().collect())),
+            Stamp::Batch | Stamp::Packet => {
+                let weights = self.plan.options.flows.flows().map(|(weight, _)| weight.into());
+                self.plan.play(Watched::new(scheduler, weights), |watched| {
+                    Some(watched.watch().flows_backlogged_bytes().collect())
+                })
+            }
         }
     }
 }

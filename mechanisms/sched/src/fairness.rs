@@ -1,0 +1,108 @@
+//! The worst-case fair index: how far flows fall behind what their weights entitle them to.
+//!
+//! ```
+//! use handover_sched::fairness::Watch;
+//!
+//! let mut watch = Watch::new([3, 1]);
+//! (0..4).for_each(|_| watch.queued(0));
+//! watch.queued(1);
+//! (0..4).for_each(|_| watch.served(0, 1500));
+//! watch.served(1, 1500);
+//! // Of 7500 bytes a quarter was due to the second flow by the time at which it got its 1500.
+//! assert_eq!(watch.flows_backlogged_bytes().collect::<Vec<_>>(), [0.0, 375.0]);
+//! ```
+//!
+//! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM 1996; the
+//! index at each queue's end is that of dummynet's tester (L. Rizzo, 2010).
+
+/// What is known of a flow's service.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Its share of all weights.
+    share: f64,
+    /// What it has got, and what all have got, when it got its first packet.
+    own_bytes: u64,
+    began_bytes: u64,
+    queued_count: u32,
+    /// While it has packets: the least that it was behind.
+    least_bytes: f64,
+    /// The most that it was, when a packet of it had gone, since any moment from which it had packets.
+    worst_bytes: f64,
+}
+
+/// Sees which packets are queued and served, and keeps the index of every flow.
+///
+/// # Cost
+/// Some ns a packet: about as much as a scheduler.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    flows: Vec<Seen>,
+    served_bytes: u64,
+    when_empty_bytes: f64,
+}
+
+impl Watch {
+    /// Of flows with these weights.
+    pub fn new(weights: impl IntoIterator<Item = u64>) -> Self {
+        let seen = |weight| Seen { share: weight as f64, ..Seen::default() };
+        let mut flows: Vec<Seen> = weights.into_iter().map(seen).collect();
+        let sum: f64 = flows.iter().map(|flow| flow.share).sum();
+        flows.iter_mut().for_each(|flow| flow.share /= sum);
+        Self { flows, served_bytes: 0, when_empty_bytes: 0.0 }
+    }
+
+    /// A packet of the flow has been queued.
+    ///
+    /// # Panics
+    /// Here and below: if there is no such flow.
+    #[inline]
+    pub fn queued(&mut self, flow: u32) {
+        let seen = &mut self.flows[flow as usize];
+        seen.queued_count += 1;
+        if seen.queued_count == 1 {
+            seen.own_bytes = 0;
+            seen.began_bytes = self.served_bytes;
+            seen.least_bytes = 0.0;
+        }
+    }
+
+    /// A packet that was queued has been dropped.
+    #[inline]
+    pub fn dropped(&mut self, flow: u32) {
+        self.flows[flow as usize].queued_count -= 1;
+    }
+
+    /// A packet that was queued has gone.
+    #[inline]
+    pub fn served(&mut self, flow: u32, bytes: u32) {
+        let seen = &mut self.flows[flow as usize];
+        self.served_bytes += u64::from(bytes);
+        seen.own_bytes += u64::from(bytes);
+        let due_bytes = (self.served_bytes - seen.began_bytes) as f64 * seen.share;
+        let behind_bytes = due_bytes - seen.own_bytes as f64;
+        // The least is reached when the flow has just been served, like this.
+        seen.worst_bytes = seen.worst_bytes.max(behind_bytes - seen.least_bytes);
+        seen.least_bytes = seen.least_bytes.min(behind_bytes);
+        seen.queued_count -= 1;
+        if seen.queued_count == 0 {
+            self.when_empty_bytes = self.when_empty_bytes.max(behind_bytes);
+        }
+    }
+
+    /// The most that any flow was behind when it had no packet left, since it had had its first: as
+    /// dummynet's tester has it.
+    pub fn when_empty_bytes(&self) -> f64 {
+        self.when_empty_bytes
+    }
+
+    /// The most that any flow was behind when a packet of it had gone, since any moment from which on it
+    /// had packets.
+    pub fn backlogged_bytes(&self) -> f64 {
+        self.flows_backlogged_bytes().fold(0.0, f64::max)
+    }
+
+    /// The same of each flow.
+    pub fn flows_backlogged_bytes(&self) -> impl Iterator<Item = f64> {
+        self.flows.iter().map(|flow| flow.worst_bytes)
+    }
+}
