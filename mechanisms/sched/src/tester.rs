@@ -5,10 +5,10 @@
 //! one before and after [`Tester::run`], and subtracts what the same steps take with [`Nothing`].
 //!
 //! ```
-//! use handover_sched::{Algorithm, tester::{Options, Tester}};
+//! use handover_sched::tester::{Options, Tester};
 //!
 //! let options = Options::parse(&["-alg", "wf2q+", "-flowsets", "1-100-10:1500:10", "-n", "100K"])?;
-//! let mut scheduler = options.algorithm.build(&options.config())?;
+//! let mut scheduler = options.algorithm.build::<u64>(&options.config())?;
 //! let mut tester = Tester::new(&options, &mut scheduler)?;
 //! let report = tester.run(&mut scheduler, options.steps_count);
 //! assert!(report.wfi_bytes <= 1500.0);
