@@ -7,6 +7,7 @@
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::select;
 use handover_record::Values;
+use handover_sched::flowset::FlowSet;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -14,7 +15,7 @@ use std::str::FromStr;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also its corpus's.
-pub const ALL: &[(&str, Target)] = &[("units", units), ("import", import), ("args", args)];
+pub const ALL: &[(&str, Target)] = &[("units", units), ("import", import), ("args", args), ("flowset", flowset)];
 
 /// What people write as rates, sizes, times and counts: what is understood is printed so that it is
 /// understood again as the same, and what is not is refused in one line.
@@ -97,6 +98,34 @@ pub fn args(bytes: &[u8]) {
             for param in bench.params() {
                 assert!((param.min..=param.max).contains(&values.get(param.name)));
             }
+        }
+    }
+}
+
+/// A set of flows: what is understood is printed so that it is understood again as the same, has as many
+/// flows as it says, and each is one that a scheduler can hold; what is not is refused in one line, with
+/// a column that lies within the text or just behind it.
+pub fn flowset(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match text.parse::<FlowSet>() {
+        Ok(set) => {
+            let (again, flows_count) = (set.to_string().parse(), set.flows_count());
+            assert_eq!(again.as_ref(), Ok(&set), "{text:?}");
+            assert!(flows_count > 0 && set.weights_sum() >= flows_count.into());
+            if flows_count <= 100_000 {
+                assert_eq!(set.flows().count(), flows_count as usize, "{text:?}");
+                let sum: u64 = set.flows().map(|(weight, _)| u64::from(weight)).sum();
+                assert_eq!(sum, set.weights_sum(), "{text:?}");
+            }
+            for (weight, length_bytes) in set.flows().take(100) {
+                assert!(weight > 0 && (1..=set.length_max_bytes()).contains(&length_bytes));
+            }
+        }
+        Err(refused) => {
+            assert_is_one_line(&refused.to_string());
+            let (columns, parts) = (text.chars().count() + 1, text.split(',').count());
+            assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
+            assert!((1..=parts).contains(&refused.part), "{text:?}: {refused}");
         }
     }
 }
