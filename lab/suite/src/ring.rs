@@ -3,7 +3,7 @@
 mod channels;
 
 use crate::floor::relay::{Medium, Relay};
-use channels::{Batched, Channel, Mpsc, Pause, Shared, Spsc, Std};
+use channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
 #[cfg(feature = "peers")]
 use channels::{Crossbeam, Flume, Kanal, Rtrb};
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -563,7 +563,7 @@ args! {
 }
 
 /// Many threads that push, one that pops.
-struct ManyToOne<C: Shared> {
+struct ManyToOne<C: Channel<Sender: Clone>> {
     sender: Mutex<C::Sender>,
     receiver: Taken<C::Receiver>,
     producers_count: usize,
@@ -574,7 +574,7 @@ struct ManyToOne<C: Shared> {
 /// Pushes between two looks at whether the round is over.
 const PUSHES_PER_LOOK: u32 = 64;
 
-impl<C: Shared> Handover for ManyToOne<C> {
+impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     type Args = Many;
     const SPEC: Spec = Spec {
         id: "ring/many-to-one",
@@ -633,9 +633,9 @@ impl<C: Shared> Handover for ManyToOne<C> {
     }
 }
 
-impl<C: Shared> ManyToOne<C> {
+impl<C: Channel<Sender: Clone>> ManyToOne<C> {
     fn push(&self, party: Party, out: &Samples) {
-        let mut sender = C::another(&self.sender.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let producer = (party.index as u64 - 1) << 32;
         let mut number = 0u32;
         while !out.stopped() {

@@ -4,7 +4,7 @@
 
 use handover_harness::{Fault, Rig};
 use handover_ring::{mpsc, spsc};
-use std::fmt;
+use std::{fmt, sync::mpsc as std_mpsc};
 
 /// A bounded queue that is polled at both ends.
 pub(super) trait Channel: 'static {
@@ -27,12 +27,6 @@ pub(super) trait Batched: Channel {
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
     /// Pops up to `items_max`.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
-}
-
-/// One with many producers.
-pub(super) trait Shared: Channel {
-    /// Another end that pushes.
-    fn another(sender: &Self::Sender) -> Self::Sender;
 }
 
 /// What to do between two tries: nothing where each party has a CPU, or let the other run.
@@ -153,36 +147,34 @@ impl Batched for Mpsc {
     }
 }
 
-impl Shared for Mpsc {
-    fn another(sender: &Self::Sender) -> Self::Sender {
-        sender.clone()
-    }
+/// A queue whose ends are called as those of `std::sync::mpsc` are.
+macro_rules! as_in_std {
+    ($(#[$doc:meta])* $name:ident: $queue:ident, $sender:ident, $bounded:ident) => {
+        $(#[$doc])*
+        pub(in crate::ring) enum $name {}
+
+        impl Channel for $name {
+            type Sender = $queue::$sender<u64>;
+            type Receiver = $queue::Receiver<u64>;
+
+            fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+                Ok($queue::$bounded(slots_count as usize))
+            }
+            #[inline(always)]
+            fn push(sender: &mut Self::Sender, item: u64) -> bool {
+                sender.try_send(item).is_ok()
+            }
+            #[inline(always)]
+            fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+                receiver.try_recv().ok()
+            }
+        }
+    };
 }
 
-/// `std::sync::mpsc`.
-pub(super) enum Std {}
-
-impl Channel for Std {
-    type Sender = std::sync::mpsc::SyncSender<u64>;
-    type Receiver = std::sync::mpsc::Receiver<u64>;
-
-    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        Ok(std::sync::mpsc::sync_channel(slots_count as usize))
-    }
-    #[inline(always)]
-    fn push(sender: &mut Self::Sender, item: u64) -> bool {
-        sender.try_send(item).is_ok()
-    }
-    #[inline(always)]
-    fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
-        receiver.try_recv().ok()
-    }
-}
-
-impl Shared for Std {
-    fn another(sender: &Self::Sender) -> Self::Sender {
-        sender.clone()
-    }
+as_in_std! {
+    /// `std::sync::mpsc`.
+    Std: std_mpsc, SyncSender, sync_channel
 }
 
 #[cfg(feature = "peers")]
@@ -190,7 +182,7 @@ mod peers {
     use super::*;
 
     /// `rtrb`.
-    pub(in super::super) enum Rtrb {}
+    pub(in crate::ring) enum Rtrb {}
 
     impl Channel for Rtrb {
         type Sender = rtrb::Producer<u64>;
@@ -247,34 +239,13 @@ mod peers {
         }
     }
 
-    /// `crossbeam-channel`.
-    pub(in super::super) enum Crossbeam {}
-
-    impl Channel for Crossbeam {
-        type Sender = crossbeam_channel::Sender<u64>;
-        type Receiver = crossbeam_channel::Receiver<u64>;
-
-        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-            Ok(crossbeam_channel::bounded(slots_count as usize))
-        }
-        #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: u64) -> bool {
-            sender.try_send(item).is_ok()
-        }
-        #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
-            receiver.try_recv().ok()
-        }
-    }
-
-    impl Shared for Crossbeam {
-        fn another(sender: &Self::Sender) -> Self::Sender {
-            sender.clone()
-        }
+    as_in_std! {
+        /// `crossbeam-channel`.
+        Crossbeam: crossbeam_channel, Sender, bounded
     }
 
     /// `kanal`.
-    pub(in super::super) enum Kanal {}
+    pub(in crate::ring) enum Kanal {}
 
     impl Channel for Kanal {
         type Sender = kanal::Sender<u64>;
@@ -293,36 +264,9 @@ mod peers {
         }
     }
 
-    impl Shared for Kanal {
-        fn another(sender: &Self::Sender) -> Self::Sender {
-            sender.clone()
-        }
-    }
-
-    /// `flume`.
-    pub(in super::super) enum Flume {}
-
-    impl Channel for Flume {
-        type Sender = flume::Sender<u64>;
-        type Receiver = flume::Receiver<u64>;
-
-        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-            Ok(flume::bounded(slots_count as usize))
-        }
-        #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: u64) -> bool {
-            sender.try_send(item).is_ok()
-        }
-        #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
-            receiver.try_recv().ok()
-        }
-    }
-
-    impl Shared for Flume {
-        fn another(sender: &Self::Sender) -> Self::Sender {
-            sender.clone()
-        }
+    as_in_std! {
+        /// `flume`.
+        Flume: flume, Sender, bounded
     }
 }
 

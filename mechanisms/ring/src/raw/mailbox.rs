@@ -10,6 +10,7 @@
 //! remembers for itself, and tells it when it goes (the server: ABANDONED, the caller: EMPTY), so that the
 //! word says at the end what is still there to be dropped.
 
+use super::look;
 use crate::{ReplyError, SendError, Unanswered};
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -25,18 +26,28 @@ const REPLY: u8 = 2;
 /// The server received a request and went.
 const ABANDONED: u8 = 3;
 
-/// First the words, then what goes to and fro: one line if that takes no more than 56 bytes.
+struct Shared<Q, R> {
+    line: CachePadded<Line<Q, R>>,
+    /// Written at the end only, so that both have a copy of the line. It is not the one that goes to and
+    /// fro: who waits looks here after each look at the turn, and two looks at a line that is being
+    /// written make the round trip 70 to 87 ns long instead of 61 (AMD Zen 4, 2026-11).
+    gone: CachePadded<Gone>,
+}
+
+struct Gone {
+    caller: AtomicBool,
+    server: AtomicBool,
+}
+
+/// First the word, then what goes to and fro: one line if that takes no more than 56 bytes.
 #[repr(C)]
 struct Line<Q, R> {
     turn: AtomicU8,
-    caller_gone: AtomicBool,
-    server_gone: AtomicBool,
     content: UnsafeCell<Content<Q, R>>,
 }
 
 #[cfg(not(handover_loom))]
-const _: () =
-    assert!(size_of::<Line<[u64; 7], [u8; 56]>>() == 64, "56 bytes and the words: a line");
+const _: () = assert!(size_of::<Line<[u64; 7], [u8; 56]>>() == 64, "56 bytes and the word: a line");
 
 #[repr(C)]
 union Content<Q, R> {
@@ -124,18 +135,19 @@ impl<Q, R> Drop for Line<Q, R> {
 /// assert_eq!(other.join().unwrap(), 1);
 /// ```
 pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
-    let line = Arc::new(CachePadded(Line {
-        turn: AtomicU8::new(EMPTY),
-        caller_gone: AtomicBool::new(false),
-        server_gone: AtomicBool::new(false),
-        content: UnsafeCell::new(Content { nothing: () }),
-    }));
-    (Caller { line: Arc::clone(&line), waiting: false }, Server { line, owing: false })
+    let shared = Arc::new(Shared {
+        line: CachePadded(Line {
+            turn: AtomicU8::new(EMPTY),
+            content: UnsafeCell::new(Content { nothing: () }),
+        }),
+        gone: CachePadded(Gone { caller: AtomicBool::new(false), server: AtomicBool::new(false) }),
+    });
+    (Caller { shared: Arc::clone(&shared), waiting: false }, Server { shared, owing: false })
 }
 
 /// The side that asks. Dropping it closes the mailbox; a request that was sent can still be received.
 pub struct Caller<Q, R> {
-    line: Arc<CachePadded<Line<Q, R>>>,
+    shared: Arc<Shared<Q, R>>,
     /// A request was sent and its reply not received yet.
     waiting: bool,
 }
@@ -151,7 +163,7 @@ impl<Q, R> Caller<Q, R> {
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line.
+    /// Two stores to the line, a load of one that nobody writes.
     #[inline]
     pub fn send(&mut self, request: Q) -> Result<(), SendError<Q>> {
         if self.waiting {
@@ -161,9 +173,9 @@ impl<Q, R> Caller<Q, R> {
             return Err(SendError::Closed(request));
         }
         // SAFETY: nothing is under way, so the line is ours; what was in it has been received.
-        unsafe { self.line.put(Content { request: ManuallyDrop::new(request) }) };
+        unsafe { self.shared.line.put(Content { request: ManuallyDrop::new(request) }) };
         // Release: publishes the request to the Acquire in Server::receive().
-        self.line.turn.store(REQUEST, Ordering::Release);
+        self.shared.line.turn.store(REQUEST, Ordering::Release);
         self.waiting = true;
         Ok(())
     }
@@ -178,19 +190,20 @@ impl<Q, R> Caller<Q, R> {
     /// Never.
     ///
     /// # Cost
-    /// A load of the line, which hits this core's own copy until the server replies.
+    /// A load of the line, which hits this core's own copy until the server replies, and of one that
+    /// nobody writes.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<R>, Unanswered<Q>> {
         if !self.waiting {
             return Ok(None);
         }
         // Acquire: pairs with the Release in Server::reply().
-        if self.line.turn.load(Ordering::Acquire) != REPLY {
+        if self.shared.line.turn.load(Ordering::Acquire) != REPLY {
             return self.not_yet();
         }
         self.waiting = false;
         // SAFETY: the turn is ours, with a reply that is received once: nothing is under way now.
-        Ok(Some(unsafe { self.line.take_reply() }))
+        Ok(Some(unsafe { self.shared.line.take_reply() }))
     }
 
     /// Whether a request was sent whose reply has not been received.
@@ -203,14 +216,15 @@ impl<Q, R> Caller<Q, R> {
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; not_yet() has the Acquire.
-        self.line.server_gone.load(Ordering::Relaxed)
+        self.shared.gone.server.load(Ordering::Relaxed)
     }
 
     /// No reply; is one to come?
     #[inline]
     fn not_yet(&mut self) -> Result<Option<R>, Unanswered<Q>> {
         // Acquire: pairs with the Release in Server's drop: the turn below is its last.
-        if !self.line.server_gone.load(Ordering::Acquire) {
+        if !self.shared.gone.server.load(Ordering::Acquire) {
+            look::found_nothing();
             return Ok(None);
         }
         self.gone()
@@ -220,13 +234,13 @@ impl<Q, R> Caller<Q, R> {
     fn gone(&mut self) -> Result<Option<R>, Unanswered<Q>> {
         self.waiting = false;
         // Relaxed: ordered by the Acquire in not_yet().
-        match self.line.turn.load(Ordering::Relaxed) {
+        match self.shared.line.turn.load(Ordering::Relaxed) {
             // SAFETY: the server is gone, so the line is ours; a reply came in the last moment, and
             // is received once: nothing is under way now.
-            REPLY => Ok(Some(unsafe { self.line.take_reply() })),
+            REPLY => Ok(Some(unsafe { self.shared.line.take_reply() })),
             // SAFETY: the server is gone, so the line is ours; it would have written ABANDONED if it
             // had the request; nothing is under way now.
-            REQUEST => Err(Unanswered::Unread(unsafe { self.line.take_request() })),
+            REQUEST => Err(Unanswered::Unread(unsafe { self.shared.line.take_request() })),
             _ => Err(Unanswered::Abandoned),
         }
     }
@@ -237,10 +251,10 @@ impl<Q, R> Drop for Caller<Q, R> {
         if !self.waiting {
             // Relaxed: the line is ours, and read at its end only, or by a server that reads on after the
             // Release below. What was in it has been received.
-            self.line.turn.store(EMPTY, Ordering::Relaxed);
+            self.shared.line.turn.store(EMPTY, Ordering::Relaxed);
         }
         // Release: pairs with the Acquire in Server::is_finished(), which reads the turn after it.
-        self.line.caller_gone.store(true, Ordering::Release);
+        self.shared.gone.caller.store(true, Ordering::Release);
     }
 }
 
@@ -252,7 +266,7 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
 
 /// The side that answers. Dropping it closes the mailbox; a reply that was sent can still be received.
 pub struct Server<Q, R> {
-    line: Arc<CachePadded<Line<Q, R>>>,
+    shared: Arc<Shared<Q, R>>,
     /// A request was received and not answered yet.
     owing: bool,
 }
@@ -268,12 +282,13 @@ impl<Q, R> Server<Q, R> {
     #[inline]
     pub fn receive(&mut self) -> Option<Q> {
         // Acquire: pairs with the Release in Caller::send().
-        if self.owing || self.line.turn.load(Ordering::Acquire) != REQUEST {
+        if self.owing || self.shared.line.turn.load(Ordering::Acquire) != REQUEST {
+            look::found_nothing();
             return None;
         }
         self.owing = true;
         // SAFETY: the turn is ours, with a request that is received once: we owe for it now.
-        Some(unsafe { self.line.take_request() })
+        Some(unsafe { self.shared.line.take_request() })
     }
 
     /// Answers the request that was received.
@@ -286,7 +301,7 @@ impl<Q, R> Server<Q, R> {
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line.
+    /// Two stores to the line, a load of one that nobody writes.
     #[inline]
     pub fn reply(&mut self, reply: R) -> Result<(), ReplyError<R>> {
         if !self.owing {
@@ -296,9 +311,9 @@ impl<Q, R> Server<Q, R> {
             return Err(ReplyError::Closed(reply));
         }
         // SAFETY: the turn is ours until the store below, and the request has been received.
-        unsafe { self.line.put(Content { reply: ManuallyDrop::new(reply) }) };
+        unsafe { self.shared.line.put(Content { reply: ManuallyDrop::new(reply) }) };
         // Release: publishes the reply to the Acquire in Caller::receive().
-        self.line.turn.store(REPLY, Ordering::Release);
+        self.shared.line.turn.store(REPLY, Ordering::Release);
         self.owing = false;
         Ok(())
     }
@@ -313,16 +328,16 @@ impl<Q, R> Server<Q, R> {
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; is_finished() has the Acquire.
-        self.line.caller_gone.load(Ordering::Relaxed)
+        self.shared.gone.caller.load(Ordering::Relaxed)
     }
 
     /// Whether no request is there and none will ever come. Once true, true for ever.
     #[inline]
     pub fn is_finished(&self) -> bool {
         // Acquire: pairs with the Release in Caller's drop: the turn below is its last.
-        let gone = self.line.caller_gone.load(Ordering::Acquire);
+        let gone = self.shared.gone.caller.load(Ordering::Acquire);
         // Relaxed: ordered by the Acquire above.
-        gone && (self.owing || self.line.turn.load(Ordering::Relaxed) != REQUEST)
+        gone && (self.owing || self.shared.line.turn.load(Ordering::Relaxed) != REQUEST)
     }
 }
 
@@ -330,10 +345,10 @@ impl<Q, R> Drop for Server<Q, R> {
     fn drop(&mut self) {
         if self.owing {
             // Relaxed: published by the Release below. The request has been received.
-            self.line.turn.store(ABANDONED, Ordering::Relaxed);
+            self.shared.line.turn.store(ABANDONED, Ordering::Relaxed);
         }
         // Release: pairs with the Acquire in Caller::not_yet(), which reads the turn after it.
-        self.line.server_gone.store(true, Ordering::Release);
+        self.shared.gone.server.store(true, Ordering::Release);
     }
 }
 

@@ -1,5 +1,6 @@
 //! One producer, one consumer; the algorithm is told at [`crate::spsc`].
 
+use super::look;
 use super::rows::{self, Rows, Slot};
 use crate::drain::{self, Take};
 use crate::{CapacityError, PushError, validate};
@@ -494,6 +495,7 @@ impl<T> Consumer<T> {
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         if self.head == self.ready && !self.sees() {
+            look::found_nothing();
             return None;
         }
         // SAFETY: head < ready.
