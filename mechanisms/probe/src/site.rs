@@ -16,11 +16,11 @@ pub(crate) const STATE_UNKNOWN: u8 = 0;
 pub(crate) const STATE_OFF: u8 = 1;
 pub(crate) const STATE_ON: u8 = 2;
 
-/// [`Meta::kind`] of `probe!`.
+/// What kind of site `probe!` makes.
 pub const KIND_MARK: u8 = 0;
-/// [`Meta::kind`] of `span!`.
+/// What kind of site `span!` makes.
 pub const KIND_SPAN: u8 = 1;
-/// [`Meta::kind`] of the entry behind which another process leaves its wishes.
+/// The kind of the entry behind which another process leaves its wishes.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
 /// What a site does when it is on.
