@@ -104,3 +104,36 @@ fn a_sleep_of_the_receivers_own_is_ended_by_the_senders_rouse() {
         assert_eq!(parker.stats().by_sleeping, 1);
     });
 }
+
+/// How many looks an eager look takes that finds nothing, after `expects` has told the parker what to
+/// expect of a receiver on its own CPU.
+#[cfg(not(miri))] // which has no CPUs
+fn looks(expects: impl FnOnce(&mut Parker, &Bell)) -> u32 {
+    let parker = || Parker::new(Config::default()).expect("valid");
+    let (mut parker, mut partner, own, other) = (parker(), parker(), Bell::new(), Bell::new());
+    partner.settle(&other);
+    parker.settle(&own);
+    expects(&mut parker, &other);
+    let mut looks = 0;
+    assert!(!parker.look_eagerly(&mut || {
+        looks += 1;
+        false
+    }));
+    looks
+}
+
+#[test]
+#[cfg(not(miri))]
+fn who_waits_for_somebody_on_its_own_cpu_looks_but_once() {
+    let pinned = thread::spawn(|| {
+        handover_base::affinity::pin(handover_base::affinity::mask()[0]).expect("allowed");
+        assert_eq!(looks(|parker, here| parker.expect(here)), 1);
+        assert!(looks(|_, _| ()) > 1, "nothing is known");
+        let unsettled = |parker: &mut Parker, here: &Bell| {
+            parker.expect(here);
+            parker.expect(&Bell::new());
+        };
+        assert!(looks(unsettled) > 1, "another may answer, too");
+    });
+    pinned.join().expect("no panic");
+}

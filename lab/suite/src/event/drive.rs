@@ -285,7 +285,7 @@ impl<P: Pace> Alone<P> {
 impl<P: Pace> Speaker for Alone<P> {
     speaks_beats!();
 
-    #[inline]
+    #[inline(always)]
     fn say(&mut self, from: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         let hello = Beat::Hello { from, number };
         let sent = match self.via {

@@ -61,7 +61,10 @@ impl Counts {
             std::thread::sleep(Duration::from_micros(50));
         }
         let requests_count = 4 * clients_count.max(16) as u64;
-        while out.running() {
+        // Where there are very many, the round may be over before all have begun.
+        let mut none_yet = true;
+        while out.running() || none_yet {
+            none_yet = false;
             let began = clock::ticks();
             serve(requests_count);
             out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
