@@ -1,7 +1,7 @@
 //! The five-minute tour: `cargo run --example probe-tour -p handover-probe`.
 
 use handover_probe::read::{EventKind, Trace};
-use handover_probe::{Config, Recording, disable, enable, probe, probed, sites, span};
+use handover_probe::{Config, Recording, disable, enable, prepare, probe, probed, sites, span};
 use std::error::Error;
 
 #[probed("tour.work")]
@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // On, for a while and by pattern, on two threads.
     let recording = Recording::start(Config::stream(&path))?;
     enable("tour.*,-tour.sum")?;
+    prepare(); // this thread's ring now, and not within the first span
     let other = std::thread::Builder::new().name("other".into()).spawn(|| work(3))?;
     work(2);
     other.join().map_err(|_| "the other thread panicked")?;

@@ -27,7 +27,7 @@ pub use error::{OutsideError, ReadError, StartError, SwitchError, VariableError}
 pub use handover_probe_macros::probed;
 pub use pattern::matches;
 pub use registry::{Backend, backend, disable, enable, sites};
-pub use session::{Recording, Summary, unrecorded};
+pub use session::{Recording, Summary, prepare, unrecorded};
 pub use site::{Kind, SITES_MAX, Site, Value};
 
 /// For the macros alone.

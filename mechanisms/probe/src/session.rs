@@ -161,6 +161,18 @@ impl Drop for Recording {
     }
 }
 
+/// Makes the calling thread's ring now, rather than at its first event: some milliseconds for one of 4 MiB,
+/// which would otherwise stand in the trace between the first event and the second. Whether the thread
+/// has one; it has none when nothing is being recorded.
+pub fn prepare() -> bool {
+    let is_open = |writer: &Writer<Memory>| !writer.lane().is_closed();
+    if current::with(is_open).unwrap_or(false) {
+        return true;
+    }
+    let is_recording = lock(&CONTROL).current.is_some();
+    is_recording && attach()
+}
+
 /// How many events sites that were on had, while nothing was being recorded.
 #[must_use]
 pub fn unrecorded() -> u64 {

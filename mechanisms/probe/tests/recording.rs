@@ -2,7 +2,7 @@
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_probe::read::{End, Event, EventKind, Trace};
-use handover_probe::{Config, Recording, StartError, disable, enable, probe, span};
+use handover_probe::{Config, Recording, StartError, disable, enable, prepare, probe, span};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -203,6 +203,19 @@ fn there_is_one_recording_at_a_time_and_threads_go_on_to_the_next() {
     probe!("next.mark");
     disable("*").unwrap();
     assert_eq!(second.finish().recorded, 1);
+}
+
+#[test]
+fn a_thread_can_have_its_ring_before_its_first_event() {
+    let (_alone, folder) = alone();
+    assert!(!prepare());
+    let recording = Recording::start(Config::last(path(&folder))).unwrap();
+    assert!(prepare() && prepare());
+    let summary = recording.finish();
+    assert_eq!((summary.threads_count, summary.recorded, summary.lost), (1, 0, 0));
+    assert!(!prepare());
+    let trace = Trace::open(summary.path).unwrap();
+    assert_eq!((trace.threads().len(), trace.merged().count()), (1, 0));
 }
 
 #[test]
