@@ -21,17 +21,29 @@ pub const BATCH_MAX: u32 = 4096;
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// What a scheduler in a driver carries for each packet: who it came from, and where the rest of it is.
+///
+/// One word and not two halves, so that it is written and read at once: what is read in one piece
+/// right after it was written in two has to wait until both have reached the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
-    pub(super) client: u32,
-    /// The client's tag; the number of the packet's stamps where there are any.
-    pub(super) tag: u32,
-}
+pub struct Token(u64);
 
 impl Token {
     /// For schedulers that are used without an arbiter. (One that an arbiter is given must be empty.)
+    #[inline(always)]
     pub const fn new(client: u32, tag: u32) -> Self {
-        Self { client, tag }
+        Self((client as u64) << 32 | tag as u64)
+    }
+
+    /// The client's index in the arbiter.
+    #[inline(always)]
+    pub(super) fn client(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The client's tag; the number of the packet's stamps where there are any.
+    #[inline(always)]
+    pub(super) fn tag(self) -> u32 {
+        self.0 as u32
     }
 }
 

@@ -82,6 +82,7 @@ impl Counts {
     }
 
     /// Adds another's.
+    #[inline]
     pub fn add(&mut self, other: &Counts) {
         let (mut sum, other) = (self.to_array(), other.to_array());
         sum.iter_mut().zip(other).for_each(|(sum, count)| *sum += count);

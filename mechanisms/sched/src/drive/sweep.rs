@@ -194,7 +194,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     offer.tag
                 };
                 let (flow, length_bytes) = (offer.flow, offer.length_bytes);
-                let packet = Packet { flow, length_bytes, token: Token { client, tag } };
+                let packet = Packet { flow, length_bytes, token: Token::new(client, tag) };
                 match self.scheduler.enqueue(self.now_ns, packet) {
                     Ok(Accepted::Queued) => {}
                     Ok(Accepted::InsteadOf(oldest)) => replaced.push(oldest),
@@ -221,7 +221,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     fn give_back(&mut self, replaced: Vec<Packet<Token>>) {
         let ticks = if Self::STAMPED { clock::ticks() } else { 0 };
         for packet in replaced {
-            let client = packet.token.client;
+            let client = packet.token.client();
             let words = back(&mut self.waits, packet, true, ticks);
             let Some(port) = &mut self.ports[client as usize] else { continue };
             port.ledger.dropped += 1;
@@ -259,7 +259,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 ticks = clock::ticks();
             }
             marked += 1;
-            let client = packet.token.client;
+            let client = packet.token.client();
             let words = back(&mut self.waits, packet, false, ticks);
             let Some(port) = &mut self.ports[client as usize] else { continue };
             if port.ledger.gone {
@@ -363,10 +363,10 @@ fn back<const OUT: usize>(
 ) -> [u64; OUT] {
     let Packet { flow, length_bytes, token } = packet;
     let (tag, stamps) = if OUT > 1 {
-        let wait = waits.take(token.tag);
+        let wait = waits.take(token.tag());
         (wait.tag, [wait.cli_enq_ticks, wait.sch_enq_ticks, sch_deq_ticks])
     } else {
-        (token.tag, [0; 3])
+        (token.tag(), [0; 3])
     };
     let offer = Offer { flow, length_bytes, tag };
     let word = if dropped { offer.pack_dropped() } else { offer.pack() };

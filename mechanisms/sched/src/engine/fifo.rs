@@ -82,6 +82,13 @@ impl<T: Copy + Debug> Fifo<T> {
         Ok(())
     }
 
+    /// Queues a packet whose flow has been made for it.
+    #[cold]
+    #[inline(never)]
+    fn enqueue_made(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+        self.enqueue(now_ns, packet)
+    }
+
     /// Makes room for the empty places that dropped packets leave behind.
     fn widen(&mut self) {
         let places = (2 * u64::from(self.packets_max)).next_power_of_two();
@@ -182,11 +189,11 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
         self.flows.len() as u32
     }
 
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         let Some(flow) = self.flows.get(packet.flow as usize) else {
             return match self.make_flows(packet.flow) {
-                Ok(()) => self.enqueue(now_ns, packet),
+                Ok(()) => self.enqueue_made(now_ns, packet),
                 Err(why) => self.refuse(packet, why),
             };
         };
@@ -200,17 +207,21 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                 return self.refuse(packet, Refusal::FlowFull);
             }
             accepted = Accepted::InsteadOf(self.drop_oldest(packet.flow));
-        } else if self.len() >= self.packets_max as usize {
-            return self.refuse(packet, Refusal::Full);
         }
-        if self.tail - self.head > self.mask {
-            self.close_up();
+        // While fewer places than that are in use, there is room for sure.
+        if self.tail - self.head >= self.packets_max.into() {
+            if self.len() >= self.packets_max as usize {
+                return self.refuse(packet, Refusal::Full);
+            }
+            if self.tail - self.head > self.mask {
+                self.close_up();
+            }
         }
         self.append(packet);
         Ok(accepted)
     }
 
-    #[inline]
+    #[inline(always)]
     fn dequeue(&mut self, _now_ns: u64) -> Option<Packet<T>> {
         loop {
             if self.head == self.tail {

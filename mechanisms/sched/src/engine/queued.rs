@@ -104,7 +104,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
     ) -> Result<Accepted<T>, Refused<T>> {
         let why = match pushed {
             Pushed::NoFlow => match self.make_flows(packet.flow) {
-                Ok(()) => return self.enqueue(now_ns, packet),
+                Ok(()) => return Scheduler::enqueue(self, now_ns, packet),
                 Err(why) => why,
             },
             Pushed::FlowFull { drops_head: true } => {
@@ -155,7 +155,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for Queued<T, D> {
         self.table.flows_count()
     }
 
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         match self.table.push(&packet) {
             Pushed::Behind => Ok(Accepted::Queued),
@@ -167,7 +167,7 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for Queued<T, D> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
         let id = self.order.choose(&mut self.table, now_ns)?;
         let popped = self.table.pop(id);

@@ -120,7 +120,6 @@ impl<const W: usize> Collect<W> for Receiver<W> {
             }
             return None;
         }
-        slots.fetch_ahead(self.head);
         let words = slots.take(self.head, first & !LANE_BIT);
         self.head += 1;
         if self.head - self.told >= self.patience {

@@ -14,9 +14,6 @@ struct Line([AtomicU64; LINE_WORDS]);
 /// Lines ahead that a sender asks for before it writes them: as many as are on their way at once.
 #[cfg(not(handover_loom))]
 const AHEAD_LINES: usize = 4;
-/// Lines ahead that a receiver asks for before it reads them.
-#[cfg(not(handover_loom))]
-const READ_AHEAD_LINES: usize = 2;
 
 /// Slots of `W` words, a power of two of them. Both ends have a clone.
 #[derive(Clone)]
@@ -97,16 +94,5 @@ impl<const W: usize> Slots<W> {
         }
         #[cfg(handover_loom)]
         raw::claim(self.first(position));
-    }
-
-    /// Asks for the next line to read it, when the position begins a line.
-    #[inline(always)]
-    pub(super) fn fetch_ahead(&self, position: u64) {
-        #[cfg(not(handover_loom))]
-        if (position as usize).is_multiple_of(Self::PER_LINE) {
-            raw::fetch(self.first(position + (READ_AHEAD_LINES * Self::PER_LINE) as u64));
-        }
-        #[cfg(handover_loom)]
-        raw::fetch(self.first(position));
     }
 }
