@@ -188,6 +188,18 @@ fn flatten_value(
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_part_of_a_crate_has_its_name_behind_the_wholes() {
+        for (folder, name, whole) in [
+            ("base", "base", None),
+            ("mechanisms/probe", "probe", None),
+            ("mechanisms/probe/macros", "probe-macros", Some("mechanisms/probe")),
+        ] {
+            let one = Crate::new(folder, Manifest::parse("Cargo.toml", ""));
+            assert_eq!((one.short_name().as_str(), one.whole()), (name, whole), "{folder}");
+        }
+    }
+
     const TEXT: &str = r#"
 [package]
 name = "handover-lock"
