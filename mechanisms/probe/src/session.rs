@@ -185,7 +185,11 @@ fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartErr
     let session = Arc::new(Session::new(config)?);
     let streamer = match session.config.policy() {
         Policy::Last => None,
-        Policy::Stream => Some(Streamer::start(&session)?),
+        Policy::Stream => {
+            // Without a stream, nobody would ever empty or remove the rings.
+            let removed = |_: &StartError| files::remove(&session.header.rings);
+            Some(Streamer::start(&session).inspect_err(removed)?)
+        }
     };
     control.current = Some(Current { session: Arc::clone(&session), streamer });
     Ok(session)

@@ -222,8 +222,11 @@ fn a_thread_can_have_its_ring_before_its_first_event() {
 fn a_place_that_cannot_be_written_is_an_error_that_names_it() {
     let (_alone, folder) = alone();
     let path = folder.path().join("no such folder").join("x");
-    let error = Recording::start(Config::stream(&path)).unwrap_err().to_string();
+    let rings = folder.path().join("rings");
+    let config = Config::stream(&path).rings_path(&rings);
+    let error = Recording::start(config).unwrap_err().to_string();
     assert!(error.contains("no such folder"), "{error}");
+    assert!(!rings.exists(), "its rings were left behind");
     assert!(Recording::start(Config::last("/dev/full")).is_err());
 }
 
