@@ -181,7 +181,8 @@ fn paced_tenants_hold_their_flows_to_their_rate() {
     assert_eq!(scheduler.add_flow_of(tenant, long), Err(refused));
     let refused = Hierarchy::<u64, Wf2qPlus, Pacing>::new(&Config::default()).map(|_| ());
     assert_eq!(refused, Err(ConfigError::HoldsBack));
-    let refused = Algorithm::Rr.build_tenants::<u64>(Algorithm::Fifo, &Config::default()).map(|_| ());
+    let refused =
+        Algorithm::Rr.build_tenants::<u64>(Algorithm::Fifo, &Config::default()).map(|_| ());
     assert_eq!(refused, Err(ConfigError::NoLevel { algorithm: Algorithm::Fifo }));
 }
 
@@ -214,7 +215,10 @@ fn what_cannot_be_represented_is_refused_with_its_range() {
         "weight 2097152: must lie in 1..=1048576"
     );
     let bad = [
-        (Config { packets_max: 0, ..Config::default() }, "packets_max=0: must lie in 1..=268435456"),
+        (
+            Config { packets_max: 0, ..Config::default() },
+            "packets_max=0: must lie in 1..=268435456",
+        ),
         (Config { flows_max: FLOWS_LIMIT + 1, ..Config::default() }, "flows_max=16777217"),
         (Config { quantum_bytes: 0, ..Config::default() }, "quantum_bytes=0: must lie in"),
         (Config { template: Some(spec(0)), ..Config::default() }, "weight 0: must lie in"),

@@ -142,7 +142,9 @@ fn offer(
                 prop_assert!(at == Some(0) || model.hands > 0 && at == Some(1), "{:?}", at);
                 queue.remove(at.expect("just seen"));
             } else {
-                prop_assert!(!is_full || model.hands > 0 && queued_count == spec.packets_max as usize);
+                prop_assert!(
+                    !is_full || model.hands > 0 && queued_count == spec.packets_max as usize
+                );
             }
         }
         Err(refused) => {

@@ -41,7 +41,7 @@ impl Oracle {
 
     fn took(&self, flow: usize, bytes: u32) -> Moment {
         // Rounded up like the scheduler's, though to many more places.
-        u128::from(bytes) * UNIT.div_ceil(self.flows[flow].weight) << 20
+        (u128::from(bytes) * UNIT.div_ceil(self.flows[flow].weight)) << 20
     }
 
     fn enqueue(&mut self, flow: usize, bytes: u32) {

@@ -114,13 +114,9 @@ impl<E: Engine> Workload for Turnover<E> {
         batched: true,
         parts: &[
             Part::new("net", "less what making up the packets takes"),
-            Part::new(
-                "making",
-                "making up the packets, and a ring in a scheduler's place",
-            )
-            .off_ladder(),
-            Part::new("walk", "one step of a random walk over as much memory")
+            Part::new("making", "making up the packets, and a ring in a scheduler's place")
                 .off_ladder(),
+            Part::new("walk", "one step of a random walk over as much memory").off_ladder(),
         ],
         file: file!(),
         line: line!(),

@@ -173,7 +173,7 @@ impl Groups {
             return;
         }
         let kept = u64::MAX >> changed.leading_zeros();
-        let mut left = self.waiting & (kept << FINER_DIGITS | (1 << FINER_DIGITS) - 1);
+        let mut left = self.waiting & ((kept << FINER_DIGITS) | ((1 << FINER_DIGITS) - 1));
         while left != 0 {
             self.place(left.trailing_zeros());
             left &= left - 1;
@@ -245,7 +245,8 @@ impl Groups {
         let mut left = self.eligible & (self.eligible - 1);
         while left != 0 {
             let index = left.trailing_zeros();
-            let (ours, theirs) = (self.finishes[best as usize % GROUPS], self.finishes[index as usize % GROUPS]);
+            let (ours, theirs) =
+                (self.finishes[best as usize % GROUPS], self.finishes[index as usize % GROUPS]);
             best = if is_later(ours, theirs) { index } else { best };
             left &= left - 1;
         }
