@@ -9,9 +9,9 @@
 //!
 //! ```
 //! use handover_event::Config;
-//! use handover_suite::event::drive::{Beat, Rounds, Via, alone};
+//! use handover_suite::event::drive::{Own, Rounds, Via, alone};
 //! let mut machine = alone(Via::Call, Rounds::new(1000), Config::default())?;
-//! machine.context().call(Beat::Hello { from: 0, number: 1 })?;
+//! machine.context().call(Own::Hello(1))?;
 //! machine.run()?;
 //! assert_eq!(machine.stats().handled, 1000);
 //! machine.handler_mut().pace.left = 5; // the last answer is still under way: it goes on
@@ -45,6 +45,21 @@ pub enum Beat {
         /// Which it will be.
         number: u64,
     },
+    /// It is enough: the machine stops.
+    Quit,
+}
+
+/// What a machine says to itself: nobody need be named.
+///
+/// A message that is taken at once is read before its words have reached the cache, and a payload of two
+/// words is read as one piece, which then waits for both: 9.4 ns a message with [`Beat`], where one word
+/// takes 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// A hello, to be answered, by its number.
+    Hello(u64),
+    /// The pause before the hello of this number is over.
+    Idle(u64),
     /// It is enough: the machine stops.
     Quit,
 }
@@ -274,30 +289,49 @@ pub struct Alone<P> {
     pub pace: P,
 }
 
-impl<P: Pace> Alone<P> {
-    #[inline]
-    fn hear(&mut self, from: u64, number: u64, cx: &mut Context<'_, Beat>) {
-        let next = self.pace.received(number);
-        self.answer(next, from, number + 1, cx);
-    }
-}
-
 impl<P: Pace> Speaker for Alone<P> {
-    speaks_beats!();
+    type Message = Own;
+    type Pace = P;
+    const QUIT: fn() -> Own = || Own::Quit;
+
+    #[inline]
+    fn pace(&mut self) -> &mut P {
+        &mut self.pace
+    }
 
     #[inline(always)]
-    fn say(&mut self, from: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
-        let hello = Beat::Hello { from, number };
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Own>) -> bool {
+        let hello = Own::Hello(number);
         let sent = match self.via {
             Via::Call => cx.call(hello),
             Via::Pass => cx.pass(hello),
         };
         sent.is_ok()
     }
+
+    fn idle(_to: u64, number: u64) -> Own {
+        Own::Idle(number)
+    }
 }
 
 impl<P: Pace> Handler for Alone<P> {
-    hears_beats!();
+    type Message = Own;
+
+    fn started(&mut self, cx: &mut Context<'_, Own>) {
+        self.open(cx);
+    }
+
+    #[inline]
+    fn handle(&mut self, own: Own, cx: &mut Context<'_, Own>) {
+        match own {
+            Own::Hello(number) => {
+                let next = self.pace.received(number);
+                self.answer(next, 0, number + 1, cx);
+            }
+            Own::Idle(number) => self.end_pause(0, number, cx),
+            Own::Quit => self.end(cx),
+        }
+    }
 }
 
 /// A machine that talks to itself. Unless its pace says the first hello, send it one.

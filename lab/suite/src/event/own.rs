@@ -1,6 +1,6 @@
 //! Messages that a thread sends to itself.
 
-use super::drive::{Alone, Beat, Next, Pace, Player, Via, alone};
+use super::drive::{Alone, Beat, Next, Own, Pace, Player, Via, alone};
 use super::queues::Queue;
 use super::{refused, same};
 use handover_event::{Config, Context, HandleKind, Handler, Kind, Machine, Pool, Shared, Table};
@@ -81,8 +81,8 @@ impl Talker for Classic {
     fn machine() -> Result<Machine<Alone<Counted>>, Fault> {
         alone(Via::Call, Counted::default(), Config::default()).map_err(refused)
     }
-    fn message(number: u64) -> Beat {
-        Beat::Hello { from: 0, number }
+    fn message(number: u64) -> Own {
+        Own::Hello(number)
     }
     fn counted(handler: &mut Alone<Counted>) -> &mut Counted {
         &mut handler.pace
