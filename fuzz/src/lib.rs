@@ -7,6 +7,8 @@
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::select;
 use handover_record::Values;
+use handover_sched::drive::program::{BURST_MAX_PACKETS, THREADS_MAX};
+use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES, program as load};
 use handover_sched::flowset::FlowSet;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -15,7 +17,13 @@ use std::str::FromStr;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also its corpus's.
-pub const ALL: &[(&str, Target)] = &[("units", units), ("import", import), ("args", args), ("flowset", flowset)];
+pub const ALL: &[(&str, Target)] = &[
+    ("units", units),
+    ("import", import),
+    ("args", args),
+    ("flowset", flowset),
+    ("program", program),
+];
 
 /// What people write as rates, sizes, times and counts: what is understood is printed so that it is
 /// understood again as the same, and what is not is refused in one line.
@@ -126,6 +134,32 @@ pub fn flowset(bytes: &[u8]) {
             let (columns, parts) = (text.chars().count() + 1, text.split(',').count());
             assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
             assert!((1..=parts).contains(&refused.part), "{text:?}: {refused}");
+        }
+    }
+}
+
+/// What the clients of `sched` are to send: every line that is understood can be sent, and the first that
+/// is not is refused in one line, at a place in the text.
+pub fn program(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match load::parse(&text) {
+        Ok(program) => {
+            for (thread, specs) in program.threads() {
+                assert!(thread < THREADS_MAX && specs == program.of(thread) && !specs.is_empty());
+                for spec in specs {
+                    assert!(spec.duration_ns > 0, "{spec:?}");
+                    assert!((1..=BANDWIDTH_MAX_BPS).contains(&spec.bandwidth_bps), "{spec:?}");
+                    assert!((1..=LENGTH_MAX_BYTES).contains(&spec.length_bytes), "{spec:?}");
+                    assert!((1..=BURST_MAX_PACKETS).contains(&spec.burst_packets), "{spec:?}");
+                }
+            }
+            assert_eq!(program.absent(0).count(), program.threads().count());
+        }
+        Err(refused) => {
+            assert_is_one_line(&refused.to_string());
+            let line = text.lines().nth(refused.line - 1).unwrap_or_default();
+            let columns = line.chars().count() + 1;
+            assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
         }
     }
 }
