@@ -11,7 +11,7 @@ mod raw;
 pub mod tester;
 
 pub use engine::{
-    Accepted, Algorithm, AnyScheduler, Config, ConfigError, DropPolicy, FlowSpec, Packet, Scheduler,
-    Totals, UnknownAlgorithm,
+    Accepted, Algorithm, AnyScheduler, Config, ConfigError, DropPolicy, FlowSpec, Packet,
+    Scheduler, Totals, UnknownAlgorithm,
 };
 pub use error::{FlowError, Refusal, Refused};
