@@ -614,7 +614,7 @@ mod tests {
     fn one_alone_handles_each_message_that_it_sends_itself() {
         for via in [Via::Call, Via::Pass] {
             let mut machine = alone(via, Rounds::new(1000), Config::default()).expect("a machine");
-            machine.context().call(Beat::Hello { from: 0, number: 1 }).expect("room");
+            machine.context().call(Own::Hello(1)).expect("room");
             assert_eq!(machine.run(), Ok(Ended::Stopped));
             assert_eq!(machine.stats().handled, 1000);
             assert_eq!(machine.stats().waiting, 1, "the last answer");
