@@ -4,9 +4,9 @@
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec, args};
-use handover_sched::drive::lane::{
-    Cached, Collect, Lane, LaneError, Laps, Lines, Marks, Plain, Post,
-};
+#[cfg(feature = "peers")]
+use handover_sched::drive::lane::LaneError;
+use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Plain, Post};
 use handover_sched::drive::{
     Arbiter, Client, Config, Flows, Hub, Null, Offer, Patience, Stamping, Stop, Token,
 };
