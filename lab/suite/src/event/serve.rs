@@ -61,6 +61,8 @@ impl Counts {
             std::thread::sleep(Duration::from_micros(50));
         }
         let requests_count = 4 * clients_count.max(16) as u64;
+        // Those that have just begun fall into step first.
+        serve(requests_count);
         // Where there are very many, the round may be over before all have begun.
         let mut none_yet = true;
         while out.running() || none_yet {
