@@ -8,6 +8,7 @@ pub mod floor;
 pub mod lock;
 pub mod notify;
 pub mod null;
+pub mod probe;
 #[allow(unsafe_code)]
 mod raw;
 pub mod ring;
@@ -28,5 +29,6 @@ pub const ALL: &[&[Bench]] = &[
     event::ALL,
     sched::ENGINES,
     sched::ALL,
+    probe::ALL,
     null::ALL,
 ];

@@ -1,0 +1,104 @@
+//! Switching: one place in the code, a hundred, and ten thousand.
+
+use super::ours::recorded;
+use handover_base::clock;
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_probe::{disable, enable, probe};
+use handover_record::{Part, Spec};
+use std::hint::black_box;
+
+/// Each part's sites, and in how many places they stand.
+const PATTERNS: [(&str, u64); 3] =
+    [("suite.flip.one", 1), ("suite.flip.hundred", 100), ("suite.flip.many", 10_000)];
+
+/// Many places are switched once in so many turns.
+const TURNS_OF_MANY: u32 = 64;
+
+/// Sites that are switched on, and off again untimed.
+pub(super) struct Flip {
+    turns_count: u32,
+}
+
+impl Workload for Flip {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "probe/flip",
+        what: "sites switched on by their name, until every thread records at them",
+        floor: Some("floor/syscall"),
+        parts: &[
+            Part::new("one", "one place in the code"),
+            Part::new("hundred", "a hundred places, of as many sites"),
+            Part::new("many", "ten thousand places, of a hundred sites"),
+        ],
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        run_through(); // where sites are flags, those that have run are known
+        Ok(Flip { turns_count: 0 })
+    }
+
+    /// There are as many places as is said, and all are switched.
+    fn check(&mut self) -> Result<(), Fault> {
+        for (pattern, places_count) in PATTERNS {
+            let events_count = recorded(pattern, run_through)?;
+            if events_count != places_count {
+                let why = format!("{events_count} events at {places_count} places of {pattern}");
+                return Err(Fault::new(why));
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        while out.running() {
+            let parts = if self.turns_count.is_multiple_of(TURNS_OF_MANY) { 3 } else { 2 };
+            self.turns_count += 1;
+            for (part, (pattern, _)) in PATTERNS[..parts].iter().enumerate() {
+                let began = clock::ticks();
+                let enabled = enable(pattern);
+                out.note(part, clock::ticks().saturating_sub(began));
+                let switched = enabled.and_then(|_| disable(pattern));
+                switched.unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    }
+}
+
+macro_rules! ten { ($($body:tt)*) => {
+    $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
+} }
+
+/// A hundred sites, which stand once in the code for each `N`.
+#[inline(never)]
+fn many<const N: u32>() {
+    ten!(ten!(probe!("suite.flip.many");););
+    black_box(N); // or all were one function
+}
+
+#[inline(never)]
+fn hundred() {
+    ten!(ten!(probe!("suite.flip.hundred");););
+}
+
+macro_rules! thousands { ($($n:literal)*) => { $(
+    many::<{ 10 * $n }>();
+    many::<{ 10 * $n + 1 }>();
+    many::<{ 10 * $n + 2 }>();
+    many::<{ 10 * $n + 3 }>();
+    many::<{ 10 * $n + 4 }>();
+    many::<{ 10 * $n + 5 }>();
+    many::<{ 10 * $n + 6 }>();
+    many::<{ 10 * $n + 7 }>();
+    many::<{ 10 * $n + 8 }>();
+    many::<{ 10 * $n + 9 }>();
+)* } }
+
+/// Through each place once.
+fn run_through() {
+    probe!("suite.flip.one");
+    hundred();
+    thousands!(0 1 2 3 4 5 6 7 8 9);
+}

@@ -1,0 +1,93 @@
+//! This project's probes.
+
+use super::{Tracer, folder, refused};
+use handover_harness::Fault;
+use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
+
+/// The name of what is recorded.
+pub(super) const WANTED: &str = "suite.wanted";
+
+/// Sites in the code.
+pub(super) struct Probes;
+
+impl Tracer for Probes {
+    #[inline(never)]
+    fn site(x: u64) -> u64 {
+        probe!("suite.site");
+        x.wrapping_add(1)
+    }
+
+    #[inline(never)]
+    fn eight(x: u64) -> u64 {
+        probe!("suite.eight");
+        probe!("suite.eight");
+        probe!("suite.eight");
+        probe!("suite.eight");
+        probe!("suite.eight");
+        probe!("suite.eight");
+        probe!("suite.eight");
+        probe!("suite.eight");
+        x.wrapping_add(1)
+    }
+
+    #[inline(never)]
+    fn span(x: u64) -> u64 {
+        let _span = span!("suite.span");
+        x.wrapping_add(1)
+    }
+
+    #[inline(never)]
+    fn wanted(x: u64) -> u64 {
+        let _span = span!("suite.wanted");
+        x.wrapping_add(1)
+    }
+
+    fn recording(f: impl FnOnce()) -> Result<u64, Fault> {
+        recorded(WANTED, f)
+    }
+}
+
+/// Runs `f` while what matches `pattern` is recorded in memory; says how many events were.
+pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
+    let folder = folder()?;
+    let config = Config::last(folder.path().join("last.trace"));
+    let recording = Recording::start(config).map_err(refused)?;
+    prepare();
+    let switched = Switched::on(pattern)?;
+    f();
+    switched.off()?;
+    let summary = complete(recording.finish())?;
+    match summary.lost {
+        0 => Ok(summary.recorded + summary.overwritten),
+        lost => Err(Fault::new(format!("{lost} events were lost of a ring that overwrites"))),
+    }
+}
+
+/// A recording that did not stop early.
+pub(super) fn complete(summary: Summary) -> Result<Summary, Fault> {
+    match &summary.failure {
+        None => Ok(summary),
+        Some(failure) => Err(Fault::new(format!("recording stopped early: {failure}"))),
+    }
+}
+
+/// Sites that are on until this is dropped.
+pub(super) struct Switched<'a>(&'a str);
+
+impl<'a> Switched<'a> {
+    pub(super) fn on(pattern: &'a str) -> Result<Self, Fault> {
+        enable(pattern).map_err(refused)?;
+        Ok(Switched(pattern))
+    }
+
+    pub(super) fn off(self) -> Result<(), Fault> {
+        disable(self.0).map(drop).map_err(refused)
+    }
+}
+
+impl Drop for Switched<'_> {
+    fn drop(&mut self) {
+        // Said by off(); here a panic passes through, which says more.
+        let _ = disable(self.0);
+    }
+}

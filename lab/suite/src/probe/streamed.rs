@@ -1,0 +1,110 @@
+//! Everything that is recorded, into a file.
+
+use super::ours::{Probes, Switched, WANTED, complete};
+use super::{Tracer, folder, refused, timed_calls};
+use handover_base::{affinity, clock, topology};
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_probe::{Config, Recording, Summary, read::Trace};
+use handover_record::{Part, Spec, args};
+use std::path::Path;
+use tempfile::TempDir;
+
+args! {
+    /// How much is recorded.
+    pub struct Recordings {
+        /// Calls in each recording.
+        calls_count: u32 = 4_000_000 (smoke 2000, range 1000..=100_000_000)
+    }
+}
+
+const CALL: usize = 0;
+const WHOLE: usize = 1;
+
+/// So many calls are timed at once.
+const BATCH: u64 = 1000;
+
+/// Without a pause between calls, the writing thread may fall behind. One event in so many may be lost, and is
+/// told in the record's counters; beyond, it is not recording that is measured, and the round is a fault.
+const LOST_MAX: u64 = 4;
+
+/// A recording a round, from its start to its finished file.
+pub(super) struct Streamed {
+    folder: TempDir,
+    batches_count: u64,
+}
+
+impl Workload for Streamed {
+    type Args = Recordings;
+    const SPEC: Spec = Spec {
+        id: "probe/streamed",
+        what: "a call of a function whose begin and end a thread of its own writes to a file in memory",
+        floor: Some("probe/stamps"),
+        ladder: true,
+        batched: true,
+        parts: &[
+            Part::new("call", "the call, while it is recorded"),
+            Part::new(
+                "whole",
+                "from before the recording begins until its file is complete, a call",
+            ),
+        ],
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Recordings, _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Streamed { folder: folder()?, batches_count: u64::from(args.calls_count) / BATCH })
+    }
+
+    /// What is said to be in the file can be read back from it.
+    fn check(&mut self) -> Result<(), Fault> {
+        let path = self.folder.path().join("checked.trace");
+        let summary = record(&path, || {
+            timed_calls(BATCH, Probes::wanted);
+        })?;
+        let trace = Trace::open(&path).map_err(refused)?;
+        let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == WANTED);
+        let read_count = trace.merged().filter(|event| is_wanted(event.site)).count() as u64;
+        match summary.recorded + summary.lost == 2 * BATCH && read_count == summary.recorded {
+            true => Ok(()),
+            false => Err(Fault::new(format!("{read_count} events in the file of {summary:?}"))),
+        }
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        let path = self.folder.path().join("stream.trace");
+        let (calls_count, began) = (self.batches_count * BATCH, clock::ticks());
+        let recorded = record(&path, || {
+            for _ in 0..self.batches_count {
+                out.note_batch(CALL, timed_calls(BATCH, Probes::wanted), BATCH);
+            }
+        });
+        let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));
+        out.note_batch(WHOLE, clock::ticks().saturating_sub(began), calls_count);
+        let Summary { recorded, lost, bytes, .. } = summary;
+        assert_eq!(recorded + lost, 2 * calls_count, "each event is recorded or counted as lost");
+        assert!(
+            lost <= 2 * calls_count / LOST_MAX,
+            "{lost} of {} events were lost",
+            recorded + lost
+        );
+        // Divided by the operations of both parts, where it is each call's that is wanted.
+        out.tally("lost_events", 2.0 * lost as f64);
+        out.tally("written_bytes", 2.0 * bytes as f64);
+    }
+}
+
+/// Streams what `f` does to `path`.
+fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
+    // The writing thread goes where this one may, which would be to the CPU that is measured.
+    let home = affinity::mask();
+    affinity::set_mask(&topology::allowed()).map_err(refused)?;
+    let recording = Recording::start(Config::stream(path)).map_err(refused);
+    affinity::set_mask(&home).map_err(refused)?;
+    let recording = recording?;
+    let switched = Switched::on(WANTED)?;
+    f();
+    switched.off()?;
+    complete(recording.finish())
+}

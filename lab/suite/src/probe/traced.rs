@@ -1,0 +1,109 @@
+//! The `tracing` crate. Off, nobody subscribes; otherwise somebody does who does the least that can be
+//! done, and what is subtracted from a real subscriber's cost is all in its favour.
+
+use super::Tracer;
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::Fault;
+use tracing::dispatcher::{Dispatch, with_default};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber, trace, trace_span};
+
+/// How many time stamps are kept; as many bytes as our own ring has.
+const STAMPS_COUNT: usize = (1 << 20) / 8;
+
+/// Its events and spans, of the level `TRACE`.
+pub(super) struct Tracing;
+
+impl Tracer for Tracing {
+    #[inline(never)]
+    fn site(x: u64) -> u64 {
+        trace!("site");
+        x.wrapping_add(1)
+    }
+
+    #[inline(never)]
+    fn eight(x: u64) -> u64 {
+        trace!("eight");
+        trace!("eight");
+        trace!("eight");
+        trace!("eight");
+        trace!("eight");
+        trace!("eight");
+        trace!("eight");
+        trace!("eight");
+        x.wrapping_add(1)
+    }
+
+    #[inline(never)]
+    fn span(x: u64) -> u64 {
+        let _span = trace_span!("span").entered();
+        x.wrapping_add(1)
+    }
+
+    #[inline(never)]
+    fn wanted(x: u64) -> u64 {
+        let _span = trace_span!("wanted").entered();
+        x.wrapping_add(1)
+    }
+
+    fn recording(f: impl FnOnce()) -> Result<u64, Fault> {
+        let dispatch = Dispatch::new(Stamps::new());
+        with_default(&dispatch, f);
+        let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
+        drop(dispatch);
+        // Or its sites would go on asking who wants them.
+        tracing::callsite::rebuild_interest_cache();
+        stamps.ok_or_else(|| Fault::new("another subscriber than was made"))
+    }
+}
+
+/// Keeps the newest time stamps of one thread, and nothing else.
+struct Stamps {
+    stamps: Box<[AtomicU64]>,
+    count: AtomicU64,
+}
+
+impl Stamps {
+    fn new() -> Self {
+        let stamps = (0..STAMPS_COUNT).map(|_| AtomicU64::new(0)).collect();
+        Stamps { stamps, count: AtomicU64::new(0) }
+    }
+
+    fn count(&self) -> u64 {
+        // Relaxed: by the thread that counted.
+        self.count.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn note(&self) {
+        let count = self.count();
+        // Relaxed, both: one thread records, and reads.
+        self.stamps[count as usize % STAMPS_COUNT].store(clock::ticks(), Ordering::Relaxed);
+        self.count.store(count + 1, Ordering::Relaxed);
+    }
+}
+
+impl Subscriber for Stamps {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.name() == "wanted" && metadata.target() == module_path!()
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {
+        self.note();
+    }
+
+    fn exit(&self, _: &Id) {
+        self.note();
+    }
+}
