@@ -22,7 +22,8 @@ const MIRI_SEEDS: u32 = 16;
 
 /// What Miri runs of a crate, each time and with `--long`: where all of its tests take minutes there, or
 /// ask for what Miri does not know (signals, limits, timed sleeps in epoll). Of other crates it runs all.
-const MIRI_PARTS: [(&str, &str, &str); 3] = [
+const MIRI_PARTS: [(&str, &str, &str); 4] = [
+    ("handover-probe", "--lib --test sites", "--lib --tests"),
     ("handover-ring", "--lib --test api", "--lib --tests"),
     ("handover-timer", "--lib", "--lib --test api"),
     ("handover-event", "--lib", "--lib"),

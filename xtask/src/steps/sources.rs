@@ -11,6 +11,9 @@ use crate::test::Context;
 /// An example is a tour of five minutes for a reader, and of seconds for a machine.
 const EXAMPLE_MAX: Duration = Duration::from_secs(120);
 
+/// How often probes are switched, with `--long`, while threads run through them.
+const PROBE_FLIPS: &str = "1000000";
+
 /// The sources are formatted.
 pub fn fmt(context: &mut Context) -> Result<()> {
     if let Err(error) = component(None, &["rustfmt"], Run::new("cargo fmt --version")) {
@@ -40,7 +43,10 @@ pub fn clippy(context: &mut Context) -> Result<()> {
 pub fn tests(context: &mut Context) -> Result<()> {
     let mut run = cargo(context, "cargo test --workspace");
     if context.long {
-        run = run.set("HANDOVER_LONG", "1").set("PROPTEST_CASES", "4096");
+        run = run
+            .set("HANDOVER_LONG", "1")
+            .set("PROPTEST_CASES", "4096")
+            .set("HANDOVER_PROBE_FLIPS", PROBE_FLIPS);
     }
     let passed = run.count()?;
     ensure!(passed > 0, "`cargo test --workspace` ran no test");
