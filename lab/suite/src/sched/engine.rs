@@ -36,6 +36,8 @@ const WALK: usize = 2;
 pub(super) trait Engine: 'static {
     const ID: &'static str;
     const WHAT: &'static str;
+    /// Whether it stands for the others on the ladder.
+    const LADDER: bool;
     type Scheduler: Scheduler<u64>;
     fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
     /// The flow set's weights.
@@ -45,13 +47,14 @@ pub(super) trait Engine: 'static {
 }
 
 macro_rules! engines {
-    ($($name:ident: $scheduler:ty, $id:literal, $what:literal
+    ($($name:ident: $scheduler:ty, $id:literal $($ladder:ident)?, $what:literal
         $(, $weights:literal $mixed:literal)?;)*) => {$(
         pub(super) struct $name;
 
         impl Engine for $name {
             const ID: &'static str = $id;
             const WHAT: &'static str = $what;
+            const LADDER: bool = !stringify!($($ladder)?).is_empty();
             type Scheduler = $scheduler;
             fn new(config: &Config) -> Result<$scheduler, ConfigError> {
                 <$scheduler>::new(config)
@@ -65,14 +68,14 @@ macro_rules! engines {
 
 engines! {
     FirstIn: Fifo<u64>, "sched/fifo", "a packet in and out of a scheduler, in order of arrival";
-    Rr: Queued<u64, DeficitRoundRobin>, "sched/rr",
+    Rr: Queued<u64, DeficitRoundRobin>, "sched/rr" ladder,
         "a packet in and out of a scheduler, by weighted deficit round robin";
     Rr1: Queued<u64, RoundRobin>, "sched/rr1", "a packet in and out of a scheduler, one each turn";
     Prio: Queued<u64, Priority>, "sched/prio",
         "a packet in and out of a scheduler, by strict priority", "1" "1-1000-50";
-    Wf2q: Queued<u64, Wf2qPlus>, "sched/wf2q+", "a packet in and out of a scheduler, by WF2Q+";
+    Wf2q: Queued<u64, Wf2qPlus>, "sched/wf2qp", "a packet in and out of a scheduler, by WF2Q+";
     QuickFair: Queued<u64, Qfq>, "sched/qfq", "a packet in and out of a scheduler, by QFQ";
-    QuickFairPlus: Queued<u64, QfqPlus>, "sched/qfq+", "a packet in and out of a scheduler, by QFQ+";
+    QuickFairPlus: Queued<u64, QfqPlus>, "sched/qfqp", "a packet in and out of a scheduler, by QFQ+";
     Paced: Queued<u64, Pacing>, "sched/pacing",
         "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
 }
@@ -110,7 +113,7 @@ impl<E: Engine> Workload for Turnover<E> {
         id: E::ID,
         what: E::WHAT,
         floor: Some("floor/empty"),
-        ladder: true,
+        ladder: E::LADDER,
         batched: true,
         parts: &[
             Part::new("net", "less what making up the packets takes"),
