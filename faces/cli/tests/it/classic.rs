@@ -313,7 +313,6 @@ fn the_documented_command_lines_run_as_written() {
     }
     // Those of programs to come say so, whatever their options.
     for line in [
-        "./sched -t 4 -f sched.txt -b 20M -q 100 -i 20 -c 5 -- -flowsets 100:1500:1,1:1500:16 -alg rr",
         "tests/perf-regression/margo-p2p-latency -i 10 -n sm://",
         "./margo-p2p-bw -x 4096 -n sm:// -c 1 -D 10",
         "./abt-eventual-bench -d 5 -i 1 -n 16",
