@@ -150,7 +150,6 @@ impl<T: Tracer, const BESIDE: bool> Workload for Unwanted<T, BESIDE> {
             "a call of a function with probes, all of them off"
         },
         floor: Some("probe/bare"),
-        ladder: !BESIDE,
         batched: true,
         parts: &[
             Part::new("site", "one site in the function"),

@@ -39,7 +39,6 @@ impl Workload for Streamed {
         id: "probe/streamed",
         what: "a call of a function whose begin and end a thread of its own writes to a file in memory",
         floor: Some("probe/stamps"),
-        ladder: true,
         batched: true,
         parts: &[
             Part::new("call", "the call, while it is recorded"),

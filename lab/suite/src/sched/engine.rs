@@ -36,8 +36,6 @@ const WALK: usize = 2;
 pub(super) trait Engine: 'static {
     const ID: &'static str;
     const WHAT: &'static str;
-    /// Whether it stands for the others on the ladder.
-    const LADDER: bool;
     type Scheduler: Scheduler<u64>;
     fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
     /// The flow set's weights.
@@ -47,14 +45,13 @@ pub(super) trait Engine: 'static {
 }
 
 macro_rules! engines {
-    ($($name:ident: $scheduler:ty, $id:literal $($ladder:ident)?, $what:literal
+    ($($name:ident: $scheduler:ty, $id:literal, $what:literal
         $(, $weights:literal $mixed:literal)?;)*) => {$(
         pub(super) struct $name;
 
         impl Engine for $name {
             const ID: &'static str = $id;
             const WHAT: &'static str = $what;
-            const LADDER: bool = !stringify!($($ladder)?).is_empty();
             type Scheduler = $scheduler;
             fn new(config: &Config) -> Result<$scheduler, ConfigError> {
                 <$scheduler>::new(config)
@@ -68,7 +65,7 @@ macro_rules! engines {
 
 engines! {
     FirstIn: Fifo<u64>, "sched/fifo", "a packet in and out of a scheduler, in order of arrival";
-    Rr: Queued<u64, DeficitRoundRobin>, "sched/rr" ladder,
+    Rr: Queued<u64, DeficitRoundRobin>, "sched/rr",
         "a packet in and out of a scheduler, by weighted deficit round robin";
     Rr1: Queued<u64, RoundRobin>, "sched/rr1", "a packet in and out of a scheduler, one each turn";
     Prio: Queued<u64, Priority>, "sched/prio",
@@ -113,13 +110,11 @@ impl<E: Engine> Workload for Turnover<E> {
         id: E::ID,
         what: E::WHAT,
         floor: Some("floor/empty"),
-        ladder: E::LADDER,
         batched: true,
         parts: &[
             Part::new("net", "less what making up the packets takes"),
-            Part::new("making", "making up the packets, and a ring in a scheduler's place")
-                .off_ladder(),
-            Part::new("walk", "one step of a random walk over as much memory").off_ladder(),
+            Part::new("making", "making up the packets, and a ring in a scheduler's place"),
+            Part::new("walk", "one step of a random walk over as much memory"),
         ],
         file: file!(),
         line: line!(),
