@@ -84,7 +84,9 @@ fn a_limit_on_the_size_of_files_costs_only_the_storing() {
     let size = fs::metadata(home.db()).expect("the store").len();
     let mut command = home.program("prlimit");
     command.arg(format!("--fsize={}", size + 24 * 1024)).arg(crate::common::binary());
-    command.args(["run", "*", "--profile", "smoke", "--no-report"]);
+    // Not the probes: what they record goes to files of their own, which the limit ends too.
+    command.args(["run", "call", "clock", "event", "floor", "lock", "notify", "null", "ring"]);
+    command.args(["sched", "timer", "--profile", "smoke", "--no-report"]);
     if home.program("prlimit").arg("--version").output().is_err() {
         skipped("a limit on the size of files", "no prlimit");
         return;
