@@ -2,7 +2,7 @@
 //! what switching costs.
 //!
 //! All but the switching is timed alike: calls in a row of a function that is not inlined and adds one to
-//! what the call before gave. [`Bare`] is that function alone, [`Stamps`] with the time told at its begin
+//! what the call before gave. `Bare` is that function alone, `Stamps` with the time told at its begin
 //! and its end, which is the least that somebody does who wants to know how long it takes. What a probe
 //! itself costs is a figure less that of the bare call.
 
