@@ -51,6 +51,9 @@ enum Command {
     Export(Export),
     /// Read runs from JSON Lines into the store
     Import(Import),
+    /// Traces of the probes in a program: switch them, show, export, estimate
+    #[command(subcommand)]
+    Trace(commands::trace::Trace),
     /// Make links by the classic programs' names, so that their command lines run as written
     Links(Links),
     /// A machine sends itself a message (classic)
@@ -294,6 +297,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,
         Command::Export(export) => commands::stored::export(&export, &mut out)?,
         Command::Import(import) => commands::stored::import(&import, &mut out)?,
+        Command::Trace(trace) => commands::trace::run(&trace, &mut out)?,
         Command::Links(links) => commands::links::links(&links, &mut out)?,
         Command::Hello1(args) => classic::hello::run1(&args)?,
         Command::Hello2(args) => classic::hello::two_processes::run(&args)?,

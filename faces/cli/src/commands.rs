@@ -4,3 +4,4 @@ pub mod links;
 pub mod list;
 pub mod run;
 pub mod stored;
+pub mod trace;

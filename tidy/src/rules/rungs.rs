@@ -27,6 +27,7 @@ pub const LAB: &[(&str, &[&str])] = &[
     ("lab/store", &["lab/record"]),
     ("lab/report", &["lab/record"]),
     ("lab/suite", &["lab/record", "lab/harness"]),
+    ("lab/trace", &[]),
 ];
 
 /// The rooms of the lab that know the mechanisms.

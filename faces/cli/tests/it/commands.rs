@@ -13,6 +13,7 @@ const LISTED: &[&str] = &[
     "runs",
     "export",
     "import",
+    "trace",
     "links",
     "hello1",
     "hello2",

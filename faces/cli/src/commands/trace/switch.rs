@@ -1,0 +1,154 @@
+//! `handover trace on`, `off` and `list`: probes, switched from outside.
+
+use super::of_trace;
+use crate::exit::usage;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use handover_probe::outside::Process;
+use handover_probe::{Config, Kind, OutsideError, Site, matches};
+use handover_trace::{Traces, nearest};
+use serde_json::json;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct On {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+    /// Which probes: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
+    #[arg(value_name = "PATTERN", allow_hyphen_values = true)]
+    pub pattern: String,
+    /// Where the process is to record to, unless it records already [default: PID.trace]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// What is kept when there is more than there is room for
+    #[arg(long, value_name = "NAME", default_value = "stream")]
+    pub policy: Keep,
+}
+
+/// The policies of a recording.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Keep {
+    /// Everything: the process writes it out as it goes
+    Stream,
+    /// Each thread's newest events, in bounded memory
+    Last,
+}
+
+#[derive(Debug, Args)]
+pub struct Off {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+    /// Which probes
+    #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
+    pub pattern: String,
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    /// A process, or a trace
+    #[arg(value_name = "PID|FILE")]
+    pub of: PathBuf,
+    /// Only those that match
+    #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
+    pub pattern: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut process = Process::attach(args.pid).map_err(of_outside)?;
+    known(&args.pattern, process.sites())?;
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => format!("{}.trace", args.pid).into(),
+    };
+    let path = std::path::absolute(path).context("where this folder is")?;
+    let config = match args.policy {
+        Keep::Stream => Config::stream(&path),
+        Keep::Last => Config::last(&path),
+    };
+    let count = process.enable(&args.pattern, &config).map_err(of_outside)?;
+    let pid = args.pid;
+    writeln!(out, "{count} probes of process {pid} are on; it records to {}", path.display())?;
+    Ok(())
+}
+
+pub fn off(args: &Off, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut process = Process::attach(args.pid).map_err(of_outside)?;
+    known(&args.pattern, process.sites())?;
+    let count = process.disable(&args.pattern).map_err(of_outside)?;
+    let left = process.sites().iter().filter(|site| site.is_on).count();
+    writeln!(out, "{count} probes of process {} are off; {left} are on", args.pid)?;
+    Ok(())
+}
+
+pub fn list(args: &List, out: &mut dyn Write) -> anyhow::Result<()> {
+    let pid = args.of.to_str().and_then(|text| text.parse().ok());
+    let sites: Vec<Site> = match pid.filter(|_| !args.of.exists()) {
+        Some(pid) => Process::attach(pid).map_err(of_outside)?.sites().to_vec(),
+        None => sites_of_trace(&args.of)?,
+    };
+    known(&args.pattern, &sites)?;
+    let of_process = pid.is_some();
+    let chosen = sites.iter().filter(|site| matches(&args.pattern, &site.name));
+    if args.json {
+        let all: Vec<_> = chosen.map(|site| described(site, of_process)).collect();
+        writeln!(out, "{}", json!({"schema": 1, "sites": all}))?;
+        return Ok(());
+    }
+    let width = sites.iter().map(|site| site.name.chars().count()).max().unwrap_or_default();
+    for site in chosen {
+        let state = match (of_process, site.is_on) {
+            (false, _) => "",
+            (true, true) => "on   ",
+            (true, false) => "off  ",
+        };
+        let kind = if site.kind == Kind::Span { "span" } else { "mark" };
+        writeln!(out, "{state}{kind}  {:width$}  {}:{}", site.name, site.file, site.line)?;
+    }
+    Ok(())
+}
+
+fn described(site: &Site, of_process: bool) -> serde_json::Value {
+    let mut it = json!({
+        "name": site.name, "kind": if site.kind == Kind::Span { "span" } else { "mark" },
+        "file": site.file, "line": site.line, "values": site.values_count,
+    });
+    if of_process {
+        it["on"] = site.is_on.into();
+    }
+    it
+}
+
+fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
+    let traces = Traces::open_alone([path]).map_err(of_trace)?;
+    Ok(traces.all().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
+}
+
+/// A pattern that matches nothing is misspelt.
+fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
+    if sites.is_empty() || sites.iter().any(|site| matches(pattern, &site.name)) {
+        return Ok(());
+    }
+    let names = sites.iter().map(|site| site.name.as_str());
+    let help = match nearest(pattern, names) {
+        Some(name) => format!("did you mean {name}?"),
+        None => "handover trace list PID shows what there is".to_string(),
+    };
+    Err(usage(format!("{pattern}: matches no probe; {help}")))
+}
+
+/// A process that is not there or has nothing to switch is named wrongly; what the kernel refuses, or
+/// what ends meanwhile, is the world's fault.
+fn of_outside(refused: OutsideError) -> anyhow::Error {
+    match refused {
+        OutsideError::NoProcess { .. }
+        | OutsideError::NoSites { .. }
+        | OutsideError::Path { .. } => usage(refused),
+        other => other.into(),
+    }
+}

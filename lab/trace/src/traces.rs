@@ -1,0 +1,152 @@
+//! Traces of several processes, read as one.
+
+use crate::error::TraceError;
+use handover_probe::read::{self, MergedOf, Missing, Trace};
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Traces on one time line.
+#[derive(Debug)]
+pub struct Traces {
+    paths: Vec<PathBuf>,
+    all: Vec<Trace>,
+    passed_over: Vec<TraceError>,
+}
+
+impl Traces {
+    /// Opens these files and, for each, those of the processes that were forked from it while it was
+    /// recorded (`FILE.PID`). A file is read once, however often it is named.
+    ///
+    /// # Errors
+    /// When one of the files named cannot be read, or they have no common time line. A child's file
+    /// that cannot be read is [passed over](Traces::passed_over).
+    pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, TraceError> {
+        Self::read(paths, true)
+    }
+
+    /// The same without children.
+    ///
+    /// # Errors
+    /// As [`Traces::open`].
+    pub fn open_alone<P: AsRef<Path>>(
+        paths: impl IntoIterator<Item = P>,
+    ) -> Result<Self, TraceError> {
+        Self::read(paths, false)
+    }
+
+    fn read<P: AsRef<Path>>(
+        paths: impl IntoIterator<Item = P>,
+        with_children: bool,
+    ) -> Result<Self, TraceError> {
+        let mut traces = Self { paths: Vec::new(), all: Vec::new(), passed_over: Vec::new() };
+        for path in paths {
+            let path = path.as_ref();
+            traces.push(path, open(path)?);
+            if with_children {
+                traces.push_children(path)?;
+            }
+        }
+        match read::merge(&traces.all) {
+            Ok(_) => Ok(traces),
+            Err(read::Incomparable { index }) => Err(TraceError::Incomparable {
+                path: traces.paths[index].clone(),
+                first: traces.paths[0].clone(),
+            }),
+        }
+    }
+
+    fn push(&mut self, path: &Path, trace: Trace) {
+        let same = |other: &PathBuf| {
+            let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            whole(other) == whole(path)
+        };
+        if !self.paths.iter().any(same) {
+            self.paths.push(path.to_owned());
+            self.all.push(trace);
+        }
+    }
+
+    /// What lies beside by a child's name is one only if its parent is here: it may be left from an
+    /// earlier recording.
+    fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
+        let beside = |source| TraceError::Beside { path: path.to_owned(), source };
+        let mut candidates = Vec::new();
+        for child in read::family(path).map_err(beside)?.into_iter().skip(1) {
+            match open(&child) {
+                Ok(trace) => candidates.push((child, trace)),
+                Err(error) => self.passed_over.push(error),
+            }
+        }
+        let mut pids: HashSet<u32> = self.all.iter().map(Trace::pid).collect();
+        loop {
+            let found = candidates.iter().position(|(_, trace)| pids.contains(&trace.parent_pid()));
+            let Some(found) = found else { return Ok(()) };
+            let (child, trace) = candidates.remove(found);
+            pids.insert(trace.pid());
+            self.push(&child, trace);
+        }
+    }
+
+    /// The traces, those of children behind their parents.
+    #[must_use]
+    pub fn all(&self) -> &[Trace] {
+        &self.all
+    }
+
+    /// Their files, in the same order.
+    #[must_use]
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Children's files that could not be read.
+    #[must_use]
+    pub fn passed_over(&self) -> &[TraceError] {
+        &self.passed_over
+    }
+
+    /// All events in the order of time, each with the index of its trace.
+    ///
+    /// # Panics
+    /// Never: that the traces can be merged was checked when they were opened.
+    pub fn events(&self) -> MergedOf<'_, File> {
+        match read::merge(&self.all) {
+            Ok(merged) => merged,
+            Err(_) => unreachable!("checked when they were opened"),
+        }
+    }
+
+    /// What a site of a trace is called; `None` if the trace does not name it.
+    #[must_use]
+    pub fn name(&self, trace: usize, site: u32) -> Option<&str> {
+        Some(&self.all.get(trace)?.site(site)?.name)
+    }
+
+    /// What is missing, of all of them.
+    #[must_use]
+    pub fn missing(&self) -> Missing {
+        let mut sum = Missing::default();
+        for missing in self.all.iter().map(Trace::missing) {
+            sum.lost = sum.lost.saturating_add(missing.lost);
+            sum.overwritten = sum.overwritten.saturating_add(missing.overwritten);
+            sum.damaged = sum.damaged.saturating_add(missing.damaged);
+            sum.unread_max = sum.unread_max.saturating_add(missing.unread_max);
+        }
+        sum
+    }
+}
+
+fn open(path: &Path) -> Result<Trace, TraceError> {
+    Trace::open(path).map_err(|source| TraceError::Read { path: path.to_owned(), source })
+}
+
+/// The name that a pattern which matches none was probably meant to be.
+#[must_use]
+pub fn nearest<'a>(pattern: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let meant = pattern.trim_matches(['*', '-', ',']);
+    let alike = |name: &str| strsim::jaro_winkler(meant, name);
+    let scored = names.into_iter().map(|name| (alike(name), name));
+    let best = scored.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    (best.0 > 0.75).then_some(best.1)
+}
