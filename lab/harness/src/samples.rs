@@ -62,25 +62,27 @@ pub(crate) struct Notes {
     pub hardware: Option<[u64; 3]>,
 }
 
-/// The samples of one part: ticks for `batch` operations each.
+/// The samples of one part: ticks for `batch` operations each, or what the workload told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartNotes {
     pub batch: u64,
-    pub ticks: Vec<u64>,
-    pub ticks_total: u64,
+    pub samples: Vec<u64>,
+    pub samples_total: u64,
+    /// The samples are no times but told by the workload, in thousandths of the spec's unit.
+    pub told: bool,
     pub ops_total: u64,
     /// Timed by the workload one by one, between other things: its rate is by the wall clock.
     pub singles: bool,
     /// The share of the samples that were taken while the core ran below its pace.
     pub slowed: f64,
-    /// Those are among `ticks`, as there were too few others.
+    /// Those are among `samples`, as there were too few others.
     pub slowed_taken: bool,
     stride: u32,
     skipped: u32,
     /// What has come since the pace was last looked at.
     #[serde(skip)]
     fresh: Sum,
-    /// What was done at full pace, and its samples' end in `ticks`.
+    /// What was done at full pace, and its samples' end in `samples`.
     #[serde(skip)]
     full_pace: Sum,
     /// Samples of stretches in which the core was slowed.
@@ -100,8 +102,9 @@ impl PartNotes {
     fn new() -> PartNotes {
         PartNotes {
             batch: 1,
-            ticks: Vec::with_capacity(SAMPLES_MAX),
-            ticks_total: 0,
+            samples: Vec::with_capacity(SAMPLES_MAX),
+            samples_total: 0,
+            told: false,
             ops_total: 0,
             singles: false,
             slowed: 0.0,
@@ -117,20 +120,20 @@ impl PartNotes {
     /// Judges what has come since this was last done.
     fn settle(&mut self, slowed: bool) {
         let fresh = std::mem::take(&mut self.fresh);
-        let begin = self.full_pace.samples.min(self.ticks.len());
-        if slowed {
+        let begin = self.full_pace.samples.min(self.samples.len());
+        if slowed && !self.told {
             let room = SAMPLES_MAX.saturating_sub(self.aside.len());
-            self.aside.extend(self.ticks.drain(begin..).take(room));
+            self.aside.extend(self.samples.drain(begin..).take(room));
             return;
         }
-        self.full_pace.samples = self.ticks.len();
+        self.full_pace.samples = self.samples.len();
         self.full_pace.ops += fresh.ops;
         self.full_pace.ticks += fresh.ticks;
     }
 
     /// Takes the samples at full pace alone, if they are enough, or all.
     fn decide(&mut self) {
-        let (full, slowed) = (self.ticks.len(), self.aside.len());
+        let (full, slowed) = (self.samples.len(), self.aside.len());
         let share = slowed as f64 / (full + slowed).max(1) as f64;
         let enough = full >= FULL_PACE_MIN && 1.0 - share >= FULL_PACE_SHARE_MIN;
         self.slowed = share;
@@ -139,16 +142,22 @@ impl PartNotes {
         }
         if !enough {
             self.slowed_taken = true;
-            self.ticks.append(&mut self.aside);
+            self.samples.append(&mut self.aside);
         } else if !self.singles {
-            (self.ops_total, self.ticks_total) = (self.full_pace.ops, self.full_pace.ticks);
+            (self.ops_total, self.samples_total) = (self.full_pace.ops, self.full_pace.ticks);
         }
         self.aside = Vec::new();
     }
 
+    /// A sample, or a sum of them, for one operation: in ns, or in the spec's unit where it was told.
+    pub(crate) fn figure(&self, sum: u64, ops: u64) -> f64 {
+        let thousandths = if self.told { sum } else { clock::ps(sum) };
+        thousandths as f64 / 1000.0 / ops.max(1) as f64
+    }
+
     #[inline]
     fn note(&mut self, ticks: u64, ops: u64) {
-        self.ticks_total += ticks;
+        self.samples_total += ticks;
         self.ops_total += ops;
         self.fresh.ops += ops;
         self.fresh.ticks += ticks;
@@ -157,10 +166,10 @@ impl PartNotes {
             return;
         }
         self.skipped = 0;
-        if self.ticks.len() == SAMPLES_MAX {
+        if self.samples.len() == SAMPLES_MAX {
             self.thin();
         }
-        self.ticks.push(ticks);
+        self.samples.push(ticks);
     }
 
     #[cold]
@@ -171,7 +180,7 @@ impl PartNotes {
             keep = !keep;
             keep
         };
-        self.ticks.retain(&mut halve);
+        self.samples.retain(&mut halve);
         self.full_pace.samples = self.full_pace.samples.div_ceil(2);
         self.aside.retain(halve);
         self.stride = self.stride.saturating_mul(2);
@@ -405,6 +414,17 @@ impl Samples {
         notes.note(ticks, ops);
     }
 
+    /// Notes a figure of the part at `part` that is no time, in the spec's unit: bytes, or a count. It is
+    /// exact to a thousandth, and neither a slowed core nor other work on it makes it doubtful.
+    ///
+    /// # Panics
+    /// If the spec has no such part.
+    pub fn tell(&mut self, part: usize, figure: f64) {
+        let notes = &mut self.parts[part];
+        (notes.singles, notes.told) = (true, true);
+        notes.note((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
+    }
+
     /// Adds to a count that goes into the record under `name`, divided by the operations.
     pub fn tally(&mut self, name: &str, count: f64) {
         *self.counters.entry(name.to_string()).or_default() += count;
@@ -442,10 +462,10 @@ pub(crate) fn empty_ns() -> (f64, f64) {
     });
     let median = |samples: Samples| {
         let part = &samples.end().parts[0];
-        let mut ticks = part.ticks.clone();
+        let mut ticks = part.samples.clone();
         ticks.sort_unstable();
         let middle = ticks.get(ticks.len() / 2).copied().unwrap_or(0);
-        clock::ps(middle) as f64 / 1000.0 / part.batch as f64
+        part.figure(middle, part.batch)
     };
     (median(single), median(batched))
 }
@@ -460,10 +480,10 @@ mod tests {
         for tick in 0..100_000u64 {
             part.note(tick, 1);
         }
-        assert!(part.ticks.len() <= SAMPLES_MAX);
+        assert!(part.samples.len() <= SAMPLES_MAX);
         assert_eq!(part.ops_total, 100_000);
-        assert!(part.ticks[0] < 100 && *part.ticks.last().unwrap() > 99_000);
-        let middle = part.ticks[part.ticks.len() / 2] as f64;
+        assert!(part.samples[0] < 100 && *part.samples.last().unwrap() > 99_000);
+        let middle = part.samples[part.samples.len() / 2] as f64;
         assert!((40_000.0..60_000.0).contains(&middle), "{middle}");
     }
 
@@ -481,17 +501,33 @@ mod tests {
     #[test]
     fn samples_of_a_slowed_core_are_left_out_where_there_are_enough_others() {
         let part = paced(30, 70);
-        assert_eq!(part.ticks, vec![100; 30]);
+        assert_eq!(part.samples, vec![100; 30]);
         assert_eq!(
-            (part.ops_total, part.ticks_total),
+            (part.ops_total, part.samples_total),
             (30, 3000),
             "its rate is of the same samples"
         );
         assert_eq!((part.slowed, part.slowed_taken), (0.7, false));
         let few = paced(3, 70);
-        assert_eq!((few.ticks.len(), few.ops_total, few.slowed_taken), (73, 73, true));
+        assert_eq!((few.samples.len(), few.ops_total, few.slowed_taken), (73, 73, true));
         let none = paced(70, 0);
-        assert_eq!((none.ticks.len(), none.slowed, none.slowed_taken), (70, 0.0, false));
+        assert_eq!((none.samples.len(), none.slowed, none.slowed_taken), (70, 0.0, false));
+    }
+
+    #[test]
+    fn what_was_told_counts_whatever_the_core_was_doing() {
+        let timing =
+            Timing { round_ns: 0, batch: 0, batches_max: 0, idle_gap_ns: 0, watch_pace: true };
+        let mut samples = Samples::new(timing, 2, true, None);
+        samples.tell(1, 1500.25);
+        samples.parts[1].settle(true);
+        samples.tell(1, -1.0);
+        samples.parts[1].settle(true);
+        samples.parts[1].decide();
+        let part = &samples.parts[1];
+        assert_eq!((part.told, part.slowed, part.samples.len()), (true, 0.0, 2));
+        assert_eq!(part.samples.iter().map(|it| part.figure(*it, 1)).sum::<f64>(), 1500.25);
+        assert_eq!(part.figure(part.samples_total, part.ops_total), 750.125);
     }
 
     #[test]
@@ -504,7 +540,7 @@ mod tests {
         }
         part.decide();
         assert!(part.stride > 1, "thinned");
-        assert!(part.ticks.iter().all(|ticks| *ticks == 100) && part.ticks.len() > 2000);
+        assert!(part.samples.iter().all(|ticks| *ticks == 100) && part.samples.len() > 2000);
     }
 
     #[test]

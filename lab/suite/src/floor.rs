@@ -8,6 +8,7 @@
 mod kernel;
 mod line;
 mod memory;
+mod packet;
 pub(crate) mod relay;
 mod socket;
 
@@ -30,6 +31,7 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel")),
     Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel")),
     Bench::one::<memory::Memcpy>(Contender::floor("libc")),
+    Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
 ];
 
 /// One line there and back; the null plays it against itself.

@@ -28,6 +28,7 @@ pub const ALL: &[&[Bench]] = &[
     timer::ALL,
     event::ALL,
     sched::ENGINES,
+    sched::FAIRNESS,
     sched::ALL,
     probe::ALL,
     null::ALL,

@@ -369,12 +369,12 @@ impl Drop for Neighbour {
 /// The figure of the first part that has samples, for warm-up.
 pub(super) fn first_figure(notes: &[Notes]) -> (f64, u64) {
     let mut parts = notes.iter().flat_map(|it| &it.parts);
-    let Some(part) = parts.find(|part| !part.ticks.is_empty()) else {
+    let Some(part) = parts.find(|part| !part.samples.is_empty()) else {
         return (0.0, 1);
     };
-    let values: Vec<f64> = part.ticks.iter().map(|it| *it as f64).collect();
-    let ticks = stats::median(&values) / part.batch as f64;
-    (clock::ps((ticks * 1000.0) as u64) as f64 / 1e6, part.batch)
+    let figures: Vec<f64> =
+        part.samples.iter().map(|sample| part.figure(*sample, part.batch)).collect();
+    (stats::median(&figures), part.batch)
 }
 
 /// Whether a lane's contender takes part in ratios between contenders.

@@ -50,7 +50,8 @@ struct PartLane {
     histogram: Histogram<u64>,
     ops: u64,
     samples: u64,
-    time_ns: f64,
+    /// Of all operations, in the spec's unit.
+    sum: f64,
     batches: Vec<f64>,
     rates: Vec<f64>,
 }
@@ -80,7 +81,7 @@ impl PartLane {
             histogram,
             ops: 0,
             samples: 0,
-            time_ns: 0.0,
+            sum: 0.0,
             batches: Vec::new(),
             rates: Vec::new(),
         }
@@ -220,17 +221,17 @@ impl Lane {
 /// Keeps a part's samples of a round; `round` says what disturbed it.
 fn keep_part(part: &mut PartLane, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
     let mut values = Vec::new();
-    let (mut ops, mut time_ns, mut rate) = (0, 0.0, 0.0);
+    let (mut ops, mut sum, mut rate, mut told) = (0, 0.0, 0.0, false);
     for party in notes {
-        let Some(said) = party.parts.get(index).filter(|said| !said.ticks.is_empty()) else {
+        let Some(said) = party.parts.get(index).filter(|said| !said.samples.is_empty()) else {
             continue;
         };
-        let per_op = |ticks: u64| clock::ps(ticks) as f64 / 1000.0 / said.batch as f64;
-        values.extend(said.ticks.iter().map(|ticks| per_op(*ticks)));
-        let took_ns = clock::ps(said.ticks_total) as f64 / 1000.0;
+        values.extend(said.samples.iter().map(|sample| said.figure(*sample, said.batch)));
+        told |= said.told;
+        let own_sum = said.figure(said.samples_total, 1);
         ops += said.ops_total;
-        time_ns += took_ns;
-        let over_ns = if said.singles { party.wall_ns as f64 } else { took_ns };
+        sum += own_sum;
+        let over_ns = if said.singles { party.wall_ns as f64 } else { own_sum };
         rate += said.ops_total as f64 / over_ns.max(1.0) * 1e9;
         part.batches.push(said.batch as f64);
     }
@@ -246,16 +247,20 @@ fn keep_part(part: &mut PartLane, index: usize, notes: &[Notes], round: Round, p
     part.pool.extend(values.iter().step_by(step).take(POOL_MAX.saturating_sub(part.pool.len())));
     part.samples += values.len() as u64;
     values.sort_unstable_by(f64::total_cmp);
-    let figure = figure(&values, stats::median(&part.batches));
+    let figure = match told {
+        true => stats::quantile_sorted(&values, 0.5),
+        false => figure(&values, stats::median(&part.batches)),
+    };
     part.rounds.push(Round {
+        marked: round.marked && !told,
         median: six_digits(figure),
         p99: six_digits(stats::quantile_sorted(&values, 0.99)),
-        mean: six_digits(time_ns / ops.max(1) as f64),
+        mean: six_digits(sum / ops.max(1) as f64),
         ..round
     });
     part.paces_ticks.push(pace_ticks);
     part.ops += ops;
-    part.time_ns += time_ns;
+    part.sum += sum;
     part.rates.push(rate);
 }
 
@@ -322,13 +327,14 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
     }
     let figure = stats::interval(&part.medians());
     let batch = stats::median(&part.batches).round() as u64;
-    let modes = if batch == 1 {
+    let is_time = spec.unit == Unit::Ns;
+    let modes = if batch == 1 && is_time {
         stats::modes(&part.pool, clock::calibration().resolution_ns)
     } else {
         None
     };
     let smoke = context.plan.profile == super::Profile::Smoke;
-    let mut warnings = noise::warnings(&part.rounds, figure, modes, spec.unit == Unit::Ns, smoke);
+    let mut warnings = noise::warnings(&part.rounds, figure, modes, is_time, smoke);
     warnings.extend(
         lane.placement_notes
             .iter()
@@ -355,7 +361,7 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         cpus_system: totals.system_ns / totals.wall_ns.max(1.0),
         switches_voluntary_per_op: per_op(totals.voluntary as f64),
         switches_involuntary_per_s: totals.involuntary as f64 / totals.wall_ns.max(1.0) * 1e9,
-        empty: (spec.unit == Unit::Ns).then(|| match batch {
+        empty: is_time.then(|| match batch {
             1 => context.empty.0,
             _ => context.empty.1 + context.empty.0 / batch as f64,
         }),
@@ -391,7 +397,7 @@ fn summary(part: &PartLane, figure: stats::Interval, batch: u64) -> Summary {
         p99: at(0.99),
         p999: at(0.999),
         max: part.histogram.max() as f64 / 1000.0,
-        mean: part.time_ns / part.ops.max(1) as f64,
+        mean: part.sum / part.ops.max(1) as f64,
     }
 }
 

@@ -1,6 +1,8 @@
 //! The scheduler at work: from a client to the arbiter and back, with each mailbox, and as one would
 //! write it first.
 
+#[cfg(feature = "peers")]
+use crossbeam_queue::ArrayQueue;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec, args};
@@ -10,11 +12,14 @@ use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Pla
 use handover_sched::drive::{
     Arbiter, Client, Config, Flows, Hub, Null, Offer, Patience, Stamping, Stop, Token,
 };
-use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, RoundRobin, Wf2qPlus};
+use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
 use std::fmt::Display;
 use std::marker::PhantomData;
+#[cfg(feature = "peers")]
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 args! {
     /// Who sends how much at a time. Clients beyond the CPUs share them.
@@ -28,7 +33,9 @@ args! {
         /// Slots between a client and the arbiter.
         slots_count: u32 = 1000 (smoke 20, range 1..=65536),
         /// Flows, of equal weight.
-        flows_count: u32 = 16 (smoke 5, range 1..=65536)
+        flows_count: u32 = 16 (smoke 5, range 1..=65536),
+        /// The arbiter looks once in so many microseconds; 0: all the time.
+        interval_us: u32 = 0 (smoke 0, range 0..=10_000)
     }
 }
 
@@ -64,7 +71,6 @@ macro_rules! algorithms {
 algorithms!(
     OfFifo => Fifo<Token>,
     OfDrr => Queued<Token, DeficitRoundRobin>,
-    OfRr1 => Queued<Token, RoundRobin>,
     OfQfq => Queued<Token, Qfq>,
     OfWf2qPlus => Queued<Token, Wf2qPlus>
 );
@@ -157,6 +163,7 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
         let config = Config {
             mailbox_slots_count: args.slots_count,
             batch_max: args.batch_max,
+            interval: Duration::from_micros(args.interval_us.into()),
             stamping: M::STAMPING,
             patience,
             ..Config::default()
@@ -546,33 +553,31 @@ impl<const W: usize> Collect<W> for RtrbReceiver<W> {
     fn release(&mut self) {}
 }
 
-/// crossbeam's array queue, by its bounded channel, as a mailbox.
+/// crossbeam's `ArrayQueue` as a mailbox.
 #[cfg(feature = "peers")]
 struct Crossbeam;
 #[cfg(feature = "peers")]
-struct CrossbeamSender<const W: usize>(crossbeam_channel::Sender<[u64; W]>);
-#[cfg(feature = "peers")]
-struct CrossbeamReceiver<const W: usize>(crossbeam_channel::Receiver<[u64; W]>);
+struct CrossbeamEnd<const W: usize>(Arc<ArrayQueue<[u64; W]>>);
 
 #[cfg(feature = "peers")]
 impl Lane for Crossbeam {
-    const NAME: &'static str = "crossbeam";
-    type Sender<const W: usize> = CrossbeamSender<W>;
-    type Receiver<const W: usize> = CrossbeamReceiver<W>;
+    const NAME: &'static str = "array-queue";
+    type Sender<const W: usize> = CrossbeamEnd<W>;
+    type Receiver<const W: usize> = CrossbeamEnd<W>;
 
     fn pair<const W: usize>(
         slots_count: u32,
-    ) -> Result<(CrossbeamSender<W>, CrossbeamReceiver<W>), LaneError> {
-        let (sender, receiver) = crossbeam_channel::bounded(slots_count as usize);
-        Ok((CrossbeamSender(sender), CrossbeamReceiver(receiver)))
+    ) -> Result<(CrossbeamEnd<W>, CrossbeamEnd<W>), LaneError> {
+        let queue = Arc::new(ArrayQueue::new(slots_count as usize));
+        Ok((CrossbeamEnd(Arc::clone(&queue)), CrossbeamEnd(queue)))
     }
 }
 
 #[cfg(feature = "peers")]
-impl<const W: usize> Post<W> for CrossbeamSender<W> {
+impl<const W: usize> Post<W> for CrossbeamEnd<W> {
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
-        self.0.try_send(words).is_ok()
+        self.0.push(words).is_ok()
     }
     #[inline(always)]
     fn has_room(&mut self) -> bool {
@@ -583,10 +588,10 @@ impl<const W: usize> Post<W> for CrossbeamSender<W> {
 }
 
 #[cfg(feature = "peers")]
-impl<const W: usize> Collect<W> for CrossbeamReceiver<W> {
+impl<const W: usize> Collect<W> for CrossbeamEnd<W> {
     #[inline(always)]
     fn pop(&mut self) -> Option<[u64; W]> {
-        self.0.try_recv().ok()
+        self.0.pop()
     }
     #[inline(always)]
     fn release(&mut self) {}
@@ -602,7 +607,7 @@ pub(super) const ALL: &[Bench] = &[
     #[cfg(feature = "peers")]
     Bench::many::<Mailbox<Rtrb>>(Contender::peer("rtrb")),
     #[cfg(feature = "peers")]
-    Bench::many::<Mailbox<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::many::<Mailbox<Crossbeam>>(Contender::peer("array-queue")),
     Bench::many::<Driver<OfFifo, Laps, Algorithms>>(Contender::ours("fifo")),
     Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr")),
     Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq")),
@@ -611,16 +616,16 @@ pub(super) const ALL: &[Bench] = &[
     Bench::many::<Locked<OfDrr>>(Contender::peer("mutex-drr")),
     Bench::many::<Locked<OfQfq>>(Contender::peer("mutex-qfq")),
     Bench::many::<Locked<OfWf2qPlus>>(Contender::peer("mutex-wf2q+")),
-    Bench::many::<Driver<OfRr1, Laps, Mailboxes>>(Contender::ours("laps")),
-    Bench::many::<Driver<OfRr1, Marks, Mailboxes>>(Contender::ours("marks")),
-    Bench::many::<Driver<OfRr1, Lines, Mailboxes>>(Contender::ours("lines")),
-    Bench::many::<Driver<OfRr1, Cached, Mailboxes>>(Contender::ours("cached")),
-    Bench::many::<Driver<OfRr1, Plain, Mailboxes>>(Contender::ours("plain")),
+    Bench::many::<Driver<OfDrr, Laps, Mailboxes>>(Contender::ours("laps")),
+    Bench::many::<Driver<OfDrr, Marks, Mailboxes>>(Contender::ours("marks")),
+    Bench::many::<Driver<OfDrr, Lines, Mailboxes>>(Contender::ours("lines")),
+    Bench::many::<Driver<OfDrr, Cached, Mailboxes>>(Contender::ours("cached")),
+    Bench::many::<Driver<OfDrr, Plain, Mailboxes>>(Contender::ours("plain")),
     #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfRr1, Rtrb, Mailboxes>>(Contender::peer("rtrb")),
+    Bench::many::<Driver<OfDrr, Rtrb, Mailboxes>>(Contender::peer("rtrb")),
     #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfRr1, Crossbeam, Mailboxes>>(Contender::peer("crossbeam")),
-    Bench::many::<Driver<OfRr1, Laps, NoStamps>>(Contender::ours("none")),
-    Bench::many::<Driver<OfRr1, Laps, StampsOf<false>>>(Contender::ours("batch")),
-    Bench::many::<Driver<OfRr1, Laps, StampsOf<true>>>(Contender::ours("packet")),
+    Bench::many::<Driver<OfDrr, Crossbeam, Mailboxes>>(Contender::peer("array-queue")),
+    Bench::many::<Driver<OfDrr, Laps, NoStamps>>(Contender::ours("none")),
+    Bench::many::<Driver<OfDrr, Laps, StampsOf<false>>>(Contender::ours("batch")),
+    Bench::many::<Driver<OfDrr, Laps, StampsOf<true>>>(Contender::ours("packet")),
 ];

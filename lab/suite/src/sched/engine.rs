@@ -86,7 +86,7 @@ pub(super) struct Turnover<E: Engine> {
     walk: Walk,
 }
 
-fn fault(error: impl ToString) -> Fault {
+pub(super) fn fault(error: impl ToString) -> Fault {
     Fault::new(error.to_string())
 }
 

@@ -1,0 +1,32 @@
+//! What every order of whole packets must let a flow fall behind.
+
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_record::{Spec, Unit};
+
+/// The longest packet, in bytes: as long as Ethernet's.
+const LENGTH_BYTES: u32 = 1500;
+
+/// One packet, which goes whole or not at all.
+pub(super) struct LongestPacket;
+
+impl Workload for LongestPacket {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/longest-packet",
+        what: "one longest packet: whoever sends whole packets lets another wait for one",
+        unit: Unit::Bytes,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(LongestPacket)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        if out.running() {
+            out.tell(0, LENGTH_BYTES.into());
+        }
+    }
+}

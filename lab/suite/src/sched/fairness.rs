@@ -1,0 +1,129 @@
+//! How far an algorithm lets a flow fall behind its share: the worst-case fair index, in bytes.
+
+use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q, fault};
+use handover_harness::{Bench, Fault, Rig, Samples, Workload};
+use handover_record::{Contender, Part, Spec, Unit, args};
+use handover_sched::Scheduler;
+use handover_sched::tester::{Options, Tester};
+use std::marker::PhantomData;
+
+args! {
+    /// Which flows, and for how long.
+    pub struct Index {
+        /// The set: 0 1:1500:16; 1 1:1500:1000; 2 100:1500:1,1:1500:16; 3 1-100-10:1500:10; 4 1-1000-50:64-1500-4:50; 5 1-100-10:64-1500-10:100.
+        flow_set: u32 = 2 (smoke 0, range 0..=5),
+        /// Packets in each of the three.
+        packets_count: u32 = 100_000 (smoke 2000, range 1000..=100_000_000),
+    }
+}
+
+/// The sets that schedulers are compared on, and ten thousand flows of many weights and lengths.
+const SETS: [&str; 6] = [
+    "1:1500:16",
+    "1:1500:1000",
+    "100:1500:1,1:1500:16",
+    "1-100-10:1500:10",
+    "1-1000-50:64-1500-4:50",
+    "1-100-10:64-1500-10:100",
+];
+
+const WHEN_EMPTY: usize = 0;
+const BACKLOGGED: usize = 1;
+const OF_ANY_LENGTH: usize = 2;
+
+/// Packets that a backlogged flow has queued.
+const DEPTH: u32 = 2;
+/// Lengths are drawn with this; the same in every round, so that a figure differs only if the algorithm
+/// does.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// An algorithm, and who sees how fair it is.
+struct Fairness<E> {
+    options: Options,
+    packets: u64,
+    engine: PhantomData<E>,
+}
+
+impl<E: Engine> Fairness<E> {
+    fn rigged(&self) -> Result<(E::Scheduler, Tester), Fault> {
+        let mut scheduler = E::new(&self.options.config()).map_err(fault)?;
+        let tester = Tester::new(&self.options, &mut scheduler).map_err(fault)?;
+        Ok((scheduler, tester))
+    }
+
+    /// The index each time that a flow has no packet left.
+    fn when_empty(&self) -> Result<f64, Fault> {
+        let (mut scheduler, mut tester) = self.rigged()?;
+        let report = tester.run(&mut scheduler, 2 * self.packets);
+        match report.dropped {
+            0 => Ok(report.wfi_bytes),
+            dropped => Err(Fault::new(format!("{dropped} packets were dropped"))),
+        }
+    }
+
+    /// The index while every flow always has packets, of its longest or of any length.
+    fn backlogged(&self, seed: u64) -> Result<f64, Fault> {
+        let (mut scheduler, mut tester) = self.rigged()?;
+        let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets, seed);
+        let queued = u64::from(DEPTH) * u64::from(scheduler.flows_count());
+        match report.dropped == 0 && scheduler.len() as u64 == queued {
+            true => Ok(report.wfi_bytes),
+            false => Err(Fault::new(format!("{} of {queued} are queued", scheduler.len()))),
+        }
+    }
+
+    fn figures(&self) -> Result<[f64; 3], Fault> {
+        Ok([self.when_empty()?, self.backlogged(0)?, self.backlogged(SEED)?])
+    }
+}
+
+impl<E: Engine> Workload for Fairness<E> {
+    type Args = Index;
+    const SPEC: Spec = Spec {
+        id: "sched/fair-index",
+        what: "how many bytes a flow falls behind its share at worst",
+        unit: Unit::Bytes,
+        floor: Some("floor/longest-packet"),
+        classic: Some("sched"),
+        parts: &[
+            Part::new("when-empty", "behind its share when a flow has no packet left, at worst"),
+            Part::new("backlogged", "behind its share while all flows have packets, at worst"),
+            Part::new(
+                "any-length",
+                "the same, with packets of any length up to the flow's longest",
+            ),
+        ],
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Index, _: &mut Rig) -> Result<Self, Fault> {
+        let options =
+            Options::parse(&["-flowsets", SETS[args.flow_set as usize]]).map_err(fault)?;
+        Ok(Fairness { options, packets: args.packets_count.into(), engine: PhantomData })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.figures().map(drop)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        // One of each in a round: they are exact. A fault would have been seen by `check`.
+        if out.running()
+            && let Ok(figures) = self.figures()
+        {
+            for (part, bytes) in [WHEN_EMPTY, BACKLOGGED, OF_ANY_LENGTH].into_iter().zip(figures) {
+                out.tell(part, bytes);
+            }
+        }
+    }
+}
+
+/// The benchmarks of this file.
+pub(super) const ALL: &[Bench] = &[
+    Bench::one::<Fairness<Rr>>(Contender::ours("rr")),
+    Bench::one::<Fairness<Wf2q>>(Contender::ours("wf2q+")),
+    Bench::one::<Fairness<QuickFair>>(Contender::ours("qfq")),
+    Bench::one::<Fairness<QuickFairPlus>>(Contender::ours("qfq+")),
+];
