@@ -34,6 +34,10 @@ pub const SEGMENT_SITES: u32 = 1;
 pub const SEGMENT_LANE: u32 = 2;
 pub const SEGMENT_THREAD: u32 = 3;
 pub const SEGMENT_CHUNK: u32 = 4;
+/// A program or shared object whose functions were traced: [`Module`].
+pub const SEGMENT_MODULES: u32 = 5;
+/// A page of header and a table of functions' addresses, by their numbers: [`functions`].
+pub const SEGMENT_FUNCTIONS: u32 = 6;
 
 /// [`Header::state`].
 pub const STATE_RECORDING: u64 = 0;
@@ -206,10 +210,76 @@ pub mod thread {
     pub const PAGE_RECORDED: usize = 16;
     pub const PAGE_LOST: usize = 17;
     pub const PAGE_END: usize = 18;
+    /// Blocks that another process has emptied, and whether the lane may be given to another thread.
+    pub const PAGE_DRAINED: usize = 19;
+    pub const PAGE_FREE: usize = 20;
     pub const PAGE_OVERWRITES: usize = 7;
     /// Bytes of a lane's page.
     pub const PAGE_NAME: usize = 256;
     pub const NAME_BYTES_MAX: usize = 64;
+}
+
+/// Of a table of functions: a page of header, and a word for each.
+pub mod functions {
+    /// The number of the first.
+    pub const FIRST: usize = 0;
+    pub const COUNT: usize = 1;
+    /// Set in a word that says something.
+    const IS_SET: u64 = 1 << 63;
+    const MODULE_SHIFT: u32 = 48;
+
+    /// The module of a function, and its address in the module's file.
+    #[must_use]
+    pub fn decode(word: u64) -> Option<(u64, u64)> {
+        let module = (word & !IS_SET) >> MODULE_SHIFT;
+        (word & IS_SET != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
+    }
+}
+
+/// Where a program or shared object lay in memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Module {
+    pub index: u64,
+    /// An address in memory less the one in the file.
+    pub bias: u64,
+    pub start: u64,
+    pub end: u64,
+    /// As the linker wrote it; empty if it did not.
+    pub build_id: Vec<u8>,
+    pub path: String,
+}
+
+impl Module {
+    /// `None` when it is none.
+    #[must_use]
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let mut rest = payload;
+        let mut number = || {
+            let (number, behind) = take_varint(rest)?;
+            rest = behind;
+            Some(number)
+        };
+        let (index, bias, start, end) = (number()?, number()?, number()?, number()?);
+        let id_bytes = usize::try_from(number()?).ok()?;
+        let (build_id, behind) = rest.split_at_checked(id_bytes)?;
+        let (path_bytes, behind) = take_varint(behind)?;
+        let path = behind.get(..usize::try_from(path_bytes).ok()?)?;
+        let path = String::from_utf8_lossy(path).into_owned();
+        Some(Self { index, bias, start, end, build_id: build_id.to_vec(), path })
+    }
+
+    /// What a function is called as long as nothing better is known.
+    #[must_use]
+    pub fn unnamed(&self, offset: u64) -> String {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        format!("{name}+{offset:#x}")
+    }
+}
+
+/// The site that a function is.
+#[must_use]
+pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site {
+    Site { number, name, file, line, kind: Kind::Span, values_count: 0, is_on: false }
 }
 
 impl Segment {

@@ -6,7 +6,8 @@ mod elf;
 mod environment;
 mod error;
 mod files;
-mod format;
+#[doc(hidden)]
+pub mod format;
 #[doc(hidden)]
 pub mod lane;
 pub mod outside;

@@ -2,8 +2,9 @@
 
 use super::{Missing, ReadAt, Thread, read_full};
 use crate::format::{
-    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_LANE,
-    SEGMENT_MAGIC, SEGMENT_SITES, SEGMENT_THREAD, STATE_RECORDING, Segment, chunk, thread,
+    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS,
+    SEGMENT_LANE, SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_SITES, SEGMENT_THREAD, STATE_RECORDING,
+    Segment, chunk, functions, thread,
 };
 use crate::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
 use crate::site::Site;
@@ -71,6 +72,9 @@ struct Block {
 pub(super) struct Index {
     threads: BTreeMap<u64, Found>,
     sites: HashMap<u32, Site>,
+    /// Programs, and their functions: number, module, address in its file.
+    modules: HashMap<u64, format::Module>,
+    functions: Vec<(u32, u64, u64)>,
     damaged_bytes: u64,
 }
 
@@ -112,6 +116,9 @@ impl Index {
         if segment.kind == SEGMENT_LANE {
             return self.lane(source, which, offset, end, segment);
         }
+        if segment.kind == SEGMENT_FUNCTIONS {
+            return self.functions(source, offset, end, segment);
+        }
         // What a chunk's sound header says is known, even if the chunk is not to be had.
         if segment.kind == SEGMENT_CHUNK {
             let found = self.threads.entry(segment.words[chunk::LANE]).or_default();
@@ -129,7 +136,7 @@ impl Index {
         let length = match segment.kind {
             SEGMENT_CHUNK => segment.words[chunk::PAYLOAD_BYTES],
             SEGMENT_THREAD => segment.words[thread::NAME_BYTES],
-            SEGMENT_SITES => segment.words[0],
+            SEGMENT_SITES | SEGMENT_MODULES => segment.words[0],
             _ => return Ok(true), // a later version's, and none of our business
         };
         let Some(payload) = usize::try_from(length).ok().and_then(|end| payload.get(..end)) else {
@@ -141,6 +148,7 @@ impl Index {
         Ok(match segment.kind {
             SEGMENT_CHUNK => self.chunk(offset, payload.len(), segment),
             SEGMENT_THREAD => self.thread(segment, payload),
+            SEGMENT_MODULES => self.module(payload),
             _ => self.sites(payload),
         })
     }
@@ -150,6 +158,50 @@ impl Index {
         let sound = sites.is_some();
         self.sites.extend(sites.unwrap_or_default().into_iter().map(|site| (site.number, site)));
         sound
+    }
+
+    fn module(&mut self, payload: &[u8]) -> bool {
+        let module = format::Module::decode(payload);
+        let sound = module.is_some();
+        self.modules.extend(module.map(|module| (module.index, module)));
+        sound
+    }
+
+    fn functions(
+        &mut self,
+        source: &impl ReadAt,
+        offset: u64,
+        end: u64,
+        segment: &Segment,
+    ) -> io::Result<bool> {
+        let (first, count) = (segment.words[functions::FIRST], segment.words[functions::COUNT]);
+        let table_bytes = count.saturating_mul(8);
+        if table_bytes > PAYLOAD_BYTES_MAX
+            || PAGE_BYTES + table_bytes != segment.bytes
+            || offset + segment.bytes > end
+        {
+            return Ok(false);
+        }
+        let mut table = vec![0; table_bytes as usize];
+        read_full(source, offset + PAGE_BYTES, &mut table)?;
+        for (number, word) in (first..).zip(table.as_chunks().0) {
+            let place = functions::decode(u64::from_le_bytes(*word));
+            if let (Ok(number), Some((module, address))) = (u32::try_from(number), place) {
+                self.functions.push((number, module, address));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Functions that nobody has named yet are called by where they are.
+    fn name_functions(&mut self) {
+        for (number, module, address) in self.functions.drain(..) {
+            let Some(module) = self.modules.get(&module) else { continue };
+            self.sites.entry(number).or_insert_with(|| {
+                let name = module.unnamed(address);
+                format::function_site(number, name, module.path.clone(), 0)
+            });
+        }
     }
 
     fn thread(&mut self, segment: &Segment, name: &[u8]) -> bool {
@@ -212,10 +264,11 @@ impl Index {
 
     /// Puts each thread's pieces in order, and adds up what is missing.
     pub(super) fn finish(
-        self,
+        mut self,
         header: &Header,
         has_rings: bool,
     ) -> (Vec<Thread>, HashMap<u32, Site>, u64) {
+        self.name_functions();
         let is_cut_off =
             header.kind == FILE_STREAM && header.state == STATE_RECORDING && !has_rings;
         let finish = |(number, found): (u64, Found)| {
