@@ -2,7 +2,21 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod estimate;
+mod export;
+mod names;
+mod statistics;
+mod text;
 mod traces;
+mod tree;
+mod walk;
 
 pub use error::TraceError;
+pub use estimate::{Estimate, Limits, Share, estimate};
+pub use export::{Format, FormatError, export};
+pub use names::{NameId, Names};
+pub use statistics::{Durations, Function, Order, OrderError, Statistics};
+pub use text::{estimate_table, function_table, headline, tree_table, what_is_missing};
 pub use traces::{Traces, nearest};
+pub use tree::{CallTree, Grouping, LEVELS_MAX, Line};
+pub use walk::{At, Call, DEPTH_MAX, Ending, Found, Here, Visitor, walk};

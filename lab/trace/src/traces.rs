@@ -1,16 +1,16 @@
 //! Traces of several processes, read as one.
 
 use crate::error::TraceError;
-use handover_probe::read::{self, MergedOf, Missing, Trace};
+use handover_probe::read::{self, MergedOf, Missing, ReadAt, Trace};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Traces on one time line.
 #[derive(Debug)]
-pub struct Traces {
+pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
-    all: Vec<Trace>,
+    all: Vec<Trace<S>>,
     passed_over: Vec<TraceError>,
 }
 
@@ -47,13 +47,7 @@ impl Traces {
                 traces.push_children(path)?;
             }
         }
-        match read::merge(&traces.all) {
-            Ok(_) => Ok(traces),
-            Err(read::Incomparable { index }) => Err(TraceError::Incomparable {
-                path: traces.paths[index].clone(),
-                first: traces.paths[0].clone(),
-            }),
-        }
+        traces.comparable()
     }
 
     fn push(&mut self, path: &Path, trace: Trace) {
@@ -87,10 +81,30 @@ impl Traces {
             self.push(&child, trace);
         }
     }
+}
+
+impl Traces<Vec<u8>> {
+    /// A trace that is in memory.
+    #[must_use]
+    pub fn in_memory(trace: Trace<Vec<u8>>) -> Self {
+        Self { paths: vec![PathBuf::new()], all: vec![trace], passed_over: Vec::new() }
+    }
+}
+
+impl<S: ReadAt> Traces<S> {
+    fn comparable(self) -> Result<Self, TraceError> {
+        match read::merge(&self.all) {
+            Ok(_) => Ok(self),
+            Err(read::Incomparable { index }) => Err(TraceError::Incomparable {
+                path: self.paths[index].clone(),
+                first: self.paths[0].clone(),
+            }),
+        }
+    }
 
     /// The traces, those of children behind their parents.
     #[must_use]
-    pub fn all(&self) -> &[Trace] {
+    pub fn all(&self) -> &[Trace<S>] {
         &self.all
     }
 
@@ -110,7 +124,7 @@ impl Traces {
     ///
     /// # Panics
     /// Never: that the traces can be merged was checked when they were opened.
-    pub fn events(&self) -> MergedOf<'_, File> {
+    pub fn events(&self) -> MergedOf<'_, S> {
         match read::merge(&self.all) {
             Ok(merged) => merged,
             Err(_) => unreachable!("checked when they were opened"),
@@ -127,7 +141,7 @@ impl Traces {
     #[must_use]
     pub fn missing(&self) -> Missing {
         let mut sum = Missing::default();
-        for missing in self.all.iter().map(Trace::missing) {
+        for missing in self.all.iter().map(|trace| trace.missing()) {
             sum.lost = sum.lost.saturating_add(missing.lost);
             sum.overwritten = sum.overwritten.saturating_add(missing.overwritten);
             sum.damaged = sum.damaged.saturating_add(missing.damaged);

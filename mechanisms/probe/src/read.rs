@@ -33,13 +33,17 @@ pub use merged::{Incomparable, Merged, MergedOf, merge};
 
 use crate::error::ReadError;
 use crate::format::{self, FILE_STREAM, Header, PAGE_BYTES, STATE_RECORDING};
-use crate::site::Site;
+use crate::lane::CODE_BITS;
+use crate::site::{Kind, Site};
 use index::{Piece, Which};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// How many numbers of sites there are; the two bits below tell an event's form.
+const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 
 /// Bytes that can be read in any order: a file, or memory.
 pub trait ReadAt {
@@ -167,10 +171,13 @@ pub struct Trace<S = File> {
     rings: Option<S>,
     header: Header,
     sites: HashMap<u32, Site>,
+    /// Of each site's number, whether it is a span: asked for each event.
+    is_span: Vec<bool>,
     threads: Vec<Thread>,
     missing: Missing,
     damaged_bytes: u64,
     rings_path: Option<PathBuf>,
+    ns_per_tick: f64,
 }
 
 impl Trace {
@@ -240,7 +247,26 @@ impl<S: ReadAt> Trace<S> {
         // What belongs to no thread, or to threads whose rings others have taken.
         missing.lost = missing.lost.max(header.lost);
         missing.overwritten = missing.overwritten.saturating_add(header.overwritten);
-        Ok(Self { stream, rings, header, sites, threads, missing, damaged_bytes, rings_path: None })
+        let ns_per_tick = ns_per_tick(&header);
+        let mut is_span = Vec::new();
+        for site in sites.values().filter(|site| site.kind == Kind::Span) {
+            // An event has no larger number.
+            let number = site.number as usize & (SITE_NUMBERS - 1);
+            is_span.resize(is_span.len().max(number + 1), false);
+            is_span[number] |= number == site.number as usize;
+        }
+        Ok(Self {
+            stream,
+            rings,
+            header,
+            sites,
+            is_span,
+            threads,
+            missing,
+            damaged_bytes,
+            rings_path: None,
+            ns_per_tick,
+        })
     }
 
     /// The process.
@@ -323,21 +349,21 @@ impl<S: ReadAt> Trace<S> {
         Merged::new(self)
     }
 
+    /// When recording ended, or was last known to go on; `None` if nobody knows.
+    #[must_use]
+    pub fn end_ticks(&self) -> Option<u64> {
+        let end_ticks = self.header.end.ticks;
+        (end_ticks != 0).then_some(end_ticks)
+    }
+
     /// A time stamp in ns on CLOCK_MONOTONIC's time line, which all processes since the machine's start
     /// share. Negative where a damaged one lies before that.
     #[must_use]
     pub fn ns(&self, ticks: u64) -> i64 {
-        let (begin, end) = (self.header.begin, self.header.end);
-        let mut ticks_per_ns = self.header.ticks_hz / 1e9;
-        // The longer the recording, the better its two ends tell the rate.
-        const SPAN_NS_MIN: u64 = 1_000_000_000;
-        let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
-        if self.header.is_tsc && span_ns > SPAN_NS_MIN {
-            ticks_per_ns = end.ticks.saturating_sub(begin.ticks) as f64 / span_ns as f64;
-        }
+        let begin = self.header.begin;
         let since_begin = ticks.wrapping_sub(begin.ticks) as i64 as f64;
         // Whatever a damaged rate makes of it, `as` saturates.
-        (begin.monotonic_ns as i64).saturating_add((since_begin / ticks_per_ns) as i64)
+        (begin.monotonic_ns as i64).saturating_add((since_begin * self.ns_per_tick) as i64)
     }
 
     /// As [`ns`](Trace::ns), in ns since 1970, as the clock stood when recording began.
@@ -358,6 +384,18 @@ impl<S: ReadAt> Trace<S> {
             Which::Stream => Some(&self.stream),
             Which::Rings => self.rings.as_ref(),
         }
+    }
+}
+
+fn ns_per_tick(header: &Header) -> f64 {
+    let (begin, end) = (header.begin, header.end);
+    // The longer the recording, the better its two ends tell the rate.
+    const SPAN_NS_MIN: u64 = 1_000_000_000;
+    let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
+    if header.is_tsc && span_ns > SPAN_NS_MIN {
+        span_ns as f64 / end.ticks.saturating_sub(begin.ticks) as f64
+    } else {
+        1e9 / header.ticks_hz
     }
 }
 

@@ -1,12 +1,17 @@
 //! `handover trace`: the probes of programs that run, and the traces that they have left.
 
+mod estimate;
+mod export;
+mod show;
 mod switch;
 
+use crate::console;
 use crate::exit::usage;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use handover_probe::ReadError;
-use handover_trace::TraceError;
+use handover_trace::{Found, Names, TraceError, Traces, nearest, what_is_missing};
 use std::io::Write;
+use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Trace {
@@ -16,6 +21,81 @@ pub enum Trace {
     Off(switch::Off),
     /// List the probes of a process, or those that a trace names
     List(switch::List),
+    /// Show what traces hold: calls, and the time in them, function by function or as a tree
+    Show(show::Show),
+    /// Write traces in the format of another tool
+    Export(export::Export),
+    /// Count events and bytes function by function, and suggest what to leave out next time
+    Estimate(estimate::Estimate),
+}
+
+/// Which traces, and what of them.
+#[derive(Debug, Args)]
+pub struct Of {
+    /// Traces; those of processes that were forked (FILE.PID) are read with them
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Leave out the traces of forked processes
+    #[arg(long)]
+    pub alone: bool,
+    /// Only these, as if no others had been on: * and ?, commas for "or", - for "but not"
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
+    pub only: Option<String>,
+}
+
+impl Of {
+    /// Opens them, and says what is passed over.
+    pub fn open(&self) -> anyhow::Result<(Traces, Names)> {
+        let opened =
+            if self.alone { Traces::open_alone(&self.files) } else { Traces::open(&self.files) };
+        let traces = opened.map_err(of_trace)?;
+        for error in traces.passed_over() {
+            let error: anyhow::Error = anyhow::anyhow!("{error}: passed over");
+            console::tell(format_args!("handover: warning: {error:#}"));
+        }
+        let names = match &self.only {
+            None => Names::all(&traces),
+            Some(pattern) => Names::matching(&traces, pattern),
+        };
+        // The first is of sites without a name.
+        let is_known = names.iter().skip(1).any(|(name, _)| names.is_chosen(name));
+        if let Some(pattern) = &self.only
+            && names.count() > 1
+            && !is_known
+        {
+            let names = names.iter().skip(1).map(|(_, name)| name);
+            return Err(unknown(pattern, nearest(pattern, names), "handover trace list FILE"));
+        }
+        Ok((traces, names))
+    }
+}
+
+/// A pattern that matches nothing is misspelt.
+fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
+    let help = match meant {
+        Some(name) => format!("did you mean {name}?"),
+        None => format!("{lists} shows what there is"),
+    };
+    usage(format!("{pattern}: matches no probe; {help}"))
+}
+
+/// A file that is damaged was shown as far as it goes, and fails all the same.
+fn checked(traces: &Traces) -> anyhow::Result<()> {
+    let damaged = traces.missing().damaged;
+    if damaged == 0 {
+        return Ok(());
+    }
+    let files = traces.all().iter().zip(traces.paths());
+    let is_damaged = files.filter(|(trace, _)| trace.missing().damaged > 0);
+    let paths: Vec<_> = is_damaged.map(|(_, path)| path.display().to_string()).collect();
+    anyhow::bail!("{}: damaged or cut off: {damaged} events are missing", paths.join(", "))
+}
+
+/// Tells beside the output what is missing in it.
+fn tell_missing(traces: &Traces, found: &Found) {
+    for line in what_is_missing(traces, found) {
+        console::tell(format_args!("handover: note: {line}"));
+    }
 }
 
 pub fn run(args: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -23,6 +103,9 @@ pub fn run(args: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
         Trace::On(args) => switch::on(args, out),
         Trace::Off(args) => switch::off(args, out),
         Trace::List(args) => switch::list(args, out),
+        Trace::Show(args) => show::show(args, out),
+        Trace::Export(args) => export::export(args, out),
+        Trace::Estimate(args) => estimate::estimate(args, out),
     }
 }
 

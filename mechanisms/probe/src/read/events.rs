@@ -4,7 +4,6 @@ use super::index::{Piece, block_words};
 use super::{ReadAt, Trace, read_full};
 use crate::format::take_varint;
 use crate::lane::{CODE_BITS, FORM_LEAVE, words_of};
-use crate::site::Kind;
 
 /// What an event says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -123,9 +122,9 @@ impl<'a, S: ReadAt> Events<'a, S> {
         self.last_ticks = self.last_ticks.max(ticks);
         let code = code & ((1 << CODE_BITS) - 1);
         let site = (code >> 2) as u32;
-        let kind = match self.trace.site(site).map(|site| site.kind) {
+        let kind = match self.trace.is_span.get(site as usize) {
             _ if code & 3 == FORM_LEAVE => EventKind::Leave,
-            Some(Kind::Span) => EventKind::Enter,
+            Some(true) => EventKind::Enter,
             _ => EventKind::Mark,
         };
         let values_count = (words_of(code) - 1) as u8;

@@ -28,8 +28,10 @@ impl<S: ReadAt> Iterator for Merged<'_, S> {
 #[derive(Debug)]
 pub struct MergedOf<'a, S> {
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
-    /// The next event's time of each source that has one.
+    /// The next event's time of each source that has one, but for the current.
     next: BinaryHeap<Reverse<(u64, usize)>>,
+    /// From which the last event came: mostly the next one does too.
+    current: Option<usize>,
 }
 
 /// Time stamps of these traces do not belong to one clock.
@@ -56,23 +58,43 @@ pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedOf<'_, S>, Incompar
 
 impl<'a, S: ReadAt> MergedOf<'a, S> {
     fn new(traces: &'a [Trace<S>]) -> Self {
-        let mut merged = Self { sources: Vec::new(), next: BinaryHeap::new() };
+        let mut merged = Self { sources: Vec::new(), next: BinaryHeap::new(), current: None };
         for (index, trace) in traces.iter().enumerate() {
             for thread in 0..trace.threads().len() {
-                merged.sources.push((index, trace.events(thread), None));
-                merged.advance(merged.sources.len() - 1);
+                let mut events = trace.events(thread);
+                let first = events.next();
+                if let Some(first) = &first {
+                    merged.next.push(Reverse((first.ticks, merged.sources.len())));
+                }
+                merged.sources.push((index, events, first));
             }
         }
         merged
     }
 
-    fn advance(&mut self, source: usize) -> Option<Event> {
-        let (_, events, next) = &mut self.sources[source];
-        let event = std::mem::replace(next, events.next());
-        if let Some(next) = next {
-            self.next.push(Reverse((next.ticks, source)));
-        }
-        event
+    /// Threads whose file has changed since it was opened, so that events that it had are not there now.
+    #[must_use]
+    pub fn cut_short(&self) -> u64 {
+        self.sources.iter().map(|(_, events, _)| u64::from(events.is_cut_short())).sum()
+    }
+
+    /// The source of the earliest event.
+    #[inline]
+    fn earliest(&mut self) -> Option<usize> {
+        let current = self.current.and_then(|current| {
+            self.sources[current].2.as_ref().map(|event| (event.ticks, current))
+        });
+        let source = match (current, self.next.peek()) {
+            (Some(current), Some(Reverse(other))) if *other < current => {
+                let Reverse((_, other)) = self.next.pop()?;
+                self.next.push(Reverse(current));
+                other
+            }
+            (Some((_, current)), _) => current,
+            (None, _) => self.next.pop()?.0.1,
+        };
+        self.current = Some(source);
+        Some(source)
     }
 }
 
@@ -80,8 +102,9 @@ impl<S: ReadAt> Iterator for MergedOf<'_, S> {
     type Item = (usize, Event);
 
     fn next(&mut self) -> Option<(usize, Event)> {
-        let Reverse((_, source)) = self.next.pop()?;
-        let event = self.advance(source)?;
-        Some((self.sources[source].0, event))
+        let source = self.earliest()?;
+        let (trace, events, next) = &mut self.sources[source];
+        let event = std::mem::replace(next, events.next())?;
+        Some((*trace, event))
     }
 }

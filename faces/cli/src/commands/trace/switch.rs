@@ -1,6 +1,6 @@
 //! `handover trace on`, `off` and `list`: probes, switched from outside.
 
-use super::of_trace;
+use super::{of_trace, unknown};
 use crate::exit::usage;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -129,17 +129,12 @@ fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
     Ok(traces.all().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
 }
 
-/// A pattern that matches nothing is misspelt.
 fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
     if sites.is_empty() || sites.iter().any(|site| matches(pattern, &site.name)) {
         return Ok(());
     }
     let names = sites.iter().map(|site| site.name.as_str());
-    let help = match nearest(pattern, names) {
-        Some(name) => format!("did you mean {name}?"),
-        None => "handover trace list PID shows what there is".to_string(),
-    };
-    Err(usage(format!("{pattern}: matches no probe; {help}")))
+    Err(unknown(pattern, nearest(pattern, names), "handover trace list PID"))
 }
 
 /// A process that is not there or has nothing to switch is named wrongly; what the kernel refuses, or

@@ -1,0 +1,53 @@
+//! `handover trace estimate`: what a recording costs, and what to leave out of the next one.
+
+use super::{Of, checked, tell_missing};
+use clap::Args;
+use handover_base::units::Span;
+use handover_trace::{Found, Limits, estimate_table};
+use serde_json::json;
+use std::io::Write;
+
+#[derive(Debug, Args)]
+pub struct Estimate {
+    #[command(flatten)]
+    pub of: Of,
+    /// Leave out only what has this share of all events, in per cent
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    pub share: f64,
+    /// Leave out only what takes no longer than this a call, on average
+    #[arg(long, value_name = "TIME", default_value = "1us", value_parser = span)]
+    pub below: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').parse::<f64>().ok();
+    let bounded = number.filter(|number| (0.0..=100.0).contains(number));
+    bounded.ok_or_else(|| "must lie in 0..=100".to_string())
+}
+
+fn span(text: &str) -> Result<u64, String> {
+    text.parse::<Span>().map(|span| span.0).map_err(|refused| refused.to_string())
+}
+
+pub fn estimate(args: &Estimate, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (traces, names) = args.of.open()?;
+    let limits = Limits { share_percent_min: args.share, mean_ns_max: args.below };
+    let mut estimate = handover_trace::estimate(&traces, &names, &limits)?;
+    if let (Some(only), Some(filter)) = (&args.of.only, &mut estimate.filter) {
+        *filter = format!("{only},{filter}");
+    }
+    if args.json {
+        let mut document = json!({"schema": 1});
+        document["estimate"] = serde_json::to_value(&estimate)?;
+        serde_json::to_writer(&mut *out, &document).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", estimate_table(&estimate))?;
+    }
+    out.flush()?;
+    tell_missing(&traces, &Found::default());
+    checked(&traces)
+}

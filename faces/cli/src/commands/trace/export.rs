@@ -1,0 +1,70 @@
+//! `handover trace export`: traces for other tools.
+
+use super::{Of, checked, tell_missing};
+use crate::exit::usage;
+use anyhow::Context;
+use clap::Args;
+use handover_trace::{Format, Found, Grouping, Names, Traces};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(flatten)]
+    pub of: Of,
+    /// Which: perfetto, chrome, folded or csv
+    #[arg(long, value_name = "FORMAT")]
+    pub to: Format,
+    /// Where to; - for standard output [default: the first FILE with .pftrace, .json, .folded or .csv]
+    #[arg(long, short = 'o', value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Keep the stacks of threads apart (folded)
+    #[arg(long)]
+    pub threads: bool,
+}
+
+pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (traces, names) = args.of.open()?;
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => {
+            let mut path = args.of.files[0].clone().into_os_string();
+            path.push(format!(".{}", args.to.extension()));
+            path.into()
+        }
+    };
+    if path == Path::new("-") {
+        let found = write(args, &traces, &names, &mut *out)?;
+        tell_missing(&traces, &found);
+        return checked(&traces);
+    }
+    let shown = path.display();
+    if same_file(&path, &traces) {
+        return Err(usage(format!("-o {shown}: is one of the traces; name another file")));
+    }
+    let file = File::create(&path).map_err(|error| usage(format!("-o {shown}: {error}")))?;
+    let written = write(args, &traces, &names, &file).with_context(|| format!("{shown}"));
+    if written.is_err() && file.metadata().is_ok_and(|it| it.is_file()) {
+        // Half of it is of no use to anybody.
+        let _ = fs::remove_file(&path);
+    }
+    let found = written?;
+    let bytes = file.metadata().map_or(0, |it| it.len());
+    writeln!(out, "{} events, {bytes} bytes: {shown}", found.events)?;
+    out.flush()?;
+    tell_missing(&traces, &found);
+    checked(&traces)
+}
+
+fn write(args: &Export, traces: &Traces, names: &Names, out: impl Write) -> io::Result<Found> {
+    let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
+    handover_trace::export(traces, names, args.to, grouping, out)
+}
+
+fn same_file(path: &Path, traces: &Traces) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let wanted = identity(path);
+    wanted.is_some() && traces.paths().iter().any(|trace| identity(trace) == wanted)
+}

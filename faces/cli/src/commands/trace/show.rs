@@ -1,0 +1,110 @@
+//! `handover trace show`: statistics and call trees.
+
+use super::{Of, checked};
+use clap::Args;
+use handover_probe::read::{End, Trace};
+use handover_trace::{
+    CallTree, Grouping, LEVELS_MAX, Order, Statistics, Traces, function_table, headline,
+    tree_table, walk, what_is_missing,
+};
+use serde_json::{Value, json};
+use std::io::Write;
+
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub of: Of,
+    /// Show what called what
+    #[arg(long)]
+    pub tree: bool,
+    /// How many calls within calls the tree shows
+    #[arg(long, value_name = "LEVELS", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=LEVELS_MAX as u64))]
+    pub depth: u64,
+    /// A tree for each thread rather than for each process
+    #[arg(long, requires = "tree")]
+    pub threads: bool,
+    /// What comes first: self, total, calls, min, p50, p99, max or name
+    #[arg(long, value_name = "ORDER", default_value = "self")]
+    pub sort: Order,
+    /// Show only so many functions
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub top: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (traces, names) = args.of.open()?;
+    let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
+    let mut both = (Statistics::new(), CallTree::new(grouping));
+    let found = if args.tree {
+        walk(&traces, &names, &mut both)?
+    } else {
+        walk(&traces, &names, &mut both.0)?
+    };
+    let (statistics, tree) = both;
+    let time_ns = statistics.time_ns();
+    let mut functions = statistics.functions(&names, args.sort);
+    functions.truncate(args.top.map_or(usize::MAX, |top| top.try_into().unwrap_or(usize::MAX)));
+    let lines = tree.lines(&names, args.depth as usize);
+    if args.json {
+        let mut document = json!({
+            "schema": 1,
+            "processes": traces.all().iter().zip(traces.paths()).map(|(trace, path)| {
+                process(trace, &path.to_string_lossy())
+            }).collect::<Vec<_>>(),
+            "missing": missing(&traces),
+            "pairing": found,
+            "time_ns": time_ns,
+            "functions": functions,
+        });
+        if args.tree {
+            document["tree"] = serde_json::to_value(lines)?;
+        }
+        serde_json::to_writer(&mut *out, &document).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return checked(&traces);
+    }
+    write!(out, "{}", headline(&traces))?;
+    let table = if args.tree { tree_table(&lines) } else { function_table(&functions, time_ns) };
+    if found.events > 0 {
+        write!(out, "\n{table}")?;
+    }
+    let notes = what_is_missing(&traces, &found);
+    if !notes.is_empty() {
+        writeln!(out)?;
+    }
+    for note in notes {
+        writeln!(out, "{note}")?;
+    }
+    out.flush()?;
+    checked(&traces)
+}
+
+fn process(trace: &Trace, path: &str) -> Value {
+    let threads: Vec<Value> = trace
+        .threads()
+        .iter()
+        .map(|it| json!({"tid": it.tid, "name": it.name, "events": it.events_count}))
+        .collect();
+    let (end, errno) = match trace.end() {
+        End::Finished => ("finished", None),
+        End::Failed(errno) => ("failed", Some(errno)),
+        _ => ("open", None),
+    };
+    json!({
+        "pid": trace.pid(), "parent_pid": trace.parent_pid(), "program": trace.program(),
+        "file": path, "end": end, "errno": errno, "threads": threads,
+        "threads_refused": trace.threads_refused(), "damaged_bytes": trace.damaged_bytes(),
+    })
+}
+
+fn missing(traces: &Traces) -> Value {
+    let it = traces.missing();
+    json!({
+        "lost": it.lost, "overwritten": it.overwritten, "damaged": it.damaged,
+        "unread_max": it.unread_max,
+    })
+}

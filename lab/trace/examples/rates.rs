@@ -1,0 +1,91 @@
+//! How fast a trace is read and written: `cargo run --release --example trace-rates -p handover-trace`
+//! (and how many millions of events, ten without a number).
+
+use handover_probe::{Config, Recording, disable, enable, prepare, probe, span};
+use handover_trace::{
+    CallTree, Format, Grouping, Limits, Names, Statistics, Traces, estimate, export, walk,
+};
+use std::error::Error;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Five events.
+fn work(number: u64) {
+    let _outer = span!("rates.outer");
+    {
+        let _inner = span!("rates.inner", number);
+    }
+    probe!("rates.mark");
+}
+
+fn record(path: &Path, events: u64) -> Result<(), Box<dyn Error>> {
+    let recording = Recording::start(Config::stream(path).ring_bytes(1 << 28))?;
+    enable("rates.*")?;
+    prepare();
+    for number in 0..events / 5 {
+        work(number);
+        if number % 20_000 == 0 {
+            // Not faster than the writer, which shares the CPUs with whoever else is there.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    disable("*")?;
+    let summary = recording.finish();
+    println!(
+        "{} events, {} lost, {:.2} bytes an event",
+        summary.recorded,
+        summary.lost,
+        summary.bytes as f64 / summary.recorded as f64
+    );
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let millions = std::env::args().nth(1).map_or(Ok(10), |text| text.parse::<u64>())?;
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    let path = folder.path().join("rates.trace");
+    record(&path, millions * 1_000_000)?;
+    let timed = |what: &str, begin: Instant, events: u64| {
+        let s = begin.elapsed().as_secs_f64();
+        println!(
+            "{what:>22} {:>6.1} M events/s {:>7.1} ns an event",
+            events as f64 / s / 1e6,
+            s * 1e9 / events as f64
+        );
+    };
+    let begin = Instant::now();
+    let traces = Traces::open([&path])?;
+    let events = traces.all()[0].threads().iter().map(|thread| thread.events_count).sum();
+    timed("opened", begin, events);
+    let names = Names::all(&traces);
+    let begin = Instant::now();
+    let count = traces.all()[0].events(0).count() as u64;
+    timed("decoded", begin, count);
+    let begin = Instant::now();
+    timed("decoded and merged", begin, traces.events().count() as u64);
+    let begin = Instant::now();
+    walk(&traces, &names, &mut Statistics::new())?;
+    timed("statistics", begin, events);
+    let begin = Instant::now();
+    walk(&traces, &names, &mut CallTree::new(Grouping::Processes))?;
+    timed("call tree", begin, events);
+    let begin = Instant::now();
+    estimate(&traces, &names, &Limits::default())?;
+    timed("estimate", begin, events);
+    for format in Format::ALL {
+        let begin = Instant::now();
+        export(&traces, &names, *format, Grouping::Processes, io::sink())?;
+        timed(&format!("to {format}, nowhere"), begin, events);
+        let out = folder.path().join(format.to_string());
+        let begin = Instant::now();
+        export(&Traces::open([&path])?, &names, *format, Grouping::Processes, File::create(&out)?)?;
+        timed(&format!("opened, to {format}"), begin, events);
+        println!("{:>22} {:>6.1} bytes an event", "", out.metadata()?.len() as f64 / events as f64);
+    }
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let most = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    println!("most memory, the recording's rings included: {most}");
+    Ok(())
+}

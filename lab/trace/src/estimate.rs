@@ -1,0 +1,202 @@
+//! What a recording would cost, function by function, to choose what to leave out of the next one.
+//!
+//! Source: scorep-score of Score-P (Knüpfer et al. 2012), which does this for its traces.
+
+use crate::names::{NameId, Names};
+use crate::traces::Traces;
+use crate::walk::{At, Call, Ending, Visitor};
+use handover_probe::read::ReadAt;
+use serde::Serialize;
+use std::io;
+
+/// What a function adds to a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Share {
+    /// Its name.
+    pub name: String,
+    /// Its events, two for each call.
+    pub events: u64,
+    /// Their bytes in a stream.
+    pub stream_bytes: u64,
+    /// Their bytes in a ring, where times are not packed.
+    pub ring_bytes: u64,
+    /// Whole calls of it.
+    pub calls: u64,
+    /// How long a whole call takes, on average; `None` for marks.
+    pub mean_ns: Option<u64>,
+    /// Whether the suggested filter leaves it out.
+    pub is_left_out: bool,
+}
+
+/// What may be left out: it is many, and each is so short that its probes are most of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// A function with a smaller share of all events, in per cent, stays.
+    pub share_percent_min: f64,
+    /// A function whose mean call takes longer stays.
+    pub mean_ns_max: u64,
+}
+
+impl Default for Limits {
+    /// 1 % of the events, and 1 µs a call, as scorep-score has it.
+    fn default() -> Self {
+        Self { share_percent_min: 1.0, mean_ns_max: 1_000 }
+    }
+}
+
+/// What a recording costs, and what it would cost with a filter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// All functions and marks, those with most events first.
+    pub shares: Vec<Share>,
+    /// All events.
+    pub events: u64,
+    /// Their bytes in a stream.
+    pub stream_bytes: u64,
+    /// Their bytes in a ring.
+    pub ring_bytes: u64,
+    /// A pattern for the next recording; `None` when nothing should be left out.
+    pub filter: Option<String>,
+    /// What is left with it.
+    pub events_left: u64,
+    /// Their bytes in a stream, about: the times between those that stay grow.
+    pub stream_bytes_left: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    events: u64,
+    stream_bytes: u64,
+    ring_bytes: u64,
+    calls: u64,
+    total_ns: u64,
+}
+
+struct Durations<'a>(&'a mut [Sums]);
+
+impl Visitor for Durations<'_> {
+    fn enter(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &At, call: &Call) -> io::Result<()> {
+        if call.ending == Ending::Left {
+            let sums = &mut self.0[call.name.index()];
+            sums.calls += 1;
+            sums.total_ns = sums.total_ns.saturating_add(call.total_ns);
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Counts events and bytes, and suggests a filter.
+///
+/// # Errors
+/// None of its own.
+pub fn estimate<S: ReadAt>(
+    traces: &Traces<S>,
+    names: &Names,
+    limits: &Limits,
+) -> io::Result<Estimate> {
+    let mut sums = vec![Sums::default(); names.count()];
+    for (process, trace) in traces.all().iter().enumerate() {
+        for thread in 0..trace.threads().len() {
+            let mut last_ticks = None;
+            for event in trace.events(thread) {
+                let since = event.ticks.saturating_sub(last_ticks.unwrap_or(event.ticks));
+                last_ticks = Some(event.ticks);
+                let name = names.of(process, event.site);
+                if !names.is_chosen(name) {
+                    continue;
+                }
+                let sums = &mut sums[name.index()];
+                sums.events += 1;
+                // Two bits below the site's number tell what it is.
+                let values = event.values();
+                let packed: u64 = values.iter().map(|value| varint_bytes(*value)).sum();
+                sums.stream_bytes +=
+                    varint_bytes(since) + varint_bytes(u64::from(event.site) << 2) + packed;
+                sums.ring_bytes += 8 + 8 * values.len() as u64;
+            }
+        }
+    }
+    crate::walk::walk(traces, names, &mut Durations(&mut sums))?;
+    Ok(of_sums(&sums, names, limits))
+}
+
+fn of_sums(sums: &[Sums], names: &Names, limits: &Limits) -> Estimate {
+    let sum = |of: fn(&Sums) -> u64| sums.iter().map(of).sum::<u64>();
+    let events = sum(|sums| sums.events);
+    let share = |(id, name): (NameId, &str)| {
+        let sums = &sums[id.index()];
+        let mean_ns = sums.total_ns.checked_div(sums.calls);
+        let is_many = sums.events as f64 * 100.0 >= limits.share_percent_min * events as f64;
+        let is_short = mean_ns.is_some_and(|mean_ns| mean_ns <= limits.mean_ns_max);
+        (sums.events > 0).then(|| Share {
+            name: name.to_owned(),
+            events: sums.events,
+            stream_bytes: sums.stream_bytes,
+            ring_bytes: sums.ring_bytes,
+            calls: sums.calls,
+            mean_ns,
+            is_left_out: is_many && is_short,
+        })
+    };
+    let mut shares: Vec<Share> = names.iter().filter_map(share).collect();
+    shares.sort_by(|one, other| {
+        other.events.cmp(&one.events).then_with(|| one.name.cmp(&other.name))
+    });
+    let left_out: Vec<&Share> = shares.iter().filter(|share| share.is_left_out).collect();
+    let patterns: Vec<String> = left_out.iter().map(|share| but_not(&share.name)).collect();
+    let (stream_bytes, ring_bytes) = (sum(|sums| sums.stream_bytes), sum(|sums| sums.ring_bytes));
+    let out = |of: fn(&Share) -> u64| left_out.iter().map(|share| of(share)).sum::<u64>();
+    Estimate {
+        events,
+        stream_bytes,
+        ring_bytes,
+        filter: (!patterns.is_empty()).then(|| patterns.join(",")),
+        events_left: events - out(|share| share.events),
+        stream_bytes_left: stream_bytes - out(|share| share.stream_bytes),
+        shares,
+    }
+}
+
+/// A pattern of everything but this name. What means something in a pattern stands for itself there, or
+/// is matched by a `?`.
+fn but_not(name: &str) -> String {
+    let plain = |c: char| if c == ',' { '?' } else { c };
+    format!("-{}", name.chars().map(plain).collect::<String>())
+}
+
+/// How long a number is in 7 bits a byte.
+fn varint_bytes(number: u64) -> u64 {
+    u64::from((64 - (number | 1).leading_zeros()).div_ceil(7))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handover_probe::matches;
+
+    #[test]
+    fn numbers_take_a_byte_for_each_seven_bits() {
+        for (number, bytes) in [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3)] {
+            assert_eq!(varint_bytes(number), bytes, "{number}");
+        }
+        assert_eq!(varint_bytes(u64::MAX), 10);
+    }
+
+    #[test]
+    fn a_pattern_leaves_out_its_name_whatever_that_is() {
+        for name in ["a::b", "f(int, char*)", "operator*", "x?y", "-z"] {
+            assert!(!matches(&but_not(name), name), "{name}");
+            assert!(matches(&but_not(name), "other"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The JSON of `chrome://tracing`: a beginning, an end or an instant a line.
+//!
+//! Source: the Trace Event Format of the Chromium project.
+
+use super::sink::{Sink, put_number, put_signed};
+use crate::names::{NameId, Names};
+use crate::walk::{At, Call, Ending, Here, Visitor};
+use std::io::{self, Write};
+
+pub struct Chrome<'a, W> {
+    sink: &'a mut Sink<W>,
+    /// As they stand in JSON, with quotes.
+    names: Vec<String>,
+    /// `"pid":1,"tid":2`.
+    place: Vec<u8>,
+    process: Option<usize>,
+    is_first: bool,
+}
+
+impl<'a, W: Write> Chrome<'a, W> {
+    pub fn begin(names: &Names, sink: &'a mut Sink<W>) -> io::Result<Self> {
+        sink.bytes().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+        let names = names.iter().map(|(_, name)| quoted(name)).collect();
+        Ok(Self { sink, names, place: Vec::new(), process: None, is_first: true })
+    }
+
+    pub fn end(self) -> io::Result<()> {
+        self.sink.bytes().extend_from_slice(b"\n]}\n");
+        self.sink.settle()
+    }
+
+    fn metadata(&mut self, what: &str, name: &str) -> io::Result<()> {
+        let line =
+            format!("{{\"ph\":\"M\",\"name\":\"{what}\",\"args\":{{\"name\":{}}}", quoted(name));
+        self.separate();
+        let to = self.sink.bytes();
+        to.extend_from_slice(line.as_bytes());
+        to.extend_from_slice(&self.place);
+        to.push(b'}');
+        self.sink.settle()
+    }
+
+    #[inline]
+    fn separate(&mut self) {
+        let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
+        self.is_first = false;
+        self.sink.bytes().extend_from_slice(separator);
+    }
+
+    /// Phase, name, place and time: what all events have.
+    #[inline]
+    fn event(&mut self, at: &At, phase: &[u8], name: NameId) {
+        self.separate();
+        let to = self.sink.bytes();
+        to.extend_from_slice(b"{\"ph\":\"");
+        to.extend_from_slice(phase);
+        to.extend_from_slice(b"\",\"name\":");
+        to.extend_from_slice(self.names[name.index()].as_bytes());
+        to.extend_from_slice(b",\"ts\":");
+        put_us(to, at.ns);
+        to.extend_from_slice(&self.place);
+    }
+
+    fn values(&mut self, values: &[u64]) -> io::Result<()> {
+        let to = self.sink.bytes();
+        for (index, value) in values.iter().enumerate() {
+            let key: &[u8] = if index == 0 { b",\"args\":{\"value\":" } else { b",\"value 2\":" };
+            to.extend_from_slice(key);
+            put_signed(to, *value as i64);
+        }
+        to.extend_from_slice(if values.is_empty() { b"}" } else { b"}}" });
+        self.sink.settle()
+    }
+}
+
+impl<W: Write> Visitor for Chrome<'_, W> {
+    fn thread(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
+        self.place = format!(",\"pid\":{},\"tid\":{}", here.pid, here.thread.tid).into_bytes();
+        if self.process != Some(process) {
+            self.process = Some(process);
+            self.metadata("process_name", here.program.rsplit('/').next().unwrap_or_default())?;
+        }
+        self.metadata("thread_name", &here.thread.name)
+    }
+
+    fn enter(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.event(at, b"B", name);
+        self.values(values)
+    }
+
+    fn leave(&mut self, at: &At, call: &Call) -> io::Result<()> {
+        self.event(at, b"E", call.name);
+        if call.ending != Ending::Left {
+            self.sink.bytes().extend_from_slice(b",\"args\":{\"end is missing\":true}");
+        }
+        self.values(&[])
+    }
+
+    fn mark(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.event(at, b"i\",\"s\":\"t", name);
+        self.values(values)
+    }
+}
+
+/// Times are in µs, with three digits behind the point.
+#[inline]
+fn put_us(to: &mut Vec<u8>, ns: i64) {
+    if ns < 0 {
+        to.push(b'-');
+    }
+    let ns = ns.unsigned_abs();
+    put_number(to, ns / 1_000);
+    let part = ns % 1_000;
+    to.push(b'.');
+    for digit in [part / 100, part / 10 % 10, part % 10] {
+        to.push(b'0' + digit as u8);
+    }
+}
+
+/// A text as it stands in JSON.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,76 @@
+//! Comma-separated values: a line an event, in the order of time, as it was recorded.
+//!
+//! Source: RFC 4180, with a line feed alone at the ends of lines.
+
+use super::sink::{Sink, put_number, put_signed};
+use crate::names::Names;
+use crate::traces::Traces;
+use crate::walk::Found;
+use handover_probe::read::{EventKind, ReadAt};
+use std::io::{self, Write};
+
+const HEADER: &[u8] = b"time_ns,pid,tid,thread,event,name,value,value_2\n";
+
+pub fn write<S: ReadAt, W: Write>(
+    traces: &Traces<S>,
+    names: &Names,
+    sink: &mut Sink<W>,
+) -> io::Result<Found> {
+    let mut found = Found::default();
+    let fields: Vec<String> = names.iter().map(|(_, name)| field(name)).collect();
+    let place = |trace: &handover_probe::read::Trace<S>| -> Vec<String> {
+        let threads = trace.threads().iter();
+        threads.map(|one| format!("{},{},{}", trace.pid(), one.tid, field(&one.name))).collect()
+    };
+    let places: Vec<Vec<String>> = traces.all().iter().map(place).collect();
+    sink.bytes().extend_from_slice(HEADER);
+    let mut events = traces.events();
+    for (process, event) in events.by_ref() {
+        let name = names.of(process, event.site);
+        if !names.is_chosen(name) {
+            continue;
+        }
+        found.events += 1;
+        let what: &[u8] = match event.kind {
+            EventKind::Enter => b",enter,",
+            EventKind::Leave => b",leave,",
+            _ => b",mark,",
+        };
+        let to = sink.bytes();
+        put_signed(to, traces.all()[process].ns(event.ticks));
+        to.push(b',');
+        to.extend_from_slice(places[process][event.thread].as_bytes());
+        to.extend_from_slice(what);
+        to.extend_from_slice(fields[name.index()].as_bytes());
+        for index in 0..2 {
+            to.push(b',');
+            if let Some(value) = event.values().get(index) {
+                put_number(to, *value);
+            }
+        }
+        to.push(b'\n');
+        sink.settle()?;
+    }
+    found.cut_short = events.cut_short();
+    Ok(found)
+}
+
+/// A text as a field: in quotes, where it must be.
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        assert_eq!(field("a::b<c>"), "a::b<c>");
+        assert_eq!(field("f(int, \"x\")"), "\"f(int, \"\"x\"\")\"");
+    }
+}

@@ -1,0 +1,81 @@
+//! Bytes on their way out, gathered.
+
+use std::io::{self, Write};
+
+/// What is gathered before it is written.
+const GATHERED_BYTES: usize = 1 << 16;
+
+#[derive(Debug)]
+pub struct Sink<W> {
+    out: W,
+    bytes: Vec<u8>,
+}
+
+impl<W: Write> Sink<W> {
+    pub fn new(out: W) -> Self {
+        Self { out, bytes: Vec::with_capacity(GATHERED_BYTES + (1 << 12)) }
+    }
+
+    /// Where to put bytes; [`settle`](Sink::settle) after each event.
+    #[inline]
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Writes what is gathered, if it is enough.
+    #[inline]
+    pub fn settle(&mut self) -> io::Result<()> {
+        if self.bytes.len() >= GATHERED_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        self.out.flush()
+    }
+}
+
+/// Appends a number in decimal digits.
+#[inline]
+pub fn put_number(to: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    to.extend_from_slice(&digits[at..]);
+}
+
+/// Appends a number that may be negative.
+#[inline]
+pub fn put_signed(to: &mut Vec<u8>, number: i64) {
+    if number < 0 {
+        to.push(b'-');
+    }
+    put_number(to, number.unsigned_abs());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_everywhere() {
+        for number in [0, 1, 10, 999, i64::MAX, i64::MIN, -7] {
+            let mut bytes = Vec::new();
+            put_signed(&mut bytes, number);
+            assert_eq!(bytes, number.to_string().as_bytes());
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What each function cost: calls, total, self, and the distribution of its durations.
+
+use crate::names::{NameId, Names};
+use crate::walk::{At, Call, Ending, Here, Visitor};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::io;
+use std::str::FromStr;
+
+/// Two digits: p50 and p99 are within 1 %, and ten thousand functions fit into memory.
+const DIGITS: u8 = 2;
+/// Only a damaged trace has longer calls.
+const LONGEST_NS: u64 = u64::MAX / 4;
+
+/// A function, or a mark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Function {
+    /// What it is called.
+    pub name: String,
+    /// How often it was called.
+    pub calls: u64,
+    /// How often a mark of this name was passed.
+    pub marks: u64,
+    /// In how many threads.
+    pub threads: u64,
+    /// Time in it, with what it called; a call within a call of the same name counts once.
+    pub total_ns: u64,
+    /// Time in it alone: of all functions together, that of the outermost calls.
+    pub self_ns: u64,
+    /// Calls whose end was not recorded: their time is in the sums, and not in what follows.
+    pub cut: u64,
+    /// Durations of whole calls, in ns, if there are any.
+    pub durations: Option<Durations>,
+}
+
+/// A distribution of durations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Durations {
+    /// The shortest.
+    pub min_ns: u64,
+    /// Half of them are not longer; within 1 %.
+    pub p50_ns: u64,
+    /// 99 in 100 are not longer; within 1 %.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// By what functions are sorted: the largest first, names by the alphabet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub enum Order {
+    Total,
+    #[default]
+    SelfTime,
+    Calls,
+    Min,
+    P50,
+    P99,
+    Max,
+    Name,
+}
+
+impl Order {
+    /// All, by the names that they parse from.
+    pub const ALL: &[(&str, Order)] = &[
+        ("self", Order::SelfTime),
+        ("total", Order::Total),
+        ("calls", Order::Calls),
+        ("min", Order::Min),
+        ("p50", Order::P50),
+        ("p99", Order::P99),
+        ("max", Order::Max),
+        ("name", Order::Name),
+    ];
+}
+
+/// The text names no order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("write self, total, calls, min, p50, p99, max or name")]
+pub struct OrderError;
+
+impl FromStr for Order {
+    type Err = OrderError;
+    fn from_str(text: &str) -> Result<Self, OrderError> {
+        let named = Self::ALL.iter().find(|(name, _)| *name == text);
+        named.map(|(_, order)| *order).ok_or(OrderError)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    calls: u64,
+    marks: u64,
+    threads: u64,
+    /// The thread that was counted last, from 1.
+    thread: u64,
+    total_ns: u64,
+    self_ns: u64,
+    cut: u64,
+    max_ns: u64,
+    min_ns: u64,
+    /// Made with the first whole call.
+    histogram: Option<Histogram<u64>>,
+}
+
+/// Adds up what [`walk`](crate::walk) tells.
+#[derive(Debug, Default)]
+pub struct Statistics {
+    of: Vec<Sums>,
+    threads: u64,
+}
+
+impl Statistics {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The functions that were called and the marks that were passed.
+    #[must_use]
+    pub fn functions(&self, names: &Names, order: Order) -> Vec<Function> {
+        let function = |(id, name): (NameId, &str)| {
+            let sums = self.of.get(id.index()).filter(|sums| sums.calls + sums.marks > 0)?;
+            Some(Function {
+                name: name.to_owned(),
+                calls: sums.calls,
+                marks: sums.marks,
+                threads: sums.threads,
+                total_ns: sums.total_ns,
+                self_ns: sums.self_ns,
+                cut: sums.cut,
+                durations: sums.histogram.as_ref().map(|histogram| Durations {
+                    min_ns: sums.min_ns,
+                    p50_ns: histogram.value_at_quantile(0.5).clamp(sums.min_ns, sums.max_ns),
+                    p99_ns: histogram.value_at_quantile(0.99).clamp(sums.min_ns, sums.max_ns),
+                    max_ns: sums.max_ns,
+                }),
+            })
+        };
+        let mut functions: Vec<Function> = names.iter().filter_map(function).collect();
+        functions.sort_by(|one, other| {
+            let key = |function: &Function| key(function, order);
+            key(other).cmp(&key(one)).then_with(|| one.name.cmp(&other.name))
+        });
+        functions
+    }
+
+    /// Time in all outermost calls, which is that of all functions alone.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.of.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
+    }
+
+    #[inline]
+    fn sums(&mut self, name: NameId) -> &mut Sums {
+        if self.of.len() <= name.index() {
+            self.of.resize_with(name.index() + 1, Sums::default);
+        }
+        let sums = &mut self.of[name.index()];
+        if sums.thread != self.threads {
+            sums.thread = self.threads;
+            sums.threads += 1;
+        }
+        sums
+    }
+}
+
+fn key(function: &Function, order: Order) -> (u64, u64) {
+    let of = |value: fn(&Durations) -> u64| function.durations.as_ref().map_or(0, value);
+    let first = match order {
+        Order::Total => function.total_ns,
+        Order::SelfTime => function.self_ns,
+        Order::Calls => function.calls,
+        Order::Min => of(|durations| durations.min_ns),
+        Order::P50 => of(|durations| durations.p50_ns),
+        Order::P99 => of(|durations| durations.p99_ns),
+        Order::Max => of(|durations| durations.max_ns),
+        Order::Name => return (0, 0),
+    };
+    (first, function.calls)
+}
+
+impl Visitor for Statistics {
+    fn thread(&mut self, _: usize, _: &Here<'_>) -> io::Result<()> {
+        self.threads += 1;
+        Ok(())
+    }
+
+    fn enter(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &At, call: &Call) -> io::Result<()> {
+        let sums = self.sums(call.name);
+        sums.calls += 1;
+        sums.self_ns = sums.self_ns.saturating_add(call.self_ns);
+        if call.is_outermost {
+            sums.total_ns = sums.total_ns.saturating_add(call.total_ns);
+        }
+        if call.ending != Ending::Left {
+            sums.cut += 1;
+            return Ok(());
+        }
+        if sums.histogram.is_none() {
+            sums.min_ns = u64::MAX;
+            sums.histogram = Histogram::new(DIGITS).ok();
+        }
+        sums.min_ns = sums.min_ns.min(call.total_ns);
+        sums.max_ns = sums.max_ns.max(call.total_ns);
+        if let Some(histogram) = &mut sums.histogram {
+            // It grows as far as is needed, and holds what is not beyond a century.
+            let _ = histogram.record(call.total_ns.min(LONGEST_NS));
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, _: &At, name: NameId, _: &[u64]) -> io::Result<()> {
+        self.sums(name).marks += 1;
+        Ok(())
+    }
+}

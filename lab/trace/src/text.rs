@@ -1,0 +1,209 @@
+//! What was found, as text for a terminal. Control characters in names are escaped.
+
+use crate::estimate::Estimate;
+use crate::statistics::Function;
+use crate::traces::Traces;
+use crate::tree::Line;
+use crate::walk::{DEPTH_MAX, Found};
+use handover_base::units::{show_bytes_rate, show_count, show_ns};
+use handover_probe::read::{End, ReadAt};
+
+/// A table: columns of numbers, right-aligned, and a last one of names.
+struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(heads: &[&str]) -> Self {
+        Self { rows: vec![heads.iter().map(|head| (*head).to_owned()).collect()] }
+    }
+
+    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    fn text(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                if column + 1 == columns {
+                    line.push_str(cell);
+                } else {
+                    line.push_str(&format!("{cell:>width$}  ", width = widths[column]));
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn ns(ns: u64) -> String {
+    show_ns(ns as f64)
+}
+
+fn bytes(bytes: u64) -> String {
+    show_bytes_rate(bytes as f64).trim_end_matches("/s").to_owned()
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
+}
+
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    text
+}
+
+/// A line for each process: what it is, and how its recording ended.
+#[must_use]
+pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
+    let mut text = String::new();
+    for (trace, path) in traces.all().iter().zip(traces.paths()) {
+        let program = trace.program().rsplit('/').next().unwrap_or_default();
+        let threads = trace.threads().len();
+        let events: u64 = trace.threads().iter().map(|thread| thread.events_count).sum();
+        let ended = match trace.end() {
+            End::Finished => String::new(),
+            End::Failed(0) => ", recording failed".into(),
+            End::Failed(errno) => {
+                let why = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
+                format!(", recording stopped early: {why}")
+            }
+            _ => ", not finished: the process was killed, or records still".into(),
+        };
+        let line = format!(
+            "{program} [{}], {threads} thread{}, {} events{ended}  {}",
+            trace.pid(),
+            if threads == 1 { "" } else { "s" },
+            show_count(events as f64),
+            path.display(),
+        );
+        text.push_str(escaped(&line).trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A line for each kind of thing that is missing or does not pair; nothing, when there is nothing.
+#[must_use]
+pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<String> {
+    let missing = traces.missing();
+    let damaged_bytes: u64 = traces.all().iter().map(|trace| trace.damaged_bytes()).sum();
+    let refused: u64 = traces.all().iter().map(|trace| trace.threads_refused()).sum();
+    let depth = format!("calls deeper than {DEPTH_MAX} were passed over");
+    let mut lines = Vec::new();
+    for (count, what) in [
+        (missing.lost, "events were lost while recording: no room, a full disk, or no ring"),
+        (missing.overwritten, "older events were given up for newer ones, as asked"),
+        (missing.damaged, "events are in parts of the file that are damaged or cut off"),
+        (missing.unread_max, "events at most were in rings that are not there any more"),
+        (damaged_bytes, "bytes of the file could not be made sense of"),
+        (refused, "threads got no ring"),
+        (found.unmatched_leaves, "ends without a beginning were passed over"),
+        (found.unmatched_enters, "beginnings without an end were ended with the call around them"),
+        (found.open, "calls had not ended when their thread or the recording did"),
+        (found.too_deep, depth.as_str()),
+        (found.cut_short, "threads' events changed in the file while it was read"),
+    ] {
+        if count > 0 {
+            lines.push(format!("{count} {what}"));
+        }
+    }
+    lines
+}
+
+/// A row for each function.
+#[must_use]
+pub fn function_table(functions: &[Function], time_ns: u64) -> String {
+    let mut table =
+        Table::new(&["self", "%", "total", "calls", "min", "p50", "p99", "max", "threads", "name"]);
+    for one in functions.iter().filter(|function| function.calls > 0) {
+        let durations = match &one.durations {
+            Some(of) => [of.min_ns, of.p50_ns, of.p99_ns, of.max_ns].map(ns),
+            None => [const { String::new() }; 4].map(|_| "-".to_owned()),
+        };
+        let calls = if one.cut > 0 {
+            format!("{} ({} cut)", one.calls, one.cut)
+        } else {
+            one.calls.to_string()
+        };
+        let front = [ns(one.self_ns), percent(one.self_ns, time_ns), ns(one.total_ns), calls];
+        let back = [one.threads.to_string(), escaped(&one.name)];
+        table.row(front.into_iter().chain(durations).chain(back));
+    }
+    let mut text = if table.rows.len() > 1 { table.text() } else { String::new() };
+    let mut marks = Table::new(&["passed", "threads", "mark"]);
+    for one in functions.iter().filter(|function| function.marks > 0) {
+        marks.row([one.marks.to_string(), one.threads.to_string(), escaped(&one.name)]);
+    }
+    if marks.rows.len() > 1 {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&marks.text());
+    }
+    text
+}
+
+/// A row for each line of a tree.
+#[must_use]
+pub fn tree_table(lines: &[Line]) -> String {
+    let mut table = Table::new(&["total", "%", "self", "calls", "call tree"]);
+    let mut whole_ns = 0;
+    for line in lines {
+        if line.level == 0 {
+            whole_ns = line.total_ns;
+        }
+        let name = format!("{:indent$}{}", "", escaped(&line.name), indent = 2 * line.level);
+        let percent = percent(line.total_ns, whole_ns);
+        table.row([ns(line.total_ns), percent, ns(line.self_ns), line.calls.to_string(), name]);
+    }
+    table.text()
+}
+
+/// A row for each function, and what is suggested.
+#[must_use]
+pub fn estimate_table(estimate: &Estimate) -> String {
+    let mut table = Table::new(&["events", "%", "streamed", "calls", "mean", "", "name"]);
+    for share in &estimate.shares {
+        table.row([
+            share.events.to_string(),
+            percent(share.events, estimate.events),
+            bytes(share.stream_bytes),
+            if share.calls > 0 { share.calls.to_string() } else { "-".into() },
+            share.mean_ns.map_or("-".into(), ns),
+            if share.is_left_out { "out" } else { "" }.into(),
+            escaped(&share.name),
+        ]);
+    }
+    let mut text = table.text();
+    text.push_str(&format!(
+        "\n{} events: {} streamed, {} in rings\n",
+        estimate.events,
+        bytes(estimate.stream_bytes),
+        bytes(estimate.ring_bytes),
+    ));
+    match &estimate.filter {
+        None => text.push_str("nothing need be left out\n"),
+        Some(filter) => text.push_str(&format!(
+            "without those that are out: {} events ({} %), about {}\n{}\n",
+            estimate.events_left,
+            percent(estimate.events_left, estimate.events),
+            bytes(estimate.stream_bytes_left),
+            escaped(filter),
+        )),
+    }
+    text
+}

@@ -1,0 +1,239 @@
+//! The call tree: what called what, and what that cost.
+
+use crate::names::{NameId, Names};
+use crate::walk::{At, Call, Here, Visitor};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::io;
+
+/// Calls within calls beyond this are added to the one around them.
+pub const LEVELS_MAX: usize = 1024;
+
+/// What has a tree of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Grouping {
+    /// A process: calls of its threads are added up.
+    #[default]
+    Processes,
+    /// A thread.
+    Threads,
+}
+
+/// A line of a tree: a root, or a function as called by those above it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Line {
+    /// How deep it is: 0 for roots.
+    pub level: usize,
+    /// The function; of a root, its process or thread.
+    pub name: String,
+    /// How often it was called from there; of a root, how many outermost calls there were.
+    pub calls: u64,
+    /// Time in it, with what it called.
+    pub total_ns: u64,
+    /// Time in it alone.
+    pub self_ns: u64,
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Node {
+    /// `None` for a root.
+    name: Option<NameId>,
+    parent: u32,
+    first_child: u32,
+    next_sibling: u32,
+    /// The child that was looked for last.
+    last_child: u32,
+    calls: u64,
+    total_ns: u64,
+    self_ns: u64,
+}
+
+/// Adds up what [`walk`](crate::walk) tells.
+#[derive(Debug)]
+pub struct CallTree {
+    grouping: Grouping,
+    nodes: Vec<Node>,
+    children: HashMap<(u32, NameId), u32>,
+    roots: Vec<(u32, String)>,
+    process: Option<usize>,
+    at: u32,
+    level: usize,
+    /// Calls that are not in the tree for their level.
+    beyond: u64,
+}
+
+impl CallTree {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(grouping: Grouping) -> Self {
+        Self {
+            grouping,
+            nodes: Vec::new(),
+            children: HashMap::new(),
+            roots: Vec::new(),
+            process: None,
+            at: NONE,
+            level: 0,
+            beyond: 0,
+        }
+    }
+
+    /// The tree, line by line: each function is followed by what it called, the dearest first, down to
+    /// a level of `levels_max` below the roots.
+    #[must_use]
+    pub fn lines(&self, names: &Names, levels_max: usize) -> Vec<Line> {
+        let mut lines = Vec::new();
+        self.visit(levels_max, |node, level, root| {
+            lines.push(Line {
+                level,
+                name: node.name.map_or(root, |name| names.text(name)).to_owned(),
+                calls: node.calls,
+                total_ns: node.total_ns,
+                self_ns: node.self_ns,
+            });
+        });
+        lines
+    }
+
+    /// Each stack with the time that was spent in its last function alone; the root comes first.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub fn stacks<E>(
+        &self,
+        names: &Names,
+        mut each: impl FnMut(&[&str], u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut stack = Vec::new();
+        let mut outcome = Ok(());
+        self.visit(usize::MAX, |node, level, root| {
+            stack.truncate(level);
+            stack.push(node.name.map_or(root, |name| names.text(name)));
+            if node.self_ns > 0 && outcome.is_ok() {
+                outcome = each(&stack, node.self_ns);
+            }
+        });
+        outcome
+    }
+
+    /// Time in all outermost calls.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        let roots = self.roots.iter().map(|(root, _)| self.nodes[*root as usize].total_ns);
+        roots.fold(0, u64::saturating_add)
+    }
+
+    fn visit<'a>(&'a self, levels_max: usize, mut each: impl FnMut(&'a Node, usize, &'a str)) {
+        for (root, title) in &self.roots {
+            let mut left = vec![(*root, 0)];
+            while let Some((at, level)) = left.pop() {
+                let node = &self.nodes[at as usize];
+                each(node, level, title);
+                if level < levels_max {
+                    let begin = left.len();
+                    let mut child = node.first_child;
+                    while child != NONE {
+                        left.push((child, level + 1));
+                        child = self.nodes[child as usize].next_sibling;
+                    }
+                    // The last one is taken first.
+                    left[begin..].sort_by_key(|(child, _)| {
+                        (self.nodes[*child as usize].total_ns, std::cmp::Reverse(*child))
+                    });
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, name: Option<NameId>, parent: u32) -> u32 {
+        let at = self.nodes.len() as u32;
+        let mut next_sibling = NONE;
+        if let Some(parent) = self.nodes.get_mut(parent as usize) {
+            next_sibling = std::mem::replace(&mut parent.first_child, at);
+        }
+        self.nodes.push(Node {
+            name,
+            parent,
+            first_child: NONE,
+            next_sibling,
+            last_child: NONE,
+            calls: 0,
+            total_ns: 0,
+            self_ns: 0,
+        });
+        at
+    }
+
+    fn child(&mut self, name: NameId) -> u32 {
+        let last = self.nodes[self.at as usize].last_child;
+        if self.nodes.get(last as usize).is_some_and(|node| node.name == Some(name)) {
+            return last;
+        }
+        let child = match self.children.get(&(self.at, name)) {
+            Some(child) => *child,
+            None => {
+                let child = self.add(Some(name), self.at);
+                self.children.insert((self.at, name), child);
+                child
+            }
+        };
+        self.nodes[self.at as usize].last_child = child;
+        child
+    }
+}
+
+impl Visitor for CallTree {
+    fn thread(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
+        if self.grouping == Grouping::Threads || self.process != Some(process) {
+            self.process = Some(process);
+            let root = self.add(None, NONE);
+            let program = here.program.rsplit('/').next().unwrap_or_default();
+            let title = match self.grouping {
+                Grouping::Processes => format!("{program} [{}]", here.pid),
+                Grouping::Threads => {
+                    format!("{program} [{}] {} [{}]", here.pid, here.thread.name, here.thread.tid)
+                }
+            };
+            self.roots.push((root, title));
+        }
+        self.at = self.roots.last().map_or(NONE, |(root, _)| *root);
+        (self.level, self.beyond) = (0, 0);
+        Ok(())
+    }
+
+    fn enter(&mut self, _: &At, name: NameId, _: &[u64]) -> io::Result<()> {
+        if self.level >= LEVELS_MAX {
+            self.beyond += 1;
+            return Ok(());
+        }
+        self.level += 1;
+        self.at = self.child(name);
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &At, call: &Call) -> io::Result<()> {
+        let node = &mut self.nodes[self.at as usize];
+        node.self_ns = node.self_ns.saturating_add(call.self_ns);
+        if self.beyond > 0 {
+            self.beyond -= 1;
+            return Ok(());
+        }
+        node.calls += 1;
+        node.total_ns = node.total_ns.saturating_add(call.total_ns);
+        self.level -= 1;
+        self.at = node.parent;
+        if self.level == 0 {
+            let root = &mut self.nodes[self.at as usize];
+            root.calls += 1;
+            root.total_ns = root.total_ns.saturating_add(call.total_ns);
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+        Ok(())
+    }
+}
