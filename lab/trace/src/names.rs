@@ -1,8 +1,8 @@
 //! The names of all sites of several traces, each with a number.
 
 use crate::traces::Traces;
-use handover_probe::matches;
 use handover_probe::read::ReadAt;
+use handover_probe::{SITES_MAX, Site, matches};
 use std::collections::HashMap;
 
 /// A name's number in its [`Names`].
@@ -52,7 +52,9 @@ impl Names {
         let mut known: HashMap<String, NameId> = HashMap::new();
         for trace in traces.all() {
             let mut of = Vec::new();
-            for site in trace.sites() {
+            // No event has a larger number: only a damaged trace names one.
+            let is_known = |site: &&&Site| site.number <= SITES_MAX;
+            for site in trace.sites().iter().filter(is_known) {
                 let id = *known.entry(site.name.clone()).or_insert_with(|| {
                     names.is_chosen.push(is_chosen(&site.name));
                     names.texts.push(site.name.clone());

@@ -109,8 +109,10 @@ pub struct Here<'a> {
     pub pid: u32,
     /// Its program's path.
     pub program: &'a str,
-    /// When it began to record, in ns since 1970 minus [`At::ns`].
-    pub realtime_minus_ns: i64,
+    /// When the thread began to record, as [`At::ns`].
+    pub begin_ns: i64,
+    /// The same moment in ns since 1970.
+    pub begin_realtime_ns: i64,
     /// Where in [`Trace::threads`] the thread is.
     pub index: usize,
     /// The thread.
@@ -191,7 +193,8 @@ impl<V: Visitor> Walk<'_, V> {
         let here = Here {
             pid: trace.pid(),
             program: trace.program(),
-            realtime_minus_ns: trace.realtime_ns(0).saturating_sub(trace.ns(0)),
+            begin_ns: trace.ns(thread.begin_ticks),
+            begin_realtime_ns: trace.realtime_ns(thread.begin_ticks),
             index,
             thread,
         };

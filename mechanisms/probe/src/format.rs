@@ -352,7 +352,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-fn checksum_of_words(words: &[u64]) -> u64 {
+pub fn checksum_of_words(words: &[u64]) -> u64 {
     words.iter().fold(MIX, |hash, word| mix(hash, *word))
 }
 

@@ -26,9 +26,12 @@
 
 mod events;
 mod index;
+mod mend;
 mod merged;
 
 pub use events::{Event, EventKind, Events};
+#[doc(hidden)]
+pub use mend::mended;
 pub use merged::{Incomparable, Merged, MergedOf, merge};
 
 use crate::error::ReadError;

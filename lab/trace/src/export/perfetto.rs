@@ -100,12 +100,11 @@ impl<'a, W: Write> Perfetto<'a, W> {
 
     fn clocks(&mut self, here: &Here<'_>) -> io::Result<()> {
         let mut clocks = Message::default();
-        // Both at some moment: at which does not matter, as the distance is what is told.
-        let ns = here.realtime_minus_ns.unsigned_abs();
-        let realtime_ns = ns.saturating_add_signed(here.realtime_minus_ns);
-        for (id, ns) in [(clock::MONOTONIC, ns), (clock::REALTIME, realtime_ns)] {
+        for (id, ns) in
+            [(clock::MONOTONIC, here.begin_ns), (clock::REALTIME, here.begin_realtime_ns)]
+        {
             let mut one = Message::default();
-            one.number(clock::ID, id).number(clock::TIMESTAMP, ns);
+            one.number(clock::ID, id).number(clock::TIMESTAMP, ns.max(0) as u64);
             clocks.message(clock::CLOCKS, &one);
         }
         clocks.number(clock::PRIMARY, clock::MONOTONIC);

@@ -1,0 +1,215 @@
+//! Statistics, trees and estimates, against what was recorded.
+
+use crate::samples::{odd, random, raw, recorded, whole};
+use handover_probe::read::{EventKind, Trace};
+use handover_probe::{probe, span};
+use handover_trace::{
+    CallTree, Function, Grouping, Limits, Line, Names, Order, Statistics, Traces, estimate,
+    estimate_table, function_table, headline, tree_table, walk, what_is_missing,
+};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+fn functions(traces: &Traces, order: Order) -> (Vec<Function>, u64) {
+    let names = Names::all(traces);
+    let mut statistics = Statistics::new();
+    walk(traces, &names, &mut statistics).unwrap();
+    (statistics.functions(&names, order), statistics.time_ns())
+}
+
+fn tree(traces: &Traces, grouping: Grouping, levels_max: usize) -> (Vec<Line>, u64) {
+    let names = Names::all(traces);
+    let mut tree = CallTree::new(grouping);
+    walk(traces, &names, &mut tree).unwrap();
+    (tree.lines(&names, levels_max), tree.time_ns())
+}
+
+fn named<'a>(functions: &'a [Function], name: &str) -> &'a Function {
+    functions.iter().find(|function| function.name == name).expect(name)
+}
+
+#[test]
+fn calls_are_counted_and_timed_as_they_were_recorded() {
+    let (all, time_ns) = functions(whole(), Order::Name);
+    let names: Vec<&str> = all.iter().map(|function| function.name.as_str()).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    let outer = named(&all, "whole.outer");
+    assert_eq!((outer.calls, outer.threads, outer.marks, outer.cut), (2, 2, 0, 0));
+    assert_eq!(named(&all, "whole.short").calls, 50);
+    assert_eq!(named(&all, "whole.short").threads, 1);
+    assert_eq!((named(&all, "whole.mark").calls, named(&all, "whole.mark").marks), (0, 50));
+
+    // Of the recursion, total is the outermost call alone; its self is the same time, in five parts.
+    let fall = named(&all, "whole.fall");
+    let enters: Vec<i64> = raw(whole())[1]
+        .iter()
+        .filter(|event| event.2 == "whole.fall")
+        .map(|event| event.0)
+        .collect();
+    let whole_ns = (enters[9] - enters[0]) as u64;
+    assert_eq!((fall.calls, fall.total_ns, fall.self_ns), (5, whole_ns, whole_ns));
+    let durations = fall.durations.unwrap();
+    assert_eq!((durations.min_ns, durations.max_ns), ((enters[5] - enters[4]) as u64, whole_ns));
+    assert!(durations.min_ns <= durations.p50_ns && durations.p50_ns <= durations.p99_ns);
+    assert!(durations.p99_ns <= durations.max_ns);
+
+    let selves: u64 = all.iter().map(|function| function.self_ns).sum();
+    assert_eq!(selves, time_ns);
+}
+
+#[test]
+fn functions_are_sorted_by_what_is_asked_for() {
+    type Key = fn(&Function) -> u64;
+    let keys: [(&str, Key); 6] = [
+        ("self", |it| it.self_ns),
+        ("total", |it| it.total_ns),
+        ("calls", |it| it.calls),
+        ("p50", |it| it.durations.map_or(0, |it| it.p50_ns)),
+        ("p99", |it| it.durations.map_or(0, |it| it.p99_ns)),
+        ("max", |it| it.durations.map_or(0, |it| it.max_ns)),
+    ];
+    for (order, key) in keys {
+        let (all, _) = functions(whole(), order.parse().unwrap());
+        assert!(all.is_sorted_by(|one, other| key(one) >= key(other)), "{order}");
+    }
+    assert!("fastest".parse::<Order>().unwrap_err().to_string().contains("p99"));
+}
+
+#[test]
+fn a_call_without_an_end_is_in_the_sums_and_not_in_the_quantiles() {
+    let (all, _) = functions(odd(), Order::Total);
+    for name in ["odd.lost", "odd.open"] {
+        let cut = named(&all, name);
+        assert_eq!((cut.calls, cut.cut, cut.durations), (1, 1, None), "{name}");
+        assert!(cut.total_ns > 0);
+    }
+    assert!(all.iter().all(|function| function.name != "odd.late"));
+    assert_eq!(named(&all, "odd.fine").calls, 2);
+}
+
+#[test]
+fn a_tree_tells_what_called_what() {
+    let (lines, time_ns) = tree(whole(), Grouping::Processes, 100);
+    let story: Vec<(usize, &str, u64)> =
+        lines.iter().map(|line| (line.level, line.name.as_str(), line.calls)).collect();
+    assert_eq!(story[0].2, 3, "outermost calls");
+    assert!(story.contains(&(1, "whole.outer", 2)));
+    assert!(story.contains(&(2, "whole.f(int, \"x;y\")", 50)));
+    assert!(story.contains(&(3, "whole.short", 50)));
+    assert!(story.contains(&(5, "whole.fall", 1)));
+    assert_eq!(lines[0].total_ns, time_ns);
+    let selves: u64 = lines.iter().map(|line| line.self_ns).sum();
+    assert_eq!(selves, time_ns, "all of the time is somewhere");
+    for (at, line) in lines.iter().enumerate() {
+        let below = lines[at + 1..].iter().take_while(|other| other.level > line.level);
+        let children: u64 =
+            below.filter(|other| other.level == line.level + 1).map(|it| it.total_ns).sum();
+        assert_eq!(line.total_ns, line.self_ns + children, "{}", line.name);
+    }
+    assert!(tree(whole(), Grouping::Processes, 1).0.iter().all(|line| line.level <= 1));
+    let (threads, _) = tree(whole(), Grouping::Threads, 0);
+    assert_eq!(threads.len(), 2);
+    assert!(threads[1].name.contains(" two ["), "{}", threads[1].name);
+}
+
+#[test]
+fn trees_and_statistics_agree_whatever_was_recorded() {
+    for traces in [whole(), odd(), random()] {
+        let (all, time_ns) = functions(traces, Order::default());
+        let (lines, tree_ns) = tree(traces, Grouping::Threads, usize::MAX);
+        assert_eq!(time_ns, tree_ns);
+        for function in &all {
+            let of = lines.iter().filter(|line| line.level > 0 && line.name == function.name);
+            let (calls, self_ns) =
+                of.fold((0, 0), |sum, line| (sum.0 + line.calls, sum.1 + line.self_ns));
+            assert_eq!((calls, self_ns), (function.calls, function.self_ns), "{}", function.name);
+        }
+    }
+}
+
+fn spin(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        black_box(());
+    }
+}
+
+#[test]
+fn an_estimate_leaves_out_what_is_called_often_and_shortly() {
+    let (_folder, traces) = recorded("estimate", "estimate.*", || {
+        for number in 0..20u64 {
+            let _long = span!("estimate.long");
+            spin(Duration::from_millis(1));
+            for _ in 0..100 {
+                let _short = span!("estimate.short(a, b)", number);
+            }
+            probe!("estimate.mark");
+        }
+    });
+    let names = Names::all(&traces);
+    let limits = Limits { mean_ns_max: 500_000, ..Limits::default() };
+    let all = estimate(&traces, &names, &limits).unwrap();
+    assert_eq!(all.events, 20 * (2 + 200 + 1));
+    let [short, long, mark] = &all.shares[..] else { panic!("{all:?}") };
+    assert_eq!((short.events, short.calls, short.is_left_out), (4_000, 2_000, true));
+    assert_eq!((long.events, long.is_left_out), (40, false));
+    assert_eq!((mark.events, mark.mean_ns, mark.is_left_out), (20, None, false));
+    assert!(long.mean_ns.unwrap() >= 1_000_000);
+    assert_eq!(all.filter.as_deref(), Some("-estimate.short(a? b)"));
+    assert_eq!(all.events_left, 60);
+    // Two bytes at the least, and what the file has of them beside its headers.
+    let bytes = std::fs::metadata(&traces.paths()[0]).unwrap().len();
+    assert!((2 * all.events..bytes).contains(&all.stream_bytes), "{} of {bytes}", all.stream_bytes);
+    assert_eq!(all.ring_bytes, 8 * all.events + 8 * 2_000);
+    assert!(estimate_table(&all).contains("-estimate.short(a? b)"));
+
+    // As it says: with the filter, the rest is what is walked.
+    let left = Names::matching(&traces, all.filter.as_deref().unwrap());
+    assert_eq!(walk(&traces, &left, &mut Statistics::new()).unwrap().events, all.events_left);
+    let short = Limits { mean_ns_max: 0, ..Limits::default() };
+    assert_eq!(estimate(&traces, &names, &short).unwrap().filter, None);
+}
+
+#[test]
+fn processes_stand_on_one_time_line() {
+    let (folder, one) = recorded("one", "line.*", || {
+        let _span = span!("line.one");
+    });
+    let (other_folder, _) = recorded("two", "line.*", || {
+        let _span = span!("line.two");
+    });
+    let paths = [other_folder.path().join("two"), folder.path().join("one")];
+    let traces = Traces::open(&paths).unwrap();
+    let story: Vec<&str> =
+        traces.events().map(|(process, event)| traces.name(process, event.site).unwrap()).collect();
+    assert_eq!(story, ["line.one", "line.one", "line.two", "line.two"]);
+    let twice = Traces::open([&paths[0], &paths[0]]).unwrap();
+    assert_eq!(twice.all().len(), 1, "a file is read once");
+
+    // Beside it by a child's name, and not its child: this process's parent is another.
+    std::fs::copy(&paths[0], folder.path().join("one.77")).unwrap();
+    std::fs::write(folder.path().join("one.78"), "rubbish").unwrap();
+    let alone = Traces::open([&paths[1]]).unwrap();
+    assert_eq!((alone.all().len(), alone.passed_over().len()), (1, 1));
+    assert!(alone.passed_over()[0].to_string().contains("one.78"));
+    assert!(Traces::open_alone([&paths[1]]).unwrap().passed_over().is_empty());
+    assert_eq!(one.all().len(), 1);
+}
+
+#[test]
+fn texts_show_names_and_escape_what_a_terminal_would_obey() {
+    let (all, time_ns) = functions(whole(), Order::default());
+    let table = function_table(&all, time_ns);
+    assert!(table.contains("whole.outer") && table.contains("p99"), "{table}");
+    assert!(table.contains("whole.\u{b5}s \\ \\n"), "{table}");
+    assert!(headline(whole()).contains("2 threads"), "{}", headline(whole()));
+    assert!(tree_table(&tree(whole(), Grouping::Processes, 9).0).contains("\n"));
+    let found = walk(odd(), &Names::all(odd()), &mut Statistics::new()).unwrap();
+    let missing = what_is_missing(odd(), &found).join("\n");
+    for words in ["1 ends without", "1 beginnings without", "1 calls had not ended"] {
+        assert!(missing.contains(words), "{missing}");
+    }
+    let raw = raw(odd());
+    assert!(raw[0].iter().any(|event| event.1 == EventKind::Leave && event.2 == "odd.late"));
+    assert!(odd().all().iter().all(|trace: &Trace| trace.missing().total() == 0));
+}

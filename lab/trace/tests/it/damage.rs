@@ -1,0 +1,62 @@
+//! Files that are damaged, cut off or something else.
+
+use crate::samples::{recorded, whole};
+use handover_probe::read::Trace;
+use handover_probe::{ReadError, span};
+use handover_trace::{Format, Grouping, Names, Statistics, TraceError, Traces, export, walk};
+use std::fs;
+
+#[test]
+fn what_is_no_trace_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in
+        [("empty", &b""[..]), ("text", b"a text, and no trace"), ("elf", b"\x7fELF")]
+    {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let refused = Traces::open([&path]).unwrap_err();
+        assert!(refused.to_string().contains(name), "{refused}");
+        assert!(matches!(refused, TraceError::Read { source: ReadError::Foreign, .. }));
+    }
+    let refused = Traces::open([folder.path().join("none")]).unwrap_err();
+    assert!(matches!(refused, TraceError::Read { source: ReadError::Io(_), .. }));
+}
+
+#[test]
+fn traces_of_different_clocks_are_refused_together() {
+    let (folder, traces) = recorded("mine", "clock.*", || {
+        let _span = span!("clock.span");
+    });
+    // The machine's start is in the first page, whose checksum then is another.
+    let mine = &traces.paths()[0];
+    let mut bytes = fs::read(mine).unwrap();
+    bytes[72] ^= 1;
+    let other = folder.path().join("other");
+    fs::write(&other, handover_probe::read::mended(bytes)).unwrap();
+    assert_eq!(Traces::open([&other]).unwrap().events().count(), 2);
+    let refused = Traces::open([mine, &other]).unwrap_err();
+    assert!(refused.to_string().contains("other") && refused.to_string().contains("mine"));
+}
+
+#[test]
+fn of_a_file_that_is_cut_off_or_damaged_the_rest_is_shown_and_nests() {
+    let bytes = fs::read(&whole().paths()[0]).unwrap();
+    let all = whole().events().count() as u64;
+    for at in (4096..bytes.len()).step_by(61) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 0x55;
+        for damaged in [bytes[..at].to_vec(), flipped] {
+            let traces = Traces::in_memory(Trace::from_bytes(damaged).unwrap());
+            let names = Names::all(&traces);
+            let found = walk(&traces, &names, &mut Statistics::new()).unwrap();
+            assert!(found.events <= all, "events were made up");
+            for format in Format::ALL {
+                let mut out = Vec::new();
+                export(&traces, &names, *format, Grouping::Processes, &mut out).unwrap();
+                if *format == Format::Perfetto {
+                    crate::perfetto::tracks(&out).iter().for_each(crate::perfetto::assert_nests);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What other tools are given says what was recorded, and pairs whatever was recorded.
+
+use crate::perfetto::{Kind, Shown, assert_nests, tracks};
+use crate::samples::{odd, random, raw, whole, word};
+use handover_probe::read::EventKind;
+use handover_trace::{Format, Found, Grouping, Names, Traces, export};
+use serde_json::Value;
+use std::collections::HashMap;
+
+fn exported(traces: &Traces, format: Format) -> (Vec<u8>, Found) {
+    let mut bytes = Vec::new();
+    let names = Names::all(traces);
+    let found = export(traces, &names, format, Grouping::Processes, &mut bytes).unwrap();
+    (bytes, found)
+}
+
+fn text(traces: &Traces, format: Format) -> (String, Found) {
+    let (bytes, found) = exported(traces, format);
+    (String::from_utf8(bytes).unwrap(), found)
+}
+
+#[test]
+fn perfetto_shows_every_event_on_its_threads_track() {
+    let traces = whole();
+    let (bytes, found) = exported(traces, Format::Perfetto);
+    let tracks = tracks(&bytes);
+    let trace = &traces.all()[0];
+    assert_eq!(tracks.len(), trace.threads().len());
+    let mut count = 0;
+    for ((track, thread), raw) in tracks.iter().zip(trace.threads()).zip(raw(traces)) {
+        assert_eq!((track.pid as u32, track.tid as u64), (trace.pid(), thread.tid));
+        assert_eq!(track.thread, thread.name);
+        assert_eq!(Some(track.process.as_str()), trace.program().rsplit('/').next());
+        let expected: Vec<Shown> = raw
+            .into_iter()
+            .map(|(ns, kind, name, values)| Shown {
+                ns: ns as u64,
+                kind: match kind {
+                    EventKind::Enter => Kind::Begin,
+                    EventKind::Leave => Kind::End,
+                    _ => Kind::Instant,
+                },
+                name: (kind != EventKind::Leave).then_some(name),
+                values: values.into_iter().map(|value| value as i64).collect(),
+                end_is_missing: false,
+            })
+            .collect();
+        assert_eq!(track.events, expected);
+        assert_nests(track);
+        count += track.events.len() as u64;
+    }
+    assert_eq!(found.events, count);
+    assert_eq!((found.unmatched_enters, found.unmatched_leaves, found.open), (0, 0, 0));
+    let names: Vec<&str> = tracks.iter().map(|track| track.thread.as_str()).collect();
+    assert!(names.contains(&"two"), "{names:?}");
+    let negative = |event: &Shown| event.values == [-49, 49 << 40];
+    assert!(tracks[0].events.iter().any(negative));
+    assert_eq!(word(-49i64) as i64, -49);
+}
+
+#[test]
+fn what_does_not_pair_is_put_right_and_counted() {
+    let (bytes, found) = exported(odd(), Format::Perfetto);
+    let tracks = tracks(&bytes);
+    assert_nests(&tracks[0]);
+    let story: Vec<(Kind, Option<&str>, bool)> = tracks[0]
+        .events
+        .iter()
+        .map(|event| (event.kind, event.name.as_deref(), event.end_is_missing))
+        .collect();
+    let begin = |name| (Kind::Begin, Some(name), false);
+    let end = (Kind::End, None, false);
+    let cut = (Kind::End, None, true);
+    let expected = [
+        begin("odd.around"),
+        begin("odd.lost"),
+        begin("odd.fine"),
+        end,
+        cut,
+        end,
+        begin("odd.open"),
+        begin("odd.fine"),
+        end,
+        cut,
+    ];
+    assert_eq!(story, expected);
+    assert_eq!((found.unmatched_leaves, found.unmatched_enters, found.open), (1, 1, 1));
+}
+
+#[test]
+fn whatever_is_entered_and_left_nests_in_every_format() {
+    let (bytes, found) = exported(random(), Format::Perfetto);
+    let tracks = tracks(&bytes);
+    tracks.iter().for_each(assert_nests);
+    let raw: Vec<_> = raw(random()).into_iter().flatten().collect();
+    let count = |kind| raw.iter().filter(|event| event.1 == kind).count() as u64;
+    assert_eq!(found.events, raw.len() as u64);
+    assert_eq!(found.calls, count(EventKind::Enter));
+    assert_eq!(found.marks, count(EventKind::Mark));
+    let left = found.calls - found.unmatched_enters - found.open;
+    assert_eq!(left + found.unmatched_leaves, count(EventKind::Leave));
+    for number in [found.unmatched_leaves, found.unmatched_enters, found.open] {
+        assert!(number > 10, "the dice are loaded: {found:?}");
+    }
+    let shown: usize = tracks.iter().map(|track| track.events.len()).sum();
+    assert_eq!(shown as u64, 2 * found.calls + found.marks);
+    assert_eq!(chrome(random()).1, found);
+}
+
+/// The stacks of each thread while the JSON is gone through; how many events and what was found.
+fn chrome(traces: &Traces) -> (Vec<Value>, Found) {
+    let (text, found) = text(traces, Format::Chrome);
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let events = document["traceEvents"].as_array().expect("events").clone();
+    // A thread's number is given to another when it has ended: then its calls have too.
+    let mut stacks: HashMap<(u64, u64), (f64, Vec<String>)> = HashMap::new();
+    for event in events.iter().filter(|event| event["ph"] != "M") {
+        let place = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        let (last, stack) = stacks.entry(place).or_default();
+        let name = event["name"].as_str().unwrap().to_owned();
+        let ts = event["ts"].as_f64().unwrap();
+        assert!(ts >= *last, "time goes back");
+        *last = ts;
+        match event["ph"].as_str().unwrap() {
+            "B" => stack.push(name),
+            "E" => assert_eq!(stack.pop(), Some(name)),
+            "i" => assert_eq!(event["s"], "t"),
+            other => panic!("{other}"),
+        }
+    }
+    assert!(stacks.values().all(|(_, stack)| stack.is_empty()));
+    (events, found)
+}
+
+#[test]
+fn chrome_json_parses_and_says_the_same() {
+    let (events, _) = chrome(whole());
+    let (metadata, events): (Vec<_>, Vec<_>) = events.iter().partition(|it| it["ph"] == "M");
+    let threads: Vec<&str> = metadata
+        .iter()
+        .filter(|it| it["name"] == "thread_name")
+        .map(|it| it["args"]["name"].as_str().unwrap())
+        .collect();
+    let trace = &whole().all()[0];
+    assert_eq!(threads, trace.threads().iter().map(|it| it.name.as_str()).collect::<Vec<_>>());
+    let raw: Vec<_> = raw(whole()).into_iter().flatten().collect();
+    assert_eq!(events.len(), raw.len());
+    for (event, (ns, kind, name, values)) in events.iter().zip(raw) {
+        let phase = match kind {
+            EventKind::Enter => "B",
+            EventKind::Leave => "E",
+            _ => "i",
+        };
+        assert_eq!((event["ph"].as_str(), event["name"].as_str()), (Some(phase), Some(&*name)));
+        assert_eq!((event["ts"].as_f64().unwrap() * 1e3).round() as i64, ns);
+        let args = |key: &str| event["args"][key].as_i64();
+        let shown: Vec<i64> = ["value", "value 2"].into_iter().filter_map(args).collect();
+        assert_eq!(shown, values.iter().map(|value| *value as i64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn folded_stacks_sum_to_the_time_in_outermost_calls() {
+    for traces in [whole(), odd(), random()] {
+        let (text, _) = text(traces, Format::Folded);
+        let mut sum = 0;
+        for line in text.lines() {
+            let (stack, ns) = line.rsplit_once(' ').unwrap();
+            assert!(stack.contains(';'), "{line}");
+            sum += ns.parse::<u64>().unwrap();
+        }
+        let tracks = tracks(&exported(traces, Format::Perfetto).0);
+        let mut outermost = 0;
+        for track in tracks {
+            let (mut depth, mut begin) = (0, 0);
+            for event in track.events {
+                match event.kind {
+                    Kind::Begin => {
+                        if depth == 0 {
+                            begin = event.ns;
+                        }
+                        depth += 1;
+                    }
+                    Kind::End => {
+                        depth -= 1;
+                        if depth == 0 {
+                            outermost += event.ns - begin;
+                        }
+                    }
+                    Kind::Instant => {}
+                }
+            }
+        }
+        assert_eq!(sum, outermost);
+    }
+    let (text, _) = text(whole(), Format::Folded);
+    assert!(text.contains(";whole.outer;whole.f(int, \"x:y\");whole.short "), "{text}");
+    assert!(text.contains(";whole.fall;whole.fall;whole.fall;whole.fall;whole.fall "), "{text}");
+}
+
+#[test]
+fn csv_has_a_line_for_every_event_as_it_was_recorded() {
+    let (text, found) = text(whole(), Format::Csv);
+    // No field but these has a comma, a quote or the end of a line in it.
+    let plain = text.replace("\"whole.f(int, \"\"x;y\"\")\"", "F");
+    let plain = plain.replace("\"one \"\"quoted\"\", thread\"", "ONE");
+    let plain = plain.replace("\"whole.\u{b5}s \\ \n\"", "MU");
+    let mut lines = plain.lines();
+    assert_eq!(lines.next(), Some("time_ns,pid,tid,thread,event,name,value,value_2"));
+    let mut last_ns = i64::MIN;
+    let mut count = 0;
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), 8, "{line}");
+        let ns: i64 = fields[0].parse().unwrap();
+        assert!(ns >= last_ns);
+        last_ns = ns;
+        count += 1;
+    }
+    assert_eq!(count, raw(whole()).iter().map(Vec::len).sum::<usize>());
+    assert_eq!(found.events, count as u64);
+    assert!(plain.contains(&format!(",ONE,mark,MU,{},7\n", u64::MAX)), "{plain}");
+    assert!(exported(odd(), Format::Csv).0.windows(15).any(|part| part == b"leave,odd.late,"));
+}
+
+#[test]
+fn only_what_is_chosen_is_written() {
+    let names = Names::matching(whole(), "whole.*,-whole.f(*");
+    let mut bytes = Vec::new();
+    export(whole(), &names, Format::Perfetto, Grouping::Processes, &mut bytes).unwrap();
+    let tracks = tracks(&bytes);
+    tracks.iter().for_each(assert_nests);
+    let names: Vec<String> =
+        tracks.iter().flat_map(|track| &track.events).filter_map(|it| it.name.clone()).collect();
+    assert!(names.iter().any(|name| name == "whole.short"));
+    assert!(names.iter().all(|name| !name.starts_with("whole.f(")));
+}
+
+#[test]
+fn a_disk_that_is_full_is_an_error() {
+    struct Full(usize);
+    impl std::io::Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    for format in Format::ALL {
+        let names = Names::all(whole());
+        let written = export(whole(), &names, *format, Grouping::Threads, Full(100));
+        assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::StorageFull, "{format}");
+    }
+}

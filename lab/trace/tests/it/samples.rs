@@ -1,0 +1,151 @@
+//! Recordings of this very process, one at a time.
+
+use handover_probe::read::{Event, EventKind, ReadAt};
+use handover_probe::{Config, Recording, Value, disable, enable, probe, span};
+use handover_trace::Traces;
+use std::any::Any;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use tempfile::TempDir;
+
+/// Records what `work` does with the sites that match on, into `name` in a folder of its own.
+pub fn recorded(name: &str, pattern: &str, work: impl FnOnce()) -> (TempDir, Traces) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    let recording = Recording::start(Config::stream(&path)).unwrap();
+    enable(pattern).unwrap();
+    work();
+    disable(pattern).unwrap();
+    let summary = recording.finish();
+    assert_eq!(summary.lost, 0);
+    let traces = Traces::open([&path]).unwrap();
+    (folder, traces)
+}
+
+fn on_thread(name: &str, work: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name(name.to_owned());
+        builder.spawn_scoped(scope, work).unwrap().join().unwrap();
+    });
+}
+
+fn fall(depth: u64) {
+    let _span = span!("whole.fall", depth);
+    if depth > 0 {
+        fall(depth - 1);
+    }
+}
+
+/// Two threads whose calls nest as they should, with names that formats must take care of, values, marks
+/// and recursion.
+pub fn whole() -> &'static Traces {
+    static WHOLE: OnceLock<(TempDir, Traces)> = OnceLock::new();
+    let make = || {
+        recorded("whole", "whole.*", || {
+            on_thread("one \"quoted\", thread", || {
+                let _outer = span!("whole.outer");
+                for number in 0..50u64 {
+                    let _inner = span!("whole.f(int, \"x;y\")", -(number as i64), number << 40);
+                    probe!("whole.mark", number);
+                    let _short = span!("whole.short");
+                }
+                probe!("whole.\u{b5}s \\ \n", u64::MAX, 7u8);
+            });
+            on_thread("two", || {
+                fall(4);
+                let _outer = span!("whole.outer");
+            });
+        })
+    };
+    &WHOLE.get_or_init(make).1
+}
+
+/// An end without a beginning, a beginning without an end, and a call that does not end.
+pub fn odd() -> &'static Traces {
+    static ODD: OnceLock<(TempDir, Traces)> = OnceLock::new();
+    let make = || {
+        recorded("odd", "odd.around,odd.fine,odd.open", || {
+            on_thread("odd", || {
+                let around = span!("odd.around");
+                let late = span!("odd.late");
+                enable("odd.late,odd.lost").unwrap();
+                drop(late);
+                let lost = span!("odd.lost");
+                {
+                    let _fine = span!("odd.fine");
+                }
+                disable("odd.lost").unwrap();
+                drop(lost);
+                drop(around);
+                let open = span!("odd.open");
+                {
+                    let _fine = span!("odd.fine");
+                }
+                disable("odd.*").unwrap();
+                drop(open);
+            });
+        })
+    };
+    &ODD.get_or_init(make).1
+}
+
+/// Many threads that enter and leave at random, in any order, and switch sites meanwhile.
+pub fn random() -> &'static Traces {
+    static RANDOM: OnceLock<(TempDir, Traces)> = OnceLock::new();
+    let make = || {
+        recorded("random", "random.*", || {
+            let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+            let mut roll = |sides: u64| {
+                dice ^= dice << 13;
+                dice ^= dice >> 7;
+                dice ^= dice << 17;
+                dice % sides
+            };
+            for number in 0..60 {
+                on_thread(&format!("random {number}"), || {
+                    let mut open: Vec<Box<dyn Any>> = Vec::new();
+                    for _ in 0..roll(60) {
+                        match roll(10) {
+                            0 => enable("random.*").map(drop).unwrap(),
+                            1 => disable("random.a,random.b").map(drop).unwrap(),
+                            2..=4 if !open.is_empty() => {
+                                let which = roll(open.len() as u64) as usize;
+                                drop(open.remove(which));
+                            }
+                            5 => open.push(Box::new(span!("random.a"))),
+                            6 => open.push(Box::new(span!("random.b", 1))),
+                            7 => open.push(Box::new(span!("random.c"))),
+                            _ => probe!("random.mark", 5),
+                        }
+                    }
+                });
+            }
+        })
+    };
+    &RANDOM.get_or_init(make).1
+}
+
+/// An event as the reader gives it, with its name.
+pub type Raw = (i64, EventKind, String, Vec<u64>);
+
+/// The events of each thread, by its number and the process's.
+pub fn raw<S: ReadAt>(traces: &Traces<S>) -> Vec<Vec<Raw>> {
+    let mut all = Vec::new();
+    for (process, trace) in traces.all().iter().enumerate() {
+        for thread in 0..trace.threads().len() {
+            let event = |event: Event| {
+                let name = traces.name(process, event.site).unwrap_or("(unnamed)").to_owned();
+                (trace.ns(event.ticks), event.kind, name, event.values().to_vec())
+            };
+            all.push(trace.events(thread).map(event).collect());
+        }
+    }
+    all
+}
+
+/// As values are recorded.
+pub fn word(value: impl Value) -> u64 {
+    value.to_word()
+}

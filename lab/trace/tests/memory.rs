@@ -1,0 +1,73 @@
+//! A long trace is written in constant memory. Alone in its program, as memory is a process's.
+#![cfg(not(any(handover_loom, miri)))]
+
+use handover_probe::{Config, Recording, disable, enable, prepare, probe, span};
+use handover_trace::{Format, Grouping, Names, Traces, export};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+/// What may be held beside the events: buffers, one stretch of each thread, names.
+const MEMORY_BYTES_MAX: u64 = 8 << 20;
+
+fn record(path: &Path, events: u64) -> u64 {
+    let recording = Recording::start(Config::stream(path).ring_bytes(1 << 26)).unwrap();
+    enable("memory.*").unwrap();
+    prepare();
+    for number in 0..events / 5 {
+        let _outer = span!("memory.outer");
+        {
+            let _inner = span!("memory.inner", number);
+        }
+        probe!("memory.mark");
+        if number % 20_000 == 0 {
+            // Not faster than the writer, which shares the CPUs with whoever else is there.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    disable("memory.*").unwrap();
+    recording.finish().recorded
+}
+
+fn status_bytes(field: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    let kib = line.trim_matches([':', ' ', '\t']).split(' ').next().unwrap();
+    1024 * kib.parse::<u64>().unwrap()
+}
+
+/// How much more memory `work` had at its peak than before it.
+fn peak_bytes(work: impl FnOnce()) -> u64 {
+    // Sets the peak to what there is.
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let before = status_bytes("VmRSS");
+    work();
+    status_bytes("VmHWM").saturating_sub(before)
+}
+
+#[test]
+fn a_long_trace_is_written_in_constant_memory() {
+    // HANDOVER_LONG: as many as the documentation speaks of.
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    let events = if is_long { 10_000_000 } else { 300_000 };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.trace");
+    let recorded = record(&path, events);
+    assert!(recorded > events / 2, "{recorded} of {events}");
+    for format in Format::ALL {
+        let out = folder.path().join(format.to_string());
+        let peak = peak_bytes(|| {
+            let traces = Traces::open([&path]).unwrap();
+            let names = Names::all(&traces);
+            let file = File::create(&out).unwrap();
+            let found = export(&traces, &names, *format, Grouping::Processes, file).unwrap();
+            assert_eq!(found.events, recorded);
+        });
+        assert!(peak <= MEMORY_BYTES_MAX, "{format}: {peak} bytes for {recorded} events");
+        // 20 bytes an event and more: all of it in memory would have been noticed.
+        if is_long && *format != Format::Folded {
+            assert!(out.metadata().unwrap().len() > 10 * MEMORY_BYTES_MAX);
+        }
+        fs::remove_file(out).unwrap();
+    }
+}

@@ -1,0 +1,61 @@
+//! For who tests readers: a checksum keeps damage away from what is behind it, and tests as well.
+
+use crate::format::{
+    self, MAGIC, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_MAGIC, SEGMENT_THREAD, chunk,
+    thread,
+};
+
+/// The words of a header that its checksum is of; it stands behind them.
+const HEADER_WORDS: usize = 15;
+/// Of a segment, likewise.
+const SEGMENT_WORDS: usize = 11;
+
+/// The same bytes with the checksums that they should have, as far as segment follows segment.
+#[doc(hidden)]
+#[must_use]
+pub fn mended(mut bytes: Vec<u8>) -> Vec<u8> {
+    if bytes.starts_with(&MAGIC.to_le_bytes()) && bytes.len() as u64 >= PAGE_BYTES {
+        seal(&mut bytes, HEADER_WORDS);
+    }
+    let mut at = PAGE_BYTES as usize;
+    while let Some(segment) = bytes.get_mut(at..) {
+        let Some(length) = mend_segment(segment) else { break };
+        at = at.saturating_add(length);
+    }
+    bytes
+}
+
+/// How long it says it is; `None` when it is none.
+fn mend_segment(segment: &mut [u8]) -> Option<usize> {
+    let payload_at = SEGMENT_BYTES as usize;
+    if segment.len() < payload_at || !segment.starts_with(&SEGMENT_MAGIC.to_le_bytes()) {
+        return None;
+    }
+    let length = usize::try_from(word(segment, 1)).ok()?;
+    let kind = (word(segment, 0) >> 32) as u32;
+    let payload_bytes = match kind {
+        SEGMENT_CHUNK => word(segment, 3 + chunk::PAYLOAD_BYTES),
+        SEGMENT_THREAD => word(segment, 3 + thread::NAME_BYTES),
+        _ => word(segment, 3),
+    };
+    let payload_end = usize::try_from(payload_bytes).ok().and_then(|it| it.checked_add(payload_at));
+    if let Some(payload) = payload_end.and_then(|end| segment.get(payload_at..end)) {
+        let checksum = format::checksum(payload);
+        segment[16..24].copy_from_slice(&checksum.to_le_bytes());
+    }
+    seal(segment, SEGMENT_WORDS);
+    (length >= payload_at).then_some(length)
+}
+
+fn word(bytes: &[u8], index: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// Puts a checksum behind so many words.
+fn seal(bytes: &mut [u8], count: usize) {
+    let words: Vec<u64> = (0..count).map(|index| word(bytes, index)).collect();
+    let checksum = format::checksum_of_words(&words);
+    bytes[8 * count..8 * count + 8].copy_from_slice(&checksum.to_le_bytes());
+}
