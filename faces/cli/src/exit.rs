@@ -60,6 +60,18 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
+/// A program that was run has ended so: its exit code is ours, and there is nothing to add.
+#[derive(Debug)]
+pub struct Passed(pub u8);
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the program has ended with {}", self.0)
+    }
+}
+
+impl std::error::Error for Passed {}
+
 /// The exit code and, if there is something to say about it, the error to show.
 pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     let Err(error) = outcome else {
@@ -68,6 +80,9 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     if is_closed_pipe(&error) {
         // Whoever read our output has seen enough.
         return (ExitCode::SUCCESS, None);
+    }
+    if let Some(Passed(code)) = error.downcast_ref() {
+        return (ExitCode::from(*code), None);
     }
     if error.is::<Interrupted>() {
         return (ExitCode::from(130), Some(error));

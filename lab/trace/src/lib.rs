@@ -5,6 +5,7 @@ mod error;
 mod estimate;
 mod export;
 mod names;
+pub mod record;
 mod statistics;
 mod text;
 mod traces;

@@ -2,6 +2,7 @@
 
 mod estimate;
 mod export;
+mod record;
 mod show;
 mod switch;
 
@@ -27,6 +28,12 @@ pub enum Trace {
     Export(export::Export),
     /// Count events and bytes function by function, and suggest what to leave out next time
     Estimate(estimate::Estimate),
+    /// Run a C or C++ program and record the calls of its functions, and the probes of any
+    Record(record::Record),
+    /// Look up the names of functions in a trace whose recorder was killed
+    Names(record::Names),
+    /// Write out the recording library and the header with the probes for C
+    Library(record::Library),
 }
 
 /// Which traces, and what of them.
@@ -106,6 +113,9 @@ pub fn run(args: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
         Trace::Show(args) => show::show(args, out),
         Trace::Export(args) => export::export(args, out),
         Trace::Estimate(args) => estimate::estimate(args, out),
+        Trace::Record(args) => record::record(args),
+        Trace::Names(args) => record::names(args, out),
+        Trace::Library(args) => record::library(args, out),
     }
 }
 

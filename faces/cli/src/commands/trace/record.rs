@@ -1,0 +1,166 @@
+//! `handover trace record`, `names` and `library`: the functions of C and C++ programs.
+
+use crate::console;
+use crate::exit::{Passed, usage};
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use handover_probe::Policy;
+use handover_probe::read::End;
+use handover_trace::record::{self, Options, RecordError, Recorded, Written};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::switch::Keep;
+
+#[derive(Debug, Args)]
+pub struct Record {
+    /// Where to; processes that the program starts record into FILE.PID
+    #[arg(long, short = 'o', value_name = "FILE", default_value = "handover.trace")]
+    pub output: PathBuf,
+    /// Only functions and probes that match: * and ?; may be given again
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
+    pub include: Vec<String>,
+    /// All but those that match; may be given again
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
+    pub exclude: Vec<String>,
+    /// Leave out calls nested deeper
+    #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..=1023))]
+    pub depth: u32,
+    /// Leave out calls that took less
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    pub min_duration: u64,
+    /// What is kept when there is more than there is room for
+    #[arg(long, value_name = "NAME", default_value = "stream")]
+    pub policy: Keep,
+    /// Bytes of each thread's ring [default: 4 MiB, for last 1 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
+    pub ring: Option<u64>,
+    /// Run a program that has nothing to trace itself: what it starts or loads may have
+    #[arg(long)]
+    pub force: bool,
+    /// The program, and what it is given
+    #[arg(value_name = "PROG", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Names {
+    /// A trace whose recorder was killed
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Library {
+    /// The folder; made if it is not there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+pub fn record(args: &Record) -> anyhow::Result<()> {
+    let policy = match args.policy {
+        Keep::Stream => Policy::Stream,
+        Keep::Last => Policy::Last,
+    };
+    let options = Options {
+        policy,
+        ring_bytes: args.ring.unwrap_or(if policy == Policy::Last { 1 << 20 } else { 1 << 22 }),
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        depth: args.depth,
+        min_duration_ns: args.min_duration,
+        force: args.force,
+        ..Options::new(&args.output)
+    };
+    let signals = signals().context("no handler for signals")?;
+    let recorded = record::record(&options, &args.command, &signals).map_err(of_record)?;
+    report(&recorded);
+    match recorded.exit_code() {
+        0 if recorded.written.is_empty() => anyhow::bail!("there is no trace"),
+        0 => Ok(()),
+        code => Err(Passed(code).into()),
+    }
+}
+
+/// Signals that end a program are for the one that is traced: the terminal's reach it anyway, the others
+/// are passed on.
+fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
+    let nobody_asks = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGQUIT] {
+        signal_hook::flag::register(signal, Arc::clone(&nobody_asks))?;
+    }
+    let last = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGTERM, SIGHUP] {
+        signal_hook::flag::register_usize(signal, Arc::clone(&last), signal as usize)?;
+    }
+    // Relaxed: the number is all that is handed over.
+    Ok(move || i32::try_from(last.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0))
+}
+
+fn of_record(refused: RecordError) -> anyhow::Error {
+    match refused {
+        RecordError::Refused(refused) => usage(refused),
+        RecordError::Pattern { .. } | RecordError::Path { .. } => usage(refused),
+        RecordError::File { path, source } => usage(format!("{}: {source}", path.display())),
+        other => other.into(),
+    }
+}
+
+fn report(recorded: &Recorded) {
+    for one in &recorded.written {
+        console::tell(format_args!("handover: {}", line(one)));
+    }
+    for note in &recorded.notes {
+        console::tell(format_args!("handover: note: {note}"));
+    }
+}
+
+fn line(one: &Written) -> String {
+    let threads = match one.threads_count {
+        1 => "1 thread".to_owned(),
+        count => format!("{count} threads"),
+    };
+    let mut line = format!(
+        "{}: {} events of {threads}, {} bytes",
+        one.path.display(),
+        one.events_count,
+        one.bytes
+    );
+    if one.missing.total() > 0 {
+        line.push_str(&format!("; {} events are missing", one.missing.total()));
+    }
+    if one.missing.overwritten > 0 {
+        line.push_str(&format!("; {} older ones gave way", one.missing.overwritten));
+    }
+    if let End::Failed(errno) = one.end {
+        let error = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
+        line.push_str(&format!("; recording stopped early: {error}"));
+    }
+    line
+}
+
+pub fn names(args: &Names, out: &mut dyn Write) -> anyhow::Result<()> {
+    let path = args.file.display();
+    let count = record::complete(&args.file).map_err(|error| usage(format!("{path}: {error}")))?;
+    writeln!(out, "{path}: {count} functions named")?;
+    Ok(())
+}
+
+pub fn library(args: &Library, out: &mut dyn Write) -> anyhow::Result<()> {
+    let folder = &args.folder;
+    std::fs::create_dir_all(folder)
+        .map_err(|error| usage(format!("{}: {error}", folder.display())))?;
+    for (name, bytes) in
+        [("libhandover-trace.so", record::LIBRARY), ("handover_probe.h", record::HEADER.as_bytes())]
+    {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes)
+            .map_err(|error| usage(format!("{}: {error}", path.display())))?;
+        writeln!(out, "{}", path.display())?;
+    }
+    Ok(())
+}

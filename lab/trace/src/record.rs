@@ -1,0 +1,446 @@
+//! Recording the functions of C and C++ programs, and the probes of any.
+//!
+//! A program is started with a library in `LD_PRELOAD`, to which its functions' entries lead: those that
+//! the compiler has made call `__cyg_profile_func_enter` (`-finstrument-functions`), and those where it
+//! has left room (`-fpatchable-function-entry=5`), which are patched before `main`. The library writes
+//! each thread's events into a ring in memory that this process shares and empties, so that a program
+//! that is killed leaves its events, and so does this one.
+//!
+//! ```no_run
+//! use handover_trace::record::{Options, record};
+//! let recorded = record(&Options::new("a.trace"), &["./program".into()], &|| None)?;
+//! for one in &recorded.written {
+//!     println!("{}: {} events", one.path.display(), one.events_count);
+//! }
+//! # Ok::<(), handover_trace::record::RecordError>(())
+//! ```
+
+mod follow;
+mod names;
+mod program;
+mod rings;
+mod stream;
+
+pub use names::complete;
+pub use program::{Found, Refusal, find};
+
+use follow::Follower;
+use handover_probe::Policy;
+use handover_probe::read::{self, End, Trace};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The recording library, built from `c/`; empty where it cannot be.
+pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover-trace.so"));
+/// The header with the macros for C and C++.
+pub const HEADER: &str = include_str!("../../../mechanisms/probe/include/handover_probe.h");
+
+/// What the library looks for.
+const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
+/// How often rings are looked at. One of 4 MiB holds half a million events.
+const PERIOD: Duration = Duration::from_millis(4);
+/// How long others than the program get to notice that it is over.
+const GRACE: Duration = Duration::from_millis(2);
+/// Bounds of [`Options::depth`]: as many calls as a thread has room for.
+const DEPTH_MAX: u32 = 1023;
+
+/// What to record, and where to.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to; processes that the program starts have `FILE.PID`.
+    pub file: PathBuf,
+    /// What is kept when there is more than there is room for.
+    pub policy: Policy,
+    /// Bytes of each thread's ring.
+    pub ring_bytes: u64,
+    /// Functions and probes, by pattern; none: all.
+    pub include: Vec<String>,
+    /// And which of them not.
+    pub exclude: Vec<String>,
+    /// Calls nested deeper are left out; at most 1023.
+    pub depth: u32,
+    /// Calls that took less are left out.
+    pub min_duration_ns: u64,
+    /// Run a program that has nothing to trace itself: what it starts or loads may have.
+    pub force: bool,
+}
+
+impl Options {
+    /// Everything, as a stream.
+    #[must_use]
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self {
+            file: file.into(),
+            policy: Policy::Stream,
+            ring_bytes: 1 << 22,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            depth: DEPTH_MAX,
+            min_duration_ns: 0,
+            force: false,
+        }
+    }
+}
+
+/// A program could not be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The program is none that can be traced.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A pattern cannot be passed on.
+    #[error(
+        "{pattern:?}: a pattern is one line without a comma at its ends, of less than 4000 bytes in all"
+    )]
+    Pattern {
+        /// Which.
+        pattern: String,
+    },
+    /// The trace's path, or a folder's, cannot be passed on.
+    #[error("{}: the path must be UTF-8, on one line and shorter than 4000 bytes", path.display())]
+    Path {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A file could not be made.
+    #[error("cannot write {}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The program did not start.
+    #[error("cannot start {}", path.display())]
+    Start {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its end could not be waited for.
+    #[error("cannot wait for the program")]
+    Wait(#[source] io::Error),
+}
+
+/// A trace that was written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Written {
+    /// Where.
+    pub path: PathBuf,
+    /// Whose.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// Threads that recorded.
+    pub threads_count: usize,
+    /// Events in it.
+    pub events_count: u64,
+    /// Events that are missing.
+    pub missing: read::Missing,
+    /// How it ended.
+    pub end: End,
+    /// The file's length.
+    pub bytes: u64,
+}
+
+/// What became of a recording.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Recorded {
+    /// How the program ended.
+    pub status: ExitStatus,
+    /// The traces, that of the program first.
+    pub written: Vec<Written>,
+    /// What its user should know: functions that could not be traced, names that could not be found.
+    pub notes: Vec<String>,
+}
+
+impl Recorded {
+    /// The program's exit code, or 128 and the number of the signal that ended it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        let code = self.status.code().or(self.status.signal().map(|signal| 128 + signal));
+        u8::try_from(code.unwrap_or(1)).unwrap_or(1)
+    }
+}
+
+/// Runs `command` and records it, until it has ended. `signals` is asked every few milliseconds for a
+/// signal to pass on to it.
+///
+/// # Errors
+/// When the program cannot be traced or started, or no file can be made. A disk that is full later on is
+/// none: the program goes on, and the loss stands in what was [written](Written::missing).
+///
+/// # Blocking
+/// Until the program has ended. What it has started and left behind is recorded no longer.
+pub fn record(
+    options: &Options,
+    command: &[OsString],
+    signals: &dyn Fn() -> Option<i32>,
+) -> Result<Recorded, RecordError> {
+    let found = program::find(command, options.force)?;
+    let file = absolute(&options.file)?;
+    remove_old(&file)?;
+    let place = Place::make(options, &file)?;
+    let mut child = place.start(options, &found, command, &file)?;
+    let mut follower = place.rings.as_ref().map(|rings| Follower::new(rings.path(), &file));
+    let status = wait(&mut child, follower.as_mut(), signals).map_err(RecordError::Wait)?;
+    let mut notes = Vec::new();
+    let paths = match follower {
+        Some(mut follower) => {
+            std::thread::sleep(GRACE);
+            follower.finish(&mut notes);
+            follower.paths()
+        }
+        None => Vec::new(),
+    };
+    let mut written = Vec::new();
+    for path in traces(&file, paths) {
+        if options.policy == Policy::Last
+            && let Err(error) = names::complete_with_notes(&path, &mut notes)
+        {
+            notes.push(format!("{}: functions were not named: {error}", path.display()));
+        }
+        match Trace::open(&path) {
+            Ok(trace) => written.push(describe(path, &trace)),
+            Err(error) => notes.push(format!("{}: {error}", path.display())),
+        }
+    }
+    place.report(&found, &written, &mut notes);
+    Ok(Recorded { status, written, notes })
+}
+
+fn describe(path: PathBuf, trace: &Trace) -> Written {
+    Written {
+        pid: trace.pid(),
+        program: trace.program().to_owned(),
+        threads_count: trace.threads().len(),
+        events_count: trace.threads().iter().map(|thread| thread.events_count).sum(),
+        missing: trace.missing(),
+        end: trace.end(),
+        bytes: std::fs::metadata(&path).map_or(0, |data| data.len()),
+        path,
+    }
+}
+
+/// What was written: by us, and by programs with probes of their own.
+fn traces(file: &Path, known: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut all = known;
+    for path in read::family(file).unwrap_or_default() {
+        if path.exists() && !all.contains(&path) {
+            all.push(path);
+        }
+    }
+    all.sort();
+    all
+}
+
+fn wait(
+    child: &mut Child,
+    mut follower: Option<&mut Follower>,
+    signals: &dyn Fn() -> Option<i32>,
+) -> io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if let Some(follower) = &mut follower {
+            follower.look();
+        }
+        let signal = signals().and_then(rustix::process::Signal::from_named_raw);
+        if let (Some(signal), Some(pid)) =
+            (signal, rustix::process::Pid::from_raw(child.id() as i32))
+        {
+            // Gone already: what try_wait() will say.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+        std::thread::sleep(PERIOD);
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
+    let whole = std::path::absolute(path)
+        .map_err(|source| RecordError::File { path: path.to_owned(), source })?;
+    let text = whole.to_str().filter(|text| text.len() < 4000 && !text.contains('\n'));
+    text.map(PathBuf::from).ok_or(RecordError::Path { path: whole.clone() })
+}
+
+/// Traces of an earlier recording by that name: a child's would be taken for one of this.
+fn remove_old(file: &Path) -> Result<(), RecordError> {
+    let wrong = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RecordError::File { path, source }
+    };
+    match std::fs::symlink_metadata(file) {
+        Ok(data) if data.is_dir() => {
+            return Err(wrong(file)(io::ErrorKind::IsADirectory.into()));
+        }
+        Ok(_) => std::fs::remove_file(file).map_err(wrong(file))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(wrong(file)(error)),
+    }
+    // That it can be made is known now rather than when the program has run.
+    std::fs::File::create(file).map_err(wrong(file))?;
+    std::fs::remove_file(file).map_err(wrong(file))?;
+    for path in read::family(file).map_err(wrong(file))?.into_iter().skip(1) {
+        let lives = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
+        let is_old = |trace: Trace| trace.end() != End::Open || !lives(trace.pid());
+        if Trace::open(&path).is_ok_and(is_old) {
+            std::fs::remove_file(&path).map_err(wrong(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// The folders that a recording needs.
+#[derive(Debug)]
+struct Place {
+    /// The library, its settings, and what it says.
+    folder: TempDir,
+    /// The rings of a stream.
+    rings: Option<TempDir>,
+}
+
+impl Place {
+    fn make(options: &Options, file: &Path) -> Result<Self, RecordError> {
+        let temporary = std::env::temp_dir();
+        let wrong = |path: &Path| {
+            let path = path.to_owned();
+            move |source| RecordError::File { path, source }
+        };
+        let builder = || {
+            let mut builder = tempfile::Builder::new();
+            builder.prefix("handover-trace.");
+            builder
+        };
+        let folder = builder().tempdir_in(&temporary).map_err(wrong(&temporary))?;
+        let rings = match options.policy {
+            Policy::Last => None,
+            // Memory, where no disk is in the way; else beside the file.
+            Policy::Stream => Some(builder().tempdir_in("/dev/shm").or_else(|_| {
+                let beside = file.parent().unwrap_or(Path::new("/"));
+                builder().tempdir_in(beside).map_err(wrong(beside))
+            })?),
+        };
+        let place = Self { folder, rings };
+        let library = place.library();
+        std::fs::write(&library, LIBRARY).map_err(wrong(&library))?;
+        let settings = place.folder.path().join("settings");
+        std::fs::write(&settings, place.settings(options, file)?).map_err(wrong(&settings))?;
+        Ok(place)
+    }
+
+    fn library(&self) -> PathBuf {
+        self.folder.path().join("libhandover-trace.so")
+    }
+
+    fn settings(&self, options: &Options, file: &Path) -> Result<String, RecordError> {
+        let rings = match &self.rings {
+            Some(rings) => {
+                rings.path().to_str().ok_or(RecordError::Path { path: rings.path().to_owned() })?
+            }
+            None => "",
+        };
+        let list = |patterns: &[String]| -> Result<String, RecordError> {
+            let joined = patterns.join(",");
+            let wrong = joined.contains('\n') || joined.len() >= 4000;
+            let pattern = || patterns.last().cloned().unwrap_or_default();
+            if wrong { Err(RecordError::Pattern { pattern: pattern() }) } else { Ok(joined) }
+        };
+        let calibration = handover_base::clock::calibration();
+        let hz = match calibration.source {
+            handover_base::clock::Source::Tsc => calibration.ticks_hz,
+            // Measured by the library: whatever else is wrong with the counter, it is what it reads.
+            _ => 0.0,
+        };
+        Ok(format!(
+            "file={}\nrings={rings}\ninclude={}\nexclude={}\nring_bytes={}\ndepth={}\nmin_ns={}\nticks_hz={hz}\n",
+            file.display(),
+            list(&options.include)?,
+            list(&options.exclude)?,
+            options.ring_bytes,
+            options.depth,
+            options.min_duration_ns,
+        ))
+    }
+
+    fn start(
+        &self,
+        options: &Options,
+        found: &Found,
+        words: &[OsString],
+        file: &Path,
+    ) -> Result<Child, RecordError> {
+        let mut command = Command::new(&found.path);
+        command.args(&words[1..]).arg0(&words[0]);
+        if found.loads_library {
+            let mut preload = self.library().into_os_string();
+            if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty())
+            {
+                preload.push(":");
+                preload.push(others);
+            }
+            command.env("LD_PRELOAD", preload).env(FOLDER_VARIABLE, self.folder.path());
+        }
+        // Probes: those of Rust programs write files of their own.
+        let mut pattern =
+            if options.include.is_empty() { vec!["*".to_owned()] } else { options.include.clone() };
+        pattern.extend(options.exclude.iter().map(|pattern| format!("-{pattern}")));
+        let own = if found.has_functions { with_suffix(file, "0") } else { file.to_owned() };
+        command.env(handover_probe::PATTERN_VARIABLE, pattern.join(","));
+        command.env(handover_probe::FILE_VARIABLE, own);
+        command.env(handover_probe::POLICY_VARIABLE, options.policy.to_string());
+        command.env(handover_probe::RING_VARIABLE, options.ring_bytes.to_string());
+        command.spawn().map_err(|source| RecordError::Start { path: found.path.clone(), source })
+    }
+
+    /// What the library found, where it was not what one would expect.
+    fn report(&self, found: &Found, written: &[Written], notes: &mut Vec<String>) {
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let sum = |key: &str| -> u64 {
+            let values = log.split_whitespace().filter_map(|word| word.strip_prefix(key));
+            values.filter_map(|value| value.parse::<u64>().ok()).sum()
+        };
+        let (short, odd) = (sum("short="), sum("odd="));
+        if short > 0 {
+            notes.push(format!(
+                "{short} functions have room for less than a jump and are not traced: compile with \
+                 -fpatchable-function-entry=5"
+            ));
+        }
+        if odd > 0 {
+            notes.push(format!("{odd} functions could not be patched and are not traced"));
+        }
+        if found.loads_library && log.is_empty() {
+            notes.push(
+                "the recording library was not loaded: LD_PRELOAD has no effect on this program, or \
+                 the folder for temporary files forbids to run what is in it (TMPDIR=DIR)"
+                    .to_owned(),
+            );
+        } else if written.is_empty() && short == 0 {
+            notes.push(
+                "nothing was recorded: no function that is to be traced was called, and no probe \
+                 was passed"
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+/// `path.suffix`.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut whole = path.as_os_str().to_owned();
+    whole.push(".");
+    whole.push(suffix);
+    whole.into()
+}

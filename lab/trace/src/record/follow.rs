@@ -1,0 +1,330 @@
+//! Following the processes of a recording: emptying their rings into files.
+
+use super::names;
+use super::rings::{Rings, events};
+use super::stream::{Chunk, Stream, Whose, sites_segment};
+use super::with_suffix;
+use handover_probe::format::{self, Header, encode_sites, thread};
+use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const CHUNK_EVENTS_MAX: u64 = 1 << 16;
+/// Looks between two questions whether processes live.
+const LOOKS_EACH: u32 = 64;
+
+#[derive(Debug)]
+pub(super) struct Follower {
+    folder: PathBuf,
+    file: PathBuf,
+    known: HashSet<OsString>,
+    followed: Vec<Followed>,
+    done: Vec<PathBuf>,
+    notes: Vec<String>,
+    looks_count: u32,
+}
+
+impl Follower {
+    pub(super) fn new(folder: &Path, file: &Path) -> Self {
+        let (known, followed, done, notes) = Default::default();
+        let (folder, file) = (folder.to_owned(), file.to_owned());
+        Self { folder, file, known, followed, done, notes, looks_count: 0 }
+    }
+
+    /// Takes what is worthwhile.
+    pub(super) fn look(&mut self) {
+        self.meet();
+        self.followed.iter_mut().for_each(|one| one.look(false));
+        self.looks_count += 1;
+        if self.looks_count.is_multiple_of(LOOKS_EACH) {
+            let lives =
+                |one: &Followed| Path::new(&format!("/proc/{}", one.rings.header.pid)).exists();
+            for at in (0..self.followed.len()).rev() {
+                if !lives(&self.followed[at]) {
+                    let one = self.followed.swap_remove(at);
+                    self.done.push(one.finish(&mut self.notes));
+                }
+            }
+        }
+    }
+
+    /// Takes everything, and finishes all files.
+    pub(super) fn finish(&mut self, notes: &mut Vec<String>) {
+        self.meet();
+        for one in &self.followed {
+            // One that does not hear it is read all the same, as far as it has come.
+            let _ = one.rings.close();
+        }
+        for one in self.followed.drain(..) {
+            self.done.push(one.finish(&mut self.notes));
+        }
+        notes.append(&mut self.notes);
+    }
+
+    /// The files that were written.
+    pub(super) fn paths(self) -> Vec<PathBuf> {
+        self.done
+    }
+
+    /// Finds processes that have begun to record.
+    fn meet(&mut self) {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if self.known.contains(&name) {
+                continue;
+            }
+            let rings = match Rings::open(&entry.path()) {
+                Ok(Some(rings)) => rings,
+                Ok(None) => continue, // it is just being made
+                Err(error) => {
+                    self.notes.push(format!("{}: {error}", entry.path().display()));
+                    self.known.insert(name);
+                    continue;
+                }
+            };
+            self.known.insert(name);
+            match Followed::begin(rings, entry.path(), &self.file) {
+                Ok(one) => self.followed.push(one),
+                Err(error) => self.notes.push(format!("{}: {error}", self.file.display())),
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lane {
+    offset: u64,
+    /// Its thread's number; another's, when it was given away.
+    index: Option<u64>,
+    /// What is to be read next.
+    block: u64,
+    word: usize,
+    events_count: u64,
+    lost_before: u64,
+    is_done: bool,
+}
+
+#[derive(Debug)]
+struct Followed {
+    rings: Rings,
+    rings_path: PathBuf,
+    stream: Stream,
+    path: PathBuf,
+    lanes: Vec<Lane>,
+    chunk: Chunk,
+    seen: HashSet<u32>,
+    sites_count: usize,
+    /// Of threads whose lanes others have now.
+    lost: u64,
+    failure: Option<io::Error>,
+}
+
+impl Followed {
+    /// The first has the file's own name.
+    fn begin(rings: Rings, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
+        let header =
+            Header { rings: rings_path.to_string_lossy().into_owned(), ..rings.header.clone() };
+        let pid = header.pid;
+        let beside = |again: u32| match again {
+            0 => file.to_owned(),
+            1 => with_suffix(file, &pid.to_string()),
+            _ => with_suffix(file, &format!("{pid}.{again}")),
+        };
+        let mut again = 0;
+        let (stream, path) = loop {
+            let path = beside(again);
+            match Stream::create(&path, &header) {
+                Ok(stream) => break (stream, path),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && again < 1000 => {
+                    again += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let (lanes, chunk, seen) = Default::default();
+        let failure = None;
+        Ok(Self {
+            rings,
+            rings_path,
+            stream,
+            path,
+            lanes,
+            chunk,
+            seen,
+            sites_count: 0,
+            lost: 0,
+            failure,
+        })
+    }
+
+    /// Takes what is worthwhile, or everything.
+    fn look(&mut self, everything: bool) {
+        if self.failure.is_none()
+            && let Err(error) = self.try_look(everything)
+        {
+            // The program goes on, and counts what it loses.
+            let _ = self.rings.fail();
+            self.failure = Some(error);
+        }
+    }
+
+    fn try_look(&mut self, everything: bool) -> io::Result<()> {
+        self.rings.look()?;
+        while self.sites_count < self.rings.sites.len() {
+            let segment = sites_segment(&self.rings.sites[self.sites_count]);
+            self.stream.append(&segment)?;
+            self.sites_count += 1;
+        }
+        for offset in self.rings.lanes[self.lanes.len()..].iter().copied() {
+            self.lanes.push(Lane::new(offset));
+        }
+        for at in 0..self.lanes.len() {
+            self.look_at_lane(at, everything)?;
+        }
+        Ok(())
+    }
+
+    fn look_at_lane(&mut self, at: usize, everything: bool) -> io::Result<()> {
+        let Some(page) = self.rings.page(self.lanes[at].offset)? else { return Ok(()) };
+        let lane = &mut self.lanes[at];
+        let index = page.segment.words[thread::LANE];
+        if lane.index != Some(index) {
+            *lane = Lane { index: Some(index), ..Lane::new(lane.offset) };
+            self.stream.append_thread(&page)?;
+        }
+        if lane.is_done {
+            return Ok(());
+        }
+        let has_ended = page.end_ticks != 0;
+        let much = self.rings.has_begun(lane.offset, lane.block + self.rings.worthwhile())?;
+        if everything || has_ended || much {
+            while self.take(at, everything || has_ended)? {}
+        }
+        if has_ended {
+            self.stream.append_thread(&page)?;
+            self.lost += page.lost;
+            self.lanes[at].is_done = true;
+            self.rings.free(self.lanes[at].offset)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a chunk of a lane's events: of whole blocks, or all there are. `false` when there was none.
+    fn take(&mut self, at: usize, everything: bool) -> io::Result<bool> {
+        let lane = &mut self.lanes[at];
+        self.chunk.clear();
+        let (mut block, mut word) = (lane.block, lane.word);
+        while self.chunk.count < CHUNK_EVENTS_MAX {
+            // Before the block is read: what is complete is read whole.
+            let is_complete = self.rings.has_begun(lane.offset, block + 1)?;
+            if !is_complete && !everything {
+                break;
+            }
+            let Some(words) = self.rings.block(lane.offset, block)? else { break };
+            lane.lost_before = words[3];
+            for (event, behind) in events(&words, word) {
+                self.seen.insert((event.code >> 2) as u32);
+                self.chunk.push(&event);
+                word = behind;
+            }
+            if !is_complete {
+                break;
+            }
+            (block, word) = (block + 1, BLOCK_HEADER_WORDS as usize);
+        }
+        if self.chunk.count > 0 {
+            let is_begun = word > BLOCK_HEADER_WORDS as usize;
+            let whose = Whose {
+                lane: lane.index.unwrap_or(0),
+                events_before: lane.events_count,
+                lost_before: lane.lost_before,
+                position_end: block * BLOCK_WORDS + if is_begun { word as u64 } else { 0 },
+            };
+            self.stream.append_chunk(&self.chunk, &whose)?;
+            lane.events_count += self.chunk.count;
+        }
+        let has_moved = block > lane.block;
+        (lane.block, lane.word) = (block, word);
+        if has_moved {
+            self.rings.drained(lane.offset, block)?;
+        }
+        Ok(self.chunk.count > 0 && has_moved)
+    }
+
+    /// Its file, with everything in it that there is, and names.
+    fn finish(mut self, notes: &mut Vec<String>) -> PathBuf {
+        self.look(true);
+        let mut lost = self.lost;
+        for lane in &self.lanes {
+            let page = self.rings.page(lane.offset).ok().flatten();
+            if let Some(page) = page.filter(|_| !lane.is_done) {
+                // What came into the ring and not into the file.
+                let recorded = self.rings.recorded(lane.offset).unwrap_or(0);
+                lost += page.lost + recorded.saturating_sub(lane.events_count);
+                // Without it, the thread has no end: readers know that.
+                let _ = self.stream.append_thread(&page);
+            }
+        }
+        match self.name(notes) {
+            Ok(given_up) => lost += given_up,
+            Err(error) => {
+                notes.push(format!("{}: functions have no names: {error}", self.path.display()))
+            }
+        }
+        let errno = self.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
+        let now = self.rings.header_now();
+        let header = Header {
+            state: if self.failure.is_some() {
+                format::STATE_FAILED
+            } else {
+                format::STATE_FINISHED
+            },
+            errno: if self.failure.is_some() { errno as u64 } else { 0 },
+            lost: now.lost + lost,
+            rings: String::new(),
+            end: if now.end.ticks > now.begin.ticks { now.end } else { now_on_all_clocks() },
+            ..now
+        };
+        match self.stream.write_header(&header) {
+            // Nothing depends on it: it only takes room.
+            Ok(()) => drop(std::fs::remove_file(&self.rings_path)),
+            Err(error) => notes.push(format!("{}: {error}", self.path.display())),
+        }
+        self.path
+    }
+
+    /// Appends the names of the functions that were seen; how many events had to give way.
+    fn name(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
+        let (modules, mut functions) = self.rings.functions()?;
+        functions.retain(|(number, ..)| self.seen.contains(number));
+        if functions.is_empty() {
+            return Ok(0);
+        }
+        let sites = names::sites(&modules, &functions, notes);
+        self.stream.append_surely(&sites_segment(&encode_sites(&sites)))
+    }
+}
+
+/// For a process that could not say itself when it ended.
+fn now_on_all_clocks() -> format::Anchor {
+    let ns = |clock| {
+        let now = rustix::time::clock_gettime(clock);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    };
+    format::Anchor {
+        ticks: handover_base::clock::ticks(),
+        monotonic_ns: ns(rustix::time::ClockId::Monotonic),
+        realtime_ns: ns(rustix::time::ClockId::Realtime),
+    }
+}
+
+impl Lane {
+    fn new(offset: u64) -> Self {
+        let word = BLOCK_HEADER_WORDS as usize;
+        let (index, block, events_count, lost_before) = (None, 0, 0, 0);
+        Self { offset, index, block, word, events_count, lost_before, is_done: false }
+    }
+}

@@ -1,0 +1,195 @@
+//! What functions are called, and where they stand: from the symbols and the debug information of the
+//! files that were run.
+
+use super::rings::Rings;
+use addr2line::Context;
+use gimli::{DwarfSections, EndianSlice, LittleEndian};
+use handover_probe::format::{Module, encode_sites, function_site, sites_segment};
+use handover_probe::read::Trace;
+use handover_probe::{ReadError, Site};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Names the functions of a trace that was left without: by [`Policy::Last`](handover_probe::Policy), or
+/// because its recorder was killed. How many there were.
+///
+/// # Errors
+/// When it cannot be read, is no trace, or nothing can be added to it.
+pub fn complete(path: &Path) -> Result<usize, ReadError> {
+    complete_with_notes(path, &mut Vec::new())
+}
+
+pub(super) fn complete_with_notes(
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<usize, ReadError> {
+    let trace = Trace::open(path)?;
+    let seen: HashSet<u32> = trace.merged().map(|event| event.site).collect();
+    let rings = trace.rings_path().unwrap_or(path).to_owned();
+    let Some(mut rings) = Rings::open(&rings)? else { return Ok(0) };
+    rings.look()?;
+    let (modules, mut functions) = rings.functions()?;
+    functions.retain(|(number, ..)| seen.contains(number));
+    if functions.is_empty() {
+        return Ok(0);
+    }
+    let sites = sites(&modules, &functions, notes);
+    let file = File::options().write(true).open(path)?;
+    let end = file.metadata()?.len().next_multiple_of(8);
+    let segment = sites_segment(&encode_sites(&sites));
+    if let Err(error) = file.write_all_at(&segment, end) {
+        // If this fails too, readers find the rest by its checksum.
+        let _ = file.set_len(end);
+        return Err(error.into());
+    }
+    Ok(sites.len())
+}
+
+/// The sites of functions: number, module, address in its file.
+pub(super) fn sites(
+    modules: &HashMap<u64, Module>,
+    functions: &[(u32, u64, u64)],
+    notes: &mut Vec<String>,
+) -> Vec<Site> {
+    let mut sites = Vec::new();
+    let wanted: HashSet<u64> = functions.iter().map(|(_, module, _)| *module).collect();
+    for index in wanted {
+        let Some(module) = modules.get(&index) else { continue };
+        let of_it = functions.iter().filter(|(_, module, _)| *module == index);
+        let bytes = std::fs::read(&module.path).unwrap_or_default();
+        let file = object::File::parse(&*bytes).ok().filter(|file| is_same(file, module));
+        let Some(file) = file else {
+            notes.push(format!(
+                "{}: it is not the file any more that was run: its functions have no names",
+                module.path
+            ));
+            sites.extend(of_it.map(|(number, _, address)| unnamed(*number, module, *address)));
+            continue;
+        };
+        let symbols = Symbols::read(&file);
+        let sections = sections(&file);
+        let lines = sections.as_ref().and_then(|sections| {
+            let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
+            Context::from_dwarf(dwarf).ok()
+        });
+        let mut unnamed_count = 0;
+        for (number, _, address) in of_it {
+            let Some(name) = symbols.name(*address) else {
+                unnamed_count += 1;
+                sites.push(unnamed(*number, module, *address));
+                continue;
+            };
+            let place =
+                lines.as_ref().and_then(|lines| lines.find_location(*address).ok().flatten());
+            let (source, line) = match place {
+                Some(place) => (place.file.unwrap_or_default(), place.line.unwrap_or(0)),
+                None => (module.path.as_str(), 0),
+            };
+            sites.push(function_site(*number, demangled(name), source.to_owned(), line));
+        }
+        if unnamed_count > 0 {
+            notes.push(format!(
+                "{}: {unnamed_count} functions have no symbol (was it stripped?) and are called by \
+                 their address",
+                module.path
+            ));
+        }
+    }
+    sites.sort_unstable_by_key(|site| site.number);
+    sites
+}
+
+fn unnamed(number: u32, module: &Module, address: u64) -> Site {
+    function_site(number, module.unnamed(address), module.path.clone(), 0)
+}
+
+/// Whether a file is the one that was run, as far as the linker has marked it.
+fn is_same(file: &object::File<'_>, module: &Module) -> bool {
+    match file.build_id() {
+        Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,
+        _ => module.build_id.is_empty(),
+    }
+}
+
+fn sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [u8]>>> {
+    let load = |id: gimli::SectionId| -> Result<Cow<'a, [u8]>, object::Error> {
+        match file.section_by_name(id.name()) {
+            Some(section) => section.uncompressed_data(),
+            None => Ok(Cow::Borrowed(&[])),
+        }
+    };
+    file.section_by_name(".debug_line")?;
+    DwarfSections::load(load).ok()
+}
+
+/// Functions by their address.
+#[derive(Debug)]
+struct Symbols<'a>(Vec<(u64, u64, &'a str)>);
+
+impl<'a> Symbols<'a> {
+    fn read(file: &object::File<'a>) -> Self {
+        let mut all: Vec<(u64, u64, &'a str)> = Vec::new();
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            if symbol.kind() == SymbolKind::Text
+                && !symbol.is_undefined()
+                && let Ok(name) = symbol.name()
+                && !name.is_empty()
+            {
+                all.push((symbol.address(), symbol.size(), name));
+            }
+        }
+        // At one address, the symbol that others can see and the shortest name.
+        all.sort_by_key(|(address, size, name)| {
+            (*address, std::cmp::Reverse(*size), name.len(), *name)
+        });
+        all.dedup_by_key(|(address, ..)| *address);
+        Self(all)
+    }
+
+    fn name(&self, address: u64) -> Option<&'a str> {
+        let behind = self.0.partition_point(|(start, ..)| *start <= address);
+        let (start, size, name) = *self.0.get(behind.checked_sub(1)?)?;
+        // Assembly has symbols without a size.
+        (size == 0 || address < start + size).then_some(name)
+    }
+}
+
+/// As the programmer knows it.
+fn demangled(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    if !name.starts_with("_Z") {
+        return name.to_owned();
+    }
+    let symbol = cpp_demangle::Symbol::new(name.as_bytes());
+    symbol.ok().and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_as_they_were_written() {
+        for (name, shown) in [
+            ("main", "main"),
+            ("_ZN1a1b3runEi", "a::b::run(int)"),
+            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
+            ("_Zwhatever", "_Zwhatever"),
+        ] {
+            assert_eq!(demangled(name), shown);
+        }
+    }
+
+    #[test]
+    fn an_address_has_the_name_of_the_function_around_it_and_no_other() {
+        let symbols = Symbols(vec![(16, 8, "a"), (32, 0, "b"), (64, 4, "c")]);
+        let named = [15, 16, 23, 24, 40, 67, 68].map(|address| symbols.name(address));
+        assert_eq!(named, [None, Some("a"), Some("a"), None, Some("b"), Some("c"), None]);
+    }
+}

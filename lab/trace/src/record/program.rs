@@ -1,0 +1,215 @@
+//! What there is to trace in a program, found out before it runs.
+
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Object, ObjectSection, ObjectSymbol, elf};
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program that can be run and traced.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Found {
+    /// Its file.
+    pub path: PathBuf,
+    /// Whether it, or a library that it names, was compiled with entries to trace.
+    pub has_functions: bool,
+    /// Whether it has probes.
+    pub has_probes: bool,
+    /// Whether the recording library can be loaded into it.
+    pub loads_library: bool,
+}
+
+/// Why a program is not run at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No program was named.
+    #[error("name a program to run, behind --")]
+    Nothing,
+    /// There is no such file.
+    #[error("{}: no such program", name.display())]
+    Absent {
+        /// As it was named.
+        name: PathBuf,
+    },
+    /// It may not be run, or not be read.
+    #[error("{}: {reason}", path.display())]
+    Forbidden {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The recording library cannot be loaded into it.
+    #[error("{} cannot be traced: {reason}", path.display())]
+    Unreachable {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// It was compiled without entries.
+    #[error(
+        "{}: no function entries to trace: compile with -finstrument-functions or with \
+         -fpatchable-function-entry=5 (--force runs it all the same, for what it starts or loads)", path.display()
+    )]
+    NoEntries {
+        /// Its file.
+        path: PathBuf,
+    },
+}
+
+const STATIC: &str = "it is linked statically, and no library can be loaded into it";
+const OTHER: &str = "it is no program of 64 bits for x86-64";
+const MUSL: &str = "it uses another C library than the recording library does";
+const SECURE: &str =
+    "it is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
+const NOT_HERE: &str = "functions are traced on x86-64 Linux alone";
+
+/// The program that `command` names, looked for as a shell would.
+///
+/// # Errors
+/// When there is none, or nothing in it can be traced; with `force`, only when it could not be.
+pub fn find(command: &[OsString], force: bool) -> Result<Found, Refusal> {
+    let name = command.first().filter(|name| !name.is_empty()).ok_or(Refusal::Nothing)?;
+    let path = look_up(name).ok_or_else(|| Refusal::Absent { name: name.into() })?;
+    let forbidden = |reason: String| Refusal::Forbidden { path: path.clone(), reason };
+    let data = std::fs::metadata(&path).map_err(|error| forbidden(error.to_string()))?;
+    if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
+        return Err(forbidden("it is no file that may be run".to_owned()));
+    }
+    let unreachable = |reason| Refusal::Unreachable { path: path.clone(), reason };
+    let mut found = Found {
+        path: path.clone(),
+        has_functions: false,
+        has_probes: false,
+        loads_library: !super::LIBRARY.is_empty(),
+    };
+    // One that may be run and not read: what it has to trace is seen when it runs.
+    let Ok(bytes) = std::fs::read(&path) else { return Ok(found) };
+    if !bytes.starts_with(b"\x7fELF") {
+        return Ok(found); // a script: what runs it, and what it starts, is seen then
+    }
+    let traits = traits(&bytes);
+    found.has_probes = traits.has_probes;
+    let reason = if !found.loads_library {
+        Some(NOT_HERE)
+    } else if !traits.is_ours {
+        Some(OTHER)
+    } else if traits.interpreter.is_empty() {
+        Some(STATIC)
+    } else if traits.interpreter.contains("musl") {
+        Some(MUSL)
+    } else if is_secure(&path, &data) {
+        Some(SECURE)
+    } else {
+        None
+    };
+    if let Some(reason) = reason {
+        found.loads_library = false;
+        // Probes in Rust bring their own recording; but no privileged program listens to the environment.
+        return if traits.has_probes && reason != SECURE {
+            Ok(found)
+        } else {
+            Err(unreachable(reason))
+        };
+    }
+    found.has_functions =
+        traits.has_functions || libraries(&path).iter().any(|path| has_functions(path));
+    if !(found.has_functions || found.has_probes || force) {
+        return Err(Refusal::NoEntries { path });
+    }
+    Ok(found)
+}
+
+fn look_up(name: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(name);
+    if path.components().count() > 1 || path.is_absolute() {
+        return path.exists().then(|| path.to_owned());
+    }
+    let all = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let runs = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&all).map(|folder| folder.join(name)).find(runs)
+}
+
+fn is_secure(path: &Path, data: &std::fs::Metadata) -> bool {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mode = data.permissions().mode();
+    let changes_user = mode & 0o4000 != 0 && data.uid() != uid;
+    let changes_group = mode & 0o2010 == 0o2010 && data.gid() != gid;
+    let mut value = [0u8; 64];
+    let has_capabilities = uid != 0
+        && rustix::fs::getxattr(path, "security.capability", &mut value[..])
+            .is_ok_and(|bytes| bytes > 0);
+    changes_user || changes_group || has_capabilities
+}
+
+#[derive(Debug, Default)]
+struct Traits {
+    is_ours: bool,
+    interpreter: String,
+    has_functions: bool,
+    has_probes: bool,
+}
+
+fn traits(bytes: &[u8]) -> Traits {
+    let mut traits = Traits::default();
+    let Ok(file) = object::File::parse(bytes) else { return traits };
+    traits.is_ours = file.is_64() && file.architecture() == object::Architecture::X86_64;
+    traits.has_functions = has_entries(&file);
+    traits.has_probes = file.section_by_name("handover_probes").is_some();
+    traits.interpreter = interpreter(bytes).unwrap_or_default();
+    traits
+}
+
+fn interpreter(bytes: &[u8]) -> Option<String> {
+    let header = elf::FileHeader64::<object::Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let parts = header.program_headers(endian, bytes).ok()?;
+    let path = parts.iter().find_map(|part| part.interpreter(endian, bytes).ok().flatten())?;
+    Some(String::from_utf8_lossy(path).into_owned())
+}
+
+fn has_entries(file: &object::File<'_>) -> bool {
+    let has_room = || {
+        let section = file.section_by_name("__patchable_function_entries");
+        section.is_some_and(|section| section.size() > 0)
+    };
+    // One that defines the hook itself calls its own.
+    let mut symbols = file.dynamic_symbols();
+    has_room() || symbols.any(|it| it.is_undefined() && it.name() == Ok("__cyg_profile_func_enter"))
+}
+
+fn has_functions(path: &Path) -> bool {
+    let Ok(bytes) = std::fs::read(path) else { return false };
+    object::File::parse(&*bytes).is_ok_and(|file| has_entries(&file))
+}
+
+/// The shared objects that the loader would load for a program, as it says itself.
+fn libraries(path: &Path) -> Vec<PathBuf> {
+    let listing = Command::new(path)
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut text = String::new();
+    if let Ok(mut listing) = listing {
+        if let Some(said) = &mut listing.stdout {
+            // Without it, nothing is known of its libraries, as if there were none.
+            let _ = said.take(1 << 20).read_to_string(&mut text);
+        }
+        let _ = listing.wait();
+    }
+    let path_of = |line: &str| {
+        let path = line.split_once("=> ").map_or(line, |(_, path)| path).trim();
+        let path = path.rsplit_once(" (").map_or(path, |(path, _)| path);
+        path.starts_with('/').then(|| PathBuf::from(path))
+    };
+    text.lines().filter_map(path_of).collect()
+}

@@ -1,0 +1,232 @@
+//! The rings of a process, read by another while they are written.
+
+use handover_probe::format::{
+    self, Header, Module, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_FUNCTIONS, SEGMENT_LANE,
+    SEGMENT_MODULES, SEGMENT_SITES, Segment, functions, thread,
+};
+use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, CODE_BITS, words_of};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
+/// Words of a file's header.
+const STATE: u64 = 19;
+const CLOSED: u64 = 24;
+
+/// An event, as it lies in a ring.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw {
+    pub ticks: u64,
+    /// The site's number and the event's form.
+    pub code: u64,
+    pub values: [u64; 2],
+}
+
+/// What a page of a lane says.
+#[derive(Debug, Clone)]
+pub(super) struct LanePage {
+    pub segment: Segment,
+    pub name: Vec<u8>,
+    pub end_ticks: u64,
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Rings {
+    file: File,
+    pub header: Header,
+    /// Where the next segment will be.
+    next: u64,
+    pub lanes: Vec<u64>,
+    tables: Vec<u64>,
+    modules: Vec<u64>,
+    /// Payloads of sites, in their order.
+    pub sites: Vec<Vec<u8>>,
+}
+
+impl Rings {
+    /// `None` while the file is being made.
+    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| Header::decode(&page));
+        let Some(header) = header else { return Ok(None) };
+        let (lanes, tables, modules, sites) = Default::default();
+        Ok(Some(Self { file, header, next: PAGE_BYTES, lanes, tables, modules, sites }))
+    }
+
+    /// The header as it is now.
+    pub(super) fn header_now(&self) -> Header {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let read = self.file.read_exact_at(&mut page, 0);
+        read.ok().and_then(|()| Header::decode(&page)).unwrap_or_else(|| self.header.clone())
+    }
+
+    /// Nothing more is to be written.
+    pub(super) fn close(&self) -> io::Result<()> {
+        self.put(CLOSED * 8, 1)
+    }
+
+    /// What is recorded from now on is counted as lost.
+    pub(super) fn fail(&self) -> io::Result<()> {
+        self.put(STATE * 8, format::STATE_FAILED)
+    }
+
+    fn put(&self, offset: u64, word: u64) -> io::Result<()> {
+        self.file.write_all_at(&word.to_le_bytes(), offset)
+    }
+
+    fn word(&self, offset: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Finds the segments that are new.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        let end = self.file.metadata()?.len();
+        while self.next + SEGMENT_BYTES <= end {
+            let mut bytes = [0; SEGMENT_BYTES as usize];
+            self.file.read_exact_at(&mut bytes, self.next)?;
+            let Some(segment) = Segment::decode(&bytes) else { break };
+            if self.next + segment.bytes > end {
+                break;
+            }
+            match segment.kind {
+                SEGMENT_LANE => self.lanes.push(self.next),
+                SEGMENT_FUNCTIONS => self.tables.push(self.next),
+                SEGMENT_MODULES => self.modules.push(self.next),
+                SEGMENT_SITES => {
+                    let Some(payload) = self.payload(self.next)? else { break };
+                    self.sites.push(payload);
+                }
+                _ => {}
+            }
+            self.next += segment.bytes;
+        }
+        Ok(())
+    }
+
+    /// A segment's payload, once it is all there.
+    fn payload(&self, offset: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = [0; SEGMENT_BYTES as usize];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        let Some(segment) = Segment::decode(&bytes) else { return Ok(None) };
+        let length = segment.words[0].min(segment.bytes - SEGMENT_BYTES) as usize;
+        let mut payload = vec![0; length];
+        self.file.read_exact_at(&mut payload, offset + SEGMENT_BYTES)?;
+        Ok((format::checksum(&payload) == segment.payload_checksum).then_some(payload))
+    }
+
+    /// The programs and shared objects, and the functions: number, module, address in its file.
+    pub(super) fn functions(&self) -> io::Result<(HashMap<u64, Module>, Vec<(u32, u64, u64)>)> {
+        let mut modules = HashMap::new();
+        for offset in &self.modules {
+            let payload = self.payload(*offset)?;
+            let module = payload.and_then(|payload| Module::decode(&payload));
+            modules.extend(module.map(|module| (module.index, module)));
+        }
+        let mut all = Vec::new();
+        for offset in &self.tables {
+            let first = self.word(offset + 8 * (3 + functions::FIRST as u64))?;
+            let count = self.word(offset + 8 * (3 + functions::COUNT as u64))?;
+            let mut table = vec![0; (count.min(1 << 18) * 8) as usize];
+            self.file.read_exact_at(&mut table, offset + PAGE_BYTES)?;
+            for (number, word) in (first..).zip(table.as_chunks().0) {
+                if let Some((module, address)) = functions::decode(u64::from_le_bytes(*word)) {
+                    all.push((number as u32, module, address));
+                }
+            }
+        }
+        Ok((modules, all))
+    }
+
+    /// A lane's page; `None` while it is given to another thread.
+    pub(super) fn page(&self, lane: u64) -> io::Result<Option<LanePage>> {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        self.file.read_exact_at(&mut page, lane)?;
+        let Some(segment) = Segment::decode(&page) else { return Ok(None) };
+        let word = |at: usize| {
+            let bytes = page[8 * at..8 * at + 8].as_chunks().0;
+            u64::from_le_bytes(bytes[0])
+        };
+        let name_bytes = (segment.words[thread::NAME_BYTES] as usize).min(thread::NAME_BYTES_MAX);
+        Ok(Some(LanePage {
+            segment,
+            name: page[thread::PAGE_NAME..thread::PAGE_NAME + name_bytes].to_vec(),
+            end_ticks: word(thread::PAGE_END),
+            lost: word(thread::PAGE_LOST),
+        }))
+    }
+
+    fn blocks_count(&self) -> u64 {
+        (self.header.ring_words / BLOCK_WORDS).max(1)
+    }
+
+    fn block_at(&self, lane: u64, block: u64) -> u64 {
+        lane + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
+    }
+
+    /// Whether a lane's block has been begun.
+    pub(super) fn has_begun(&self, lane: u64, block: u64) -> io::Result<bool> {
+        Ok(self.word(self.block_at(lane, block))? == block + 1)
+    }
+
+    /// How many blocks make it worthwhile to write them.
+    pub(super) fn worthwhile(&self) -> u64 {
+        16.min(self.blocks_count() / 2)
+    }
+
+    /// The words of a block; `None` if it is not the block that it should be.
+    pub(super) fn block(&self, lane: u64, block: u64) -> io::Result<Option<Vec<u64>>> {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        self.file.read_exact_at(&mut bytes, self.block_at(lane, block))?;
+        let words: Vec<u64> =
+            bytes.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).collect();
+        Ok((words[0] == block + 1).then_some(words))
+    }
+
+    /// Lets the writer have the first `blocks` again.
+    pub(super) fn drained(&self, lane: u64, blocks: u64) -> io::Result<()> {
+        self.put(lane + 8 * thread::PAGE_DRAINED as u64, blocks)
+    }
+
+    /// Lets another thread have it.
+    pub(super) fn free(&self, lane: u64) -> io::Result<()> {
+        self.put(lane + 8 * thread::PAGE_FREE as u64, 1)
+    }
+
+    /// How many events a lane has had so far.
+    pub(super) fn recorded(&self, lane: u64) -> io::Result<u64> {
+        let mut newest = None;
+        for at in 0..self.blocks_count() {
+            let number = self.word(lane + PAGE_BYTES + at * BLOCK_BYTES)?;
+            newest = newest.max((number != 0).then_some(number));
+        }
+        let Some(number) = newest else { return Ok(0) };
+        let words = self.block(lane, number - 1)?.unwrap_or_default();
+        let before = words.get(2).copied().unwrap_or(0);
+        Ok(before + events(&words, BLOCK_HEADER_WORDS as usize).count() as u64)
+    }
+}
+
+/// The events of a block from a word on, each with the word behind it.
+pub(super) fn events(words: &[u64], from: usize) -> impl Iterator<Item = (Raw, usize)> + '_ {
+    let base = words.get(1).copied().unwrap_or(0);
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let event = words.get(at).copied().filter(|event| *event != 0)?;
+        let count = words_of(event) as usize;
+        let value = |index: usize| words.get(at + index).copied().filter(|_| index < count);
+        let raw = Raw {
+            ticks: base.wrapping_add(event >> CODE_BITS),
+            code: event & ((1 << CODE_BITS) - 1),
+            values: [value(1).unwrap_or(0), value(2).unwrap_or(0)],
+        };
+        at += count;
+        Some((raw, at.min(words.len())))
+    })
+}

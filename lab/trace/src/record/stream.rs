@@ -1,0 +1,129 @@
+//! The file that rings are emptied into.
+
+use super::rings::{LanePage, Raw};
+use handover_probe::format::{
+    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_CHUNK, SEGMENT_THREAD, Segment, chunk,
+    put_varint, thread,
+};
+use handover_probe::lane::words_of;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A stretch of a thread's events.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    payload: Vec<u8>,
+    pub count: u64,
+    base: u64,
+    last: u64,
+}
+
+impl Chunk {
+    pub(super) fn clear(&mut self) {
+        self.payload.clear();
+        self.count = 0;
+    }
+
+    pub(super) fn push(&mut self, event: &Raw) {
+        if self.count == 0 {
+            (self.base, self.last) = (event.ticks, event.ticks);
+        }
+        // Another CPU's counter may be behind by a hair; a thread's time does not go back.
+        let ticks = event.ticks.max(self.last);
+        put_varint(&mut self.payload, ticks - self.last);
+        put_varint(&mut self.payload, event.code);
+        for value in &event.values[..words_of(event.code) as usize - 1] {
+            put_varint(&mut self.payload, *value);
+        }
+        self.last = ticks;
+        self.count += 1;
+    }
+}
+
+/// Whose chunk it is, and where it stands among that thread's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whose {
+    pub lane: u64,
+    pub events_before: u64,
+    pub lost_before: u64,
+    pub position_end: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    file: File,
+    end: u64,
+    /// Where each chunk begins, and how many events it has: the last can be given up for room.
+    chunks: Vec<(u64, u64)>,
+}
+
+impl Stream {
+    pub(super) fn create(path: &Path, header: &Header) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        let stream = Self { file, end: PAGE_BYTES, chunks: Vec::new() };
+        stream.write_header(header)?;
+        Ok(stream)
+    }
+
+    pub(super) fn write_header(&self, header: &Header) -> io::Result<()> {
+        let page = Header { kind: FILE_STREAM, ..header.clone() }.encode();
+        self.file.write_all_at(&page, 0)
+    }
+
+    /// All of it or nothing, as far as readers are concerned.
+    pub(super) fn append(&mut self, segment: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all_at(segment, self.end) {
+            // If this fails too, readers find the rest by its checksum.
+            let _ = self.file.set_len(self.end);
+            return Err(error);
+        }
+        self.end += segment.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn append_chunk(&mut self, chunk: &Chunk, whose: &Whose) -> io::Result<()> {
+        let mut words = [0; 8];
+        words[chunk::LANE] = whose.lane;
+        words[chunk::EVENTS] = chunk.count;
+        words[chunk::BASE] = chunk.base;
+        words[chunk::POSITION_END] = whose.position_end;
+        words[chunk::EVENTS_BEFORE] = whose.events_before;
+        words[chunk::LOST_BEFORE] = whose.lost_before;
+        words[chunk::LAST] = chunk.last;
+        words[chunk::PAYLOAD_BYTES] = chunk.payload.len() as u64;
+        let start = self.end;
+        self.append(&Segment::wrap(SEGMENT_CHUNK, words, &chunk.payload))?;
+        self.chunks.push((start, chunk.count));
+        Ok(())
+    }
+
+    /// Says whose a lane is, and what was lost there.
+    pub(super) fn append_thread(&mut self, page: &LanePage) -> io::Result<()> {
+        let mut words = page.segment.words;
+        words[thread::END] = page.end_ticks;
+        words[thread::RECORDED] = 0;
+        words[thread::LOST] = page.lost;
+        words[thread::NAME_BYTES] = page.name.len() as u64;
+        self.append(&Segment::wrap(SEGMENT_THREAD, words, &page.name))
+    }
+
+    /// Appends what a trace cannot do without, if need be instead of its last events, of which it says
+    /// how many they were.
+    pub(super) fn append_surely(&mut self, segment: &[u8]) -> io::Result<u64> {
+        let mut given_up = 0;
+        loop {
+            let Err(error) = self.append(segment) else { return Ok(given_up) };
+            let Some((start, count)) = self.chunks.pop() else { return Err(error) };
+            self.file.set_len(start)?;
+            self.end = start;
+            given_up += count;
+        }
+    }
+}
+
+/// A segment that names sites.
+pub(super) fn sites_segment(payload: &[u8]) -> Vec<u8> {
+    format::sites_segment(payload)
+}
