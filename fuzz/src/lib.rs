@@ -6,10 +6,14 @@
 
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::select;
+use handover_probe::read::{self, Trace};
 use handover_record::Values;
 use handover_sched::drive::program::{BURST_MAX_PACKETS, THREADS_MAX};
 use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES, program as load};
 use handover_sched::flowset::FlowSet;
+use handover_trace::{
+    CallTree, Format, Grouping, Limits, Names, Order, Statistics, Traces, estimate, export, walk,
+};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -23,6 +27,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("args", args),
     ("flowset", flowset),
     ("program", program),
+    ("trace_reader", trace_reader),
 ];
 
 /// What people write as rates, sizes, times and counts: what is understood is printed so that it is
@@ -162,6 +167,47 @@ pub fn program(bytes: &[u8]) {
             assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
         }
     }
+}
+
+/// A trace, as it is and with its checksums put right, alone and with itself as its rings: whatever is
+/// read of it goes forward in time and is no more than the bytes can hold, and pairs in every format.
+pub fn trace_reader(bytes: &[u8]) {
+    let mended = read::mended(bytes.to_vec());
+    let mended_stream = || (mended.clone(), None);
+    for (stream, rings) in
+        [(bytes.to_vec(), None), mended_stream(), (mended.clone(), Some(mended.clone()))]
+    {
+        let events_max = 2 * stream.len();
+        match Trace::read(stream, rings) {
+            Ok(trace) => trace_is_sound(trace, events_max),
+            Err(refused) => assert_is_one_line(&refused.to_string()),
+        }
+    }
+}
+
+fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
+    let (mut last_ticks, mut count) = (0, 0);
+    for event in trace.merged() {
+        assert!(event.ticks >= last_ticks && event.thread < trace.threads().len());
+        last_ticks = event.ticks;
+        count += 1;
+    }
+    assert!(count <= events_max, "{count} events of {events_max}");
+    let _ = (trace.missing().total(), trace.end(), trace.program(), trace.realtime_ns(last_ticks));
+    let traces = Traces::in_memory(trace);
+    let names = Names::all(&traces);
+    let mut both = (Statistics::new(), CallTree::new(Grouping::Threads));
+    let found = walk(&traces, &names, &mut both).unwrap_or_default();
+    assert_eq!(found.events, count as u64);
+    let functions = both.0.functions(&names, Order::default());
+    let calls: u64 = functions.iter().map(|function| function.calls).sum();
+    assert_eq!(calls, found.calls);
+    for format in Format::ALL {
+        let written = export(&traces, &names, *format, Grouping::Threads, std::io::sink());
+        assert!(written.is_ok_and(|found| found.events == count as u64));
+    }
+    let estimated = estimate(&traces, &names, &Limits::default());
+    assert!(estimated.is_ok_and(|estimate| estimate.events == count as u64));
 }
 
 fn assert_is_one_line(said: &str) {

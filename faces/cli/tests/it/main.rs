@@ -9,3 +9,4 @@ mod hello;
 mod refusals;
 mod sched;
 mod terminal;
+mod trace;
