@@ -194,12 +194,12 @@ handover_leave:
 	cmpq $0, T_MIN(%rcx)
 	jne .Lbriefly
 .Lleave:
-	/* Free before it is given back: see above. */
-	movq $0, E_SLOT(%r11)
-	mov %r11, T_TOP(%rcx)
 	shl $CODE_BITS, %rax
 	mov E_CODE(%r11), %edx
 	or %rdx, %rax
+	/* Free before it is given back: see above. */
+	movq $0, E_SLOT(%r11)
+	mov %r11, T_TOP(%rcx)
 	or $FORM_LEAVE, %rax
 	mov $8, %edx
 	xadd %rdx, T_CURSOR(%rcx)
@@ -253,8 +253,8 @@ handover_leave:
 
 .Lleave_event_slow:
 	push %rdi
-	mov E_CODE(%r11), %edi
-	or $FORM_LEAVE, %edi
+	mov %eax, %edi
+	and $(1<<CODE_BITS)-1, %edi
 	CALL_C handover_enter_event_slow
 	pop %rdi
 	jmp .Lleft

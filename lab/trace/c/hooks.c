@@ -14,7 +14,9 @@ uint32_t handover_xsave_mask;
 static struct entry *push(struct thread *thread, uintptr_t slot, uint64_t code, uintptr_t target)
 {
 	struct entry *entry = thread->top;
+	/* Taken before it is filled: a signal's handler in between takes the next. */
 	thread->top = entry + 1;
+	handover_order();
 	entry->slot = slot;
 	entry->code = code;
 	entry->target = target;
@@ -66,8 +68,11 @@ void __attribute__((visibility("hidden"))) handover_enter_event_slow(uint64_t co
 static void leave(struct thread *thread, struct entry *entry)
 {
 	uint64_t code = entry->code;
+	/* Free before it is given back. */
 	entry->slot = 0;
+	handover_order();
 	thread->top = entry;
+	handover_order();
 	if (!code)
 		return;
 	if (thread->min_ticks && thread->limit) {
@@ -213,16 +218,17 @@ EXPORT void __cyg_profile_func_enter(void *this, void *site)
 		return;
 	}
 	thread->top = entry + 1;
+	handover_order();
 	entry->slot = slot;
 	entry->code = code;
 	entry->target = function;
-	uint64_t delta = handover_ticks() - thread->base;
-	uint64_t *at = thread->cursor;
-	if (unlikely(at >= thread->limit || delta >> DELTA_BITS)) {
+	uint64_t delta = handover_ticks() - thread->base, *at;
+	if (unlikely(delta >> DELTA_BITS || (at = handover_claim(thread, 1)) >= thread->limit)) {
+		int error = errno;
 		handover_event(thread, code);
+		errno = error;
 		return;
 	}
-	thread->cursor = at + 1;
 	__atomic_store_n(at, delta << CODE_BITS | code, __ATOMIC_RELEASE);
 }
 
@@ -266,18 +272,18 @@ EXPORT void __cyg_profile_func_exit(void *this, void *site)
 	}
 	uint64_t code = entry->code;
 	entry->slot = 0;
+	handover_order();
 	thread->top = entry;
+	handover_order();
 	if (unlikely(!code))
 		return;
-	uint64_t delta = now - thread->base;
-	uint64_t *at = thread->cursor;
-	if (unlikely(at >= thread->limit || delta >> DELTA_BITS)) {
+	uint64_t delta = now - thread->base, *at;
+	if (unlikely(delta >> DELTA_BITS || (at = handover_claim(thread, 1)) >= thread->limit)) {
 		int error = errno;
 		handover_event(thread, code | FORM_LEAVE);
 		errno = error;
 		return;
 	}
-	thread->cursor = at + 1;
 	__atomic_store_n(at, delta << CODE_BITS | code | FORM_LEAVE, __ATOMIC_RELEASE);
 }
 

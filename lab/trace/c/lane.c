@@ -563,25 +563,41 @@ static bool begin_block(struct thread *thread, uint64_t now)
 	return true;
 }
 
-void handover_event_values(struct thread *thread, uint64_t code, const uint64_t *values, unsigned count)
+/* In the block that has begun; false when it is full, or too long ago. */
+static bool put_event(struct thread *thread, uint64_t now, uint64_t code, const uint64_t *values, unsigned count)
 {
-	uint64_t now = handover_ticks();
 	uint64_t delta = now - thread->base;
 	/* Another CPU's counter may be behind by a hair: no time has passed, then. */
 	if (thread->limit && (int64_t)delta < 0)
 		delta = 0;
-	if (thread->cursor + 1 + count > thread->limit || delta >> DELTA_BITS) {
-		if (!begin_block(thread, now))
-			return;
-		delta = 0;
+	if (delta >> DELTA_BITS)
+		return false;
+	uint64_t *at = handover_claim(thread, 1 + count);
+	if (at + 1 + count > thread->limit) {
+		/* Given back, unless somebody else was here meanwhile. */
+		if (thread->cursor == at + 1 + count)
+			thread->cursor = at;
+		return false;
 	}
-	uint64_t *at = thread->cursor;
-	thread->cursor = at + 1 + count;
 	thread->values += count;
 	for (unsigned value = 0; value < count; value++)
 		at[1 + value] = values[value];
 	/* Release: the values are there before what says that they are. */
 	__atomic_store_n(at, delta << CODE_BITS | code | count, __ATOMIC_RELEASE);
+	return true;
+}
+
+void handover_event_values(struct thread *thread, uint64_t code, const uint64_t *values, unsigned count)
+{
+	if (put_event(thread, handover_ticks(), code, values, count))
+		return;
+	/* A block is begun undisturbed: a signal's handler would find half of one. */
+	uint64_t all = ~(uint64_t)0, before;
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all);
+	uint64_t now = handover_ticks();
+	if (!put_event(thread, now, code, values, count) && begin_block(thread, now))
+		put_event(thread, now, code, values, count);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
 }
 
 void handover_event(struct thread *thread, uint64_t code)

@@ -93,6 +93,21 @@ extern struct config handover_config;
 extern __thread struct thread *handover_self __attribute__((tls_model("initial-exec")));
 extern uint32_t handover_xsave_mask;
 
+/* What is written before is there for a signal's handler on this thread before what is written behind. */
+static inline void handover_order(void)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* Takes words of the ring, in one instruction: a signal's handler cannot take the same. Whether they lie
+ * within the block is for the caller to see. */
+static inline uint64_t *handover_claim(struct thread *thread, uint64_t words)
+{
+	uint64_t bytes = words * 8;
+	__asm__ volatile("xadd %0, %1" : "+r"(bytes), "+m"(thread->cursor) : : "memory", "cc");
+	return (uint64_t *)bytes;
+}
+
 static inline uint64_t handover_ticks(void)
 {
 	uint32_t low, high;

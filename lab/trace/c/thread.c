@@ -127,7 +127,9 @@ void handover_leave_frames_below(struct thread *thread, uintptr_t slot)
 		if (!last->slot || last->slot >= slot)
 			break;
 		last->slot = 0;
+		handover_order();
 		thread->top = last;
+		handover_order();
 		if (code)
 			handover_event(thread, code | FORM_LEAVE);
 	}

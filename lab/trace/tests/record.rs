@@ -1,0 +1,361 @@
+//! C and C++ programs are compiled both ways, run and recorded, and their traces are read back.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#![deny(unsafe_code)]
+
+#[path = "record/build.rs"]
+mod build;
+
+use build::{Built, build, program};
+use handover_probe::Policy;
+use handover_probe::read::{End, EventKind, Trace, family};
+use handover_trace::record::{Options, RecordError, Recorded, Refusal, record};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+const PATCHABLE: &str = "-fpatchable-function-entry=5";
+const HOOKS: &str = "-finstrument-functions";
+
+const CALLS: &str = "
+    __attribute__((noinline)) int leaf(int x) { __asm__ volatile(\"\"); return x + 1; }
+    __attribute__((noinline)) int middle(int x) { return leaf(x) + leaf(x + 1) + 1; }
+    int main(void) { int sum = 0; for (int i = 0; i < 1000; i++) sum += middle(i); return sum & 0; }
+";
+
+fn run(built: &Built, options: &Options) -> Recorded {
+    record(options, &[OsString::from(&built.path)], &|| None).expect("it can be recorded")
+}
+
+fn options(built: &Built) -> Options {
+    Options { ring_bytes: 1 << 20, ..Options::new(built.folder.path().join("a.trace")) }
+}
+
+/// How often each function was called, as `caller/callee`; every end must fit its beginning.
+fn calls(trace: &Trace) -> BTreeMap<String, u64> {
+    let mut calls = BTreeMap::new();
+    for thread in 0..trace.threads().len() {
+        let mut stack: Vec<String> = Vec::new();
+        let mut last_ticks = 0;
+        for event in trace.events(thread) {
+            assert!(event.ticks >= last_ticks);
+            last_ticks = event.ticks;
+            let name = trace.site(event.site).expect("a named site").name.clone();
+            if event.kind == EventKind::Enter {
+                let caller = stack.last().cloned().unwrap_or_default();
+                *calls.entry(format!("{caller}/{name}")).or_default() += 1;
+                stack.push(name);
+            } else {
+                assert_eq!(stack.pop(), Some(name));
+            }
+        }
+        assert_eq!(stack, Vec::<String>::new());
+    }
+    calls
+}
+
+fn counts<const N: usize>(expected: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    expected.map(|(name, count)| (name.to_owned(), count)).into()
+}
+
+#[test]
+fn every_call_is_there_with_its_caller_its_name_and_its_place() {
+    for flags in
+        [&[HOOKS, "-g", "-O2"][..], &[PATCHABLE, "-g", "-O2"], &[PATCHABLE, "-g", "-O0", "-no-pie"]]
+    {
+        for policy in [Policy::Stream, Policy::Last] {
+            let Some(built) = build(CALLS, "calls.c", flags) else { return };
+            let options = Options { policy, ..options(&built) };
+            let recorded = run(&built, &options);
+            assert_eq!((recorded.exit_code(), recorded.written.len()), (0, 1), "{recorded:?}");
+            assert_eq!(recorded.notes, Vec::<String>::new());
+            let trace = Trace::open(&options.file).unwrap();
+            assert_eq!((trace.end(), trace.missing().total()), (End::Finished, 0));
+            let expected = counts([("/main", 1), ("main/middle", 1000), ("middle/leaf", 2000)]);
+            assert_eq!(calls(&trace), expected, "{flags:?} {policy}");
+            let sites = trace.sites();
+            let leaf = sites.iter().find(|site| site.name == "leaf").expect("it was called");
+            assert!(leaf.file.ends_with("calls.c") && leaf.line == 2, "{leaf:?}");
+        }
+    }
+}
+
+#[test]
+fn only_the_functions_that_are_asked_for_are_recorded() {
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(CALLS, "calls.c", &[flag, "-O2"]) else { return };
+        let of = |patterns: &[&str]| patterns.iter().map(|it| (*it).to_owned()).collect();
+        let cases: [(Options, _); 4] = [
+            (
+                Options { include: of(&["m*"]), ..options(&built) },
+                counts([("/main", 1), ("main/middle", 1000)]),
+            ),
+            (
+                Options { exclude: of(&["mid*"]), ..options(&built) },
+                counts([("/main", 1), ("main/leaf", 2000)]),
+            ),
+            (
+                Options { depth: 2, ..options(&built) },
+                counts([("/main", 1), ("main/middle", 1000)]),
+            ),
+            // An hour: not even main takes as long.
+            (Options { min_duration_ns: 3_600_000_000_000, ..options(&built) }, counts([])),
+        ];
+        for (options, expected) in cases {
+            run(&built, &options);
+            let trace = Trace::open(&options.file).unwrap();
+            assert_eq!(calls(&trace), expected, "{flag} {options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_call_is_dropped_for_its_own_time_and_not_for_that_of_others() {
+    const SOURCE: &str = "
+        #include <unistd.h>
+        __attribute__((noinline)) void brief(void) { __asm__ volatile(\"\"); }
+        __attribute__((noinline)) void slow(void) { brief(); usleep(20000); brief(); }
+        int main(void) { for (int i = 0; i < 300; i++) brief(); slow(); brief(); return 0; }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(SOURCE, "slow.c", &[flag, "-O1"]) else { return };
+        let options = Options { min_duration_ns: 15_000_000, ..options(&built) };
+        run(&built, &options);
+        let calls = calls(&Trace::open(&options.file).unwrap());
+        assert_eq!(calls, counts([("/main", 1), ("main/slow", 1)]), "{flag}");
+    }
+}
+
+#[test]
+fn threads_have_their_own_calls_and_forks_and_programs_that_are_started_their_own_files() {
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(build::PROCESSES, "processes.c", &[flag, "-O1", "-pthread"]) else {
+            return;
+        };
+        let options = options(&built);
+        let recorded = run(&built, &options);
+        assert_eq!(recorded.exit_code(), 0);
+        let paths = family(&options.file).unwrap();
+        assert_eq!(paths.len(), 3, "{flag}: itself, its fork, and what that one became: {paths:?}");
+        let mut all = paths.iter().map(|path| Trace::open(path).unwrap()).collect::<Vec<_>>();
+        assert!(all.iter().all(|trace| trace.missing().total() == 0));
+        all.sort_by_key(|trace| std::cmp::Reverse(trace.threads().len()));
+        // Main, and more threads than are ever there at once: each ends before the next begins.
+        assert_eq!(all[0].threads().len(), 1 + 40);
+        let worked = |trace: &Trace| {
+            let of_work = trace.merged().filter(|event| {
+                event.kind == EventKind::Enter && trace.site(event.site).unwrap().name == "work"
+            });
+            of_work.count()
+        };
+        assert_eq!(worked(&all[0]), 40 * 100);
+        let mut others = [worked(&all[1]), worked(&all[2])];
+        others.sort_unstable();
+        assert_eq!(others, [7, 11]);
+        assert!(all[1..].iter().all(|trace| trace.pid() != all[0].pid()));
+    }
+}
+
+#[test]
+fn a_killed_program_leaves_all_its_events() {
+    const SOURCE: &str = "
+        #include <signal.h>
+        __attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x + 1; }
+        int main(void) { int x = 0; for (int i = 0; i < 30000; i++) x = work(x); raise(SIGKILL); return x; }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        for policy in [Policy::Stream, Policy::Last] {
+            let Some(built) = build(SOURCE, "killed.c", &[flag, "-O1"]) else { return };
+            let options = Options { policy, ..options(&built) };
+            let recorded = run(&built, &options);
+            assert_eq!(recorded.exit_code(), 128 + 9);
+            let trace = Trace::open(&options.file).unwrap();
+            assert_eq!(trace.missing().total(), 0);
+            assert_eq!(trace.merged().count(), 1 + 2 * 30_000, "{flag} {policy}");
+        }
+    }
+}
+
+#[test]
+fn exceptions_jumps_and_ends_of_threads_pass_through_traced_functions() {
+    for flags in [
+        &[PATCHABLE, "-O2"][..],
+        &[PATCHABLE, "-O0", "-fcf-protection"],
+        &["-fpatchable-function-entry=16,3", "-O2"],
+        &[PATCHABLE, "-O2", "-static-libgcc", "-static-libstdc++"],
+        &[HOOKS, "-O2"],
+    ] {
+        let flags = [flags, &["-pthread"]].concat();
+        let Some(built) = build(build::UNWINDING, "unwinding.cc", &flags) else { return };
+        let options = options(&built);
+        let recorded = run(&built, &options);
+        assert_eq!(recorded.exit_code(), 0, "{flags:?}: {:?}", recorded.notes);
+        let trace = Trace::open(&options.file).unwrap();
+        assert_eq!(trace.missing().total(), 0);
+        // Every call that was passed over has an end, too: this checks it.
+        let calls = calls(&trace);
+        let number = |name: &str| calls.get(name).copied().unwrap_or(0);
+        assert_eq!(number("middle(int)/thrower(int)"), 2000, "{flags:?} {calls:?}");
+        assert_eq!(number("jumps()/jumper(int)"), 100, "{flags:?} {calls:?}");
+        assert_eq!(number("jumper(int)/jumper(int)"), 500, "{flags:?}");
+        assert_eq!(number("runs(void*)/ends(void*)"), 1, "{flags:?}");
+        assert_eq!(number("main/catcher(int)"), 1000, "{flags:?}");
+    }
+}
+
+#[test]
+fn a_traced_function_gets_and_returns_what_it_would_without() {
+    for flags in
+        [&["-O2"][..], &["-O0"], &["-O3", "-mavx2"], &["-O2", "-no-pie"], &["-O2", "-fPIC"]]
+    {
+        if flags.contains(&"-mavx2") && !std::arch::is_x86_feature_detected!("avx2") {
+            continue;
+        }
+        let flags = [flags, &[PATCHABLE, "-pthread"]].concat();
+        let Some(built) = build(build::VALUES, "values.c", &flags) else { return };
+        // A ring so small that a new block is begun now and then: that is the slow way.
+        for policy in [Policy::Last, Policy::Stream] {
+            let options = Options { policy, ring_bytes: 8192, ..options(&built) };
+            let recorded = run(&built, &options);
+            assert_eq!(recorded.exit_code(), 0, "{flags:?}: a check of the program's failed");
+        }
+    }
+}
+
+#[test]
+fn code_on_other_stacks_and_in_signal_handlers_runs_as_it_would() {
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(build::STACKS, "stacks.c", &[flag, "-O1"]) else { return };
+        let options = options(&built);
+        let recorded = run(&built, &options);
+        assert_eq!(recorded.exit_code(), 0, "{flag}");
+        assert!(recorded.written[0].events_count > 1000, "{recorded:?}");
+    }
+}
+
+#[test]
+fn functions_of_shared_objects_are_traced_those_that_are_opened_later_too() {
+    let library = "
+        __attribute__((noinline)) int inside(int x) { __asm__ volatile(\"\"); return x + 1; }
+        int outside(int x) { return inside(x); }
+    ";
+    let opener = "
+        #include <dlfcn.h>
+        int main(int count, char **words) {
+            void *opened = dlopen(words[1], RTLD_NOW);
+            int (*outside)(int) = (int (*)(int))dlsym(opened, \"outside\");
+            return count == 2 && outside(1) == 2 ? 0 : 1;
+        }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(shared) = build(library, "part.c", &[flag, "-O1", "-shared", "-fPIC"]) else {
+            return;
+        };
+        let Some(built) = build(opener, "opener.c", &["-O1"]) else { return };
+        let options = Options { force: true, ..options(&built) };
+        let words = [OsString::from(&built.path), OsString::from(&shared.path)];
+        let recorded = record(&options, &words, &|| None).unwrap();
+        assert_eq!(recorded.exit_code(), 0);
+        let calls = calls(&Trace::open(&options.file).unwrap());
+        assert_eq!(calls, counts([("/outside", 1), ("outside/inside", 1)]), "{flag}");
+    }
+}
+
+#[test]
+fn a_stripped_programs_functions_are_called_by_their_address_and_that_is_said() {
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(CALLS, "calls.c", &[flag, "-O2", "-s"]) else { return };
+        let options = options(&built);
+        let recorded = run(&built, &options);
+        assert!(
+            recorded.notes.iter().any(|note| note.contains("3 functions have no symbol")),
+            "{recorded:?}"
+        );
+        let trace = Trace::open(&options.file).unwrap();
+        assert_eq!(trace.merged().count(), 2 * 3001);
+        assert!(
+            trace.sites().iter().all(|site| site.name.starts_with("program+0x")),
+            "{:?}",
+            trace.sites()
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_traced_is_refused_before_it_runs_and_says_why() {
+    let refused = |words: &[OsString], options: &Options| match record(options, words, &|| None) {
+        Err(RecordError::Refused(refused)) => refused,
+        other => panic!("not refused: {other:?}"),
+    };
+    let Some(built) = build(CALLS, "calls.c", &["-O2"]) else { return };
+    let words = |built: &Built| vec![OsString::from(&built.path)];
+    let error = refused(&words(&built), &options(&built));
+    assert!(error.to_string().contains("no function entries to trace: compile with"), "{error}");
+    assert!(!options(&built).file.exists());
+    if let Some(built) = build(CALLS, "calls.c", &["-O2", "-static", PATCHABLE]) {
+        let error = refused(&words(&built), &options(&built));
+        assert!(error.to_string().contains("linked statically"), "{error}");
+    }
+    let error = refused(&["no-such-program-anywhere".into()], &options(&built));
+    assert!(matches!(error, Refusal::Absent { .. }), "{error}");
+    let error = refused(&[built.folder.path().into()], &options(&built));
+    assert!(error.to_string().contains("no file that may be run"), "{error}");
+
+    // Forced, it runs, and that there is nothing is said.
+    let options = Options { force: true, ..options(&built) };
+    let recorded = run(&built, &options);
+    assert!(recorded.written.is_empty());
+    assert!(
+        recorded.notes.iter().any(|note| note.contains("nothing was recorded")),
+        "{recorded:?}"
+    );
+}
+
+#[test]
+fn too_little_room_for_a_jump_is_said() {
+    let Some(built) = build(CALLS, "calls.c", &["-O2", "-fpatchable-function-entry=3"]) else {
+        return;
+    };
+    let recorded = run(&built, &options(&built));
+    assert_eq!(recorded.exit_code(), 0);
+    assert!(
+        recorded.notes.iter().any(|note| note.contains("3 functions have room for less")),
+        "{recorded:?}"
+    );
+}
+
+#[test]
+fn probes_in_c_and_cpp_are_recorded_with_their_values() {
+    for (name, flags) in [
+        ("probes.c", &["-O0"][..]),
+        ("probes.c", &["-O2", "-fPIC"]),
+        ("probes.cc", &["-O2", "-fPIC"]),
+    ] {
+        let Some(built) = build(build::PROBES, name, flags) else { return };
+        let options = Options { exclude: vec!["*.hidden".into()], ..options(&built) };
+        let recorded = run(&built, &options);
+        assert_eq!(recorded.exit_code(), 0, "{recorded:?}");
+        let trace = Trace::open(&options.file).unwrap();
+        let shown: Vec<String> = trace
+            .merged()
+            .map(|event| {
+                let name = &trace.site(event.site).unwrap().name;
+                format!("{:?} {name} {:?}", event.kind, event.values())
+            })
+            .collect();
+        let one = [
+            "Enter work [3]",
+            "Mark work.mark [3, 4]",
+            "Enter inner []",
+            "Leave inner []",
+            "Leave work []",
+        ];
+        assert_eq!(shown, one, "{name} {flags:?}");
+        assert!(
+            trace.sites().iter().all(|site| Path::new(&site.file).ends_with(name) && site.line > 0)
+        );
+        assert!(trace.sites().iter().any(|site| site.name == "work.hidden"), "known, and off");
+    }
+    // Without the library they do nothing, and nobody misses it.
+    let Some(built) = build(build::PROBES, "probes.c", &["-O2"]) else { return };
+    assert!(program(&built).status().unwrap().success());
+}
