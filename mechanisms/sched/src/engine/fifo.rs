@@ -148,11 +148,17 @@ impl<T: Copy + Debug> Fifo<T> {
     }
 
     #[inline(always)]
-    fn append(&mut self, packet: Packet<T>) {
+    fn append(&mut self, packet: &Packet<T>) {
         let place = self.place(self.tail);
         match self.ring.get_mut(place) {
-            Some(free) => *free = packet,
-            None => self.ring.push(packet),
+            Some(free) => {
+                // Field by field: a whole one would be put together elsewhere first, and read back at
+                // once, for which the processor waits.
+                free.flow = packet.flow;
+                free.length_bytes = packet.length_bytes;
+                free.token = packet.token;
+            }
+            None => self.ring.push(*packet),
         }
         self.tail += 1;
         self.totals.enqueued += 1;
@@ -217,7 +223,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                 self.close_up();
             }
         }
-        self.append(packet);
+        self.append(&packet);
         Ok(accepted)
     }
 

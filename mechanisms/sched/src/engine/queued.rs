@@ -15,7 +15,7 @@ pub trait Discipline: Sized {
     /// What it keeps for each flow, in the flow's own cache line.
     type Hot: Copy + Debug;
 
-    /// [`super::HalfLine`] where `Hot` takes 12 bytes or fewer, aligned to 4; [`super::Line`] else.
+    /// [`super::HalfLine`] where `Hot` takes 8 bytes or fewer, aligned to 4; [`super::Line`] else.
     type Align: Copy + Debug;
 
     /// The largest weight.

@@ -22,11 +22,15 @@ pub trait Slots<H> {
 }
 
 /// A packet in the pool: 16 bytes with a token of 8.
+///
+/// How long it is stands with the one before it, or with its flow if it is the oldest: whoever takes a
+/// packet out needs the next one's length, and so has not to look at that one's line as well.
 #[derive(Clone, Copy, Debug)]
 struct Node<T> {
     /// The next of the same flow; of a free node, the next free one.
     next: u32,
-    length_bytes: u32,
+    /// That one's length.
+    next_bytes: u32,
     token: T,
 }
 
@@ -41,6 +45,8 @@ struct Flow<H, A> {
     packets_max: u32,
     /// And the drop policy, in the highest bit.
     length_max_bytes: u32,
+    /// The oldest packet's length.
+    head_bytes: u32,
     hot: H,
     align: [A; 0],
 }
@@ -141,6 +147,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
             count: 0,
             packets_max: spec.packets_max,
             length_max_bytes: spec.length_max_bytes | if drops_head { HEAD_BIT } else { 0 },
+            head_bytes: 0,
             hot,
             align: [],
         });
@@ -163,17 +170,19 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         self.free = node.next;
         // Field by field: a whole one would be put together elsewhere first, and read back at once.
         node.next = NONE;
-        node.length_bytes = packet.length_bytes;
         node.token = packet.token;
         self.totals.enqueued += 1;
         flow.count += 1;
         if flow.count == 1 {
             flow.head = at;
             flow.tail = at;
+            flow.head_bytes = packet.length_bytes;
             return Pushed::First;
         }
         let tail = std::mem::replace(&mut flow.tail, at);
-        self.nodes[tail as usize].next = at;
+        let before = &mut self.nodes[tail as usize];
+        before.next = at;
+        before.next_bytes = packet.length_bytes;
         Pushed::Behind
     }
 
@@ -186,16 +195,19 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         }
         let at = self.nodes.len() as u32;
         let Packet { flow, length_bytes, token } = *packet;
-        self.nodes.push(Node { next: NONE, length_bytes, token });
+        self.nodes.push(Node { next: NONE, next_bytes: 0, token });
         self.totals.enqueued += 1;
         let flow = &mut self.flows[flow as usize];
         flow.count += 1;
         let tail = std::mem::replace(&mut flow.tail, at);
         if flow.count == 1 {
             flow.head = at;
+            flow.head_bytes = length_bytes;
             return Pushed::First;
         }
-        self.nodes[tail as usize].next = at;
+        let before = &mut self.nodes[tail as usize];
+        before.next = at;
+        before.next_bytes = length_bytes;
         Pushed::Behind
     }
 
@@ -206,16 +218,12 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         debug_assert!(flow.count > 0);
         let at = flow.head;
         let node = &mut self.nodes[at as usize];
-        let packet = Packet { flow: id, length_bytes: node.length_bytes, token: node.token };
-        let next = std::mem::replace(&mut node.next, self.free);
+        let packet = Packet { flow: id, length_bytes: flow.head_bytes, token: node.token };
+        flow.head = std::mem::replace(&mut node.next, self.free);
+        flow.head_bytes = node.next_bytes;
         self.free = at;
         flow.count -= 1;
-        flow.head = next;
-        let next_bytes = match flow.count {
-            0 => None,
-            _ => Some(self.nodes[next as usize].length_bytes),
-        };
-        Popped { packet, next_bytes }
+        Popped { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
     }
 
     /// Asks the processor for the flow's oldest packet, whose own line ought to be near already.
