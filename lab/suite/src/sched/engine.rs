@@ -27,6 +27,11 @@ const SWING_PACKETS: u64 = 64;
 const SWINGS: u64 = 16;
 const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
 const PACKETS: u64 = STEPS / 2;
+/// One after the other, each goes on for about so many packets of every flow: what the others have left
+/// in the caches is a small part of it then.
+const STRETCH_PACKETS: u64 = 16;
+/// But not for longer than this: nothing of so many flows stays in the nearer caches anyway.
+const STRETCH_BATCHES_MAX: u64 = 160;
 
 const NET: usize = 0;
 const MAKING: usize = 1;
@@ -84,6 +89,8 @@ pub(super) struct Turnover<E: Engine> {
     nothing: Nothing<u64>,
     making: Tester,
     walk: Walk,
+    /// What the batches of a stretch took to make up, in ticks.
+    making_ticks: Vec<u64>,
 }
 
 pub(super) fn fault(error: impl ToString) -> Fault {
@@ -129,7 +136,9 @@ impl<E: Engine> Workload for Turnover<E> {
         let making = Tester::new(&options, &mut nothing).map_err(fault)?.unwatched();
         // What the flows and their packets take.
         let walk = Walk::new(options.flows.flows_count() as usize * (64 + 2 * 16));
-        let mut rigged = Turnover { scheduler, tester, nothing, making, walk };
+        let batches = u64::from(args.flows_count) * STRETCH_PACKETS / PACKETS;
+        let making_ticks = vec![0; batches.clamp(1, STRETCH_BATCHES_MAX) as usize];
+        let mut rigged = Turnover { scheduler, tester, nothing, making, walk, making_ticks };
         let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
         for _ in 0..2 {
             // As many packets again come and go, so that memory is in no order.
@@ -155,16 +164,21 @@ impl<E: Engine> Workload for Turnover<E> {
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            let making = timed(|| {
-                self.making.run(&mut self.nothing, STEPS);
-            });
-            let gross = timed(|| {
-                self.tester.run(&mut self.scheduler, STEPS);
-            });
-            let walk = timed(|| self.walk.run(PACKETS));
-            out.note_batch(NET, gross.saturating_sub(making), PACKETS);
-            out.note_batch(MAKING, making, PACKETS);
-            out.note_batch(WALK, walk, PACKETS);
+            for making in &mut self.making_ticks {
+                *making = timed(|| {
+                    self.making.run(&mut self.nothing, STEPS);
+                });
+            }
+            for making in &self.making_ticks {
+                let gross = timed(|| {
+                    self.tester.run(&mut self.scheduler, STEPS);
+                });
+                out.note_batch(NET, gross.saturating_sub(*making), PACKETS);
+                out.note_batch(MAKING, *making, PACKETS);
+            }
+            for _ in &self.making_ticks {
+                out.note_batch(WALK, timed(|| self.walk.run(PACKETS)), PACKETS);
+            }
         }
     }
 }
