@@ -10,3 +10,4 @@ mod refusals;
 mod sched;
 mod terminal;
 mod trace;
+mod trace_record;

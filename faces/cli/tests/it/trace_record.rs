@@ -1,0 +1,143 @@
+//! `handover trace record`: C programs are compiled, run and traced as a user would.
+#![cfg(target_arch = "x86_64")]
+
+use crate::common::binary;
+use handover_probe::read::{End, Trace};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Compiles a program; `None`, and said so, where there is no compiler.
+fn built(source: &str, flags: &[&str]) -> Option<(TempDir, PathBuf)> {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, path) = (folder.path().join("program.c"), folder.path().join("program"));
+    std::fs::write(&file, source).unwrap();
+    let compiled = Command::new("cc").arg("-o").arg(&path).arg(&file).args(flags).output();
+    match compiled {
+        Ok(output) if output.status.success() => Some((folder, path)),
+        Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            println!("skipped: tracing a C program: there is no cc: {error}");
+            None
+        }
+    }
+}
+
+const PATCHABLE: &str = "-fpatchable-function-entry=5";
+
+const WORK: &str = "
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    __attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x + 1; }
+    int main(int count, char **words) {
+        int x = 0;
+        for (int i = 0; i < atoi(words[1]); i++) x = work(x);
+        puts(\"worked\");
+        fflush(stdout);
+        if (count > 2) { char byte; x += read(0, &byte, 1); }
+        return 7;
+    }
+";
+
+#[test]
+fn the_programs_output_and_exit_code_are_its_own_and_the_trace_is_announced() {
+    let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
+    let output = Command::new(binary())
+        .args(["trace", "record", "-o", "a.trace", "--"])
+        .arg(&path)
+        .arg("100")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert_eq!(output.stdout, b"worked\n");
+    assert!(said.contains("a.trace: 202 events of 1 thread"), "{said}");
+    let trace = Trace::open(folder.path().join("a.trace")).unwrap();
+    assert_eq!((trace.end(), trace.merged().count()), (End::Finished, 202));
+}
+
+#[test]
+fn what_has_nothing_to_trace_is_refused_as_a_wrong_command_line() {
+    let Some((folder, path)) = built(WORK, &["-O1"]) else { return };
+    let record = |words: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(["trace", "record", "-o"]).arg(folder.path().join("a.trace"));
+        command.arg("--").args(words).output().unwrap()
+    };
+    for (word, reason) in
+        [(path.to_str().unwrap(), "no function entries"), ("no-such-program", "no such program")]
+    {
+        let output = record(&[word, "1"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(reason) && output.stdout.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_recording_and_not_the_program_and_the_loss_is_stated() {
+    const CALLS: u64 = 1_000_000;
+    let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
+    // No file may grow beyond: what a full disk is like, for these processes.
+    let script = format!(
+        "ulimit -f 1024; exec '{}' trace record -o a.trace --ring 65536 -- '{}' {CALLS}",
+        binary().display(),
+        path.display()
+    );
+    let output =
+        Command::new("bash").arg("-c").arg(script).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("recording stopped early") && said.contains("are missing"), "{said}");
+    let trace = Trace::open(folder.path().join("a.trace")).unwrap();
+    assert!(matches!(trace.end(), End::Failed(errno) if errno != 0), "{:?}", trace.end());
+    let kept = trace.merged().count() as u64;
+    assert!(kept > 10_000, "{kept}");
+    assert_eq!(kept + trace.missing().lost, 2 + 2 * CALLS);
+    assert!(trace.sites().iter().any(|site| site.name == "work"), "names have their room");
+}
+
+#[test]
+fn when_recorder_and_program_are_killed_the_rings_are_read_and_the_names_looked_up() {
+    const CALLS: usize = 20_000;
+    let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
+    let file = folder.path().join("a.trace");
+    let mut recorder = Command::new(binary())
+        .args(["trace", "record", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(&path)
+        .args([&CALLS.to_string(), "wait"])
+        .env("TMPDIR", folder.path()) // what a killed recorder leaves goes with it
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(recorder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "worked\n");
+    // The recorder finds the program's rings within milliseconds; kill it once it has.
+    while !file.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    drop(recorder.stdin.take()); // the program ends by itself, as its input does
+    let trace = Trace::open(&file).unwrap();
+    assert_eq!(trace.end(), End::Open);
+    let count = trace.merged().count();
+    assert!(count > 2 * CALLS, "{count}");
+    assert_eq!(trace.missing().total(), 0);
+    assert!(trace.sites().iter().any(|site| site.name.starts_with("program+0x")));
+    let output = Command::new(binary()).args(["trace", "names"]).arg(&file).output().unwrap();
+    assert!(output.status.success());
+    let named = Trace::open(&file).unwrap();
+    assert!(named.sites().iter().any(|site| site.name == "work"), "{:?}", named.sites());
+    let rings = named.rings_path().expect("they are left").to_owned();
+    std::fs::remove_dir_all(rings.parent().unwrap()).unwrap();
+}
