@@ -243,6 +243,10 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                     flow.first = if flow.count > 0 { self.behind[place] } else { u32::MAX };
                 }
                 self.totals.dequeued += 1;
+                if self.head == self.tail {
+                    // From the first place again: what a queue that is emptied often uses stays near.
+                    (self.head, self.tail) = (0, 0);
+                }
                 return Some(packet);
             }
         }
