@@ -37,6 +37,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Probes
+//! Where a packet's time goes can be recorded ([`handover_probe`]): `sched.enqueued` when a client has put
+//! packets into its mailbox, `sched.taken` when the arbiter has taken them out, `sched.scheduled` when the
+//! algorithm has them, `sched.marked` when they have been marked, `sched.transmitted` when the client has
+//! sent them off. Each has the client's number and how many packets, and is passed once for a burst.
+//!
 //! # Source
 //! L. Rizzo, P. Valente, G. Lettieri, V. Maffione, "PSPAT: software packet scheduling at hardware speed"
 //! (Computer Communications 2018): clients' mailboxes, an arbiter that owns the algorithm, and release
@@ -60,7 +66,8 @@ mod word;
 mod work;
 
 pub use arbiter::{
-    Arbiter, BATCH_MAX, Closed, Config, ConfigError, INTERVAL_MAX, LEDGERS_MAX, Running, Token,
+    Arbiter, BATCH_MAX, Closed, Config, ConfigError, DRAIN_MAX, INTERVAL_MAX, LEDGERS_MAX, Running,
+    Token,
 };
 pub use client::{Batch, Client, Counts, SendError};
 pub use clock::{BANDWIDTH_MAX_BPS, BANDWIDTH_MIN_BPS, PacketClock, RateError};

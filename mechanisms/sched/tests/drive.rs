@@ -445,6 +445,34 @@ fn a_client_that_never_looks_holds_up_nobody_but_itself() {
 }
 
 #[test]
+fn draining_waits_for_who_does_not_look_only_so_long_and_counts_what_is_left() {
+    let flow = FlowSpec { packets_max: 5_000, ..FLOW };
+    let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), config(Stamping::None));
+    let (mut stubborn, mut other) = (hub.join().unwrap(), hub.join().unwrap());
+    // As many as it could be told of, and some more.
+    let (told, more) = (u64::from(stubborn.marks_slots_count()), 100);
+    let deadline = Instant::now() + PATIENCE;
+    while stubborn.counts().sent < told + more {
+        let left = (told + more - stubborn.counts().sent) as usize;
+        let offer = Offer { flow: 0, length_bytes: 100, tag: 0 };
+        let _ = stubborn.send_batch(&mut std::iter::repeat_n(offer, left));
+        assert!(Instant::now() < deadline, "{stubborn:?}");
+        std::thread::yield_now();
+    }
+    send_all(&mut other, Flows::of(0, 1, 1), 1_000);
+    hub.stop(Stop::Drain);
+    let closed = running.join();
+    while stubborn.poll(1_000, &mut Null, &mut ()).unwrap() > 0 {}
+    assert_eq!(stubborn.counts().transmitted, told);
+    drop((stubborn, other));
+    let [stubborn, other] = closed.clients()[..] else { panic!("{closed:?}") };
+    assert_eq!((other.unfetched, other.counts.transmitted), (0, 1_000));
+    assert_eq!(stubborn.unfetched, stubborn.marked - told);
+    assert_eq!(stubborn.counts.sent, told + more);
+    assert_conserved(&closed);
+}
+
+#[test]
 fn an_algorithm_that_panics_takes_the_arbiter_down_and_not_the_clients() {
     struct Falls;
     impl Scheduler<Token> for Falls {

@@ -86,16 +86,20 @@ fn crosses_threads_whole<L: Lane, const W: usize>() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Push(u8),
+    PushAll(u8),
     Publish,
     Pop(u8),
+    PopAll(u8),
     Release,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         (1u8..40).prop_map(Step::Push),
+        (0u8..40).prop_map(Step::PushAll),
         Just(Step::Publish),
         (1u8..40).prop_map(Step::Pop),
+        (0u8..40).prop_map(Step::PopAll),
         Just(Step::Release),
     ];
     prop::collection::vec(step, 1..60)
@@ -121,9 +125,27 @@ fn is_a_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), TestCaseE
                     }
                 }
             }
+            Step::PushAll(count) => {
+                let slots: Vec<_> = (number..number + u64::from(count)).map(slot).collect();
+                let room = sender.room(slots.len()).min(slots.len());
+                let pushed = sender.push_all(&slots);
+                prop_assert!(pushed >= room, "{} of {} that there was room for", pushed, room);
+                prop_assert!(pushed == slots.len() || !sender.has_room());
+                queue.extend(number..number + pushed as u64);
+                number += pushed as u64;
+            }
             Step::Publish => {
                 sender.publish();
                 published = number;
+            }
+            Step::PopAll(count) => {
+                let mut slots = vec![[0; 2]; count.into()];
+                let popped = receiver.pop_all(&mut slots);
+                for words in &slots[..popped] {
+                    prop_assert_eq!(Some(*words), queue.pop_front().map(slot));
+                }
+                let next = queue.front().copied().unwrap_or(number);
+                prop_assert!(popped == slots.len() || next >= published, "{} was published", next);
             }
             Step::Pop(count) => {
                 for _ in 0..count {

@@ -50,6 +50,45 @@ fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u
     });
 }
 
+/// The same by runs of up to three, which end in the midst of lines and of the lane.
+fn goes_around_in_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let (mut sender, mut receiver) = L::pair::<W>(slots_count).unwrap();
+        let other = thread::spawn(move || {
+            let mut number = 0;
+            while number < numbers {
+                let run: Vec<_> = (number..numbers.min(number + 3)).map(slot).collect();
+                match sender.push_all(&run) {
+                    0 => hint::spin_loop(),
+                    pushed => number += pushed as u64,
+                }
+                sender.publish();
+            }
+        });
+        let (mut number, mut run) = (0, [[0; W]; 3]);
+        while number < numbers {
+            let popped = receiver.pop_all(&mut run);
+            for words in &run[..popped] {
+                assert_eq!(*words, slot(number));
+                number += 1;
+            }
+            receiver.release();
+            if popped == 0 {
+                hint::spin_loop();
+            }
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn laps_give_each_slot_whole_and_once_when_they_are_filled_and_emptied_in_runs() {
+    goes_around_in_runs::<Laps, 1>(3, 5);
+    goes_around_in_runs::<Laps, 2>(2, 4);
+}
+
 #[test]
 fn laps_give_each_slot_whole_and_once_though_they_are_filled_again() {
     goes_around::<Laps, 2>(1, 4, 1);

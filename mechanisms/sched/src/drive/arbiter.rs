@@ -20,6 +20,10 @@ pub const BATCH_MAX: u32 = 4096;
 /// The longest polling interval.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
+/// How long a [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of their marks, once
+/// there is nothing but these; what they leave is [`Ledger::unfetched`].
+pub const DRAIN_MAX: Duration = Duration::from_secs(2);
+
 /// What a scheduler in a driver carries for each packet: who it came from, and where the rest of it is.
 ///
 /// One word and not two halves, so that it is written and read at once: what is read in one piece
@@ -59,8 +63,10 @@ pub struct Config {
     /// The arbiter looks once in so long; zero: all the time. Longer saves cache misses and adds as
     /// much delay; more than the mailboxes hold in that time holds the clients back.
     pub interval: Duration,
-    /// Packets taken from a client before the next one's turn, and marked before they are shown, in
-    /// `1..=BATCH_MAX`. Fewer: less delay; more: fewer cache misses a packet, up to some 32.
+    /// Packets taken from a client before the next one's turn, and marked for each before the mailboxes
+    /// are looked at again, in `1..=BATCH_MAX`. Fewer: less delay; more: fewer cache misses a packet, up
+    /// to some 32. From 8 on, and without a limited rate, marks travel by eight while there is
+    /// something to take.
     pub batch_max: u32,
     /// Which stages are stamped.
     pub stamping: Stamping,

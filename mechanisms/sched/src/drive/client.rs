@@ -8,6 +8,7 @@ use super::stamps::{Record, Stamping, Trace};
 use super::word::{FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX};
 use handover_base::clock;
 use handover_base::sync::{Arc, CachePadded};
+use handover_probe::probe;
 use std::fmt;
 
 /// A packet that was not handed over, given back.
@@ -148,6 +149,7 @@ impl<L: Lane> Client<L> {
         if !went {
             return Err(SendError::Full(offer));
         }
+        probe!("sched.enqueued", self.number, 1);
         self.counts.sent += 1;
         self.counts.sent_bytes += u64::from(offer.length_bytes);
         Ok(())
@@ -168,7 +170,7 @@ impl<L: Lane> Client<L> {
         }
         let counts = &mut self.counts;
         let stamps_packets = self.stamps_packets;
-        match &mut self.ends {
+        let batch = match &mut self.ends {
             Ends::Bare(there, _) => push_all(there, offers, counts, |word| [word]),
             Ends::Stamped(there, _) => {
                 let mut ticks = clock::ticks();
@@ -180,7 +182,9 @@ impl<L: Lane> Client<L> {
                     words
                 })
             }
-        }
+        };
+        probe!("sched.enqueued", self.number, batch.sent);
+        batch
     }
 
     /// Transmits up to `packets_max` packets that were marked, in the order in which they were, and
@@ -231,6 +235,7 @@ impl<L: Lane> Client<L> {
             self.counts.add(&counts);
             self.presence.say(&self.counts);
             sink.flush()?;
+            probe!("sched.transmitted", self.number, back_count);
         }
         Ok(back_count)
     }
@@ -287,6 +292,9 @@ fn push_one<const W: usize>(there: &mut impl Post<W>, words: [u64; W]) -> bool {
     went
 }
 
+/// Packets that are put into a lane, or taken out of it, together: as many as an arbiter takes by default.
+const RUN_MAX: usize = 32;
+
 #[inline(always)]
 fn push_all<const W: usize>(
     there: &mut impl Post<W>,
@@ -295,15 +303,33 @@ fn push_all<const W: usize>(
     mut words: impl FnMut(u64) -> [u64; W],
 ) -> Batch {
     let (mut batch, mut bytes) = (Batch::default(), 0);
-    while there.has_room() {
-        let Some(offer) = offers.next() else { break };
-        if !offer.fits() {
-            batch.unfit = Some(offer);
+    let mut run = [[0; W]; RUN_MAX];
+    loop {
+        let room = there.room(RUN_MAX).min(RUN_MAX);
+        let (mut gathered, mut more) = (0, room > 0);
+        for slot in &mut run[..room] {
+            let Some(offer) = offers.next() else {
+                more = false;
+                break;
+            };
+            if !offer.fits() {
+                batch.unfit = Some(offer);
+                more = false;
+                break;
+            }
+            *slot = words(offer.pack());
+            gathered += 1;
+            bytes += u64::from(offer.length_bytes);
+        }
+        if gathered == 1 {
+            there.push(run[0]);
+        } else {
+            there.push_all(&run[..gathered]);
+        }
+        batch.sent += gathered;
+        if !more {
             break;
         }
-        there.push(words(offer.pack()));
-        batch.sent += 1;
-        bytes += u64::from(offer.length_bytes);
     }
     there.publish();
     counts.sent += batch.sent as u64;
@@ -319,10 +345,15 @@ fn pop_all<const W: usize>(
     mut each: impl FnMut([u64; W]),
 ) -> usize {
     let mut back_count = 0;
+    let mut run = [[0; W]; RUN_MAX];
     while back_count < packets_max {
-        let Some(words) = back.pop() else { break };
-        each(words);
-        back_count += 1;
+        let wanted = RUN_MAX.min(packets_max - back_count);
+        let count = back.pop_all(&mut run[..wanted]);
+        run[..count].iter().for_each(|&words| each(words));
+        back_count += count;
+        if count < wanted {
+            break;
+        }
     }
     back.release();
     back_count

@@ -30,7 +30,9 @@ pub enum JoinError {
 pub enum Stop {
     /// At once: what is queued stays queued, and is counted so.
     Now,
-    /// When all that was sent has been marked; clients can send nothing more.
+    /// When all that was sent has been marked, and the clients have been told; they can send nothing
+    /// more. One that does not look is waited for as long as
+    /// [`DRAIN_MAX`](super::DRAIN_MAX) says.
     Drain,
 }
 

@@ -76,13 +76,30 @@ pub trait Lane: Send + Sync + 'static {
 
 /// The end of a lane that pushes.
 pub trait Post<const W: usize>: Send + 'static {
+    /// Whether [`publish`](Self::publish) does anything.
+    const LAZY: bool = true;
+
     /// Pushes a slot, of whose first word bit 63 is zero; false: the lane is full, or looked so.
     ///
     /// The receiver sees it by the next [`publish`](Self::publish) at the latest.
     fn push(&mut self, words: [u64; W]) -> bool;
 
+    /// Pushes as many of these, in order, as there is room for; how many.
+    #[inline(always)]
+    fn push_all(&mut self, slots: &[[u64; W]]) -> usize {
+        slots.iter().take_while(|&&words| self.push(words)).count()
+    }
+
     /// Whether a push would succeed. True stays true until this end pushes; false may be stale.
     fn has_room(&mut self) -> bool;
+
+    /// For how many of so many pushes there is room at least: not zero where [`has_room`] is true.
+    ///
+    /// [`has_room`]: Self::has_room
+    #[inline(always)]
+    fn room(&mut self, _slots_count: usize) -> usize {
+        usize::from(self.has_room())
+    }
 
     /// Shows the receiver all that was pushed.
     fn publish(&mut self);
@@ -92,6 +109,18 @@ pub trait Post<const W: usize>: Send + 'static {
 pub trait Collect<const W: usize>: Send + 'static {
     /// Pops the oldest slot, bit 63 of its first word zero, if there is one.
     fn pop(&mut self) -> Option<[u64; W]>;
+
+    /// Pops as many as there are, in order, as long as `slots` has room; how many.
+    #[inline(always)]
+    fn pop_all(&mut self, slots: &mut [[u64; W]]) -> usize {
+        let mut popped = 0;
+        for slot in slots {
+            let Some(words) = self.pop() else { break };
+            *slot = words;
+            popped += 1;
+        }
+        popped
+    }
 
     /// Says that no pop follows soon: the sender may be told what room there is.
     fn release(&mut self);

@@ -27,6 +27,9 @@ pub struct Ledger {
     pub dropped: u64,
     /// Packets that the scheduler handed out when the client had gone.
     pub discarded: u64,
+    /// Packets marked or dropped of which it was not told before the arbiter ended: it had not fetched
+    /// those before, and there was no room for more.
+    pub unfetched: u64,
     /// Whether it has left, or died.
     pub gone: bool,
     /// What it said of itself last: at its end, if it has gone.
@@ -58,6 +61,7 @@ impl Ledger {
         self.marked_bytes += other.marked_bytes;
         self.dropped += other.dropped;
         self.discarded += other.discarded;
+        self.unfetched += other.unfetched;
         self.gone |= other.gone;
         self.counts.add(&other.counts);
     }
@@ -119,6 +123,22 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         }
     }
 
+    /// Sends marks back.
+    #[inline(always)]
+    pub(super) fn mark_all(&mut self, slots: &[[u64; OUT]]) {
+        self.unpublished = true;
+        let sent = if self.spill.is_empty() { self.outbox.push_all(slots) } else { 0 };
+        if sent < slots.len() {
+            self.keep_all(&slots[sent..]);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep_all(&mut self, slots: &[[u64; OUT]]) {
+        self.spill.extend(slots);
+    }
+
     #[cold]
     #[inline(never)]
     fn keep(&mut self, words: [u64; OUT]) {
@@ -137,10 +157,15 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
 
     #[inline(always)]
     pub(super) fn publish(&mut self) {
-        if self.unpublished {
+        if L::Sender::<OUT>::LAZY && self.unpublished {
             self.unpublished = false;
             self.outbox.publish();
         }
+    }
+
+    /// How many marks wait until the client has room.
+    pub(super) fn kept_count(&self) -> usize {
+        self.spill.len()
     }
 
     /// Sends what could not be sent before; whether there is nothing of that any more.

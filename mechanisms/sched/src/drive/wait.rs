@@ -9,7 +9,8 @@ pub enum Patience {
     /// Each thread has a CPU: it spins. (It yields now and then all the same, so that nothing hangs
     /// where that is not so.)
     Spin,
-    /// Threads share CPUs: they spin for a moment, then yield, then sleep.
+    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at most.
+    /// Intervals are kept as long as there is something to do in each.
     Share,
 }
 
@@ -27,12 +28,20 @@ impl Patience {
 const SPINS_PER_YIELD: u32 = 4096;
 /// One that shares spins so often, then yields so often, before it sleeps.
 const SPINS_SHARED: u32 = 32;
-const YIELDS_SHARED: u32 = 256;
-/// And sleeps for so long.
-const SLEEP: Duration = Duration::from_micros(50);
+const YIELDS_SHARED: u32 = 64;
+/// One that shares and has looked in vain so often at its intervals sleeps through them.
+const INTERVALS_SHARED: u32 = 2;
+/// It sleeps for so long at first (the kernel makes it twice that), and then twice as long each time, up
+/// to 16 times as long.
+const SLEEP_NS: u64 = 50_000;
+const SLEEP_DOUBLINGS_MAX: u32 = 4;
 /// What sleeping is late by at most, mostly: that much before a moment one yields instead.
 const SLEEP_LATE_NS: u64 = 100_000;
 const SLEEP_MAX_NS: u64 = 1_000_000;
+
+pub(super) fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Counts how long there was nothing to do.
 #[derive(Debug)]
@@ -66,35 +75,53 @@ impl Idle {
     #[cold]
     #[inline(never)]
     fn give_way(&mut self) {
-        if self.patience == Patience::Share && self.rounds > SPINS_SHARED + YIELDS_SHARED {
-            std::thread::sleep(SLEEP);
-        } else {
-            std::thread::yield_now();
+        match self.rounds.checked_sub(SPINS_SHARED + YIELDS_SHARED) {
+            Some(slept) if self.patience == Patience::Share => sleep(backoff_ns(slept)),
+            _ => std::thread::yield_now(),
         }
     }
 
-    /// There is nothing to do before `until_ns`, unless `interrupted`; the time.
+    /// There is nothing to do before `due_ns`, as far as is known; one looks again at `look_ns`, which is
+    /// not later, or when `interrupted`. The time.
+    ///
+    /// One that shares its CPU, and has looked in vain before, looks later: at `due_ns` at the latest, and
+    /// in a millisecond.
     pub(super) fn wait_until(
         &mut self,
-        until_ns: u64,
+        look_ns: u64,
+        due_ns: u64,
         mut interrupted: impl FnMut() -> bool,
     ) -> u64 {
-        let mut rounds = 0u32;
+        self.rounds = self.rounds.wrapping_add(1);
+        let shares = self.patience == Patience::Share;
+        let idle = self.rounds.checked_sub(INTERVALS_SHARED).filter(|_| shares);
+        let mut spins = 0u32;
         loop {
             let now_ns = clock::now_ns();
-            if now_ns >= until_ns || interrupted() {
+            if now_ns >= look_ns || interrupted() {
                 return now_ns;
             }
-            let left_ns = until_ns - now_ns;
-            rounds += 1;
-            if left_ns > 2 * SLEEP_LATE_NS && self.patience == Patience::Share {
-                let sleep_ns = (left_ns - SLEEP_LATE_NS).min(SLEEP_MAX_NS);
-                std::thread::sleep(Duration::from_nanos(sleep_ns));
-            } else if self.patience == Patience::Share || rounds.is_multiple_of(SPINS_PER_YIELD) {
+            let left_ns = look_ns - now_ns;
+            spins += 1;
+            if let Some(slept) = idle {
+                // Late for what is due by what the kernel is; whoever waits so often can wait for that.
+                sleep(left_ns.max(backoff_ns(slept)).min(due_ns - now_ns));
+            } else if shares && left_ns > 2 * SLEEP_LATE_NS {
+                sleep(left_ns - SLEEP_LATE_NS);
+            } else if shares || spins.is_multiple_of(SPINS_PER_YIELD) {
                 std::thread::yield_now();
             } else {
                 core::hint::spin_loop();
             }
         }
     }
+}
+
+/// How long one sleeps who has slept so often in vain.
+fn backoff_ns(slept: u32) -> u64 {
+    SLEEP_NS << slept.min(SLEEP_DOUBLINGS_MAX)
+}
+
+fn sleep(span_ns: u64) {
+    std::thread::sleep(Duration::from_nanos(span_ns.min(SLEEP_MAX_NS)));
 }

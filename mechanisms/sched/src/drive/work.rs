@@ -5,7 +5,7 @@ use super::lane::Lane;
 use super::load::{Due, Flows, Load};
 use super::sink::{Sink, SinkError};
 use super::stamps::Trace;
-use super::wait::{Idle, Patience};
+use super::wait::{Idle, Patience, nanoseconds};
 use super::word::Offer;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -89,9 +89,10 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
         match load.due(now_ns) {
             Due::Wait { until_ns: due_ns } => {
                 let look_ns = if client.in_flight() > 0 { poll_ns } else { u64::MAX };
-                let wake_ns = due_ns.min(until_ns).min(look_ns);
-                if wake_ns > now_ns {
-                    idle.wait_until(wake_ns, stopped);
+                let due_ns = due_ns.min(until_ns);
+                let look_ns = look_ns.min(due_ns);
+                if look_ns > now_ns {
+                    idle.wait_until(look_ns, due_ns, stopped);
                 } else {
                     idle.wait();
                 }
@@ -115,10 +116,6 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     }
 }
 
-fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Sends what is due, or some of it; how many packets.
 #[inline(always)]
 fn send_due<L: Lane>(
@@ -135,9 +132,8 @@ fn send_due<L: Lane>(
         if left == 0 {
             break;
         }
-        let mut burst = Burst { flows: *flows, lengths_bytes, length_bytes, left };
+        let mut burst = Burst { flows, lengths_bytes, length_bytes, left };
         let went = client.send_batch(&mut burst).sent as u32;
-        *flows = burst.flows;
         load.sent(went);
         sent += went;
         if went < count || sent >= PACKETS_PER_LOOK {
@@ -149,7 +145,7 @@ fn send_due<L: Lane>(
 
 /// The packets of a burst.
 struct Burst<'a> {
-    flows: Flows,
+    flows: &'a mut Flows,
     lengths_bytes: &'a [u32],
     length_bytes: u32,
     left: u32,

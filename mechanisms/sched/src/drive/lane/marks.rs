@@ -43,6 +43,8 @@ impl Lane for Marks {
 }
 
 impl<const W: usize> Post<W> for Sender<W> {
+    const LAZY: bool = false;
+
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
         if !self.has_room() {

@@ -23,6 +23,14 @@ pub(super) struct Slots<const W: usize> {
     lap_shift: u32,
 }
 
+/// The same, borrowed, for loops that go over many: an atomic access may change anything as far as the
+/// compiler knows, but not this.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a, const W: usize> {
+    lines: &'a [Line],
+    lap_shift: u32,
+}
+
 impl<const W: usize> Slots<W> {
     /// Slots in a line: none lies across two.
     pub(super) const PER_LINE: usize = {
@@ -46,9 +54,47 @@ impl<const W: usize> Slots<W> {
         1 << self.lap_shift
     }
 
+    /// The slots, for a loop.
+    #[inline(always)]
+    pub(super) fn view(&self) -> View<'_, W> {
+        View { lines: &self.lines, lap_shift: self.lap_shift }
+    }
+
+    /// [`View::first`].
+    #[inline(always)]
+    pub(super) fn first(&self, position: u64) -> &AtomicU64 {
+        self.view().first(position)
+    }
+
+    /// [`View::put_rest`].
+    #[inline(always)]
+    pub(super) fn put_rest(&self, position: u64, words: &[u64; W]) {
+        self.view().put_rest(position, words);
+    }
+
+    /// [`View::take`].
+    #[inline(always)]
+    pub(super) fn take(&self, position: u64, first: u64) -> [u64; W] {
+        self.view().take(position, first)
+    }
+
+    /// [`View::lap`].
+    #[inline(always)]
+    pub(super) fn lap(&self, position: u64) -> u64 {
+        self.view().lap(position)
+    }
+
+    /// [`View::claim_ahead`].
+    #[inline(always)]
+    pub(super) fn claim_ahead(&self, position: u64) {
+        self.view().claim_ahead(position);
+    }
+}
+
+impl<'a, const W: usize> View<'a, W> {
     /// Words `0..W` of the slot at a position, which goes around.
     #[inline(always)]
-    fn word(&self, position: u64, word: usize) -> &AtomicU64 {
+    fn word(self, position: u64, word: usize) -> &'a AtomicU64 {
         let at = position as usize * W;
         let line = (at / LINE_WORDS) & (self.lines.len() - 1);
         &self.lines[line].0[at % LINE_WORDS + word]
@@ -56,13 +102,13 @@ impl<const W: usize> Slots<W> {
 
     /// The first word.
     #[inline(always)]
-    pub(super) fn first(&self, position: u64) -> &AtomicU64 {
+    pub(super) fn first(self, position: u64) -> &'a AtomicU64 {
         self.word(position, 0)
     }
 
     /// Puts all words but the first into a slot, which is the caller's.
     #[inline(always)]
-    pub(super) fn put_rest(&self, position: u64, words: &[u64; W]) {
+    pub(super) fn put_rest(self, position: u64, words: &[u64; W]) {
         for (word, &value) in words.iter().enumerate().skip(1) {
             // Relaxed: the first word, or an index, publishes them.
             self.word(position, word).store(value, Ordering::Relaxed);
@@ -71,7 +117,7 @@ impl<const W: usize> Slots<W> {
 
     /// All words of a slot whose first was seen to be `first`.
     #[inline(always)]
-    pub(super) fn take(&self, position: u64, first: u64) -> [u64; W] {
+    pub(super) fn take(self, position: u64, first: u64) -> [u64; W] {
         // Relaxed: what has shown the slot full was loaded with Acquire.
         std::array::from_fn(|word| match word {
             0 => first,
@@ -81,18 +127,25 @@ impl<const W: usize> Slots<W> {
 
     /// Which lap a position lies in.
     #[inline(always)]
-    pub(super) fn lap(&self, position: u64) -> u64 {
+    pub(super) fn lap(self, position: u64) -> u64 {
         position >> self.lap_shift
     }
 
     /// Asks for a line further on, when the position begins a line.
     #[inline(always)]
-    pub(super) fn claim_ahead(&self, position: u64) {
+    pub(super) fn claim_ahead(self, position: u64) {
         #[cfg(not(handover_loom))]
-        if (position as usize).is_multiple_of(Self::PER_LINE) {
-            raw::claim(self.first(position + (AHEAD_LINES * Self::PER_LINE) as u64));
+        if (position as usize).is_multiple_of(Slots::<W>::PER_LINE) {
+            raw::claim(self.first(position + (AHEAD_LINES * Slots::<W>::PER_LINE) as u64));
         }
         #[cfg(handover_loom)]
         raw::claim(self.first(position));
+    }
+
+    /// The words from a position to the end of its line.
+    #[inline(always)]
+    pub(super) fn rest_of_line(self, position: u64) -> &'a [AtomicU64] {
+        let at = position as usize * W;
+        &self.lines[(at / LINE_WORDS) & (self.lines.len() - 1)].0[at % LINE_WORDS..]
     }
 }
