@@ -1,5 +1,6 @@
 //! What to do between two tries.
 
+use crate::stage;
 use handover_base::sync::{hint, thread};
 
 /// How many pauses the longest wait of a [`Backoff`] has, before it takes to yielding.
@@ -58,9 +59,11 @@ impl Backoff {
     #[inline]
     pub fn wait(&mut self) {
         if self.is_yielding() {
+            stage::waited(0);
             thread::yield_now();
             return;
         }
+        stage::waited(self.pauses_next);
         for _ in 0..self.pauses_next {
             hint::spin_loop();
         }

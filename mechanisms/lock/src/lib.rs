@@ -5,6 +5,7 @@ mod backoff;
 pub mod contend;
 #[allow(unsafe_code)]
 mod raw;
+mod stage;
 mod word;
 
 pub use backoff::Backoff;

@@ -12,6 +12,7 @@
 //!                  unlock: a store
 //! ```
 
+use crate::stage;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 
 /// A try-lock that guards nothing but itself: the word inside [`TryLock`](crate::TryLock).
@@ -72,7 +73,14 @@ impl RawTryLock {
         // Acquire: pairs with the Release in unlock(), so that what the last holder wrote is seen.
         // Compared, so that a try that comes too late leaves the word alone and only holders ever
         // write it; an unconditional exchange is no cheaper (6 ns alone, either way).
-        self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let taken =
+            self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            stage::taken(self);
+        } else {
+            stage::lost(self);
+        }
+        taken
     }
 
     /// Frees the lock. Only its holder should; see the type's own words.
@@ -81,6 +89,7 @@ impl RawTryLock {
     /// A store, which the processor completes in the background.
     #[inline]
     pub fn unlock(&self) {
+        stage::released(self);
         // Release: publishes what the holder wrote to the Acquire in try_lock().
         self.locked.store(false, Ordering::Release);
     }

@@ -11,6 +11,8 @@ mod park;
 #[cfg(not(handover_loom))]
 #[allow(unsafe_code)]
 mod raw;
+#[cfg(not(handover_loom))]
+mod stage;
 mod word;
 
 pub use config::Config;

@@ -7,6 +7,7 @@ mod error;
 pub mod queue;
 #[allow(unsafe_code)]
 mod raw;
+mod stage;
 
 pub use config::{SLOTS_COUNT_MAX, validate};
 pub use error::{CapacityError, PushError, ReplyError, SendError, Unanswered};

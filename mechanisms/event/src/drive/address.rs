@@ -89,7 +89,7 @@ impl<M> Mail<M> {
             Ok(()) => {}
             Err(refusal) => self.full_or_closed(refusal)?,
         }
-        stage::enqueued();
+        stage::enqueued(self);
         Ok(())
     }
 

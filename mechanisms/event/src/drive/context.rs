@@ -122,7 +122,7 @@ impl<M: Send + 'static> Context<'_, M> {
             return Err(SendError::Full(message));
         }
         queue.push_back(message);
-        stage::enqueued();
+        stage::enqueued_here(to.mail());
         if machine != self.desk.machine {
             self.home.list(machine);
         }

@@ -108,7 +108,7 @@ impl<M> Desk<M> {
             return Err(SendError::Full(message));
         }
         self.local.push_back(message);
-        stage::enqueued();
+        stage::enqueued_here(self.address.mail());
         Ok(())
     }
 

@@ -174,6 +174,10 @@ impl<H: Handler> Member<H> {
                 let Some(message) = next else { break };
                 share_left -= 1;
                 self.desk.handled += 1;
+                match own {
+                    true => stage::dispatched_here(self.desk.address.mail()),
+                    false => stage::dispatched(self.desk.address.mail()),
+                }
                 self.dispatch(home, message);
             }
             left += share_left;
@@ -187,6 +191,7 @@ impl<H: Handler> Member<H> {
             let Some(message) = self.desk.local.pop_front() else { break };
             count += 1;
             self.desk.handled += 1;
+            stage::dispatched_here(self.desk.address.mail());
             self.dispatch(home, message);
         }
         count
@@ -194,7 +199,6 @@ impl<H: Handler> Member<H> {
 
     #[inline(always)]
     fn dispatch(&mut self, home: &mut Home, message: H::Message) {
-        stage::dispatched();
         self.handler.handle(message, &mut Context { desk: &mut self.desk, home });
         stage::replied();
     }
@@ -208,6 +212,7 @@ impl<H: Handler> Member<H> {
             self.contained(home, |member, home| {
                 for _ in count..count_max {
                     let Some(message) = member.desk.pop_timer(now_ns) else { break };
+                    stage::dispatched(member.desk.address.mail());
                     member.dispatch(home, message);
                     if home.is_ending {
                         break;
@@ -228,6 +233,7 @@ impl<H: Handler> Member<H> {
         let before = self.desk.counts.descriptors;
         self.contained(home, |member, home| {
             if let Some(message) = member.desk.ready_message(id, ready) {
+                stage::dispatched(member.desk.address.mail());
                 member.dispatch(home, message);
             }
         });

@@ -24,7 +24,7 @@
 use super::waiting::{Asleep, Waiting, now_ns};
 use crate::engine::{Engine, Plan, Stats};
 use crate::park::{ParkWord, Sleep};
-use crate::{Config, ConfigError, raw};
+use crate::{Config, ConfigError, raw, stage};
 use handover_base::futex::{self, Scope};
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::thread::sched_yield;
@@ -80,6 +80,7 @@ impl Bell {
 
     #[cold]
     fn wake(&self, how: Sleep, rouse: impl FnOnce()) {
+        stage::waking(self);
         // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
         self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
         match how {
@@ -273,6 +274,7 @@ impl Parker {
         for yields in 1..=yields_max {
             sched_yield();
             if look() {
+                stage::yielded(yields);
                 self.yields.spun(yields);
                 self.is_yielding = yields < YIELDS_ALONE;
                 self.waiting.found_yielding();
@@ -335,7 +337,9 @@ impl Parker {
             return Parked::Found;
         }
         let asleep = Asleep::now();
+        stage::parked(bell);
         sleep(asleep.since_ns());
+        stage::woken(bell);
         match bell.word.withdraw() {
             Some(sender_cpu) => {
                 // Relaxed: see Bell::wake(). A time that is not within this sleep is not its own.

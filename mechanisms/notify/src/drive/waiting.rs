@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, Plan, Stats};
 use crate::word::SenderCpu;
-use crate::{Config, StateWord, raw};
+use crate::{Config, StateWord, raw, stage};
 use handover_base::affinity;
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handover_base::sync::hint;
@@ -39,7 +39,10 @@ impl Core {
     /// Makes a notification pending, and wakes the receiver by `wake` if it sleeps.
     #[inline]
     pub(crate) fn notify(&self, wake: impl FnOnce(&AtomicU32)) {
-        if self.word.notify(raw::current_cpu()) {
+        let sleeps = self.word.notify(raw::current_cpu());
+        stage::notified(self);
+        if sleeps {
+            stage::waking(self);
             // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
             self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
             wake(self.word.futex());
@@ -107,6 +110,7 @@ impl Waiting {
     #[inline]
     pub(crate) fn look(&mut self, core: &Core) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
+        stage::found(core);
         self.sender_cpu = sender_cpu;
         self.stats.at_once += 1;
         true
@@ -127,12 +131,16 @@ impl Waiting {
         let mut asleep = None;
         let notified = core.word.sleep_until_notified(|word, expected| {
             asleep.get_or_insert_with(Asleep::now);
-            sleep(word, expected)
+            stage::parked(core);
+            let go_on = sleep(word, expected);
+            stage::woken(core);
+            go_on
         });
         match (notified, asleep) {
             (Some(sender_cpu), Some(asleep)) => self.woken(core, sender_cpu, asleep),
             (Some(sender_cpu), None) => {
                 // It came between the last look and the declaration: there was no sleep.
+                stage::found(core);
                 self.sender_cpu = sender_cpu;
                 self.found_at_once();
             }
@@ -156,6 +164,7 @@ impl Waiting {
 
     /// A sender ended the sleep, at `woken_at_ns` by its own account.
     pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: Asleep) {
+        stage::slept(asleep.since_ns);
         self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
         let now_ns = now_ns();
@@ -205,6 +214,7 @@ impl Waiting {
     }
 
     fn spun(&mut self, spins: u32) -> bool {
+        stage::spun(spins);
         self.engine.spun(spins);
         self.stats.by_spinning += 1;
         self.stats.spins += u64::from(spins);

@@ -11,6 +11,7 @@
 //! word says at the end what is still there to be dropped.
 
 use super::look;
+use crate::stage;
 use crate::{ReplyError, SendError, Unanswered};
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -176,6 +177,7 @@ impl<Q, R> Caller<Q, R> {
         unsafe { self.shared.line.put(Content { request: ManuallyDrop::new(request) }) };
         // Release: publishes the request to the Acquire in Server::receive().
         self.shared.line.turn.store(REQUEST, Ordering::Release);
+        stage::published(REQUEST.into(), &*self.shared);
         self.waiting = true;
         Ok(())
     }
@@ -202,6 +204,7 @@ impl<Q, R> Caller<Q, R> {
             return self.not_yet();
         }
         self.waiting = false;
+        stage::popped(REPLY.into(), &*self.shared);
         // SAFETY: the turn is ours, with a reply that is received once: nothing is under way now.
         Ok(Some(unsafe { self.shared.line.take_reply() }))
     }
@@ -287,6 +290,7 @@ impl<Q, R> Server<Q, R> {
             return None;
         }
         self.owing = true;
+        stage::popped(REQUEST.into(), &*self.shared);
         // SAFETY: the turn is ours, with a request that is received once: we owe for it now.
         Some(unsafe { self.shared.line.take_request() })
     }
@@ -314,6 +318,7 @@ impl<Q, R> Server<Q, R> {
         unsafe { self.shared.line.put(Content { reply: ManuallyDrop::new(reply) }) };
         // Release: publishes the reply to the Acquire in Caller::receive().
         self.shared.line.turn.store(REPLY, Ordering::Release);
+        stage::published(REPLY.into(), &*self.shared);
         self.owing = false;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::rows::{self, Rows};
 use crate::drain::{self, Take};
-use crate::{CapacityError, PushError, validate};
+use crate::{CapacityError, PushError, stage, validate};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
@@ -69,6 +69,7 @@ impl<T> Shared<T> {
         unsafe { rows::fill(slot, value) };
         // Release: publishes the slot to the Acquire in Consumer::state().
         sequence.store(position + 1, Ordering::Release);
+        stage::published(position + 1, self);
     }
 
     /// Gives out up to `wanted` positions; the first of them, and how many.
@@ -86,6 +87,7 @@ impl<T> Shared<T> {
             if next >= limit {
                 limit = self.find_room();
                 if next >= limit {
+                    stage::refused(next, self);
                     return Err(PushError::Full(()));
                 }
             }
@@ -386,6 +388,7 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
+        stage::popped(self.head, &*self.shared);
         self.leave();
         Some(value)
     }

@@ -3,7 +3,7 @@
 use super::look;
 use super::rows::{self, Rows, Slot};
 use crate::drain::{self, Take};
-use crate::{CapacityError, PushError, validate};
+use crate::{CapacityError, PushError, stage, validate};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
@@ -77,6 +77,7 @@ impl<T> Shared<T> {
     fn publish(&self, tail: u64) {
         // Release: publishes the slots below to the Acquire in Consumer::sees().
         self.tail.store(tail, Ordering::Release);
+        stage::published_by_one(tail, self);
     }
 
     /// The same, but leaves the line alone when the consumer can see it already.
@@ -99,6 +100,7 @@ impl<T> Shared<T> {
     #[cold]
     #[inline(never)]
     fn refuse(&self, tail: u64) -> bool {
+        stage::refused(tail, self);
         self.publish_rest(tail);
         let closed = self.is_closed();
         if closed {
@@ -410,6 +412,7 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
+        stage::popped_of_one(self.head, &*self.shared);
         self.leave();
         Some(value)
     }
@@ -567,6 +570,7 @@ impl<T> Visit<'_, T> {
 impl<T> Drop for Visit<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
+        stage::popped_of_one(self.0.head, &*self.0.shared);
         self.0.leave();
     }
 }
