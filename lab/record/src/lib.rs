@@ -1,11 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod anatomy;
 mod args;
 mod host;
 mod record;
 mod spec;
 
+pub use anatomy::{
+    Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, OffCpu, Unmatched,
+};
 pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
 pub use host::{Cache, Host};
 pub use record::{

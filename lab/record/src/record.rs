@@ -1,5 +1,6 @@
 //! What came out of a run.
 
+use crate::anatomy::Anatomy;
 use crate::host::Host;
 use crate::spec::{ContenderKind, Unit};
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,9 @@ pub struct Record {
     pub histogram: String,
     /// What makes this figure doubtful.
     pub warnings: Vec<Warning>,
+    /// Where the time of one hand-off goes, if that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anatomy: Option<Box<Anatomy>>,
 }
 
 impl Record {

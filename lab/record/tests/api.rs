@@ -120,6 +120,7 @@ fn record() -> Record {
         rounds: vec![Round { block: 3, median: 1.0 / 3.0, ..Round::default() }],
         histogram: "AAAA".into(),
         warnings: vec![Warning { code: WarningCode::Placement, text: "1 CPU".into() }],
+        anatomy: None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! The page: one file with the table, the ladder, the doubts and the machine.
 
+use crate::anatomy::{self, anatomy_chart};
 use crate::ladder::ladder;
 use crate::model::{self, Model};
 use crate::svg;
 use crate::words;
 use handover_base::units;
-use handover_record::{Document, Host, Record, Unit, WarningCode};
+use handover_record::{AnatomyStage, Document, Host, Record, Unit, WarningCode};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use serde::Serialize;
@@ -36,6 +37,7 @@ pub fn html(document: &Document) -> String {
         page_style: STYLE,
         groups: groups(&model),
         off_ladder_count: model.off_ladder_count,
+        anatomies: anatomies(document),
         doubts: doubts(&model),
         contenders_count: document.records.len(),
         contenders: contenders(document),
@@ -79,6 +81,7 @@ struct Page<'a> {
     page_style: &'static str,
     groups: Vec<Group<'a>>,
     off_ladder_count: usize,
+    anatomies: Vec<AnatomyPart<'a>>,
     doubts: Vec<Doubt<'a>>,
     contenders_count: usize,
     contenders: Vec<Contenders<'a>>,
@@ -126,6 +129,30 @@ struct RatioCell<'a> {
 struct Letter {
     letter: &'static str,
     words: &'static str,
+}
+
+/// One hand-off taken apart.
+#[derive(Serialize)]
+struct AnatomyPart<'a> {
+    id: &'a str,
+    contender: &'a str,
+    handoff: &'a str,
+    line: &'a str,
+    chart_wide: String,
+    chart_narrow: String,
+    stages: Vec<StageRow<'a>>,
+    facts: Vec<String>,
+    slow: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct StageRow<'a> {
+    name: &'a str,
+    what: &'a str,
+    p50: String,
+    p99: String,
+    share: String,
+    passed: String,
 }
 
 #[derive(Serialize)]
@@ -240,6 +267,39 @@ fn doubts<'a>(model: &Model<'a>) -> Vec<Doubt<'a>> {
         told: doubt.told.into_iter().map(told).collect(),
     };
     model.doubts().into_iter().map(doubt).collect()
+}
+
+fn anatomies(document: &Document) -> Vec<AnatomyPart<'_>> {
+    let draw = |record: &Record, width_px: f64| {
+        anatomy_chart(record, width_px).map_or_else(String::new, |chart| chart.draw())
+    };
+    let parts = anatomy::of(document).map(|(record, anatomy)| AnatomyPart {
+        id: &record.spec,
+        contender: &record.contender,
+        handoff: &anatomy.total.what,
+        line: &anatomy.line,
+        chart_wide: draw(record, WIDE_PX),
+        chart_narrow: draw(record, NARROW_PX),
+        stages: anatomy.stages.iter().chain([&anatomy.total]).map(stage_row).collect(),
+        facts: anatomy::facts(anatomy),
+        slow: anatomy.outliers.iter().map(anatomy::slow).collect(),
+    });
+    parts.collect()
+}
+
+fn stage_row(stage: &AnatomyStage) -> StageRow<'_> {
+    let shown = |ns| match stage.passed > 0.0 {
+        true => words::figure(Unit::Ns, ns),
+        false => String::new(),
+    };
+    StageRow {
+        name: &stage.name,
+        what: &stage.what,
+        p50: shown(stage.p50_ns),
+        p99: shown(stage.p99_ns),
+        share: words::share(stage.share),
+        passed: words::share(stage.passed),
+    }
 }
 
 fn contenders(document: &Document) -> Vec<Contenders<'_>> {

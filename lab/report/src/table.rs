@@ -3,6 +3,7 @@
 //! Columns leave in a fixed order as the terminal narrows; when not even the last ones fit, each figure
 //! becomes a card of lines. No line is ever wider than asked for.
 
+use crate::anatomy;
 use crate::model::{self, Model};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
@@ -33,6 +34,12 @@ pub fn table(document: &Document, width: usize, style: Style) -> String {
         match Layout::fit(&model, laid_out, style) {
             Some(layout) => layout.draw(&model, style, &mut lines),
             None => cards(&model, &mut lines),
+        }
+        for (record, anatomy) in anatomy::of(document) {
+            lines.push(Line::default());
+            let name = format!("{} [{}], one hand-off: ", record.spec, record.contender);
+            let mut told = wrap(&(name + &anatomy.line), Tone::Plain, 2, width);
+            lines.append(&mut told);
         }
         lines.push(Line::default());
         lines.extend(foot(document, &model, laid_out, style));

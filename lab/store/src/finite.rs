@@ -4,7 +4,9 @@
 //! something else or not at all. So they are refused at the door. The patterns below name every field
 //! and end without `..`: a field added to the record does not compile until it is considered here.
 
-use handover_record::{Hardware, Host, Mode, Ratio, Record, Round, Run, Summary};
+use handover_record::{
+    Anatomy, AnatomyFloor, AnatomyStage, Hardware, Host, Mode, Ratio, Record, Round, Run, Summary,
+};
 
 /// The first field of a run that is not finite, and its value.
 pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
@@ -84,6 +86,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         rounds,
         histogram: _,
         warnings: _,
+        anatomy,
     } = record;
     let mut find = Find::default();
     find.summary(summary);
@@ -114,6 +117,9 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     }
     for (place, round) in rounds.iter().enumerate() {
         find.round(place, round);
+    }
+    if let Some(anatomy) = anatomy {
+        find.anatomy(anatomy);
     }
     find.found
 }
@@ -170,6 +176,45 @@ impl Find {
             ("summary.mean", mean),
         ] {
             self.number(name, *value);
+        }
+    }
+
+    fn anatomy(&mut self, anatomy: &Anatomy) {
+        let Anatomy {
+            line: _,
+            stages,
+            total,
+            bands,
+            floor,
+            handoffs_count: _,
+            rounds_count: _,
+            unmatched: _,
+            site_ns,
+            net: _,
+            clock_step_ns,
+            off_ns,
+            on_ns,
+            outliers,
+        } = anatomy;
+        for (place, stage) in stages.iter().chain([total]).enumerate() {
+            let AnatomyStage { passed, p50_ns, p99_ns, mean_ns, share, .. } = stage;
+            for value in [passed, p50_ns, p99_ns, mean_ns, share] {
+                self.number(&format!("anatomy.stages[{place}]"), *value);
+            }
+        }
+        let bands = bands.iter().flat_map(|band| &band.stages_ns);
+        for value in bands.chain(site_ns).chain([clock_step_ns]).chain(off_ns).chain(on_ns) {
+            self.number("anatomy", *value);
+        }
+        if let Some(AnatomyFloor { id: _, figure_ns, handoffs }) = floor {
+            self.number("anatomy.floor.figure_ns", *figure_ns);
+            self.number("anatomy.floor.handoffs", *handoffs);
+        }
+        for (place, outlier) in outliers.iter().enumerate() {
+            let times = [outlier.total_ns, outlier.excess_ns];
+            for value in times.iter().chain(&outlier.stages_ns) {
+                self.number(&format!("anatomy.outliers[{place}]"), *value);
+            }
         }
     }
 

@@ -349,6 +349,7 @@ fn any_record() -> impl Strategy<Value = Record> {
             counters,
             rounds,
             histogram,
+            anatomy: None,
             kind: [
                 ContenderKind::Ours,
                 ContenderKind::Peer,

@@ -379,6 +379,7 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         rounds: part.rounds.clone(),
         histogram: encode(&part.histogram),
         warnings,
+        anatomy: None,
     })
 }
 

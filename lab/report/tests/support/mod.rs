@@ -111,6 +111,7 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
         rounds: vec![Round { median, ..Round::default() }; 15],
         histogram: String::new(),
         warnings: vec![],
+        anatomy: None,
     }
 }
 

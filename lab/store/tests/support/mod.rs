@@ -70,6 +70,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         rounds: (0..30).map(round).collect(),
         histogram: "SElTVEZBQUE=".into(),
         warnings: vec![Warning { code: WarningCode::Wide, text: "wide: 5 %".into() }],
+        anatomy: None,
     }
 }
 

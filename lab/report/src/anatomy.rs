@@ -1,0 +1,227 @@
+//! One hand-off taken apart: as lines, and as stacked bars.
+
+use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
+use crate::text::{Line, Style, Tone, wrap};
+use crate::words;
+use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
+
+/// Bands that take more than so many times the typical one's time would make it a stroke: they are told in
+/// the table, and not drawn.
+const DRAWN_MAX: f64 = 6.0;
+
+/// The anatomies of a document, each with its record.
+pub(crate) fn of(document: &Document) -> impl Iterator<Item = (&Record, &Anatomy)> {
+    document.records.iter().filter_map(|record| Some((record, record.anatomy.as_deref()?)))
+}
+
+/// Where the time of one hand-off of this record went, for a terminal: stages, the sum in one line, and what
+/// there is to know about both. Empty for a record without an anatomy.
+pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
+    let Some(anatomy) = &record.anatomy else { return String::new() };
+    let mut lines = Vec::new();
+    let mut head = Line::new(&record.spec, Tone::Strong);
+    head.push(format!("  {}", record.contender), Tone::Plain);
+    lines.push(head);
+    lines.extend(wrap(&anatomy.total.what, Tone::Faint, 2, width));
+    lines.push(Line::default());
+    lines.extend(stages(anatomy, width));
+    lines.push(Line::default());
+    lines.extend(wrap(&anatomy.line, Tone::Strong, 2, width));
+    lines.push(Line::default());
+    for text in facts(anatomy) {
+        lines.extend(wrap(&text, Tone::Plain, 2, width));
+    }
+    if !anatomy.outliers.is_empty() {
+        lines.push(Line::default());
+        lines.push(Line::plain("The slowest:"));
+        for outlier in &anatomy.outliers {
+            lines.extend(wrap(&slow(outlier), Tone::Plain, 4, width));
+        }
+    }
+    let mut text = String::new();
+    for line in lines {
+        line.cut(width, style).render(style, &mut text);
+    }
+    text
+}
+
+fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
+    const NAME: usize = 10;
+    const COLUMN: usize = 10;
+    let mut head = Line::default();
+    head.push("stage", Tone::Faint);
+    for (place, name) in ["p50", "p99", "share", "passed"].into_iter().enumerate() {
+        head.push_right(&Line::new(name, Tone::Faint), NAME + COLUMN * (place + 1));
+    }
+    let mut lines = vec![head];
+    let all = anatomy.stages.iter().chain([&anatomy.total]);
+    for stage in all {
+        let tone = if stage.passed > 0.0 { Tone::Plain } else { Tone::Faint };
+        let mut line = Line::new(&stage.name, tone);
+        let figures = match stage.passed > 0.0 {
+            true => [
+                ns(stage.p50_ns),
+                ns(stage.p99_ns),
+                words::share(stage.share),
+                words::share(stage.passed),
+            ],
+            false => ["-".into(), "-".into(), words::share(0.0), words::share(0.0)],
+        };
+        for (place, figure) in figures.iter().enumerate() {
+            line.push_right(&Line::new(figure, tone), NAME + COLUMN * (place + 1));
+        }
+        let column = NAME + COLUMN * 4 + 2;
+        if stage.name != anatomy.total.name && width > column + 20 {
+            line.pad_to(column);
+            let mut what = wrap(&stage.what, Tone::Faint, 0, width - column).into_iter();
+            line.spans.extend(what.next().unwrap_or_default().spans);
+            lines.push(line);
+            for more in what {
+                let mut line = Line::default();
+                line.pad_to(column);
+                line.spans.extend(more.spans);
+                lines.push(line);
+            }
+        } else {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+fn ns(value: f64) -> String {
+    words::figure(Unit::Ns, value)
+}
+
+/// What there is to know about the figures, a sentence or two each.
+pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
+    let mut facts = vec![
+        "The line adds up the means of the middle half of the hand-offs; medians do not add up. A stage's p50 \
+         and p99 are those of the hand-offs that pass it."
+            .to_string(),
+    ];
+    if let (Some(floor), Some(stage)) =
+        (&anatomy.floor, anatomy.stages.iter().find(|stage| stage.has_floor))
+    {
+        facts.push(format!(
+            "The floor is a part of the stage {}: {}, measured in the same run, is {} for {}.",
+            stage.name,
+            floor.id,
+            ns(floor.figure_ns),
+            if floor.handoffs == 2.0 {
+                "there and back".to_string()
+            } else {
+                format!("{} hand-offs", floor.handoffs)
+            },
+        ));
+    }
+    if let (Some(off), Some(on)) = (anatomy.off_ns, anatomy.on_ns) {
+        facts.push(format!(
+            "By the benchmark's own figure a hand-off takes {} with the sites off, and {} with the sites on.",
+            ns(off),
+            ns(on)
+        ));
+    }
+    let [none, one, two] = anatomy.site_ns.map(ns);
+    let net = match anatomy.net {
+        true => "that was subtracted from each stage that stays on one thread",
+        false => {
+            "so much of each stage that stays on one thread is the probes' own, and was not subtracted"
+        }
+    };
+    facts.push(format!(
+        "A site that is on takes {none}, {one} with a value and {two} with two: {net}. The clock goes in steps \
+         of {}.",
+        ns(anatomy.clock_step_ns)
+    ));
+    let said = &anatomy.unmatched;
+    let mut seen = format!(
+        "{} hand-offs in {} rounds; {} that did not fit together",
+        anatomy.handoffs_count, anatomy.rounds_count, said.mismatched
+    );
+    for (count, what) in [
+        (said.begun_anew, "begun anew after the harness looked at the clock, and left out"),
+        (said.kept, "times the thread that gave took again, which is no hand-off"),
+        (said.overtaken, "arrived before their sender's stamp"),
+        (said.lost, "events lost"),
+    ] {
+        if count > 0 {
+            seen.push_str(&format!(", {count} {what}"));
+        }
+    }
+    seen.push('.');
+    facts.push(seen);
+    facts
+}
+
+/// One of the slowest in a line.
+pub(crate) fn slow(outlier: &AnatomyOutlier) -> String {
+    let waited = match outlier.run_delay_ns {
+        0 => String::new(),
+        delay => format!(", its round's parties waited {} for a CPU", ns(delay as f64)),
+    };
+    format!(
+        "{} by {} ({} above its median), {}{waited}; thread {} to {} at {} ns in {}",
+        ns(outlier.total_ns),
+        outlier.slow_stage,
+        ns(outlier.excess_ns),
+        outlier.off_cpu,
+        outlier.from_tid,
+        outlier.to_tid,
+        outlier.begin_ns,
+        outlier.file,
+    )
+}
+
+/// The stages of a hand-off, stacked, as a chart `width_px` wide: of a typical one, and of slow ones. `None`
+/// for a record without an anatomy.
+pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
+    let anatomy = record.anatomy.as_ref()?;
+    let sum = |stages_ns: &[f64]| stages_ns.iter().sum::<f64>();
+    let typical = anatomy.bands.first().map_or(0.0, |band| sum(&band.stages_ns));
+    let drawn = || anatomy.bands.iter().filter(|band| sum(&band.stages_ns) <= typical * DRAWN_MAX);
+    let names = drawn().map(|band| Name {
+        label: band.name.clone(),
+        note: ns(sum(&band.stages_ns)),
+        opens_group: false,
+    });
+    let time = Axis::linear("time of one hand-off", Quantity::Nanos).from(0.0);
+    let mut chart = Chart::new(
+        format!("{} [{}]: {}", record.spec, record.contender, anatomy.line),
+        time,
+        Axis::names(names.collect()),
+    )
+    .described(format!(
+        "The stages of one hand-off, one upon the other, of the typical half and of slow ones. {}",
+        anatomy.line
+    ))
+    .sized(width_px, 0.0);
+    let floor_ns = anatomy.floor.as_ref().map_or(0.0, |floor| floor.figure_ns / floor.handoffs);
+    let mut colours = 0..;
+    for (place, stage) in anatomy.stages.iter().enumerate() {
+        if stage.passed == 0.0 {
+            continue;
+        }
+        let bar = |row: usize, value: f64, name: &str| {
+            Point::at(value, row as f64).told(format!("{name} {}", ns(value)))
+        };
+        let of =
+            |band: &handover_record::AnatomyBand| band.stages_ns.get(place).copied().unwrap_or(0.0);
+        let in_it = |ns: f64| if stage.has_floor { ns.min(floor_ns) } else { 0.0 };
+        if stage.has_floor && floor_ns > 0.0 {
+            let points =
+                drawn().enumerate().map(|(row, band)| bar(row, in_it(of(band)), "floor")).collect();
+            chart = chart.with(Series::new("floor", Role::Floor, Mark::Stacked, points));
+        }
+        let rest = |(row, band)| bar(row, of(band) - in_it(of(band)), &stage.name);
+        let points = drawn().enumerate().map(rest).collect();
+        // The last colour of the palette is the floor's.
+        let colour = colours.next().unwrap_or(0) % 7;
+        chart = chart.with(Series::new(name(stage), Role::Nth(colour), Mark::Stacked, points));
+    }
+    Some(chart)
+}
+
+fn name(stage: &AnatomyStage) -> String {
+    stage.name.clone()
+}

@@ -1,0 +1,130 @@
+//! One hand-off taken apart: drawn, told in lines, and repeated by the table and the page.
+
+mod support;
+
+use handover_record::{
+    Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, ContenderKind, Document,
+    OffCpu, Record, Unmatched,
+};
+use handover_report::{Style, anatomy, anatomy_chart, html, table};
+use support::{record, run};
+
+const LINE: &str = "handle 20 + floor 30 + notice 35 + wake 0 = 85 ns";
+
+fn stage(name: &str, mean_ns: f64, has_floor: bool) -> AnatomyStage {
+    AnatomyStage {
+        name: name.into(),
+        what: format!("from before <{name}> to after it"),
+        passed: if mean_ns > 0.0 { 1.0 } else { 0.0 },
+        p50_ns: mean_ns,
+        p99_ns: mean_ns * 3.0,
+        mean_ns,
+        share: mean_ns / 85.0,
+        crosses: has_floor,
+        has_floor,
+    }
+}
+
+fn taken_apart() -> Record {
+    let band = |name: &str, times: f64| AnatomyBand {
+        name: name.into(),
+        handoffs_count: 1000,
+        stages_ns: vec![20.0 * times, 65.0 * times, 0.0],
+    };
+    let outlier = AnatomyOutlier {
+        total_ns: 9_000.0,
+        stages_ns: vec![20.0, 8_980.0, 0.0],
+        slow_stage: "notice".into(),
+        excess_ns: 8_915.0,
+        off_cpu: OffCpu::Likely,
+        run_delay_ns: 8_000,
+        switches_involuntary: 1,
+        file: "slow/event-round-trip-1.trace".into(),
+        begin_ns: 5,
+        from_tid: 11,
+        to_tid: 12,
+    };
+    let mut record = record("event/round-trip", "handover", ContenderKind::Ours, 170.0);
+    record.anatomy = Some(Box::new(Anatomy {
+        line: LINE.into(),
+        stages: vec![
+            stage("handle", 20.0, false),
+            stage("notice", 65.0, true),
+            stage("wake", 0.0, false),
+        ],
+        total: stage("in all", 85.0, true),
+        bands: vec![band("middle half", 1.0), band("90 to 99 %", 2.0), band("slowest 1 %", 50.0)],
+        floor: Some(AnatomyFloor {
+            id: "floor/cache-line-2".into(),
+            figure_ns: 60.0,
+            handoffs: 2.0,
+        }),
+        handoffs_count: 4000,
+        rounds_count: 7,
+        unmatched: Unmatched { mismatched: 3, overtaken: 2, ..Unmatched::default() },
+        site_ns: [7.0, 8.0, 9.0],
+        net: false,
+        clock_step_ns: 10.0,
+        off_ns: Some(85.0),
+        on_ns: Some(99.0),
+        outliers: vec![outlier],
+    }));
+    record
+}
+
+#[test]
+fn the_lines_name_each_stage_the_sum_and_what_was_slow() {
+    for width in [40, 80, 200] {
+        let told = anatomy(&taken_apart(), width, Style { unicode: true, ..Style::default() });
+        assert!(told.lines().all(|line| line.chars().count() <= width), "{told}");
+        let joined = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "handle",
+            "notice",
+            "wake",
+            "in all",
+            LINE,
+            "3 that did not fit",
+            "2 arrived before",
+            "off the CPU",
+            "slow/event-round-trip-1.trace",
+        ] {
+            assert!(joined.contains(words), "{words:?} at {width}: {told}");
+        }
+    }
+    let bare = record("event/round-trip", "handover", ContenderKind::Ours, 170.0);
+    assert_eq!(anatomy(&bare, 80, Style::default()), "");
+    assert!(anatomy_chart(&bare, 400.0).is_none());
+}
+
+#[test]
+fn the_stages_are_stacked_and_what_would_dwarf_them_is_left_to_the_table() {
+    let drawn = anatomy_chart(&taken_apart(), 960.0).expect("a chart").draw_alone();
+    let chart = roxmltree::Document::parse(&drawn).expect("well-formed");
+    let texts: Vec<&str> = chart.descendants().filter_map(|node| node.text()).collect();
+    for words in ["handle", "floor", "notice", "middle half", "90 to 99 %"] {
+        assert!(texts.contains(&words), "{words:?} in {texts:?}");
+    }
+    assert!(!texts.contains(&"slowest 1 %"), "fifty times as long as the rest");
+    assert!(!texts.contains(&"wake"), "nobody slept");
+}
+
+#[test]
+fn the_table_and_the_page_repeat_the_line() {
+    let document = Document::new(run(), vec![taken_apart()]);
+    let told = table(&document, 120, Style::default());
+    assert!(told.contains(LINE), "{told}");
+    let page = html(&document);
+    assert!(page.contains(LINE) && page.contains("from before &lt;handle&gt;"), "{page}");
+}
+
+#[test]
+fn a_record_with_an_anatomy_reads_back_and_one_without_has_no_field() {
+    let record = taken_apart();
+    let text = serde_json::to_string(&record).expect("JSON");
+    assert_eq!(serde_json::from_str::<Record>(&text).expect("a record"), record);
+    let bare = Record { anatomy: None, ..record };
+    let text = serde_json::to_string(&bare).expect("JSON");
+    assert!(!text.contains("anatomy"), "as it was before there were any");
+    assert_eq!(serde_json::from_str::<Record>(&text).expect("a record"), bare);
+}
