@@ -41,6 +41,8 @@ fn version() -> &'static str {
 enum Command {
     /// Measure: the ladder, or what the patterns name
     Run(Run),
+    /// Say where the time of one hand-off goes, stage by stage, from the probes inside the mechanism
+    Anatomy(commands::anatomy::Anatomy),
     /// List the benchmarks: id, what is timed, floor, contenders, classic tool
     List(List),
     /// Show a stored run: the last one, or by id, by a prefix of it, or counted back (-1, -2)
@@ -228,7 +230,16 @@ fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(span.0))
 }
 
-fn assignment(text: &str) -> Result<(String, String), String> {
+/// Seconds, as a number.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
+    match (0.1..=600.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("must lie in 0.1..=600".to_string()),
+    }
+}
+
+pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
         _ => Err("must be NAME=VALUE, as in slots_count=128".to_string()),
@@ -292,6 +303,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
     let mut out = console::out();
     match app.command.unwrap_or(the_ladder) {
         Command::Run(run) => commands::run::run(&run, &mut out)?,
+        Command::Anatomy(args) => commands::anatomy::anatomy(&args, &mut out)?,
         Command::List(list) => commands::list::list(&list, &mut out)?,
         Command::Show(show) => commands::stored::show(&show, &mut out)?,
         Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,

@@ -1,5 +1,6 @@
 //! The lab's commands.
 
+pub mod anatomy;
 pub mod links;
 pub mod list;
 pub mod run;

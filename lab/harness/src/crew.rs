@@ -9,6 +9,7 @@ pub(crate) use threads::round_alone;
 
 use crate::fault::Fault;
 use crate::samples::{Notes, Timing};
+use crate::trace::TraceTo;
 use crate::workload::{Handover, Role};
 use handover_record::{Args, Values};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,8 @@ pub(crate) struct Stage {
     pub check: bool,
     /// Hardware counters are worth a try.
     pub count_hardware: bool,
+    /// The round is recorded: where to, by processes that are parties.
+    pub trace: Option<TraceTo>,
 }
 
 impl Stage {

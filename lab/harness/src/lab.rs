@@ -1,5 +1,6 @@
 //! The run: which benchmarks, in what blocks, until when.
 
+pub(crate) mod bout;
 mod measure;
 mod summarise;
 

@@ -16,17 +16,20 @@ mod samples;
 mod select;
 mod smoke;
 pub mod stats;
+mod trace;
 mod workload;
 
 pub use bench::Bench;
 pub use crew::{PartyError, dispatch_partner};
 pub use fault::Fault;
 pub use host::capture as capture_host;
+pub use lab::bout::{Bout, Watched};
 pub use lab::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
 pub use rig::{Region, Rig};
 pub use samples::Samples;
 pub use select::{SelectError, Selection, select};
 pub use smoke::smoke;
+pub use trace::TraceTo;
 pub use workload::{Handover, Party, Role, Workload};
 
 #[doc(no_inline)]

@@ -60,6 +60,15 @@ pub(crate) struct Notes {
     /// The core's full pace, as it was known then; 0 where it was not watched.
     pub pace_ticks: u64,
     pub hardware: Option<[u64; 3]>,
+    /// In a round that is recorded: how long it waited for a CPU.
+    #[serde(default)]
+    pub run_delay_ns: Option<u64>,
+}
+
+/// Where the harness comes between two operations, for who looks into them with probes.
+#[inline(always)]
+fn between_batches() {
+    handover_probe::probe!("lab.batch");
 }
 
 /// The samples of one part: ticks for `batch` operations each, or what the workload told.
@@ -281,6 +290,7 @@ impl Samples {
             slowed: self.slowed && !self.measured,
             pace_ticks,
             hardware: None,
+            run_delay_ns: None,
         }
     }
 
@@ -313,6 +323,7 @@ impl Samples {
         let mut left = self.timing.batches_max;
         loop {
             self.gap();
+            between_batches();
             let began = clock::ticks();
             operations(batch);
             let ended = clock::ticks();
@@ -330,6 +341,7 @@ impl Samples {
                 break;
             }
         }
+        between_batches();
     }
 
     /// Doubles the batch until it lasts long enough.

@@ -128,6 +128,16 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     Selection { spec, contenders, floors }
 }
 
+/// A figure that stands as a floor beside others, with its id as it stays.
+pub(crate) fn floor(
+    id: &str,
+    benches: &[&'static Bench],
+) -> Option<(&'static str, &'static Bench, usize)> {
+    let (bench, part) = figure(id, benches)?;
+    // One without parts, as floors are.
+    (bench.spec().id == id).then_some((bench.spec().id, bench, part))
+}
+
 /// The first contender that yields the figure of this id, and the index of its part.
 fn figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     benches.iter().copied().find_map(|bench| {

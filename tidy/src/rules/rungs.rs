@@ -24,6 +24,7 @@ pub const RUNGS: &[&[&str]] = &[
 pub const LAB: &[(&str, &[&str])] = &[
     ("lab/record", &[]),
     ("lab/harness", &["lab/record"]),
+    ("lab/anatomy", &["lab/record", "lab/harness"]),
     ("lab/store", &["lab/record"]),
     ("lab/report", &["lab/record"]),
     ("lab/suite", &["lab/record", "lab/harness"]),

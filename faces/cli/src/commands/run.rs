@@ -27,7 +27,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = Store::open(stored::path(&options.db)?).map_err(exit::of_store)?;
     let interrupted = console::interrupted().context("cannot listen for signals")?;
 
-    let mut run = begin(&lab, options);
+    let mut run = begin(&lab, options.profile.to_string());
     let mut watcher = Watcher::new(store, &run.id, options.json);
     watcher.keep(|store| store.begin(&run));
     let outcome = lab.run(&mut watcher, &interrupted);
@@ -61,7 +61,8 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-fn begin(lab: &Lab, options: &RunOptions) -> handover_record::Run {
+/// A run that begins now.
+pub(crate) fn begin(lab: &Lab, profile: String) -> handover_record::Run {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -70,7 +71,7 @@ fn begin(lab: &Lab, options: &RunOptions) -> handover_record::Run {
         started_unix_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
         version: env!("CARGO_PKG_VERSION").to_string(),
         commit: env!("HANDOVER_COMMIT").to_string(),
-        profile: options.profile.to_string(),
+        profile,
         command: words.join(" "),
         host: lab.host(),
         complete: false,
@@ -84,21 +85,25 @@ fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
     }
-    let path = &options.report;
+    writable(&options.report, "--report").map_err(|refused| {
+        usage(format!("{refused}; name another with --report FILE, or --no-report"))
+    })?;
+    Ok(Some(options.report.clone()))
+}
+
+/// Shows that a file is writable, without changing what is there.
+pub(crate) fn writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
     let existed = path.exists();
     let mut options = OpenOptions::new();
     // A pipe that nobody reads would be waited for.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     options.open(path).map_err(|error| {
-        usage(format!(
-            "--report {}: cannot be written: {error}; name another with --report FILE, or --no-report",
-            path.display()
-        ))
+        usage(format!("{option} {}: cannot be written: {error}", path.display()))
     })?;
     if !existed {
         std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
-    Ok(Some(path.clone()))
+    Ok(path)
 }
 
 fn show(

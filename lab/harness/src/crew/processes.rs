@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::raw::{Control, Region, take_over};
 use crate::rig::{Rig, inheritable, numbers};
 use crate::samples::{Notes, Samples, Timing};
+use crate::trace::{TraceTo, Tracing};
 use crate::workload::{Handover, Party, Role};
 use handover_base::affinity;
 use handover_record::{Args, Values};
@@ -37,6 +38,7 @@ struct Assignment {
     cpus: Vec<u32>,
     timing: Timing,
     count_hardware: bool,
+    trace: Option<TraceTo>,
     parent: i32,
     control: i32,
     answer: i32,
@@ -89,6 +91,7 @@ pub(super) fn round<H: Handover>(
             cpus: stage.cpus.clone(),
             timing: stage.timing,
             count_hardware: stage.count_hardware,
+            trace: stage.trace.clone(),
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             control: control_fd.as_raw_fd(),
             answer: to.as_raw_fd(),
@@ -273,7 +276,10 @@ fn play_assigned(
         processes: true,
         check: false,
         count_hardware: told.count_hardware,
+        trace: told.trace.clone(),
     };
+    // Ended before the answer is given: then this process is killed.
+    let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;
     bench.partner(&stage, Rig::given(&told.cpus, rigged), party, samples)
 }
 

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::raw::{Control, Region};
 use crate::rig::Rig;
 use crate::samples::{Notes, Samples};
+use crate::trace;
 use crate::workload::{Handover, Party, Role, Workload};
 use handover_base::affinity;
 use handover_record::Args;
@@ -34,9 +35,11 @@ pub(crate) fn round_alone<W: Workload>(
         }
         let mut samples = Samples::new(inner.timing, inner.parts_count, true, None);
         let hardware = counters::Group::open(inner.count_hardware);
+        let watched = Watched::begin(&inner);
         samples.begin();
         workload.sample(&mut samples);
         let mut notes = samples.end();
+        notes.run_delay_ns = watched.run_delay_ns();
         notes.hardware = hardware.and_then(counters::Group::read);
         Ok(notes)
     })?;
@@ -104,6 +107,7 @@ pub(super) fn play<H: Handover>(
     mut samples: Samples,
 ) -> Result<Notes, Fault> {
     let hardware = counters::Group::open(stage.count_hardware && role.measured);
+    let watched = Watched::begin(stage);
     samples.await_pace();
     if !control.start_line(!stage.crowded()) {
         return Err(Fault::Interrupted);
@@ -114,8 +118,30 @@ pub(super) fn play<H: Handover>(
         control.finish();
     }
     let mut notes = samples.end();
+    notes.run_delay_ns = watched.run_delay_ns();
     notes.hardware = hardware.and_then(counters::Group::read);
     played.map(|()| notes)
+}
+
+/// A party of a round that is recorded, if it is.
+struct Watched {
+    delayed_ns: Option<u64>,
+}
+
+impl Watched {
+    /// Makes the thread's ring before the round begins, which takes its time.
+    fn begin(stage: &Stage) -> Watched {
+        if stage.trace.is_none() {
+            return Watched { delayed_ns: None };
+        }
+        handover_probe::prepare();
+        Watched { delayed_ns: trace::run_delay_ns() }
+    }
+
+    /// How long the thread has waited for a CPU since.
+    fn run_delay_ns(&self) -> Option<u64> {
+        Some(trace::run_delay_ns()?.saturating_sub(self.delayed_ns?))
+    }
 }
 
 /// Rigs on the first party's CPU, so that memory comes from its node.
@@ -238,6 +264,7 @@ mod tests {
             processes: false,
             check: false,
             count_hardware: false,
+            trace: None,
         };
         for last in 0..3 {
             let mut left = last;

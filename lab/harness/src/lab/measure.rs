@@ -111,6 +111,15 @@ impl Measuring<'_> {
         Ok(())
     }
 
+    /// One block more.
+    pub fn one_block(&mut self, course: &mut Course) -> Result<(), Fault> {
+        let neighbour = self.neighbour(&mut course.lanes)?;
+        self.block(&mut course.lanes, course.blocks)?;
+        course.blocks += 1;
+        drop(neighbour);
+        Ok(())
+    }
+
     /// A lane for each contender, then one for each floor.
     fn lanes(&self) -> Result<Vec<Lane>, Fault> {
         let selection = &self.group.selection;
@@ -159,6 +168,7 @@ impl Measuring<'_> {
             processes: lab.plan.processes && hands_over && bench.in_processes(),
             check: false,
             count_hardware: counters::available(),
+            trace: None,
         };
         Ok(Lane::new(bench, stage, roles, notes, is_floor))
     }
@@ -301,6 +311,23 @@ impl Course {
             empty: self.empty,
         };
         summarise::records(&context, &self.lanes)
+    }
+
+    /// The first contender, and how it is played.
+    pub fn contender(&self) -> (&'static Bench, Stage) {
+        (self.lanes[0].bench, self.lanes[0].stage.clone())
+    }
+
+    /// The figure so far, of a part of the first contender; `None` where there is none.
+    pub fn figure_ns(&self, part: usize) -> Option<f64> {
+        Some(self.lanes[0].intervals().get(part).copied().flatten()?.median)
+    }
+
+    /// The same, of a part of a floor.
+    pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
+        let is_its = |lane: &&Lane| lane.is_floor && lane.bench.spec().id == bench.spec().id;
+        let floor = self.lanes.iter().find(is_its)?;
+        Some(floor.intervals().get(part).copied().flatten()?.median)
     }
 
     /// Rounds of all its lanes.

@@ -1,0 +1,68 @@
+//! What the probes take themselves, by their own account: the time from one event to the next, where
+//! nothing lies between.
+
+use crate::error::AnatomyError;
+use crate::tally::ns;
+use handover_probe::read::Trace;
+use handover_probe::{Config, Recording, disable, enable, probe};
+use std::path::Path;
+
+/// So many events in a row, without a ring's end between them.
+const EVENTS_COUNT: u64 = 4096;
+/// The least of so many rows counts: the others were interrupted.
+const ROWS_COUNT: u64 = 8;
+const SITES: &str = "anatomy.cost*";
+
+/// What an event takes, without a value, with one and with two.
+pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
+    let path = folder.join("cost.trace");
+    let recording = Recording::start(Config::last(&path))?;
+    enable(SITES)?;
+    handover_probe::prepare();
+    for _ in 0..ROWS_COUNT {
+        (0..EVENTS_COUNT).for_each(|_| probe!("anatomy.cost-0"));
+        (0..EVENTS_COUNT).for_each(|at| probe!("anatomy.cost-1", at));
+        (0..EVENTS_COUNT).for_each(|at| probe!("anatomy.cost-2", at, at));
+    }
+    let disabled = disable(SITES);
+    let _ = recording.finish();
+    disabled?;
+    let trace =
+        Trace::open(&path).map_err(|source| AnatomyError::Read { path: path.clone(), source })?;
+    let mut least = [f64::MAX; 3];
+    for thread in 0..trace.threads().len() {
+        // The row that is read: its first event, and how many came after it.
+        let mut row: Option<(u32, u64, u64)> = None;
+        for event in trace.events(thread) {
+            let began = match row {
+                Some((site, began, count)) if site == event.site && count < EVENTS_COUNT - 1 => {
+                    row = Some((site, began, count + 1));
+                    (count + 1 == EVENTS_COUNT - 1).then_some(began)
+                }
+                _ => {
+                    row = Some((event.site, event.ticks, 0));
+                    None
+                }
+            };
+            if let Some(began) = began {
+                let each = ns(event.ticks.saturating_sub(began)) / (EVENTS_COUNT - 1) as f64;
+                let count = event.values().len();
+                least[count] = least[count].min(each);
+            }
+        }
+    }
+    // A row that was not found whole: the ring is smaller than it should be. Nothing is made up.
+    Ok(least.map(|ns| if ns == f64::MAX { 0.0 } else { ns }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_takes_more_than_nothing_and_less_than_a_microsecond_of_its_row() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let site_ns = site_ns(folder.path()).expect("recorded");
+        assert!(site_ns.iter().all(|ns| *ns > 0.0), "{site_ns:?}");
+    }
+}

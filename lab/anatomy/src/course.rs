@@ -1,0 +1,354 @@
+//! Which benchmarks can be taken apart, and how their hand-offs show in the events of their parties.
+
+/// What an event says of a hand-off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Who has the work hands it over: from now on it is under way.
+    Give,
+    /// The giver has found a sleeper, and is about to wake it.
+    Call,
+    /// A sleeper runs again.
+    Wake,
+    /// The giver is done with the work that it had; on one thread, before it takes the next.
+    Done,
+    /// Who was handed the work has it: here a hand-off ends, and the next one begins.
+    Take,
+    /// Something else comes between having the work and giving it: the harness looks at the clock.
+    Break,
+}
+
+/// Where a hand-off begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// Where the one before ended: all the time is one hand-off's or the next one's.
+    LastTake,
+    /// Where it was given: what the giver did before is none of it.
+    Give,
+}
+
+/// What of an event's values must be the same where work is given and where it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// Nothing: hand-offs alternate strictly, and that alone is looked at.
+    None,
+    /// All values: the object, and the position where there is one.
+    Values,
+}
+
+/// What may lie between two marks of a hand-off, in the order in which it is passed.
+pub(crate) const STAGES_COUNT: usize = 6;
+/// From the begin to the giving.
+pub(crate) const HAVE: usize = 0;
+/// From the giving to the giver's being done.
+pub(crate) const FINISH: usize = 1;
+/// From the giving to the waking.
+pub(crate) const CALL: usize = 2;
+/// From the last of the above to the taking, where nobody slept.
+pub(crate) const NOTICE: usize = 3;
+/// From the last of the giver's marks to the sleeper's running.
+pub(crate) const WAKE: usize = 4;
+/// From there to the taking.
+pub(crate) const RESUME: usize = 5;
+
+/// What the stage is called in which a sleeper wakes.
+pub(crate) const WAKE_NAME: &str = "wake";
+
+/// A stage's name and what it is; an empty name: none of these hand-offs passes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StageWords {
+    pub name: &'static str,
+    pub what: &'static str,
+}
+
+const fn words(name: &'static str, what: &'static str) -> StageWords {
+    StageWords { name, what }
+}
+
+const NEVER: StageWords = words("", "");
+
+/// How the hand-offs of one benchmark show.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Course {
+    /// The benchmark.
+    pub spec: &'static str,
+    /// Its contenders that have the sites in every build.
+    usual: &'static [&'static str],
+    /// Those that have them only with the feature `probes-hot`, as they cost something even when off.
+    hot: &'static [&'static str],
+    /// What one hand-off is.
+    pub handoff: &'static str,
+    /// The floor of so many hand-offs, and the stage that it is a part of.
+    pub(crate) floor: Option<(&'static str, f64, usize)>,
+    /// The part whose figure is the time of so many hand-offs.
+    pub(crate) figure: Option<(usize, f64)>,
+    pub(crate) begin: Begin,
+    /// All on one thread.
+    pub(crate) alone: bool,
+    pub(crate) key: Key,
+    /// How many values an event has.
+    pub(crate) values_count: usize,
+    pub(crate) sites: &'static [(&'static str, Mark)],
+    pub(crate) stages: [StageWords; STAGES_COUNT],
+}
+
+/// In each course: between two batches of operations the harness reads the clock.
+pub(crate) const BATCH_SITE: &str = "lab.batch";
+
+impl Course {
+    /// Its contenders that have the sites in this build, the usual one first; none: `probes-hot` is missing.
+    #[must_use]
+    pub fn contenders(&self) -> Vec<&'static str> {
+        let hot = if cfg!(feature = "probes-hot") { self.hot } else { &[] };
+        self.usual.iter().chain(hot).copied().collect()
+    }
+
+    /// The sites that are to be on, as a pattern.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        let names = self.sites.iter().map(|(name, _)| *name);
+        names.chain([BATCH_SITE]).collect::<Vec<_>>().join(",")
+    }
+
+    /// What a site's event says; `None`: nothing of a hand-off.
+    pub(crate) fn mark(&self, site: &str) -> Option<Mark> {
+        if site == BATCH_SITE {
+            return Some(Mark::Break);
+        }
+        self.sites.iter().find(|(name, _)| *name == site).map(|(_, mark)| *mark)
+    }
+
+    /// Whether the operations are timed in batches, between which the harness says so.
+    pub(crate) fn has_batches(&self) -> bool {
+        self.figure.is_some() && self.begin == Begin::LastTake
+    }
+
+    /// The places of the stages that these hand-offs may pass.
+    pub(crate) fn places(&self) -> Vec<usize> {
+        (0..STAGES_COUNT).filter(|place| !self.stages[*place].name.is_empty()).collect()
+    }
+}
+
+/// The course of a benchmark by its id.
+#[must_use]
+pub fn find(spec: &str) -> Option<&'static Course> {
+    COURSES.iter().find(|course| course.spec == spec)
+}
+
+const EVENT_SITES: &[(&str, Mark)] = &[
+    ("event.enqueued", Mark::Give),
+    ("notify.waking", Mark::Call),
+    ("notify.woken", Mark::Wake),
+    ("event.dispatched", Mark::Take),
+];
+
+const EVENT_STAGES: [StageWords; STAGES_COUNT] = [
+    words("handle", "from the handler's call to its answer's being in the queue"),
+    NEVER,
+    words("find", "from there to finding that the other machine sleeps"),
+    words("notice", "from there to the other machine's handler, which was awake"),
+    words(WAKE_NAME, "from there to the sleeper's running again"),
+    words("dispatch", "from there to its handler"),
+];
+
+const ONE_OF_TWO: &str = "a message from one machine to the other: half of there and back";
+
+const EVENT: Course = Course {
+    spec: "event/round-trip",
+    usual: &["handover"],
+    hot: &[],
+    handoff: ONE_OF_TWO,
+    floor: Some(("floor/cache-line-2", 2.0, NOTICE)),
+    figure: Some((0, 2.0)),
+    begin: Begin::LastTake,
+    alone: false,
+    key: Key::Values,
+    values_count: 1,
+    sites: EVENT_SITES,
+    stages: EVENT_STAGES,
+};
+
+const NOTIFY_SITES: &[(&str, Mark)] = &[
+    ("notify.notified", Mark::Give),
+    ("notify.waking", Mark::Call),
+    ("notify.woken", Mark::Wake),
+    ("notify.found", Mark::Take),
+    ("notify.spun", Mark::Take),
+    ("notify.slept", Mark::Take),
+];
+
+const NOTIFY_STAGES: [StageWords; STAGES_COUNT] = [
+    words("notify", "from the end of a wait to the other side's word being written"),
+    NEVER,
+    words("find", "from there to having noted that the other side sleeps"),
+    words("notice", "from there to the end of the other side's wait, which did not sleep"),
+    words(WAKE_NAME, "from there to the sleeper's running again"),
+    words("end", "from there to the end of its wait"),
+];
+
+const RING_SITES: &[(&str, Mark)] = &[("ring.published", Mark::Give), ("ring.popped", Mark::Take)];
+
+const RING_STAGES: [StageWords; STAGES_COUNT] = [
+    words("handle", "from an item's being there to the answer's being published"),
+    NEVER,
+    NEVER,
+    words("travel", "from there to its being there on the other side"),
+    NEVER,
+    NEVER,
+];
+
+/// All that can be taken apart.
+pub const COURSES: &[Course] = &[
+    Course {
+        spec: "lock/passed",
+        usual: &["handover"],
+        hot: &[],
+        handoff: "the lock from one thread to another",
+        floor: Some(("floor/cache-line", 2.0, NOTICE)),
+        figure: None,
+        begin: Begin::LastTake,
+        alone: false,
+        key: Key::Values,
+        values_count: 1,
+        sites: &[("lock.released", Mark::Give), ("lock.taken", Mark::Take)],
+        stages: [
+            words(
+                "hold",
+                "from the lock's being taken to its being freed, with three readings of the clock",
+            ),
+            NEVER,
+            NEVER,
+            words("pass", "from there to its being taken by another thread"),
+            NEVER,
+            NEVER,
+        ],
+    },
+    Course {
+        spec: "notify/sleeping",
+        usual: &["handover"],
+        hot: &[],
+        handoff: "a notification to a receiver that has had time to fall asleep",
+        floor: Some(("floor/futex", 2.0, WAKE)),
+        figure: Some((1, 1.0)),
+        begin: Begin::Give,
+        alone: false,
+        key: Key::None,
+        values_count: 1,
+        sites: NOTIFY_SITES,
+        stages: {
+            let mut stages = NOTIFY_STAGES;
+            stages[HAVE] = NEVER;
+            stages[CALL] = words(
+                "find",
+                "from the word's being written to having noted that the receiver sleeps",
+            );
+            stages
+        },
+    },
+    Course {
+        spec: "notify/round-trip",
+        usual: &["handover"],
+        hot: &[],
+        handoff: "a notification from one side to the other: half of there and back",
+        floor: Some(("floor/cache-line", 2.0, NOTICE)),
+        figure: Some((0, 2.0)),
+        begin: Begin::LastTake,
+        alone: false,
+        key: Key::None,
+        values_count: 1,
+        sites: NOTIFY_SITES,
+        stages: NOTIFY_STAGES,
+    },
+    Course {
+        spec: "ring/mailbox",
+        usual: &["handover"],
+        hot: &[],
+        handoff: "a request, or its reply: half of there and back",
+        floor: Some(("floor/cache-line", 2.0, NOTICE)),
+        figure: Some((0, 2.0)),
+        begin: Begin::LastTake,
+        alone: false,
+        key: Key::Values,
+        values_count: 2,
+        sites: RING_SITES,
+        stages: RING_STAGES,
+    },
+    Course {
+        spec: "ring/round-trip",
+        usual: &["handover-mpsc"],
+        hot: &["handover"],
+        handoff: "an item from one thread to the other: half of there and back",
+        floor: Some(("floor/cache-line-2", 2.0, NOTICE)),
+        figure: Some((0, 2.0)),
+        begin: Begin::LastTake,
+        alone: false,
+        key: Key::Values,
+        values_count: 2,
+        sites: RING_SITES,
+        stages: RING_STAGES,
+    },
+    Course {
+        spec: "event/call",
+        usual: &[],
+        hot: &["handover"],
+        handoff: "a message of a machine to itself",
+        floor: None,
+        figure: Some((0, 1.0)),
+        begin: Begin::LastTake,
+        alone: true,
+        key: Key::Values,
+        values_count: 1,
+        sites: &[
+            ("event.enqueued", Mark::Give),
+            ("event.replied", Mark::Done),
+            ("event.dispatched", Mark::Take),
+        ],
+        stages: [
+            EVENT_STAGES[HAVE],
+            words("return", "from there to the handler's end"),
+            NEVER,
+            words("dispatch", "from there to the handler's next call"),
+            NEVER,
+            NEVER,
+        ],
+    },
+    EVENT,
+    Course { spec: "event/polled", ..EVENT },
+    Course {
+        spec: "event/parked",
+        usual: &["handover", "handover-eventfd"],
+        floor: Some(("floor/futex", 2.0, WAKE)),
+        ..EVENT
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_course_gives_and_takes_and_has_the_stage_that_its_floor_is_in() {
+        for course in COURSES {
+            let has = |wanted: Mark| course.sites.iter().any(|(_, mark)| *mark == wanted);
+            assert!(has(Mark::Give) && has(Mark::Take), "{}", course.spec);
+            assert_eq!(has(Mark::Done), course.alone, "{}", course.spec);
+            let named = |place: usize| !course.stages[place].name.is_empty();
+            assert_eq!(named(HAVE), course.begin == Begin::LastTake, "{}", course.spec);
+            assert_eq!(named(WAKE), has(Mark::Wake), "{}", course.spec);
+            assert!(named(NOTICE), "{}", course.spec);
+            assert!(course.floor.is_none_or(|(_, _, place)| named(place)), "{}", course.spec);
+            assert_eq!(find(course.spec).map(|it| it.spec), Some(course.spec));
+        }
+    }
+
+    #[test]
+    fn names_of_a_course_are_told_apart() {
+        for course in COURSES {
+            let mut names: Vec<_> =
+                course.places().iter().map(|place| course.stages[*place].name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), course.places().len(), "{}", course.spec);
+        }
+    }
+}

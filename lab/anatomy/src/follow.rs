@@ -1,0 +1,394 @@
+//! From events to hand-offs: pure, and it never guesses. What does not follow is counted and left out.
+
+use crate::course::{
+    Begin, CALL, Course, FINISH, HAVE, Key, Mark, NOTICE, RESUME, STAGES_COUNT, WAKE,
+};
+use handover_record::Unmatched;
+
+/// An event that says something of a hand-off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub mark: Mark,
+    pub ticks: u64,
+    /// Among all threads of all processes.
+    pub thread: u32,
+    pub values: [u64; 2],
+    /// Which process's: objects lie elsewhere in each.
+    pub process: u32,
+}
+
+/// A hand-off, from its begin to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handoff {
+    pub begin_ticks: u64,
+    pub from_thread: u32,
+    pub to_thread: u32,
+    /// Zero where it is not passed, and perhaps where it is: see `passed`.
+    pub stages_ticks: [u32; STAGES_COUNT],
+    /// A bit for each stage.
+    pub passed: u8,
+}
+
+impl Handoff {
+    pub fn total_ticks(&self) -> u64 {
+        self.stages_ticks.iter().map(|ticks| u64::from(*ticks)).sum()
+    }
+
+    pub fn passes(&self, place: usize) -> bool {
+        self.passed >> place & 1 == 1
+    }
+}
+
+/// Where the work is.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Nobody knows.
+    Lost,
+    /// With a thread, since then.
+    Held { by: u32, since: u64, broken: bool },
+    /// On its way.
+    Under(Flight),
+    /// It was taken, and the giver had not told yet that it gave: the next event must say so.
+    Early { by: u32, since: u64, broken: bool, taken: Told },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    from: u32,
+    /// `None`: it did not follow from the one before, and is left out.
+    begin: Option<u64>,
+    given: Told,
+    done: Option<u64>,
+    called: Option<u64>,
+    woken: Option<(u32, u64)>,
+}
+
+/// Follows the hand-offs of one round, event by event in the order of time.
+#[derive(Debug)]
+pub(crate) struct Follower<'a> {
+    course: &'a Course,
+    state: State,
+    /// What came after something that was taken early.
+    waiting: Vec<Told>,
+    pub unmatched: Unmatched,
+}
+
+/// A giver's stamp comes so many events too late at most: longer, and it is not waited for.
+const LATE_MAX: usize = 8;
+
+impl<'a> Follower<'a> {
+    pub fn new(course: &'a Course) -> Self {
+        let waiting = Vec::with_capacity(LATE_MAX);
+        Self { course, state: State::Lost, waiting, unmatched: Unmatched::default() }
+    }
+
+    /// The next event; hand-offs that have ended with it.
+    pub fn next(&mut self, told: Told, ended: &mut Vec<Handoff>) {
+        match (self.state, told.mark) {
+            (State::Early { by, .. }, _) if told.thread != by && self.waiting.len() < LATE_MAX => {
+                self.waiting.push(told);
+            }
+            (State::Early { .. }, _) => self.late(told, ended),
+            (_, Mark::Give) => self.give(told),
+            (_, Mark::Take) => ended.extend(self.take(told)),
+            (State::Held { by, since, .. }, Mark::Break) if by == told.thread => {
+                self.state = State::Held { by, since, broken: true };
+            }
+            (State::Under(_), mark) => {
+                if let State::Under(flight) = &mut self.state {
+                    flight.pass(mark, told);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn give(&mut self, told: Told) {
+        let begin = match (self.state, self.course.begin) {
+            (State::Held { by, since, broken: false }, Begin::LastTake) if by == told.thread => {
+                Some(since)
+            }
+            (State::Held { by, broken: true, .. }, Begin::LastTake) if by == told.thread => {
+                self.unmatched.begun_anew += 1;
+                None
+            }
+            (State::Held { .. } | State::Lost, Begin::Give) => Some(told.ticks),
+            (State::Lost, Begin::LastTake) => None,
+            // Two at once, or of somebody who does not have it.
+            _ => {
+                self.unmatched.mismatched += 1;
+                None
+            }
+        };
+        self.state = State::Under(Flight {
+            from: told.thread,
+            begin,
+            given: told,
+            done: None,
+            called: None,
+            woken: None,
+        });
+    }
+
+    fn take(&mut self, told: Told) -> Option<Handoff> {
+        let held = State::Held { by: told.thread, since: told.ticks, broken: false };
+        match self.state {
+            State::Lost => self.state = held,
+            State::Under(flight) => {
+                self.state = held;
+                match self.course.same_object(&flight.given, &told) {
+                    true if flight.from != told.thread || self.course.alone => {
+                        return flight.land(told, self.course.begin);
+                    }
+                    true => self.unmatched.kept += 1,
+                    false => self.unmatched.mismatched += 1,
+                }
+            }
+            State::Held { by, since, broken } => {
+                if self.course.begin == Begin::LastTake && by != told.thread {
+                    self.state = State::Early { by, since, broken, taken: told };
+                } else {
+                    self.unmatched.mismatched += 1;
+                    self.state = held;
+                }
+            }
+            // next() has seen to it.
+            State::Early { .. } => {}
+        }
+        None
+    }
+
+    /// Something was taken before it was seen to be given: this must be who has given it saying so, or
+    /// there is none. What came meanwhile comes after.
+    fn late(&mut self, told: Told, ended: &mut Vec<Handoff>) {
+        let State::Early { by, since, broken, taken } = self.state else { return };
+        self.state = State::Held { by: taken.thread, since: taken.ticks, broken: false };
+        let waiting = std::mem::take(&mut self.waiting);
+        let is_its = told.mark == Mark::Give && told.thread == by;
+        let gave = is_its && self.course.same_object(&told, &taken);
+        match (gave, broken) {
+            (true, true) => self.unmatched.begun_anew += 1,
+            (true, false) => {
+                self.unmatched.overtaken += 1;
+                let given = Told { ticks: taken.ticks, ..told };
+                let begin = Some(since);
+                let flight =
+                    Flight { from: by, begin, given, done: None, called: None, woken: None };
+                ended.extend(flight.land(taken, self.course.begin));
+            }
+            (false, _) => self.unmatched.mismatched += 1,
+        }
+        for told in waiting {
+            self.next(told, ended);
+        }
+        if !gave {
+            self.next(told, ended);
+        }
+    }
+}
+
+impl Course {
+    /// Whether this was taken where that was given; across processes, nobody can tell.
+    fn same_object(&self, given: &Told, taken: &Told) -> bool {
+        match self.key {
+            Key::None => true,
+            Key::Values => given.process != taken.process || given.values == taken.values,
+        }
+    }
+}
+
+impl Flight {
+    fn pass(&mut self, mark: Mark, told: Told) {
+        match mark {
+            Mark::Done if told.thread == self.from => self.done = Some(told.ticks),
+            Mark::Call if told.thread == self.from => self.called = Some(told.ticks),
+            // Of a sleep that ended for nothing, the next one's end counts.
+            Mark::Wake if told.thread != self.from => {
+                self.woken = Some((told.thread, told.ticks));
+            }
+            _ => {}
+        }
+    }
+
+    fn land(self, taken: Told, begins: Begin) -> Option<Handoff> {
+        let begin = self.begin?;
+        let mut handoff = Handoff {
+            begin_ticks: begin,
+            from_thread: self.from,
+            to_thread: taken.thread,
+            stages_ticks: [0; STAGES_COUNT],
+            passed: 0,
+        };
+        let mut at = begin;
+        let mut pass = |place: usize, until: u64| {
+            // No later than the end; and clocks of two CPUs may differ by a hair.
+            let until = until.clamp(at, taken.ticks.max(at));
+            handoff.stages_ticks[place] = u32::try_from(until - at).unwrap_or(u32::MAX);
+            handoff.passed |= 1 << place;
+            at = until;
+        };
+        if begins == Begin::LastTake {
+            pass(HAVE, self.given.ticks);
+        }
+        if let Some(done) = self.done {
+            pass(FINISH, done);
+        }
+        if let Some(called) = self.called {
+            pass(CALL, called);
+        }
+        match self.woken {
+            Some((thread, woken)) if thread == taken.thread => {
+                pass(WAKE, woken);
+                pass(RESUME, taken.ticks);
+            }
+            _ => pass(NOTICE, taken.ticks),
+        }
+        Some(handoff)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::course::find;
+
+    fn told(mark: Mark, ticks: u64, thread: u32, key: u64) -> Told {
+        Told { mark, ticks, thread, values: [key, 0], process: 0 }
+    }
+
+    fn follow(spec: &str, events: &[Told]) -> (Vec<Handoff>, Unmatched) {
+        let mut follower = Follower::new(find(spec).expect("a course"));
+        let mut handoffs = Vec::new();
+        events.iter().for_each(|told| follower.next(*told, &mut handoffs));
+        (handoffs, follower.unmatched)
+    }
+
+    use Mark::{Break, Call, Give, Take, Wake};
+
+    #[test]
+    fn each_hand_off_begins_where_the_last_one_ended_and_its_stages_add_up() {
+        let events = [
+            told(Take, 100, 1, 1),
+            told(Give, 120, 1, 2),
+            told(Take, 170, 2, 2),
+            told(Give, 175, 2, 1),
+            told(Call, 180, 2, 9),
+            told(Wake, 900, 1, 9),
+            told(Take, 950, 1, 1),
+        ];
+        let (handoffs, unmatched) = follow("event/round-trip", &events);
+        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(handoffs[0].stages_ticks, [20, 0, 0, 50, 0, 0]);
+        assert_eq!(handoffs[1].stages_ticks, [5, 0, 5, 0, 720, 50]);
+        assert_eq!((handoffs[1].from_thread, handoffs[1].to_thread), (2, 1));
+        assert_eq!(handoffs[0].total_ticks() + handoffs[1].total_ticks(), 950 - 100);
+        assert!(handoffs[1].passes(WAKE) && !handoffs[1].passes(NOTICE));
+    }
+
+    #[test]
+    fn what_was_taken_by_another_machine_than_it_was_given_to_is_counted_and_left_out() {
+        let events = [
+            told(Take, 100, 1, 1),
+            told(Give, 120, 1, 2),
+            told(Take, 170, 2, 3),
+            told(Give, 180, 2, 1),
+            told(Take, 230, 1, 1),
+        ];
+        let (handoffs, unmatched) = follow("event/round-trip", &events);
+        assert_eq!((handoffs.len(), unmatched.mismatched), (1, 1));
+        assert_eq!(handoffs[0].begin_ticks, 170);
+    }
+
+    #[test]
+    fn a_lost_event_costs_the_hand_offs_beside_it_and_no_more() {
+        let whole: Vec<Told> = (0..40)
+            .map(|at| told(if at % 2 == 0 { Take } else { Give }, at * 10, (at / 2 % 2) as u32, 7))
+            .collect();
+        let (all, unmatched) = follow("event/round-trip", &whole);
+        assert_eq!((all.len(), unmatched.mismatched), (19, 0));
+        for lost in 1..36 {
+            let mut events = whole.clone();
+            events.remove(lost);
+            let (handoffs, unmatched) = follow("event/round-trip", &events);
+            assert!(unmatched.mismatched >= 1, "without {lost}");
+            assert!(handoffs.len() >= 16, "without {lost}: {}", handoffs.len());
+            assert!(handoffs.iter().all(|one| one.total_ticks() <= 20), "without {lost}");
+        }
+    }
+
+    #[test]
+    fn an_arrival_that_overtakes_its_own_stamp_is_counted_and_the_sum_stays_whole() {
+        let events = [
+            told(Take, 100, 1, 1),
+            told(Take, 140, 2, 2),
+            told(Give, 141, 1, 2),
+            told(Give, 160, 2, 1),
+            told(Take, 200, 1, 1),
+        ];
+        let (handoffs, unmatched) = follow("event/round-trip", &events);
+        assert_eq!((unmatched.overtaken, unmatched.mismatched), (1, 0));
+        assert_eq!(handoffs[0].stages_ticks, [40, 0, 0, 0, 0, 0]);
+        assert_eq!(handoffs[1].total_ticks(), 60);
+    }
+
+    #[test]
+    fn a_stamp_that_comes_later_than_what_follows_from_it_costs_no_hand_off() {
+        let events = [
+            told(Take, 100, 1, 1),
+            told(Take, 140, 2, 2),
+            told(Give, 150, 2, 1),
+            told(Give, 155, 1, 2),
+            told(Take, 200, 1, 1),
+        ];
+        let (handoffs, unmatched) = follow("event/round-trip", &events);
+        assert_eq!((handoffs.len(), unmatched.overtaken, unmatched.mismatched), (2, 1, 0));
+        assert_eq!(handoffs[1].stages_ticks, [10, 0, 0, 50, 0, 0]);
+    }
+
+    #[test]
+    fn where_the_harness_comes_between_the_hand_off_is_begun_anew_and_left_out() {
+        let events = [
+            told(Take, 100, 1, 1),
+            told(Break, 110, 1, 0),
+            told(Give, 120, 1, 2),
+            told(Take, 170, 2, 2),
+            told(Give, 180, 2, 1),
+            told(Take, 200, 1, 1),
+        ];
+        let (handoffs, unmatched) = follow("event/round-trip", &events);
+        assert_eq!((handoffs.len(), unmatched.begun_anew, unmatched.mismatched), (1, 1, 0));
+        assert_eq!(handoffs[0].begin_ticks, 170);
+    }
+
+    #[test]
+    fn a_lock_that_its_holder_takes_again_was_not_handed_over() {
+        let events = [
+            told(Take, 100, 1, 5),
+            told(Give, 120, 1, 5),
+            told(Take, 130, 1, 5),
+            told(Give, 150, 1, 5),
+            told(Take, 190, 2, 5),
+        ];
+        let (handoffs, unmatched) = follow("lock/passed", &events);
+        assert_eq!((unmatched.kept, unmatched.mismatched), (1, 0));
+        assert_eq!(handoffs.len(), 1);
+        assert_eq!(handoffs[0].stages_ticks, [20, 0, 0, 40, 0, 0]);
+    }
+
+    #[test]
+    fn a_notification_that_is_the_begin_has_nothing_before_it() {
+        let events = [
+            told(Give, 100, 1, 5),
+            told(Call, 110, 1, 5),
+            told(Wake, 4000, 2, 5),
+            told(Take, 4100, 2, 0),
+            told(Give, 9000, 1, 5),
+            told(Take, 9050, 2, 0),
+        ];
+        let (handoffs, unmatched) = follow("notify/sleeping", &events);
+        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(handoffs[0].stages_ticks, [0, 0, 10, 0, 3890, 100]);
+        assert_eq!(handoffs[1].stages_ticks, [0, 0, 0, 50, 0, 0]);
+        assert!(!handoffs[0].passes(HAVE));
+    }
+}

@@ -1,0 +1,322 @@
+//! From many hand-offs to the stages of one: pure.
+
+use crate::course::{Course, HAVE, STAGES_COUNT, WAKE_NAME};
+use crate::follow::Handoff;
+use handover_base::clock;
+use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
+
+/// Hand-offs that are kept; when they are full, every second one is dropped and from then on every second
+/// one kept.
+const KEPT_MAX: usize = 1 << 19;
+
+/// Many hand-offs.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    kept: Vec<Handoff>,
+    stride: u64,
+    skipped: u64,
+    pub count: u64,
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self { kept: Vec::new(), stride: 1, skipped: 0, count: 0 }
+    }
+
+    pub fn add(&mut self, handoff: Handoff) {
+        self.count += 1;
+        self.skipped += 1;
+        if self.skipped < self.stride {
+            return;
+        }
+        self.skipped = 0;
+        if self.kept.len() == KEPT_MAX {
+            let mut keep = false;
+            self.kept.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.stride *= 2;
+        }
+        self.kept.push(handoff);
+    }
+
+    /// All that is told of them; `net_ns`: what is taken off of each stage that begins and ends on one
+    /// thread. `None` when there are too few.
+    pub fn tell(mut self, course: &Course, net_ns: f64) -> Option<Told> {
+        if self.kept.len() < KEPT_MIN {
+            return None;
+        }
+        self.kept.sort_by_key(Handoff::total_ticks);
+        let times = Times { course, net_ns };
+        let places = course.places();
+        let middle = means(&self.kept[part(self.kept.len(), 0.25, 0.75)], &times, &places);
+        let whole: f64 = middle.iter().sum();
+        let stages: Vec<AnatomyStage> = places
+            .iter()
+            .zip(&middle)
+            .map(|(place, mean_ns)| self.stage(&times, *place, *mean_ns, whole))
+            .collect();
+        let mut totals: Vec<f64> = self.kept.iter().map(|one| times.total(one, &places)).collect();
+        totals.sort_by(f64::total_cmp);
+        let total = AnatomyStage {
+            name: "in all".to_string(),
+            what: course.handoff.to_string(),
+            passed: 1.0,
+            p50_ns: quantile(&totals, 0.5),
+            p99_ns: quantile(&totals, 0.99),
+            mean_ns: whole,
+            share: 1.0,
+            crosses: !course.alone,
+            has_floor: course.floor.is_some(),
+        };
+        let bands = BANDS.iter().filter_map(|(name, from, to)| {
+            let part = part(self.kept.len(), *from, *to);
+            let handoffs = self.kept.get(part).filter(|some| !some.is_empty())?;
+            Some(AnatomyBand {
+                name: (*name).to_string(),
+                handoffs_count: handoffs.len() as u64 * self.stride,
+                stages_ns: means(handoffs, &times, &places),
+            })
+        });
+        let bands = bands.collect();
+        Some(Told { stages, total, bands })
+    }
+
+    fn stage(&self, times: &Times<'_>, place: usize, mean_ns: f64, whole: f64) -> AnatomyStage {
+        let passing = self.kept.iter().filter(|one| one.passes(place));
+        let mut all: Vec<f64> = passing.map(|one| times.of(one, place)).collect();
+        all.sort_by(f64::total_cmp);
+        let words = times.course.stages[place];
+        AnatomyStage {
+            name: words.name.to_string(),
+            what: words.what.to_string(),
+            passed: all.len() as f64 / self.kept.len() as f64,
+            p50_ns: quantile(&all, 0.5),
+            p99_ns: quantile(&all, 0.99),
+            mean_ns,
+            share: if whole > 0.0 { mean_ns / whole } else { 0.0 },
+            crosses: times.course.crosses(place),
+            has_floor: times.course.floor.is_some_and(|(_, _, floored)| floored == place),
+        }
+    }
+}
+
+/// Fewer hand-offs tell nothing.
+const KEPT_MIN: usize = 16;
+
+/// Typical hand-offs and slow ones, by their time.
+const BANDS: &[(&str, f64, f64)] = &[
+    ("middle half", 0.25, 0.75),
+    ("75 to 90 %", 0.75, 0.9),
+    ("90 to 99 %", 0.9, 0.99),
+    ("slowest 1 %", 0.99, 1.0),
+];
+
+/// What a [`Tally`] tells.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub stages: Vec<AnatomyStage>,
+    pub total: AnatomyStage,
+    pub bands: Vec<AnatomyBand>,
+}
+
+/// How stages are told in ns.
+struct Times<'a> {
+    course: &'a Course,
+    net_ns: f64,
+}
+
+impl Times<'_> {
+    fn of(&self, handoff: &Handoff, place: usize) -> f64 {
+        let ns = ns(handoff.stages_ticks[place].into());
+        match handoff.passes(place) && !self.course.crosses(place) {
+            true => ns - self.net_ns,
+            false => ns,
+        }
+    }
+
+    fn total(&self, handoff: &Handoff, places: &[usize]) -> f64 {
+        places.iter().map(|place| self.of(handoff, *place)).sum()
+    }
+}
+
+/// Ticks in ns, with what lies behind the point.
+pub(crate) fn ns(ticks: u64) -> f64 {
+    clock::ps(ticks) as f64 / 1000.0
+}
+
+fn means(handoffs: &[Handoff], times: &Times<'_>, places: &[usize]) -> Vec<f64> {
+    let count = handoffs.len().max(1) as f64;
+    let mean = |place: &usize| {
+        let sum: f64 = handoffs.iter().map(|one| times.of(one, *place)).sum();
+        // Less than nothing is what the probes' cost may leave of a stage that is shorter.
+        (sum / count).max(0.0)
+    };
+    places.iter().map(mean).collect()
+}
+
+fn part(count: usize, from: f64, to: f64) -> std::ops::Range<usize> {
+    let at = |share: f64| (count as f64 * share).round() as usize;
+    at(from)..at(to).min(count)
+}
+
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
+}
+
+impl Course {
+    /// Whether a stage begins on one thread and ends on another.
+    pub(crate) fn crosses(&self, place: usize) -> bool {
+        use crate::course::{NOTICE, WAKE};
+        !self.alone && (place == NOTICE || place == WAKE)
+    }
+}
+
+/// The sum in one line: whole nanoseconds, rounded so that they add up. Of the stage that has the floor in
+/// it, the floor stands apart.
+pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
+    let mut parts: Vec<(&str, f64)> = Vec::new();
+    // What is nothing is left out, but that nobody slept is worth saying.
+    for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_NAME) {
+        match floor.filter(|_| stage.has_floor) {
+            Some(floor) if stage.mean_ns > 0.0 => {
+                let floor_ns = (floor.figure_ns / floor.handoffs).min(stage.mean_ns);
+                parts.push(("floor", floor_ns));
+                parts.push((&stage.name, stage.mean_ns - floor_ns));
+            }
+            _ => parts.push((&stage.name, stage.mean_ns)),
+        }
+    }
+    let total: f64 = parts.iter().map(|(_, ns)| ns).sum();
+    let rounded = round_to_sum(&parts.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
+    let said: Vec<String> =
+        parts.iter().zip(rounded).map(|((name, _), ns)| format!("{name} {ns}")).collect();
+    format!("{} = {:.0} ns", said.join(" + "), total.round())
+}
+
+/// Whole numbers that add up to the rounded sum: those with the most behind the point are rounded up.
+fn round_to_sum(parts: &[f64]) -> Vec<u64> {
+    let mut whole: Vec<u64> = parts.iter().map(|part| part.max(0.0) as u64).collect();
+    let total = parts.iter().sum::<f64>().round().max(0.0) as u64;
+    let mut left = total.saturating_sub(whole.iter().sum());
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by(|a, b| parts[*b].fract().total_cmp(&parts[*a].fract()));
+    for place in order {
+        if left == 0 {
+            break;
+        }
+        whole[place] += 1;
+        left -= 1;
+    }
+    whole
+}
+
+/// How far a hand-off's stages are above their medians: the place of the farthest, and by how much.
+pub(crate) fn slow_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, f64) {
+    // The median of what is seldom passed is not that of who did pass it: it was none of the others' time.
+    let usual = |stage: &AnatomyStage| if stage.passed > 0.5 { stage.p50_ns } else { 0.0 };
+    let excess = stages_ns.iter().zip(stages).map(|(ns, stage)| ns - usual(stage));
+    excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((HAVE, 0.0))
+}
+
+const _: () = assert!(STAGES_COUNT <= 8, "a bit for each");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::course::{NOTICE, find};
+
+    fn stage(name: &str, mean_ns: f64, has_floor: bool) -> AnatomyStage {
+        let passed = f64::from(u8::from(mean_ns > 0.0));
+        AnatomyStage { name: name.into(), mean_ns, has_floor, passed, ..AnatomyStage::default() }
+    }
+
+    #[test]
+    fn the_line_adds_up_and_tells_the_floor_apart() {
+        let stages = [
+            stage("handle", 20.4, false),
+            stage("find", 0.0, false),
+            stage("notice", 64.4, true),
+            stage("wake", 0.0, false),
+        ];
+        let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 60.8, handoffs: 2.0 };
+        let said = line(&stages, Some(&floor));
+        assert_eq!(said, "handle 21 + floor 30 + notice 34 + wake 0 = 85 ns");
+        assert_eq!(line(&stages, None), "handle 20 + notice 65 + wake 0 = 85 ns");
+    }
+
+    #[test]
+    fn a_stage_that_is_quicker_than_the_floor_was_is_all_floor() {
+        let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 80.0, handoffs: 2.0 };
+        let said = line(&[stage("travel", 35.0, true)], Some(&floor));
+        assert_eq!(said, "floor 35 + travel 0 = 35 ns");
+    }
+
+    #[test]
+    fn whole_numbers_add_up_whatever_lies_behind_the_point() {
+        for parts in [vec![0.5, 0.5, 0.5], vec![1.2, 3.4, 5.9], vec![0.0, 0.4], vec![]] {
+            let total = parts.iter().sum::<f64>().round() as u64;
+            assert_eq!(round_to_sum(&parts).iter().sum::<u64>(), total, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn the_stages_of_the_middle_half_add_up_to_its_time() {
+        let course = find("ring/mailbox").expect("a course");
+        let mut tally = Tally::new();
+        for at in 0..1000u32 {
+            let mut stages_ticks = [0; STAGES_COUNT];
+            (stages_ticks[HAVE], stages_ticks[NOTICE]) = (1000 + at % 7 * 10, 5000 + at * 10);
+            let passed = 1 << HAVE | 1 << NOTICE;
+            tally.add(Handoff {
+                begin_ticks: 0,
+                from_thread: 0,
+                to_thread: 1,
+                stages_ticks,
+                passed,
+            });
+        }
+        let told = tally.tell(course, 0.0).expect("enough");
+        let sum: f64 = told.stages.iter().map(|stage| stage.mean_ns).sum();
+        assert!((sum - told.total.mean_ns).abs() < 1e-6);
+        assert!((told.stages.iter().map(|stage| stage.share).sum::<f64>() - 1.0).abs() < 1e-9);
+        assert!(
+            (told.total.p50_ns / sum - 1.0).abs() < 0.02,
+            "the middle half lies about the median"
+        );
+        assert!(
+            told.bands.windows(2).all(|two| {
+                two[0].stages_ns.iter().sum::<f64>() < two[1].stages_ns.iter().sum()
+            })
+        );
+        let counted: u64 = told.bands[..].iter().map(|band| band.handoffs_count).sum();
+        assert_eq!(counted, 750);
+    }
+
+    #[test]
+    fn when_too_many_are_kept_the_whole_run_stays_represented() {
+        let mut tally = Tally::new();
+        let one = Handoff {
+            begin_ticks: 0,
+            from_thread: 0,
+            to_thread: 1,
+            stages_ticks: [1; 6],
+            passed: 63,
+        };
+        (0..KEPT_MAX as u64 * 3).for_each(|_| tally.add(one));
+        assert_eq!(tally.count, KEPT_MAX as u64 * 3);
+        assert!(tally.kept.len() <= KEPT_MAX && tally.kept.len() > KEPT_MAX / 3);
+    }
+
+    #[test]
+    fn the_stage_farthest_above_its_median_made_it_slow() {
+        let mut usual =
+            [stage("handle", 0.0, false), stage("notice", 0.0, false), stage("wake", 0.0, false)];
+        (usual[0].p50_ns, usual[1].p50_ns, usual[2].p50_ns) = (20.0, 60.0, 40_000.0);
+        (usual[0].passed, usual[1].passed, usual[2].passed) = (1.0, 0.99, 0.01);
+        assert_eq!(slow_stage(&[500.0, 70.0, 0.0], &usual), (0, 480.0));
+        assert_eq!(slow_stage(&[20.0, 0.0, 41_000.0], &usual), (2, 41_000.0));
+    }
+}

@@ -1,0 +1,207 @@
+//! Rounds with the sites on, among those with the sites off.
+
+use crate::cost;
+use crate::course::Course;
+use crate::error::AnatomyError;
+use crate::follow::{Follower, Handoff};
+use crate::outliers::Outliers;
+use crate::reader::Reader;
+use crate::scratch::{Scratch, remove};
+use crate::tally::{self, Tally};
+use handover_base::clock;
+use handover_harness::{Bench, Bout, Lab, TraceTo, Watched};
+use handover_probe::read::{Trace, merge};
+use handover_record::{Anatomy, AnatomyFloor, Record, Unmatched};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Whose hand-offs.
+    pub course: &'static Course,
+    /// Which of [`Course::contenders()`].
+    pub contender: String,
+    /// How long rounds are played, at least one of each kind.
+    pub time: Duration,
+    /// Whether what the probes take themselves is subtracted.
+    pub net: bool,
+    /// The folder to which the traces around the slowest are copied; made if it is not there.
+    pub outliers: Option<PathBuf>,
+}
+
+/// Each thread's newest events are kept in so much memory: some ten thousand hand-offs. So that a trace that
+/// is kept is small, and a round that is longer is looked at from its end.
+const RING_BYTES: u64 = 1 << 20;
+/// Rounds with the sites on whose hand-offs are not looked at: they meet cold code.
+const ROUNDS_COLD: u32 = 1;
+/// Of the time, so much is for warming up.
+const WARM_SHARE: u32 = 10;
+
+/// Plays the benchmark, with the sites off and with the sites on by turns, and says where the time of one
+/// hand-off goes: the records of the rounds in which the sites were off, of which the contender's first has
+/// the anatomy.
+///
+/// `lab` must have chosen the course's benchmark from `all`.
+///
+/// # Errors
+/// What keeps the benchmark from being run or recorded here; or too few hand-offs were seen.
+pub fn watch(
+    lab: &Lab,
+    all: &[&'static [Bench]],
+    ask: &Ask,
+    interrupted: &AtomicBool,
+) -> Result<Vec<Record>, AnatomyError> {
+    let folder = Scratch::make()?;
+    let site_ns = cost::site_ns(&folder.0)?;
+    let course = ask.course;
+    let floor = course.floor.map(|(id, _, _)| id);
+    let what = (course.spec, ask.contender.as_str());
+    let mut bout = lab.bout(all, what, floor, ask.time / WARM_SHARE, interrupted)?;
+    let mut watching = Watching {
+        course,
+        folder: &folder.0,
+        tally: Tally::new(),
+        unmatched: Unmatched::default(),
+        outliers: Outliers::new(),
+        keeps: ask.outliers.is_some(),
+        on_ns: Vec::new(),
+        rounds: 0,
+    };
+    let until = Instant::now() + ask.time;
+    loop {
+        bout.block(interrupted)?;
+        watching.round(&mut bout, interrupted)?;
+        // Relaxed: a flag alone.
+        let stopped = interrupted.load(Ordering::Relaxed);
+        if (Instant::now() >= until && watching.rounds > ROUNDS_COLD) || stopped {
+            break;
+        }
+    }
+    let anatomy = watching.tell(ask, site_ns, &mut bout)?;
+    let mut records = bout.records();
+    let is_its = |record: &Record| record.contender == ask.contender && record.spec == course.spec;
+    let place = records.iter().position(is_its);
+    let place = place.ok_or(AnatomyError::NoFigure { spec: course.spec })?;
+    records[place].anatomy = Some(Box::new(anatomy));
+    Ok(records)
+}
+
+struct Watching<'a> {
+    course: &'static Course,
+    folder: &'a Path,
+    tally: Tally,
+    unmatched: Unmatched,
+    outliers: Outliers,
+    keeps: bool,
+    on_ns: Vec<f64>,
+    rounds: u32,
+}
+
+impl Watching<'_> {
+    fn round(&mut self, bout: &mut Bout<'_>, interrupted: &AtomicBool) -> Result<(), AnatomyError> {
+        let folder = self.folder.join(format!("round-{}", self.rounds));
+        std::fs::create_dir(&folder).map_err(AnatomyError::at(&folder))?;
+        let to = TraceTo {
+            folder: folder.clone(),
+            sites: self.course.pattern(),
+            ring_bytes: RING_BYTES,
+        };
+        let watched = bout.watched(&to, interrupted)?;
+        self.rounds += 1;
+        if self.rounds > ROUNDS_COLD {
+            self.look(&folder, &watched)?;
+        }
+        if !self.outliers.are_in(&folder) {
+            remove(&folder);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, folder: &Path, watched: &Watched) -> Result<(), AnatomyError> {
+        if let Some((part, handoffs)) = self.course.figure
+            && let Some(ns) = watched.parts_ns.get(part).copied().flatten()
+        {
+            self.on_ns.push(ns / handoffs);
+        }
+        let mut traces = Vec::new();
+        for path in &watched.traces {
+            traces.push(
+                Trace::open(path)
+                    .map_err(|source| AnatomyError::Read { path: path.clone(), source })?,
+            );
+        }
+        let mut reader = Reader::new(self.course, &traces);
+        let mut follower = Follower::new(self.course);
+        let mut found: Vec<Handoff> = Vec::new();
+        let merged = merge(&traces).map_err(|_| AnatomyError::NoTimeLine)?;
+        for (trace, event) in merged {
+            let Some(told) = reader.told(trace, &event) else { continue };
+            follower.next(told, &mut found);
+        }
+        for handoff in &found {
+            self.tally.add(*handoff);
+            if self.keeps {
+                self.outliers.offer(handoff, folder);
+            }
+        }
+        if self.keeps && self.outliers.are_in(folder) {
+            self.outliers.describe(folder, watched, &traces, &reader.threads);
+        }
+        let Unmatched { mismatched, kept, begun_anew, overtaken, lost: _ } = follower.unmatched;
+        self.unmatched.mismatched += mismatched;
+        self.unmatched.kept += kept;
+        self.unmatched.begun_anew += begun_anew;
+        self.unmatched.overtaken += overtaken;
+        self.unmatched.lost += traces.iter().map(|trace| trace.missing().total()).sum::<u64>();
+        Ok(())
+    }
+
+    fn tell(
+        self,
+        ask: &Ask,
+        site_ns: [f64; 3],
+        bout: &mut Bout<'_>,
+    ) -> Result<Anatomy, AnatomyError> {
+        let (course, handoffs_count) = (self.course, self.tally.count);
+        let net_ns = if ask.net { site_ns[course.values_count] } else { 0.0 };
+        let told = self.tally.tell(course, net_ns);
+        let told = told.ok_or(AnatomyError::TooFew {
+            spec: course.spec,
+            handoffs_count,
+            mismatched: self.unmatched.mismatched,
+        })?;
+        let floor = course.floor.and_then(|(id, handoffs, _)| {
+            let figure_ns = bout.floor_ns(id)?;
+            Some(AnatomyFloor { id: id.to_string(), figure_ns, handoffs })
+        });
+        let outliers = match &ask.outliers {
+            Some(to) => self.outliers.tell(to, course, &told.stages, net_ns)?,
+            None => Vec::new(),
+        };
+        Ok(Anatomy {
+            line: tally::line(&told.stages, floor.as_ref()),
+            stages: told.stages,
+            total: told.total,
+            bands: told.bands,
+            floor,
+            handoffs_count,
+            rounds_count: u64::from(self.rounds.saturating_sub(ROUNDS_COLD)),
+            unmatched: self.unmatched,
+            site_ns,
+            net: ask.net,
+            clock_step_ns: clock::calibration().resolution_ns,
+            off_ns: course
+                .figure
+                .and_then(|(part, handoffs)| Some(bout.figure_ns(part)? / handoffs)),
+            on_ns: median(self.on_ns),
+            outliers,
+        })
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied()
+}

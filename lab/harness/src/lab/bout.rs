@@ -1,0 +1,149 @@
+//! One contender of one benchmark, block by block, for who looks into it with probes meanwhile.
+
+use super::measure::{Course, Measuring, Visit};
+use super::{Group, Lab};
+use crate::bench::Bench;
+use crate::fault::Fault;
+use crate::samples::Notes;
+use crate::select;
+use crate::stats;
+use crate::trace::{TraceTo, Tracing};
+use handover_base::clock;
+use handover_record::Record;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// A benchmark that is measured as ever, and has rounds in between that are recorded.
+///
+/// What [`records`](Bout::records) tells is of the rounds that were not: those are of a program whose
+/// probes are off.
+pub struct Bout<'a> {
+    lab: &'a Lab,
+    group: Group,
+    course: Course,
+}
+
+impl std::fmt::Debug for Bout<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bout({})", self.group.selection.spec.id)
+    }
+}
+
+/// What there is to say of a round that was recorded.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Watched {
+    /// A trace a process.
+    pub traces: Vec<PathBuf>,
+    /// The median of one operation in ns, for each part of the spec; `None` where it has no sample.
+    pub parts_ns: Vec<Option<f64>>,
+    /// How long the parties waited for a CPU while they could have run, all together; `None` where the
+    /// kernel does not tell.
+    pub run_delay_ns: Option<u64>,
+    /// How often they were made to.
+    pub switches_involuntary: u64,
+}
+
+impl Lab {
+    /// Checks and warms up one contender of a benchmark that was chosen, with `floor`, the id of a floor
+    /// in `all`, beside those that its spec names.
+    ///
+    /// # Errors
+    /// What keeps it from being run here, or that there is none by this name.
+    pub fn bout(
+        &self,
+        all: &[&'static [Bench]],
+        (id, contender): (&str, &str),
+        floor: Option<&str>,
+        warm_up: Duration,
+        interrupted: &AtomicBool,
+    ) -> Result<Bout<'_>, Fault> {
+        clock::calibration();
+        let missing = |what: &str| Fault::new(format!("{what} is not among the benchmarks"));
+        let chosen = self.groups.iter().find(|group| group.selection.spec.id == id);
+        let mut group = chosen.ok_or_else(|| missing(id))?.clone();
+        group.selection.contenders.retain(|bench| bench.contender().name == contender);
+        if group.selection.contenders.is_empty() {
+            return Err(missing(&format!("{id} [{contender}]")));
+        }
+        let benches: Vec<&'static Bench> = all.iter().flat_map(|some| some.iter()).collect();
+        if let Some(floor) = floor {
+            let floor = select::floor(floor, &benches).ok_or_else(|| missing(floor))?;
+            if !group.selection.floors.iter().any(|it| it.0 == floor.0) {
+                group.selection.floors.push(floor);
+            }
+        }
+        let visit = Visit { blocks_min: 0, blocks_max: 0, until: None, warm_up };
+        let measuring = Measuring { lab: self, group: &group, watch: &mut (), interrupted };
+        let (course, faults) = measuring.begin(visit)?;
+        if let Some((_, fault)) = faults.into_iter().next() {
+            return Err(fault);
+        }
+        Ok(Bout { lab: self, group, course })
+    }
+}
+
+impl Bout<'_> {
+    /// One round of the contender and one of its floor, as in every run.
+    ///
+    /// # Errors
+    /// What went wrong, or [`Fault::Interrupted`].
+    pub fn block(&mut self, interrupted: &AtomicBool) -> Result<(), Fault> {
+        let Bout { lab, group, course } = self;
+        Measuring { lab, group, watch: &mut (), interrupted }.one_block(course)
+    }
+
+    /// One round of the contender with the sites on that `trace` names. It is in none of the figures.
+    ///
+    /// # Errors
+    /// What went wrong, or [`Fault::Interrupted`].
+    pub fn watched(&mut self, trace: &TraceTo, interrupted: &AtomicBool) -> Result<Watched, Fault> {
+        let (bench, mut stage) = self.course.contender();
+        stage.trace = Some(trace.clone());
+        let tracing = if stage.processes { None } else { Some(Tracing::begin(trace)?) };
+        let notes = bench.round(&stage, interrupted);
+        drop(tracing);
+        let notes = notes?;
+        let mut traces = Vec::new();
+        for entry in std::fs::read_dir(&trace.folder)? {
+            traces.push(entry?.path());
+        }
+        traces.sort();
+        Ok(watched(&notes, traces))
+    }
+
+    /// The contender's figure so far, of a part of its spec (0 where it has none).
+    pub fn figure_ns(&self, part: usize) -> Option<f64> {
+        self.course.figure_ns(part)
+    }
+
+    /// A floor's figure so far.
+    pub fn floor_ns(&self, id: &str) -> Option<f64> {
+        let (_, bench, part) = self.group.selection.floors.iter().find(|floor| floor.0 == id)?;
+        self.course.floor_ns(bench, *part)
+    }
+
+    /// The figures so far.
+    pub fn records(&mut self) -> Vec<Record> {
+        self.course.records(self.lab, &self.group)
+    }
+}
+
+fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
+    let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
+    let parts_ns = (0..parts_count).map(|part| {
+        let parts = notes.iter().filter_map(|it| it.parts.get(part));
+        let figures = parts
+            .flat_map(|part| part.samples.iter().map(|sample| part.figure(*sample, part.batch)));
+        let figures: Vec<f64> = figures.collect();
+        (!figures.is_empty()).then(|| stats::median(&figures))
+    });
+    let delays: Option<Vec<u64>> = notes.iter().map(|it| it.run_delay_ns).collect();
+    Watched {
+        traces,
+        parts_ns: parts_ns.collect(),
+        run_delay_ns: delays.map(|delays| delays.iter().sum()),
+        switches_involuntary: notes.iter().map(|it| it.switches_involuntary).sum(),
+    }
+}
