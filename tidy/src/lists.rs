@@ -47,6 +47,7 @@ const fn listed(path: &'static str, reason: &'static str) -> Listed {
 #[rustfmt::skip]
 const RAW: &[Listed] = &[
     listed("base/src/raw.rs", "the time-stamp counter, and getrusage for one thread"),
+    listed("faces/cli/src/classic/calls/raw.rs", "what a process used, told when it has ended"),
     listed("faces/cli/src/classic/hello/raw.rs", "a setting of the C library's allocator"),
     listed("lab/harness/src/raw.rs", "memory that the parties' processes share"),
     listed("lab/suite/src/raw/", "what is measured: instructions, and the C library's own calls"),

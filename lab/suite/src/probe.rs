@@ -6,11 +6,16 @@
 //! and its end, which is the least that somebody does who wants to know how long it takes. What a probe
 //! itself costs is a figure less that of the bare call.
 
+mod decoded;
+#[cfg(feature = "fastrace")]
+mod fast;
 mod flip;
 mod ours;
+pub mod rows;
 mod streamed;
 #[cfg(feature = "peers")]
 mod traced;
+mod usdt;
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
@@ -28,14 +33,18 @@ args! {
     }
 }
 
-/// What writes down where a program goes. Each function adds one to `x`.
-trait Tracer {
+/// Places at which something could be written down. Each function adds one to `x`.
+trait Sites {
     /// With one site, which is not wanted.
     fn site(x: u64) -> u64;
     /// With eight such sites.
     fn eight(x: u64) -> u64;
     /// Within a span that is not wanted.
     fn span(x: u64) -> u64;
+}
+
+/// What writes down where a program goes, and only what is wanted.
+trait Tracer: Sites {
     /// Within a span that is recorded during [`Tracer::recording`].
     fn wanted(x: u64) -> u64;
     /// Runs `f` with [`Tracer::wanted`] being recorded, and none of the others; says how many events were.
@@ -53,13 +62,14 @@ fn folder() -> Result<TempDir, Fault> {
     Ok(made?)
 }
 
+/// Says how many the functions counted.
 #[inline(always)]
-fn calls(count: u64, function: impl Fn(u64) -> u64) {
+fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let mut x = 0;
     for _ in 0..count {
         x = function(x);
     }
-    black_box(x);
+    black_box(x)
 }
 
 #[inline(always)]
@@ -102,7 +112,9 @@ impl Workload for Bare {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| calls(n, bare));
+        out.batches(|n| {
+            calls(n, bare);
+        });
     }
 }
 
@@ -126,7 +138,9 @@ impl Workload for Stamps {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| calls(n, between_stamps));
+        out.batches(|n| {
+            calls(n, between_stamps);
+        });
     }
 }
 
@@ -134,35 +148,76 @@ const SITE: usize = 0;
 const EIGHT: usize = 1;
 const SPAN: usize = 2;
 
-/// Sites that are not wanted: as nothing is recorded, or, `BESIDE`, as other things are.
-struct Unwanted<T, const BESIDE: bool> {
+/// What `off` and `filtered` have in common.
+const UNWANTED: Spec = Spec {
+    floor: Some("probe/bare"),
+    batched: true,
+    parts: &[
+        Part::new("site", "one site in the function"),
+        Part::new("eight", "eight sites in the function"),
+        Part::new("span", "a span around all that the function does"),
+    ],
+    ..Spec::DEFAULT
+};
+
+fn unwanted<S: Sites>(count: u64, out: &mut Samples) {
+    while out.running() {
+        out.note_batch(SITE, timed_calls(count, S::site), count);
+        out.note_batch(EIGHT, timed_calls(count, S::eight), count);
+        out.note_batch(SPAN, timed_calls(count, S::span), count);
+    }
+}
+
+/// Sites that are not wanted, as nothing is recorded.
+struct Off<S> {
+    calls_count: u64,
+    sites: PhantomData<S>,
+}
+
+impl<S: Sites> Workload for Off<S> {
+    type Args = Calls;
+    const SPEC: Spec = Spec {
+        id: "probe/off",
+        what: "a call of a function with probes, all of them off",
+        file: file!(),
+        line: line!(),
+        ..UNWANTED
+    };
+
+    fn rig(args: &Calls, _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Off { calls_count: args.calls_count.into(), sites: PhantomData })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        match S::span(S::eight(S::site(0))) {
+            3 => Ok(()),
+            sum => Err(Fault::new(format!("3 calls added {sum}"))),
+        }
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        unwanted::<S>(self.calls_count, out);
+    }
+}
+
+/// Sites that are not wanted, as others are.
+struct Filtered<T> {
     calls_count: u64,
     tracer: PhantomData<T>,
 }
 
-impl<T: Tracer, const BESIDE: bool> Workload for Unwanted<T, BESIDE> {
+impl<T: Tracer> Workload for Filtered<T> {
     type Args = Calls;
     const SPEC: Spec = Spec {
-        id: if BESIDE { "probe/filtered" } else { "probe/off" },
-        what: if BESIDE {
-            "a call of a function with probes that are filtered out, while others are recorded"
-        } else {
-            "a call of a function with probes, all of them off"
-        },
-        floor: Some("probe/bare"),
-        batched: true,
-        parts: &[
-            Part::new("site", "one site in the function"),
-            Part::new("eight", "eight sites in the function"),
-            Part::new("span", "a span around all that the function does"),
-        ],
+        id: "probe/filtered",
+        what: "a call of a function with probes that are filtered out, while others are recorded",
         file: file!(),
         line: line!(),
-        ..Spec::DEFAULT
+        ..UNWANTED
     };
 
     fn rig(args: &Calls, _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Unwanted { calls_count: args.calls_count.into(), tracer: PhantomData })
+        Ok(Filtered { calls_count: args.calls_count.into(), tracer: PhantomData })
     }
 
     /// Others are recorded, and these are not.
@@ -176,23 +231,8 @@ impl<T: Tracer, const BESIDE: bool> Workload for Unwanted<T, BESIDE> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        if BESIDE {
-            let recorded = T::recording(|| self.unwanted(out));
-            recorded.unwrap_or_else(|fault| panic!("{fault}"));
-        } else {
-            self.unwanted(out);
-        }
-    }
-}
-
-impl<T: Tracer, const BESIDE: bool> Unwanted<T, BESIDE> {
-    fn unwanted(&self, out: &mut Samples) {
-        let count = self.calls_count;
-        while out.running() {
-            out.note_batch(SITE, timed_calls(count, T::site), count);
-            out.note_batch(EIGHT, timed_calls(count, T::eight), count);
-            out.note_batch(SPAN, timed_calls(count, T::span), count);
-        }
+        let recorded = T::recording(|| unwanted::<T>(self.calls_count, out));
+        recorded.unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
 
@@ -217,14 +257,21 @@ impl<T: Tracer> Workload for Recorded<T> {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        match T::recording(|| calls(1000, T::wanted))? {
+        let thousand = || {
+            calls(1000, T::wanted);
+        };
+        match T::recording(thousand)? {
             2000 => Ok(()),
             events_count => Err(Fault::new(format!("{events_count} events of 1000 spans"))),
         }
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let recorded = T::recording(|| out.batches(|n| calls(n, T::wanted)));
+        let recorded = T::recording(|| {
+            out.batches(|n| {
+                calls(n, T::wanted);
+            });
+        });
         recorded.unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
@@ -233,15 +280,23 @@ impl<T: Tracer> Workload for Recorded<T> {
 pub const ALL: &[Bench] = &[
     Bench::one::<Bare>(Contender::floor("rust")),
     Bench::one::<Stamps>(Contender::floor("hardware")),
-    Bench::one::<Unwanted<ours::Probes, false>>(Contender::ours("handover")),
+    Bench::one::<Off<ours::Probes>>(Contender::ours("handover")),
+    Bench::one::<Off<usdt::Usdt>>(Contender::floor("usdt")),
     #[cfg(feature = "peers")]
-    Bench::one::<Unwanted<traced::Tracing, false>>(Contender::peer("tracing")),
-    Bench::one::<Unwanted<ours::Probes, true>>(Contender::ours("handover")),
+    Bench::one::<Off<traced::Tracing>>(Contender::peer("tracing")),
+    #[cfg(feature = "fastrace")]
+    Bench::one::<Off<fast::Fastrace>>(Contender::peer("fastrace")),
+    Bench::one::<Filtered<ours::Probes>>(Contender::ours("handover")),
     #[cfg(feature = "peers")]
-    Bench::one::<Unwanted<traced::Tracing, true>>(Contender::peer("tracing")),
+    Bench::one::<Filtered<traced::Tracing>>(Contender::peer("tracing")),
     Bench::one::<Recorded<ours::Probes>>(Contender::ours("handover")),
     #[cfg(feature = "peers")]
     Bench::one::<Recorded<traced::Tracing>>(Contender::peer("tracing")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Recorded<traced::Registered>>(Contender::peer("tracing-registry")),
+    #[cfg(feature = "fastrace")]
+    Bench::one::<fast::Collected>(Contender::peer("fastrace")),
     Bench::one::<streamed::Streamed>(Contender::ours("handover")),
+    Bench::one::<decoded::Decoded>(Contender::ours("handover")),
     Bench::one::<flip::Flip>(Contender::ours("handover")),
 ];

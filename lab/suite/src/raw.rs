@@ -5,3 +5,4 @@ pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod library;
 pub(crate) mod shared;
+pub(crate) mod usdt;

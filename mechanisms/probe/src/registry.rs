@@ -35,8 +35,8 @@ const IS_PATCHED: bool =
 #[derive(Debug, Default)]
 struct Registry {
     sites: Vec<&'static Meta>,
-    /// The instructions, each with the index of its site.
-    places: Vec<(usize, usize)>,
+    /// Where the instructions of each site stand.
+    places: Vec<Vec<usize>>,
     /// What was asked for so far, for sites that make themselves known later.
     rules: Vec<(String, bool)>,
     backend: Option<Backend>,
@@ -83,7 +83,7 @@ impl Registry {
                 number => number as usize - 1,
             };
             if let Some(index) = Some(index).filter(|index| *index < SITES_MAX as usize) {
-                self.places.push((place.at, index));
+                self.places[index].push(place.at);
                 // Another process may have been here before us.
                 if flip::is_on(place.at) == Some(true) {
                     place.meta.set_state(STATE_ON);
@@ -95,6 +95,7 @@ impl Registry {
     /// Gives a site its number, if there is one left; beyond, it is known but stays off.
     fn add(&mut self, meta: &'static Meta) -> usize {
         self.sites.push(meta);
+        self.places.push(Vec::new());
         if self.sites.len() <= SITES_MAX as usize {
             meta.set_number(self.sites.len() as u32);
         }
@@ -107,16 +108,16 @@ impl Registry {
             self.rules.retain(|(rule, _)| rule != pattern);
             self.rules.push((pattern.to_owned(), on));
         }
-        let wanted: Vec<bool> =
-            self.sites.iter().map(|meta| crate::matches(pattern, meta.name())).collect();
-        let sites_count = wanted.iter().filter(|wanted| **wanted).count();
-        let places: Vec<usize> =
-            self.places.iter().filter(|(_, site)| wanted[*site]).map(|(at, _)| *at).collect();
+        let is_wanted = |(meta, _): &(&&'static Meta, _)| crate::matches(pattern, meta.name());
+        let wanted: Vec<(&&'static Meta, &Vec<usize>)> =
+            self.sites.iter().zip(&self.places).filter(is_wanted).collect();
+        let sites_count = wanted.len();
+        let places: Vec<usize> = wanted.iter().flat_map(|(_, places)| *places).copied().collect();
         let mut answer = Ok(());
         if IS_PATCHED && !places.is_empty() {
             answer = flip::write(&places, on).map(|backend| self.backend = Some(backend));
         }
-        for (meta, _) in self.sites.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+        for (meta, _) in wanted {
             let is_on = on && meta.number() != 0 && answer.is_ok();
             meta.set_state(if is_on { STATE_ON } else { STATE_OFF });
         }

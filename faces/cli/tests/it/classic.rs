@@ -231,27 +231,6 @@ fn node_microbench_prints_its_table() {
     assert_eq!(names.iter().filter(|name| name.starts_with("getenv")).count(), 2, "{said}");
 }
 
-#[test]
-fn calls_prints_the_master_table_at_both_levels() {
-    let home = home_with_links();
-    let said = typed(&home, "./calls -m 1").code(0);
-    for level in ["Compiled with -O0", "Compiled with -O3"] {
-        let table = said.out.lines().skip_while(|line| *line != level).skip(1);
-        let table: Vec<&str> = table.take_while(|line| !line.is_empty()).collect();
-        for name in [
-            "Function call (function in the same source file):",
-            "Function call (function in a static library):",
-            "Function call (function in a dynamic library):",
-            "Function call with two additional function calls:",
-        ] {
-            let row = table.iter().find(|line| line.trim().starts_with(name));
-            let row = row.unwrap_or_else(|| panic!("{level}, {name}: {said}"));
-            let form = Regex::new(r" \d+\.\d (cycles|ticks) +\d+\.\d\d ns( +\([+-]\d+\.\d\))?$");
-            assert!(form.expect("a form").is_match(row), "{row}");
-        }
-    }
-}
-
 /// The links' paths, with the program that each calls.
 fn links() -> impl Iterator<Item = (&'static names::Classic, &'static str)> {
     names::CLASSICS

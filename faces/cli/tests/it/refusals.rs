@@ -121,6 +121,9 @@ const CLASSIC: &[Refusal] = &[
     ("node-microbench -m x", &["-m", "'x'", "1..="]),
     ("calls -m 0", &["-m", "0", "1..="]),
     ("calls -m x", &["-m", "'x'", "1..="]),
+    ("calls --calls 0", &["--calls", "0", "1..=10000000000"]),
+    ("calls --dir nowhere", &["--dir nowhere", "not found", "name a folder"]),
+    ("calls --dir text.txt", &["--dir text.txt", "name a folder"]),
 ];
 
 /// A home with files that no command may touch.

@@ -1,6 +1,6 @@
 //! This project's probes.
 
-use super::{Tracer, folder, refused};
+use super::{Sites, Tracer, folder, refused};
 use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
 
@@ -10,7 +10,7 @@ pub(super) const WANTED: &str = "suite.wanted";
 /// Sites in the code.
 pub(super) struct Probes;
 
-impl Tracer for Probes {
+impl Sites for Probes {
     #[inline(never)]
     fn site(x: u64) -> u64 {
         probe!("suite.site");
@@ -35,7 +35,9 @@ impl Tracer for Probes {
         let _span = span!("suite.span");
         x.wrapping_add(1)
     }
+}
 
+impl Tracer for Probes {
     #[inline(never)]
     fn wanted(x: u64) -> u64 {
         let _span = span!("suite.wanted");

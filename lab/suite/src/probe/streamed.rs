@@ -2,7 +2,7 @@
 
 use super::ours::{Probes, Switched, WANTED, complete};
 use super::{Tracer, folder, refused, timed_calls};
-use handover_base::{affinity, clock, topology};
+use handover_base::{affinity, clock, topology, usage};
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_probe::{Config, Recording, Summary, read::Trace};
 use handover_record::{Part, Spec, args};
@@ -19,6 +19,9 @@ args! {
 
 const CALL: usize = 0;
 const WHOLE: usize = 1;
+const CPU: usize = 2;
+/// Counters are divided by the operations of all parts, where it is each call's that is wanted.
+const PARTS_COUNT: f64 = 3.0;
 
 /// So many calls are timed at once.
 const BATCH: u64 = 1000;
@@ -46,6 +49,7 @@ impl Workload for Streamed {
                 "whole",
                 "from before the recording begins until its file is complete, a call",
             ),
+            Part::new("cpu", "processor time of all threads from begin to end, a call"),
         ],
         file: file!(),
         line: line!(),
@@ -73,7 +77,8 @@ impl Workload for Streamed {
 
     fn sample(&mut self, out: &mut Samples) {
         let path = self.folder.path().join("stream.trace");
-        let (calls_count, began) = (self.batches_count * BATCH, clock::ticks());
+        let calls_count = self.batches_count * BATCH;
+        let (used, began) = (usage::process(), clock::ticks());
         let recorded = record(&path, || {
             for _ in 0..self.batches_count {
                 out.note_batch(CALL, timed_calls(BATCH, Probes::wanted), BATCH);
@@ -81,6 +86,8 @@ impl Workload for Streamed {
         });
         let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));
         out.note_batch(WHOLE, clock::ticks().saturating_sub(began), calls_count);
+        let used = usage::process() - used;
+        out.note_batch(CPU, clock::ticks_from_ns(used.cpu_ns()), calls_count);
         let Summary { recorded, lost, bytes, .. } = summary;
         assert_eq!(recorded + lost, 2 * calls_count, "each event is recorded or counted as lost");
         assert!(
@@ -88,14 +95,13 @@ impl Workload for Streamed {
             "{lost} of {} events were lost",
             recorded + lost
         );
-        // Divided by the operations of both parts, where it is each call's that is wanted.
-        out.tally("lost_events", 2.0 * lost as f64);
-        out.tally("written_bytes", 2.0 * bytes as f64);
+        out.tally("lost_events", PARTS_COUNT * lost as f64);
+        out.tally("written_bytes", PARTS_COUNT * bytes as f64);
     }
 }
 
 /// Streams what `f` does to `path`.
-fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
+pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
     // The writing thread goes where this one may, which would be to the CPU that is measured.
     let home = affinity::mask();
     affinity::set_mask(&topology::allowed()).map_err(refused)?;

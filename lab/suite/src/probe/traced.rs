@@ -1,13 +1,14 @@
 //! The `tracing` crate. Off, nobody subscribes; otherwise somebody does who does the least that can be
 //! done, and what is subtracted from a real subscriber's cost is all in its favour.
 
-use super::Tracer;
+use super::{Sites, Tracer};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::Fault;
 use tracing::dispatcher::{Dispatch, with_default};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, trace, trace_span};
+use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
 /// How many time stamps are kept; as many bytes as our own ring has.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
@@ -15,7 +16,7 @@ const STAMPS_COUNT: usize = (1 << 20) / 8;
 /// Its events and spans, of the level `TRACE`.
 pub(super) struct Tracing;
 
-impl Tracer for Tracing {
+impl Sites for Tracing {
     #[inline(never)]
     fn site(x: u64) -> u64 {
         trace!("site");
@@ -40,7 +41,9 @@ impl Tracer for Tracing {
         let _span = trace_span!("span").entered();
         x.wrapping_add(1)
     }
+}
 
+impl Tracer for Tracing {
     #[inline(never)]
     fn wanted(x: u64) -> u64 {
         let _span = trace_span!("wanted").entered();
@@ -51,11 +54,56 @@ impl Tracer for Tracing {
         let dispatch = Dispatch::new(Stamps::new());
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
-        drop(dispatch);
-        // Or its sites would go on asking who wants them.
-        tracing::callsite::rebuild_interest_cache();
+        gone(dispatch);
         stamps.ok_or_else(|| Fault::new("another subscriber than was made"))
     }
+}
+
+fn gone(dispatch: Dispatch) {
+    drop(dispatch);
+    // Or its sites would go on asking who wants them.
+    tracing::callsite::rebuild_interest_cache();
+}
+
+/// The same spans, kept in `tracing-subscriber`'s registry as most programs keep them, with a layer that
+/// tells the time when one is entered and when it is left, and does nothing else.
+pub(super) struct Registered;
+
+impl Sites for Registered {
+    #[inline(always)]
+    fn site(x: u64) -> u64 {
+        Tracing::site(x)
+    }
+
+    #[inline(always)]
+    fn eight(x: u64) -> u64 {
+        Tracing::eight(x)
+    }
+
+    #[inline(always)]
+    fn span(x: u64) -> u64 {
+        Tracing::span(x)
+    }
+}
+
+impl Tracer for Registered {
+    #[inline(always)]
+    fn wanted(x: u64) -> u64 {
+        Tracing::wanted(x)
+    }
+
+    fn recording(f: impl FnOnce()) -> Result<u64, Fault> {
+        let dispatch = Dispatch::new(tracing_subscriber::registry().with(Stamps::new()));
+        with_default(&dispatch, f);
+        let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
+        gone(dispatch);
+        stamps.ok_or_else(|| Fault::new("another layer than was made"))
+    }
+}
+
+/// Whether it is the span that is recorded.
+fn is_wanted(metadata: &Metadata<'_>) -> bool {
+    metadata.name() == "wanted" && metadata.target() == module_path!()
 }
 
 /// Keeps the newest time stamps of one thread, and nothing else.
@@ -86,7 +134,7 @@ impl Stamps {
 
 impl Subscriber for Stamps {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.name() == "wanted" && metadata.target() == module_path!()
+        is_wanted(metadata)
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -104,6 +152,20 @@ impl Subscriber for Stamps {
     }
 
     fn exit(&self, _: &Id) {
+        self.note();
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Stamps {
+    fn enabled(&self, metadata: &Metadata<'_>, _: layer::Context<'_, S>) -> bool {
+        is_wanted(metadata)
+    }
+
+    fn on_enter(&self, _: &Id, _: layer::Context<'_, S>) {
+        self.note();
+    }
+
+    fn on_exit(&self, _: &Id, _: layer::Context<'_, S>) {
         self.note();
     }
 }

@@ -1,0 +1,183 @@
+//! The loops: what is called in each, and how all are measured in turn.
+
+use super::places::{Medium, Places};
+use crate::exit::Interrupted;
+use anyhow::Context;
+use handover_base::clock;
+use handover_suite::call::{Level, Loop, Way, c_loop};
+use handover_suite::probe::rows::{Inside, Kept, Recorded, recording, turns};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Rounds in which every row is measured once: as many as an interval wants, and a few.
+pub(super) const ROUNDS_COUNT: u64 = 25;
+
+const O0: &str = "Compiled with -O0";
+const O3: &str = "Compiled with -O3";
+const PROBED: &str = "With probes (Rust, optimised)";
+/// The tables, in their order.
+pub(super) const GROUPS: [&str; 3] = [O0, O3, PROBED];
+
+const C_ROWS: [(&str, Way, bool); 5] = [
+    ("Function call (function in the same source file)", Way::SameFile, false),
+    ("Function call (function in a static library)", Way::Static, true),
+    ("Function call (function in a dynamic library)", Way::Plt, true),
+    ("Function call with two additional function calls", Way::TwoExtra, true),
+    ("The loop alone, without a call", Way::Alone, false),
+];
+
+const PROBED_ROWS: [(&str, Inside, Trace); 9] = [
+    ("Function call (function in the same source file)", Inside::Nothing, Trace::None),
+    ("Function call with two additional function calls", Inside::TwoCalls, Trace::None),
+    ("Function call with two time stamps, kept nowhere", Inside::TwoStamps, Trace::None),
+    ("Function call with one probe, off", Inside::OneProbe, Trace::None),
+    ("Function call with two probes, off", Inside::TwoProbes, Trace::None),
+    ("Function call with two probes, filtered", Inside::TwoProbes, Trace::Filtered),
+    ("Function call with two probes, recorded in memory", Inside::TwoProbes, Trace::Newest),
+    (OUTPUT, Inside::TwoProbes, Trace::All(Medium::Memory)),
+    (OUTPUT, Inside::TwoProbes, Trace::All(Medium::Dir)),
+];
+/// Before where to.
+pub(super) const OUTPUT: &str = "Function call with two probes, output to";
+
+/// What is recorded while a loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trace {
+    None,
+    Filtered,
+    Newest,
+    All(Medium),
+}
+
+enum Kind {
+    C(Loop),
+    Rust(Inside, Trace),
+}
+
+/// A row of the table, with what its rounds yielded.
+pub(super) struct Lane {
+    pub group: &'static str,
+    /// The group's name, short.
+    pub mark: &'static str,
+    pub text: String,
+    /// The row of the call that it is compared with.
+    pub beyond: Option<usize>,
+    kind: Kind,
+    /// Ticks a call, a round each.
+    pub rounds: Vec<f64>,
+    /// All rounds together.
+    pub recorded: Recorded,
+    /// Why there are no further rounds.
+    pub refused: Option<String>,
+}
+
+/// Every row of every table.
+pub(super) fn all(places: &Places) -> anyhow::Result<Vec<Lane>> {
+    let mut lanes = Vec::new();
+    for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
+        let same_file = lanes.len();
+        for (text, way, is_compared) in C_ROWS {
+            let kind = Kind::C(c_loop(way, level).context(text)?);
+            lanes.push(lane(group, mark, text.to_string(), is_compared.then_some(same_file), kind));
+        }
+    }
+    let same_file = lanes.len();
+    for (text, inside, trace) in PROBED_ROWS {
+        let text = match trace {
+            Trace::All(medium) if !places.has(medium) => continue,
+            Trace::All(medium) => format!("{text} {}", places.shown(medium)),
+            _ => text.to_string(),
+        };
+        let beyond = (inside != Inside::Nothing).then_some(same_file);
+        lanes.push(lane(PROBED, "probes", text, beyond, Kind::Rust(inside, trace)));
+    }
+    Ok(lanes)
+}
+
+fn lane(
+    group: &'static str,
+    mark: &'static str,
+    text: String,
+    beyond: Option<usize>,
+    kind: Kind,
+) -> Lane {
+    let (rounds, recorded) = (Vec::new(), Recorded::default());
+    Lane { group, mark, text, beyond, kind, rounds, recorded, refused: None }
+}
+
+/// Every lane once a round, beginning with another one each time. What is recorded makes `recorded_max`
+/// calls a round at most. A lane that is refused has no further rounds.
+pub(super) fn measure(
+    lanes: &mut [Lane],
+    calls_count: u64,
+    recorded_max: u64,
+    places: &Places,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<()> {
+    let count = lanes.len();
+    for round in 0..ROUNDS_COUNT as usize {
+        for turn in 0..count {
+            let lane = &mut lanes[(round + turn) % count];
+            if lane.refused.is_some() {
+                continue;
+            }
+            // Relaxed: the flag is all that the signal tells.
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Interrupted.into());
+            }
+            match &lane.kind {
+                Kind::C(run) => lane.rounds.push(timed(|n| run(n), &lane.text, calls_count)?),
+                Kind::Rust(inside, trace) => {
+                    let is_recorded = matches!(trace, Trace::Newest | Trace::All(_));
+                    let calls =
+                        if is_recorded { calls_count.min(recorded_max) } else { calls_count };
+                    let inside = *inside;
+                    let run = || timed(|n| turns(inside, n), &lane.text, calls);
+                    match recorded(*trace, places, run) {
+                        Ok((ticks, recorded)) => {
+                            lane.rounds.push(ticks?);
+                            lane.recorded.events_count += recorded.events_count;
+                            lane.recorded.lost_count += recorded.lost_count;
+                        }
+                        Err(refused) => lane.refused = Some(refused.to_string()),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn recorded<T>(
+    trace: Trace,
+    places: &Places,
+    run: impl FnOnce() -> T,
+) -> Result<(T, Recorded), handover_harness::Fault> {
+    let (kept, wanted, medium) = match trace {
+        Trace::None => return Ok((run(), Recorded::default())),
+        Trace::Filtered => (Kept::Newest, false, Medium::Memory),
+        Trace::Newest => (Kept::Newest, true, Medium::Memory),
+        Trace::All(medium) => (Kept::All, true, medium),
+    };
+    let files = places.files(medium);
+    let done = recording(kept, wanted, [&files[0], &files[1]], run);
+    for file in files {
+        // The rings are gone already, unless recording failed early.
+        let _ = std::fs::remove_file(file);
+    }
+    done
+}
+
+/// Ticks a call.
+fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
+    // Untimed: whoever was before has left its own marks in the caches and predictors.
+    black_box(run(black_box(1000)));
+    let began = clock::ticks();
+    let counted = run(black_box(calls_count));
+    let took = clock::ticks() - began;
+    anyhow::ensure!(
+        counted == calls_count,
+        "{text}: {calls_count} calls were asked for and {counted} counted"
+    );
+    Ok(took as f64 / calls_count as f64)
+}

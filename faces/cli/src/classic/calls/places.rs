@@ -1,0 +1,104 @@
+//! Where traces are written to, and what is there.
+
+use crate::exit::usage;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Where memory is a file system.
+const MEMORY: &str = "/dev/shm";
+
+/// A folder of our own, which goes with this, and what it is in.
+pub(super) struct Place {
+    folder: TempDir,
+    /// As it was named.
+    pub shown: String,
+    /// What kind of file system is there.
+    pub kind: &'static str,
+}
+
+impl Place {
+    fn new(within: &Path) -> std::io::Result<Place> {
+        let folder = TempDir::with_prefix_in("handover-calls-", within)?;
+        let kind = kind(within);
+        Ok(Place { folder, shown: within.display().to_string(), kind })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// All of them.
+pub(super) struct Places {
+    /// None where there is no such thing.
+    pub memory: Option<Place>,
+    pub dir: Place,
+}
+
+impl Places {
+    pub fn new(dir: &Path) -> anyhow::Result<Places> {
+        let refused = |error: std::io::Error| {
+            let why = error.kind();
+            usage(format!(
+                "--dir {}: {why}; name a folder in which files can be made",
+                dir.display()
+            ))
+        };
+        Ok(Places {
+            memory: Place::new(Path::new(MEMORY)).ok(),
+            dir: Place::new(dir).map_err(refused)?,
+        })
+    }
+
+    /// The trace and, in memory if that can be had, the rings of one that is streamed.
+    pub fn files(&self, on: Medium) -> [PathBuf; 2] {
+        let memory = self.memory.as_ref().unwrap_or(&self.dir);
+        let trace = match on {
+            Medium::Memory => memory,
+            Medium::Dir => &self.dir,
+        };
+        [trace.file("trace"), memory.file("rings")]
+    }
+
+    /// What a row says of where its trace goes.
+    pub fn shown(&self, on: Medium) -> String {
+        match on {
+            Medium::Memory => MEMORY.to_string(),
+            Medium::Dir => format!("{} ({})", self.dir.shown, self.dir.kind),
+        }
+    }
+
+    pub fn has(&self, on: Medium) -> bool {
+        on == Medium::Dir || self.memory.is_some()
+    }
+}
+
+/// What a trace is written on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Medium {
+    Memory,
+    Dir,
+}
+
+/// The file systems of which one hears, by the kernel's numbers.
+const KINDS: [(u64, &str); 14] = [
+    (0xef53, "ext4"),
+    (0x0102_1994, "tmpfs"),
+    (0x794c_7630, "overlay"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0x2fc1_2fc1, "zfs"),
+    (0xf2f5_2010, "f2fs"),
+    (0x6969, "nfs"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x0bd0_0bd0, "lustre"),
+    (0x00c3_6400, "ceph"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "fuse"),
+];
+
+fn kind(path: &Path) -> &'static str {
+    let number = rustix::fs::statfs(path).map_or(0, |it| it.f_type as u64 & 0xffff_ffff);
+    KINDS.iter().find(|(known, _)| *known == number).map_or("another file system", |(_, name)| name)
+}

@@ -1,0 +1,92 @@
+//! Reading a recording back.
+
+use super::ours::{Probes, WANTED};
+use super::streamed::record;
+use super::{Tracer, folder, refused, timed_calls};
+use handover_base::clock;
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_probe::read::Trace;
+use handover_record::{Spec, args};
+use std::hint::black_box;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+args! {
+    /// How much is read.
+    pub struct Readings {
+        /// Events in the file.
+        events_count: u32 = 1_000_000 (smoke 2000, range 1000..=100_000_000)
+    }
+}
+
+/// A file that is opened, and its events gone through in the order of time.
+pub(super) struct Decoded {
+    path: PathBuf,
+    /// As the recording counted them.
+    events_count: u64,
+    _folder: TempDir,
+}
+
+impl Decoded {
+    fn read(
+        &self,
+        mut each: impl FnMut(&Trace, handover_probe::read::Event),
+    ) -> Result<u64, Fault> {
+        let trace = Trace::open(&self.path).map_err(refused)?;
+        let mut count = 0;
+        for event in trace.merged() {
+            each(&trace, event);
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+impl Workload for Decoded {
+    type Args = Readings;
+    const SPEC: Spec = Spec {
+        id: "probe/decoded",
+        what: "an event of a recorded file, from before the file is opened until the last one was seen",
+        floor: Some("floor/empty"),
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Readings, _: &mut Rig) -> Result<Self, Fault> {
+        let folder = folder()?;
+        let path = folder.path().join("decoded.trace");
+        let summary = record(&path, || {
+            timed_calls(u64::from(args.events_count) / 2, Probes::wanted);
+        })?;
+        Ok(Decoded { path, events_count: summary.recorded, _folder: folder })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let (mut last, mut others_count) = (0, 0);
+        let count = self.read(|trace, event| {
+            let is_wanted = trace.site(event.site).is_some_and(|site| site.name == WANTED);
+            others_count += u64::from(!is_wanted || event.ticks < last);
+            last = event.ticks;
+        })?;
+        match (count == self.events_count, others_count) {
+            (true, 0) => Ok(()),
+            _ => Err(Fault::new(format!(
+                "{count} events of {}, {others_count} of them of another site or in disorder",
+                self.events_count
+            ))),
+        }
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        while out.running() {
+            let began = clock::ticks();
+            let mut last = 0;
+            let read = self.read(|_, event| last = event.ticks);
+            black_box(last);
+            read.unwrap_or_else(|fault| panic!("{fault}"));
+            out.note_batch(0, clock::ticks().saturating_sub(began), self.events_count);
+        }
+    }
+}
