@@ -16,6 +16,9 @@ const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 const STATE: u64 = 19;
 const CLOSED: u64 = 24;
 
+/// Programs and shared objects by their number; and functions: number, module, address in its file.
+pub(super) type Functions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
+
 /// An event, as it lies in a ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raw {
@@ -122,7 +125,7 @@ impl Rings {
     }
 
     /// The programs and shared objects, and the functions: number, module, address in its file.
-    pub(super) fn functions(&self) -> io::Result<(HashMap<u64, Module>, Vec<(u32, u64, u64)>)> {
+    pub(super) fn functions(&self) -> io::Result<Functions> {
         let mut modules = HashMap::new();
         for offset in &self.modules {
             let payload = self.payload(*offset)?;
