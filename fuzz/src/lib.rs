@@ -6,6 +6,7 @@
 
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::select;
+use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixed, Lines};
 use handover_probe::read::{self, Trace};
 use handover_record::Values;
 use handover_sched::drive::program::{BURST_MAX_PACKETS, THREADS_MAX};
@@ -15,6 +16,7 @@ use handover_trace::{
     CallTree, Format, Grouping, Limits, Names, Order, Statistics, Traces, estimate, export, walk,
 };
 use std::fmt::Display;
+use std::ops::ControlFlow;
 use std::str::FromStr;
 
 /// A target: it takes any bytes, and panics where a promise is broken.
@@ -28,6 +30,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("flowset", flowset),
     ("program", program),
     ("trace_reader", trace_reader),
+    ("frames", frames),
 ];
 
 /// What people write as rates, sizes, times and counts: what is understood is printed so that it is
@@ -208,6 +211,52 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
     }
     let estimated = estimate(&traces, &names, &Limits::default());
     assert!(estimated.is_ok_and(|estimate| estimate.events == count as u64));
+}
+
+/// What comes over a connection: however it is cut, it is the same messages, then perhaps the same refusal;
+/// what was understood is framed so that it is understood again; and no more is kept than has come.
+///
+/// The first byte says how the rest is cut.
+pub fn frames(bytes: &[u8]) {
+    let Some((&cut, stream)) = bytes.split_first() else { return };
+    let cut = usize::from(cut).max(1);
+    cut_anyhow(&LengthPrefixed::new(100), stream, cut);
+    cut_anyhow(&LengthPrefixed::new(1 << 20).with_header(5), stream, cut);
+    cut_anyhow(&Lines::new(40), stream, cut);
+}
+
+fn cut_anyhow<C: Codec>(codec: &C, stream: &[u8], cut: usize) {
+    let whole = messages_of(codec, [stream]);
+    let pieces = messages_of(codec, stream.chunks(cut));
+    assert_eq!(whole.0, pieces.0);
+    assert_eq!(whole.1.is_some(), pieces.1.is_some(), "{:?} {:?}", whole.1, pieces.1);
+    if let Some(refused) = whole.1 {
+        assert_is_one_line(&refused.to_string());
+    }
+    let mut framed = Vec::new();
+    for message in &whole.0 {
+        codec.encode(message, &mut framed).expect("what was as long as allowed before");
+    }
+    assert_eq!(messages_of(codec, [&framed[..]]), (whole.0, None));
+}
+
+type Messages = (Vec<Vec<u8>>, Option<CodecError>);
+
+fn messages_of<'a, C: Codec>(codec: &C, pieces: impl IntoIterator<Item = &'a [u8]>) -> Messages {
+    let (mut inbound, mut messages) = (Inbound::default(), Vec::new());
+    let mut came = 0;
+    for piece in pieces {
+        came += piece.len();
+        let taken = inbound.take(piece, codec, |message| {
+            messages.push(message.to_vec());
+            ControlFlow::Continue(())
+        });
+        if let Err(refused) = taken {
+            return (messages, Some(refused));
+        }
+        assert!(inbound.capacity_bytes() <= 2 * came + 64, "more is kept than has come");
+    }
+    (messages, None)
 }
 
 fn assert_is_one_line(said: &str) {

@@ -10,7 +10,7 @@ mod line;
 mod memory;
 mod packet;
 pub(crate) mod relay;
-mod socket;
+pub(crate) mod socket;
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};

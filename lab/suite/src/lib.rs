@@ -6,6 +6,7 @@ pub mod clock;
 pub mod event;
 pub mod floor;
 pub mod lock;
+pub mod net;
 pub mod notify;
 pub mod null;
 pub mod probe;
@@ -30,6 +31,7 @@ pub const ALL: &[&[Bench]] = &[
     sched::ENGINES,
     sched::FAIRNESS,
     sched::ALL,
+    net::ALL,
     probe::ALL,
     null::ALL,
 ];

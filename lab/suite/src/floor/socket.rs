@@ -45,6 +45,21 @@ impl Loopback {
         }
         Err(Fault::new(format!("others keep connecting to {address}")))
     }
+
+    /// The two ends, which the parties share though they may be processes.
+    pub(crate) fn ends(rig: &mut Rig) -> Result<(TcpStream, TcpStream), Fault> {
+        let mut made = None;
+        let near = rig.fd(|| {
+            let (near, far) = Self::connect()?;
+            made = Some(far);
+            Ok(near.into())
+        })?;
+        let far = rig.fd(|| match made {
+            Some(far) => Ok(far.into()),
+            None => Err(Fault::new("a connection without its far end")),
+        })?;
+        Ok((near.into(), far.into()))
+    }
 }
 
 /// What the pinging party sends and what came back.
@@ -67,18 +82,9 @@ impl Medium for Loopback {
     type Ping = Messages;
 
     fn rig(args: &Echo, rig: &mut Rig) -> Result<Loopback, Fault> {
-        let mut made = None;
-        let near = rig.fd(|| {
-            let (near, far) = Self::connect()?;
-            made = Some(far);
-            Ok(near.into())
-        })?;
-        let far = rig.fd(|| match made {
-            Some(far) => Ok(far.into()),
-            None => Err(Fault::new("a connection without its far end")),
-        })?;
+        let (near, far) = Self::ends(rig)?;
         let message_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX);
-        Ok(Loopback { near: near.into(), far: far.into(), message_bytes })
+        Ok(Loopback { near, far, message_bytes })
     }
 
     fn ping(&self) -> Messages {

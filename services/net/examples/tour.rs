@@ -1,0 +1,38 @@
+//! An echo server, and a client of it.
+
+use handover_net::{Config, Conn, Handler, Net, Spread, engine::LengthPrefixed};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+struct Echo;
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        // Refused only where the peer is gone, or does not read: the connection is closed then.
+        let _ = conn.send(message);
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let codec = LengthPrefixed::new(1 << 16);
+    let here = ["127.0.0.1:0".parse()?];
+    let net = Net::start(2, &here, Spread::ReusePort, Config::default(), codec, |_thread| Echo)?;
+
+    let mut peer = TcpStream::connect(net.addresses()[0])?;
+    peer.write_all(b"\0\0\0\x05hello")?;
+    let mut reply = [0; 9];
+    peer.read_exact(&mut reply)?;
+    assert_eq!(&reply, b"\0\0\0\x05hello");
+    drop(peer);
+
+    let (stats, _handlers) = net.stop(Duration::from_secs(1))?;
+    println!(
+        "{} message, {} reads, {} sends",
+        stats.messages_count, stats.reads_count, stats.sends_count
+    );
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! Sockets, threads and time around the engine.
+
+pub(crate) mod conn;
+mod core;
+pub(crate) mod handler;
+pub(crate) mod inbox;
+mod poll;
+pub(crate) mod reactor;
+pub(crate) mod service;
+pub(crate) mod slab;
+mod socket;

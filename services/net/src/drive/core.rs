@@ -1,0 +1,248 @@
+//! The state of a thread that calls of its handler may reach.
+
+use super::inbox::Inbox;
+use super::poll::{Poll, Whose};
+use super::slab::{Flags, Key, Slab, Slot};
+use super::socket;
+use crate::config::ns;
+use crate::engine::{Census, Crossing, Overflow, Rules, Seat};
+use crate::{CloseReason, Config, NetError, Stats, WriteError};
+use handover_timer::Wheel;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// What a timer is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Due {
+    Connection(Key),
+    /// Looking for idle connections, a part of them at a time.
+    Sweep,
+    Housekeep,
+    /// Accepting again, in case descriptors were freed elsewhere in the process.
+    Accept,
+    /// What was accepted had its time.
+    Grace,
+}
+
+pub(crate) struct Core<D> {
+    pub(crate) slab: Slab<D>,
+    pub(crate) poll: Poll,
+    pub(crate) wheel: Wheel<Due>,
+    /// Who is to be served, each once.
+    pub(crate) ready: VecDeque<Whose>,
+    /// Who is to be closed, and why.
+    pub(crate) doomed: Vec<(Key, CloseReason)>,
+    pub(crate) crossed: Vec<(Key, Crossing)>,
+    pub(crate) inbox: Arc<Inbox<D>>,
+    pub(crate) config: Config,
+    pub(crate) rules: Rules,
+    pub(crate) census: Census,
+    pub(crate) stats: Stats,
+    /// The time when this round began.
+    pub(crate) now_ns: u64,
+    pub(crate) stopping: bool,
+    pub(crate) turn: Turn,
+}
+
+/// What a connection's handler is at, while it is.
+#[derive(Default)]
+pub(crate) struct Turn {
+    pub(crate) key: Option<Key>,
+    /// Replies so far, to be sent together.
+    pub(crate) replies: Vec<u8>,
+    /// What waits to be sent before them.
+    pub(crate) queued_bytes: usize,
+    /// No further message, please.
+    pub(crate) halt: bool,
+    pub(crate) overflow: Option<Overflow>,
+}
+
+impl<D> Core<D> {
+    /// The time in ms, as connections keep it.
+    pub(crate) fn now_ms(&self) -> u32 {
+        // Cut to its width: only differences are looked at.
+        (self.now_ns / 1_000_000) as u32
+    }
+
+    /// A handler is about to be called for that connection.
+    pub(crate) fn begin(&mut self, key: Key, queued_bytes: usize) {
+        self.turn.key = Some(key);
+        self.turn.queued_bytes = queued_bytes;
+        self.turn.halt = false;
+    }
+
+    /// To be served in this round, or the next.
+    pub(crate) fn list(&mut self, key: Key) {
+        if let Some(slot) = self.slab.get_mut(key)
+            && !slot.flags.any(Flags::LISTED)
+        {
+            slot.flags.set(Flags::LISTED);
+            self.ready.push_back(Whose::Connection(key));
+        }
+    }
+
+    pub(crate) fn doom(&mut self, key: Key, why: CloseReason) {
+        if let Some(slot) = self.slab.get_mut(key)
+            && !slot.flags.any(Flags::ABORTED)
+        {
+            slot.flags.set(Flags::ABORTED);
+            self.doomed.push((key, why));
+        }
+        if self.turn.key == Some(key) {
+            self.turn.halt = true;
+        }
+    }
+
+    /// Makes room for bytes of that length and has them appended.
+    pub(crate) fn write_with(
+        &mut self,
+        key: Key,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
+        let closed = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
+        let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(closed));
+        let Some(slot) = slot else { return Err(WriteError::Closed) };
+        if self.turn.key == Some(key) {
+            append(&mut self.turn.replies)?;
+            let queued_bytes_max = self.rules.queued_bytes_max;
+            if self.turn.queued_bytes + self.turn.replies.len() > queued_bytes_max {
+                return self.write_early(key);
+            }
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        append(&mut bytes)?;
+        match slot.link.queue(&bytes, &self.rules, self.now_ns) {
+            Ok(crossing) => {
+                slot.flags.set(Flags::DIRTY);
+                if let Some(crossing) = crossing {
+                    slot.flags.set(Flags::ABOVE);
+                    self.crossed.push((key, crossing));
+                }
+                self.list(key);
+                Ok(())
+            }
+            Err(overflow) => {
+                self.doom(key, overflow.into());
+                Err(overflow.into())
+            }
+        }
+    }
+
+    /// The replies of one read are more than may wait: perhaps the kernel takes some.
+    #[cold]
+    fn write_early(&mut self, key: Key) -> Result<(), WriteError> {
+        let turn = &mut self.turn;
+        let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
+        let waits = Flags::CONNECTING.or(Flags::CLOGGED);
+        if turn.queued_bytes == 0 && !slot.flags.any(waits) {
+            // What is wrong, if anything is, is seen again when the rest is sent.
+            let sent_bytes = socket::send(slot.fd.as_fd(), &turn.replies).unwrap_or(0);
+            turn.replies.drain(..sent_bytes);
+            self.stats.sends_count += 1;
+            self.stats.sent_bytes += sent_bytes as u64;
+        }
+        let queued_bytes = turn.queued_bytes + turn.replies.len();
+        if queued_bytes > self.rules.queued_bytes_max {
+            let queued_bytes_max = self.rules.queued_bytes_max;
+            let overflow = Overflow { queued_bytes, queued_bytes_max };
+            turn.overflow = Some(overflow);
+            turn.halt = true;
+            turn.replies.clear();
+            return Err(overflow.into());
+        }
+        Ok(())
+    }
+
+    /// Takes a socket into the set and the slab.
+    pub(crate) fn open(
+        &mut self,
+        fd: OwnedFd,
+        seat: Seat,
+        flags: Flags,
+        data: D,
+    ) -> Result<Key, NetError> {
+        let full = NetError::Full { connections_max: self.config.connections_max };
+        let Some(key) = self.slab.next_key() else {
+            self.census.leave(seat);
+            return Err(full);
+        };
+        if let Err(errno) = self.poll.add(&fd, Whose::Connection(key)) {
+            self.census.leave(seat);
+            return Err(NetError::Refused { call: "epoll_ctl", errno });
+        }
+        let active_ms = self.now_ms();
+        let slot = Slot { fd, active_ms, seat, flags, timer: None, link: Default::default(), data };
+        self.slab.insert(key, slot);
+        self.stats.open_count += 1;
+        Ok(key)
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        address: SocketAddr,
+        source: Option<SocketAddr>,
+        data: D,
+    ) -> Result<Key, (NetError, D)> {
+        if self.slab.is_full() || self.stopping {
+            return Err((NetError::Full { connections_max: self.config.connections_max }, data));
+        }
+        let fd = match socket::connect(address, source) {
+            Ok(fd) => fd,
+            Err((call, errno)) => return Err((NetError::Refused { call, errno }, data)),
+        };
+        // There is room, so that only epoll can refuse; and then the data goes with the socket.
+        let key = self.slab.next_key();
+        let Some(key) = key else {
+            return Err((NetError::Full { connections_max: self.config.connections_max }, data));
+        };
+        if let Err(errno) = self.poll.add(&fd, Whose::Connection(key)) {
+            return Err((NetError::Refused { call: "epoll_ctl", errno }, data));
+        }
+        let slot = Slot {
+            fd,
+            active_ms: self.now_ms(),
+            seat: Seat::NONE,
+            flags: Flags::CONNECTING,
+            timer: None,
+            link: Default::default(),
+            data,
+        };
+        self.slab.insert(key, slot);
+        self.stats.open_count += 1;
+        self.arm(key);
+        Ok(key)
+    }
+
+    /// Until when something must have happened on that connection.
+    pub(crate) fn deadline_ns(&self, slot: &Slot<D>) -> Option<u64> {
+        let phase_ms = if slot.flags.any(Flags::CONNECTING) {
+            Some(self.config.connect_timeout_ms).filter(|&ms| ms > 0)
+        } else if slot.flags.any(Flags::LINGERING) {
+            Some(self.config.linger_ms)
+        } else {
+            return slot.link.deadline_ns(&self.rules);
+        };
+        let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
+        phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))
+    }
+
+    /// Starts, or moves, the timer of a connection that must do something in time. A timer that comes to
+    /// nothing is left alone until it is due: most often there is another reason by then.
+    pub(crate) fn arm(&mut self, key: Key) {
+        let Some(slot) = self.slab.get(key) else { return };
+        let Some(deadline_ns) = self.deadline_ns(slot) else { return };
+        if let Some(timer) = slot.timer
+            && self.wheel.reschedule(timer, deadline_ns)
+        {
+            return;
+        }
+        // There are as many timers as connections may be, and a few more.
+        let timer = self.wheel.start(deadline_ns, Due::Connection(key)).ok();
+        if let Some(slot) = self.slab.get_mut(key) {
+            slot.timer = timer;
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! One thread's loop.
+
+mod accept;
+mod serve;
+
+use super::conn::{Conn, Room};
+use super::core::{Core, Due, Turn};
+use super::handler::Handler;
+use super::inbox::{Command, Inbox, Stopper};
+use super::poll::{Poll, Whose};
+use super::slab::{Flags, Key, Slab};
+use super::socket;
+use crate::config::ns;
+use crate::engine::{Census, Seat, Spin};
+use crate::{CloseReason, Config, NetError, Stats};
+use accept::Listener;
+use handover_base::clock;
+use handover_notify::adaptive_fd;
+use handover_ring::mpsc;
+use handover_timer::Wheel;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// How many connections one look for idle ones goes through.
+const SWEPT_MAX: u32 = 4096;
+/// Replies' memory beyond this is given back.
+const REPLIES_KEPT_BYTES: usize = 1 << 18;
+
+/// One thread's connections and their loop, on the thread that calls [`run`](Self::run).
+///
+/// ```
+/// use handover_net::{Config, Conn, Handler, Reactor, engine::Lines};
+/// use std::io::{BufRead, BufReader, Write};
+///
+/// struct Shout;
+/// impl Handler for Shout {
+///     type Codec = Lines;
+///     type Data = ();
+///     fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
+///         let _ = conn.send(&line.to_ascii_uppercase());
+///     }
+/// }
+///
+/// let mut reactor = Reactor::new(Config::default(), Lines::new(1024), Shout)?;
+/// let address = reactor.listen("127.0.0.1:0".parse()?)?;
+/// let stopper = reactor.stopper();
+/// let thread = std::thread::spawn(move || reactor.run());
+///
+/// let mut peer = std::net::TcpStream::connect(address)?;
+/// peer.write_all(b"hello\n")?;
+/// let mut line = String::new();
+/// BufReader::new(&peer).read_line(&mut line)?;
+/// assert_eq!(line, "HELLO\n");
+/// stopper.stop(std::time::Duration::from_secs(1));
+/// drop(peer);
+/// assert_eq!(thread.join().unwrap()?.messages_count, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Reactor<H: Handler> {
+    core: Core<H::Data>,
+    handler: H,
+    codec: H::Codec,
+    /// The one read buffer.
+    buffer: Vec<u8>,
+    listeners: Vec<Listener<H::Data>>,
+    /// A descriptor to let go of, when there are no others.
+    reserve: Option<OwnedFd>,
+    commands: mpsc::Consumer<Command<H::Data>>,
+    wake: adaptive_fd::Receiver,
+    spin: Spin,
+    /// Where the look for idle connections goes on.
+    swept: u32,
+    accept_due: bool,
+}
+
+impl<H: Handler> Reactor<H> {
+    /// A thread's worth of connections, none yet.
+    ///
+    /// # Errors
+    /// [`NetError`]: the configuration is not valid, or the kernel gave no descriptors.
+    pub fn new(config: Config, codec: H::Codec, handler: H) -> Result<Self, NetError> {
+        config.validate()?;
+        let refused = |call| move |errno| NetError::Refused { call, errno };
+        let (producer, commands) = mpsc::ring(config.commands_max)?;
+        // The thread spins on its sockets, if at all.
+        let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
+        let poll = Poll::new(config.ready_max).map_err(refused("epoll_create"))?;
+        poll.add(&wake, Whose::Wake).map_err(refused("epoll_ctl"))?;
+        let now_ns = clock::now_ns();
+        // One for each connection, and the thread's own.
+        let timers = handover_timer::Config {
+            timers_max: config.connections_max.saturating_add(8),
+            ..handover_timer::Config::default()
+        };
+        let Ok(wheel) = Wheel::new(timers, now_ns) else {
+            return Err(NetError::Full { connections_max: config.connections_max });
+        };
+        let inbox = Inbox::new(producer, sender, config.commands_bytes_max as usize);
+        let mut reactor = Self {
+            core: Core {
+                slab: Slab::new(config.connections_max),
+                poll,
+                wheel,
+                ready: VecDeque::new(),
+                doomed: Vec::new(),
+                crossed: Vec::new(),
+                inbox: Arc::new(inbox),
+                config,
+                rules: config.rules(),
+                census: Census::new(config.connections_per_address_max),
+                stats: Stats::default(),
+                now_ns,
+                stopping: false,
+                turn: Turn::default(),
+            },
+            handler,
+            codec,
+            buffer: vec![0; config.read_bytes as usize],
+            listeners: Vec::new(),
+            reserve: None,
+            commands,
+            wake,
+            spin: Spin::new(config.spin_ns_max.into()),
+            swept: 0,
+            accept_due: false,
+        };
+        reactor.refill_reserve();
+        reactor.later(reactor.sweep_ns(), Due::Sweep);
+        reactor.later(ns(config.housekeep_ms), Due::Housekeep);
+        Ok(reactor)
+    }
+
+    /// Takes over a connected stream, as if it had been accepted.
+    ///
+    /// # Errors
+    /// [`NetError`] when there is no room, or the socket cannot be watched.
+    pub fn adopt(&mut self, stream: impl Into<OwnedFd>) -> Result<Key, NetError> {
+        let fd = stream.into();
+        rustix::io::ioctl_fionbio(&fd, true)
+            .map_err(|errno| NetError::Refused { call: "ioctl", errno })?;
+        let peer = socket::peer(fd.as_fd()).ok();
+        self.take_in(fd, peer)
+    }
+
+    /// Connects; [`Handler::on_connect`] or [`Handler::on_close`] tells how it went.
+    ///
+    /// # Errors
+    /// [`NetError`] when it could not even be tried.
+    pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<Key, NetError> {
+        self.core.connect(address, None, data).map_err(|(error, _)| error)
+    }
+
+    /// By which other threads stop this one, and learn how it fares.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper<H::Data> {
+        Stopper { inbox: Arc::clone(&self.core.inbox) }
+    }
+
+    /// The handler, before it runs and after.
+    pub fn handler(&mut self) -> &mut H {
+        &mut self.handler
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.core.stats
+    }
+
+    pub(crate) fn into_handler(self) -> H {
+        self.handler
+    }
+
+    pub(crate) fn inbox(&self) -> &Arc<Inbox<H::Data>> {
+        &self.core.inbox
+    }
+
+    /// Serves until it is stopped and what was accepted is answered.
+    ///
+    /// # Errors
+    /// [`NetError::Refused`] when the kernel refuses to wait; that is no fault of a connection.
+    ///
+    /// # Blocking
+    /// All the time.
+    pub fn run(&mut self) -> Result<Stats, NetError> {
+        loop {
+            self.core.now_ns = clock::now_ns();
+            self.core.stats.rounds_count += 1;
+            self.expire();
+            self.obey();
+            self.round();
+            self.tell();
+            if !self.core.stopping
+                && let Some(grace_ns) = self.core.inbox.stopping()
+            {
+                self.begin_stop(grace_ns);
+            }
+            if self.core.stopping && self.core.slab.len() == 0 {
+                self.core.inbox.published.publish(&self.core.stats);
+                return Ok(self.core.stats);
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Serves everybody who was ready when the round began, once.
+    fn round(&mut self) {
+        for _ in 0..self.core.ready.len() {
+            match self.core.ready.pop_front() {
+                Some(Whose::Connection(key)) => self.serve(key),
+                Some(Whose::Listener(index)) => self.accept(index),
+                Some(Whose::Wake) | None => {}
+            }
+        }
+    }
+
+    /// What had to wait because it concerns others than who was being served.
+    fn tell(&mut self) {
+        while let Some((key, why)) = self.core.doomed.pop() {
+            self.close(key, &why);
+        }
+        while let Some((key, crossing)) = self.core.crossed.pop() {
+            self.call(key, |handler, conn| handler.on_crossing(conn, crossing));
+        }
+    }
+
+    /// Sleeps until something is to be done.
+    fn wait(&mut self) -> Result<(), NetError> {
+        let core = &mut self.core;
+        let refused = |errno| NetError::Refused { call: "epoll_wait", errno };
+        let is_busy = !core.ready.is_empty() || !core.doomed.is_empty() || !core.crossed.is_empty();
+        if is_busy || !self.commands.is_empty() {
+            return look(core, Some(0)).map(drop).map_err(refused);
+        }
+        core.inbox.published.publish(&core.stats);
+        let spin_ns = self.spin.begin();
+        if spin_ns > 0 {
+            let until_ns = core.now_ns + spin_ns;
+            let paid = loop {
+                if look(core, Some(0)).map_err(refused)? > 0 || !self.commands.is_empty() {
+                    break true;
+                }
+                if clock::now_ns() >= until_ns {
+                    break false;
+                }
+            };
+            self.spin.ended(paid);
+            core.stats.spun_count += u64::from(paid);
+            if paid {
+                return Ok(());
+            }
+        }
+        let timeout_ns = core.wheel.next_deadline_ns().map(|deadline_ns| {
+            // A deadline is never met early: the kernel rounds up.
+            deadline_ns.saturating_sub(clock::now_ns())
+        });
+        let timeout_ns = match self.wake.prepare_park() {
+            true => timeout_ns,
+            false => Some(0),
+        };
+        let looked = look(core, timeout_ns);
+        // What was notified is looked at anyway.
+        let _ = self.wake.cancel_park();
+        looked.map(drop).map_err(refused)
+    }
+
+    /// Does what other threads asked for: as much as there was when it began.
+    fn obey(&mut self) {
+        for _ in 0..self.commands.len() {
+            let Some(command) = self.commands.pop() else { return };
+            let mut room = Room { core: &mut self.core, codec: &self.codec };
+            match command {
+                Command::Write(key, bytes) => {
+                    room.core.inbox.took(bytes.len());
+                    // Whether it could be is told by on_close.
+                    let _ = room.core.write_with(key, |out| {
+                        *out = bytes;
+                        Ok(())
+                    });
+                }
+                Command::Close(key) => room.close(key),
+                Command::Suspend(key) => room.suspend(key),
+                Command::Resume(key) => room.resume(key),
+                Command::Trigger(key) => {
+                    if let Some(slot) = room.core.slab.get_mut(key) {
+                        slot.flags.set(Flags::TRIGGERED);
+                        room.core.list(key);
+                    }
+                }
+                Command::Adopt(fd, peer) => drop(self.take_in(fd, peer)),
+                Command::Connect(address, source, data) => {
+                    if let Err((error, data)) = self.core.connect(address, source, data) {
+                        self.unconnected(&error, data);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A connection that another thread asked for could not even be tried.
+    fn unconnected(&mut self, error: &NetError, data: H::Data) {
+        let errno = match error {
+            NetError::Refused { errno, .. } => *errno,
+            _ => rustix::io::Errno::MFILE,
+        };
+        let key = Key { place: u32::MAX, generation: 0 };
+        self.contain(|handler, room| {
+            handler.on_close(room, key, data, &CloseReason::Unconnected(errno));
+        });
+    }
+
+    /// Does what is due.
+    fn expire(&mut self) {
+        let now_ns = self.core.now_ns;
+        // Some, so that many that are due at once do not keep others from their turn.
+        for _ in 0..self.core.config.ready_max {
+            let Some(expired) = self.core.wheel.pop_due(now_ns) else { return };
+            match expired.payload {
+                Due::Connection(key) => self.overdue(key),
+                Due::Sweep => {
+                    self.sweep();
+                    self.later(self.sweep_ns(), Due::Sweep);
+                }
+                Due::Housekeep => {
+                    self.contain(|handler, room| handler.housekeep(room));
+                    self.later(ns(self.core.config.housekeep_ms), Due::Housekeep);
+                }
+                Due::Accept => {
+                    self.accept_due = false;
+                    self.resume_accepting();
+                }
+                Due::Grace => {
+                    for place in 0..self.core.slab.places_count() {
+                        if let Some(key) = self.core.slab.key_at(place) {
+                            self.close(key, &CloseReason::Stopped);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The timer of a connection is due; what it was for may have come to pass.
+    fn overdue(&mut self, key: Key) {
+        let core = &mut self.core;
+        let Some(slot) = core.slab.get_mut(key) else { return };
+        slot.timer = None;
+        let timed_out = slot.link.timed_out(&core.rules, core.now_ns);
+        let flags = slot.flags;
+        let is_over = core
+            .slab
+            .get(key)
+            .and_then(|slot| core.deadline_ns(slot))
+            .is_some_and(|deadline_ns| deadline_ns <= core.now_ns);
+        if flags.any(Flags::LINGERING) && is_over {
+            self.close(key, &self.our_reason());
+        } else if flags.any(Flags::CONNECTING) && is_over {
+            core.stats.timed_out_count += 1;
+            self.close(key, &CloseReason::Unconnected(rustix::io::Errno::TIMEDOUT));
+        } else if let Some(what) = timed_out {
+            core.stats.timed_out_count += 1;
+            self.close(key, &what.into());
+        } else {
+            core.arm(key);
+        }
+    }
+
+    /// Starts a timer of the thread's own; 0 is none.
+    fn later(&mut self, in_ns: u64, due: Due) {
+        if in_ns > 0 {
+            // A few are kept for the thread beside one for each connection.
+            let _ = self.core.wheel.start(self.core.now_ns.saturating_add(in_ns), due);
+        }
+    }
+
+    /// How long until the next look for idle connections: all are looked at in an eighth of the time-out.
+    fn sweep_ns(&self) -> u64 {
+        let parts_count = u64::from(self.core.slab.places_count() / SWEPT_MAX + 1);
+        let idle_ns = ns(self.core.config.idle_timeout_ms);
+        if idle_ns == 0 { 0 } else { (idle_ns / 8 / parts_count).max(1_000_000) }
+    }
+
+    fn sweep(&mut self) {
+        let places_count = self.core.slab.places_count();
+        let now_ms = self.core.now_ms();
+        for _ in 0..places_count.min(SWEPT_MAX) {
+            self.swept = if self.swept + 1 < places_count { self.swept + 1 } else { 0 };
+            let Some(key) = self.core.slab.key_at(self.swept) else { continue };
+            let Some(slot) = self.core.slab.get(key) else { continue };
+            let has_phase = slot.flags.any(Flags::CONNECTING.or(Flags::LINGERING));
+            let idle_ms = now_ms.wrapping_sub(slot.active_ms);
+            if !has_phase && idle_ms >= self.core.config.idle_timeout_ms {
+                self.core.stats.timed_out_count += 1;
+                self.close(key, &CloseReason::Idle);
+            }
+        }
+    }
+
+    /// Accepts nothing more; answers what has come.
+    fn begin_stop(&mut self, grace_ns: u64) {
+        // What is accepted by the kernel is accepted.
+        for index in 0..self.listeners.len() {
+            self.accept(index as u16);
+        }
+        self.core.stopping = true;
+        self.listeners.clear();
+        for place in 0..self.core.slab.places_count() {
+            let Some(key) = self.core.slab.key_at(place) else { continue };
+            let Some(slot) = self.core.slab.get_mut(key) else { continue };
+            if slot.flags.any(Flags::CONNECTING) {
+                self.close(key, &CloseReason::Stopped);
+            } else {
+                // By its edge we may not know of what came last.
+                slot.flags.set(Flags::READABLE);
+                slot.flags.clear(Flags::SUSPENDED);
+                self.core.list(key);
+            }
+        }
+        self.later(grace_ns.max(1), Due::Grace);
+    }
+
+    /// Calls the handler for a connection, and sends what it wrote.
+    fn call(&mut self, key: Key, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
+        let Some(slot) = self.core.slab.get(key) else { return };
+        let queued_bytes = slot.link.queued_bytes();
+        self.core.begin(key, queued_bytes);
+        let Self { core, codec, handler, .. } = self;
+        let called = catch_unwind(AssertUnwindSafe(|| f(handler, &mut Conn { core, codec, key })));
+        match called {
+            Ok(()) => self.reply(key),
+            Err(panic) => self.panicked(key, panic.as_ref()),
+        }
+    }
+
+    /// Calls the handler for the thread.
+    fn contain(&mut self, f: impl FnOnce(&mut H, &mut Room<'_, H::Codec, H::Data>)) {
+        let Self { core, codec, handler, .. } = self;
+        let called = catch_unwind(AssertUnwindSafe(|| f(handler, &mut Room { core, codec })));
+        if let Err(panic) = called {
+            self.report(panic.as_ref());
+        }
+    }
+
+    /// The handler panicked when it was called for a connection.
+    fn panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
+        self.core.turn.key = None;
+        self.core.turn.replies.clear();
+        self.core.turn.overflow = None;
+        self.report(panic);
+        self.close(key, &CloseReason::Panicked);
+    }
+
+    fn report(&mut self, panic: &(dyn Any + Send)) {
+        self.core.stats.panics_count += 1;
+        let message = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("a panic without a message");
+        // A handler that panics over a panic has said what it can.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.handler.on_panic(message)));
+    }
+
+    fn our_reason(&self) -> CloseReason {
+        if self.core.stopping { CloseReason::Stopped } else { CloseReason::Ours }
+    }
+
+    /// Closes a connection and tells the handler.
+    fn close(&mut self, key: Key, why: &CloseReason) {
+        let Some(slot) = self.core.slab.remove(key) else { return };
+        if let Some(timer) = slot.timer {
+            let _ = self.core.wheel.cancel(timer);
+        }
+        self.core.census.leave(slot.seat);
+        self.core.stats.closed_count += 1;
+        self.core.stats.open_count -= 1;
+        self.core.stats.slow_readers_count += u64::from(matches!(why, CloseReason::SlowReader(_)));
+        drop(slot.fd);
+        let data = slot.data;
+        self.contain(|handler, room| handler.on_close(room, key, data, why));
+        self.resume_accepting();
+    }
+
+    /// Takes in a connected socket and tells the handler.
+    fn take_in(&mut self, fd: OwnedFd, peer: Option<SocketAddr>) -> Result<Key, NetError> {
+        let seat = match peer {
+            Some(peer) => self.core.census.enter(peer.ip()),
+            None => Some(Seat::NONE),
+        };
+        let Some(seat) = seat else {
+            self.core.stats.turned_away_count += 1;
+            let connections_max = self.core.config.connections_per_address_max;
+            return Err(NetError::Full { connections_max });
+        };
+        socket::prompt(fd.as_fd());
+        let key = self.core.open(fd, seat, Flags::default(), H::Data::default())?;
+        self.core.stats.accepted_count += 1;
+        self.call(key, |handler, conn| handler.on_accept(conn));
+        self.after(key);
+        Ok(key)
+    }
+}
+
+impl<H: Handler> fmt::Debug for Reactor<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor")
+            .field("connections", &self.core.slab.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks the kernel who is ready and lists them. How many it told of.
+fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix::io::Errno> {
+    let Core { poll, slab, ready, .. } = core;
+    poll.wait(timeout_ns, |whose, told| {
+        let key = match whose {
+            Whose::Connection(key) => key,
+            Whose::Listener(_) => return ready.push_back(whose),
+            Whose::Wake => return,
+        };
+        // Gone meanwhile, or another's place.
+        let Some(slot) = slab.get_mut(key) else { return };
+        let writable = told.writable && slot.flags.any(Flags::CLOGGED.or(Flags::CONNECTING));
+        if told.readable {
+            slot.flags.set(Flags::READABLE);
+        }
+        if told.hung_up {
+            slot.flags.set(Flags::HUNG_UP);
+        }
+        if writable {
+            slot.flags.set(Flags::WRITABLE);
+        }
+        if (told.readable || writable) && !slot.flags.any(Flags::LISTED) {
+            slot.flags.set(Flags::LISTED);
+            ready.push_back(whose);
+        }
+    })
+}

@@ -1,0 +1,160 @@
+//! Who knocks, and what to do when there is no room.
+
+use super::{Reactor, socket};
+use crate::drive::core::Due;
+use crate::drive::handler::Handler;
+use crate::drive::inbox::{Command, Inbox};
+use crate::drive::poll::Whose;
+use crate::{NetError, WhenFull};
+use rustix::io::Errno;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// How long until accepting is tried again although none of ours was closed, in ns: descriptors may have
+/// been freed elsewhere in the process.
+const RETRY_NS: u64 = 100_000_000;
+
+/// A listening socket, and whom its connections are for.
+pub(crate) struct Listener<D> {
+    fd: OwnedFd,
+    /// Nothing is accepted until there is room again.
+    paused: bool,
+    /// The threads that take turns; none: all are ours.
+    threads: Vec<Arc<Inbox<D>>>,
+    next: usize,
+}
+
+impl<H: Handler> Reactor<H> {
+    /// Listens; the address, with the port that the kernel chose where 0 was asked for.
+    ///
+    /// # Errors
+    /// [`NetError::Refused`], most often because the address is in use.
+    pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
+        self.listen_with(address, false, Vec::new())
+    }
+
+    /// Listens beside others of this process at the same address, who must do the same: the kernel spreads
+    /// connections among them.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_shared(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
+        self.listen_with(address, true, Vec::new())
+    }
+
+    pub(crate) fn listen_with(
+        &mut self,
+        address: SocketAddr,
+        shared: bool,
+        threads: Vec<Arc<Inbox<H::Data>>>,
+    ) -> Result<SocketAddr, NetError> {
+        let refused = |(call, errno)| NetError::Refused { call, errno };
+        let fd = socket::listen(address, shared).map_err(refused)?;
+        let index = u16::try_from(self.listeners.len()).unwrap_or(u16::MAX);
+        if index == u16::MAX {
+            return Err(refused(("listen", Errno::MFILE)));
+        }
+        self.core
+            .poll
+            .add(&fd, Whose::Listener(index))
+            .map_err(|errno| refused(("epoll_ctl", errno)))?;
+        let address =
+            socket::address(fd.as_fd()).map_err(|errno| refused(("getsockname", errno)))?;
+        self.listeners.push(Listener { fd, paused: false, threads, next: 0 });
+        Ok(address)
+    }
+
+    /// Accepts who knocks there: some, and then others have their turn.
+    pub(super) fn accept(&mut self, index: u16) {
+        for _ in 0..self.core.config.accepts_max {
+            let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
+            if self.core.slab.is_full() && listener.threads.is_empty() {
+                match self.core.config.when_full {
+                    WhenFull::Wait => return self.pause(index),
+                    WhenFull::TurnAway => match socket::accept(listener.fd.as_fd()) {
+                        Ok(_turned_away) => {
+                            self.core.stats.turned_away_count += 1;
+                            continue;
+                        }
+                        Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                        Err(_) => return,
+                    },
+                }
+            }
+            match socket::accept(listener.fd.as_fd()) {
+                Ok((fd, peer)) => self.place(index, fd, peer),
+                Err(Errno::AGAIN) => return,
+                // Gone before it was accepted, or never quite there.
+                Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.turn_one_away(index) => {}
+                Err(_) => return self.pause(index),
+            }
+        }
+        self.core.ready.push_back(Whose::Listener(index));
+    }
+
+    /// Gives an accepted connection to the thread whose turn it is.
+    fn place(&mut self, index: u16, fd: OwnedFd, peer: Option<SocketAddr>) {
+        let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
+        let mut fd = fd;
+        if !listener.threads.is_empty() {
+            listener.next = (listener.next + 1) % listener.threads.len();
+            let thread = &listener.threads[listener.next];
+            if !Arc::ptr_eq(thread, &self.core.inbox) {
+                match thread.push(Command::Adopt(fd, peer)).map_err(|it| it.into_inner()) {
+                    // It has no time: then it is ours.
+                    Err(Command::Adopt(refused, _)) => fd = refused,
+                    _ => return,
+                }
+            }
+        }
+        // Where there is no room it is closed, and counted.
+        if self.take_in(fd, peer).is_err() {
+            self.resume_accepting();
+        }
+    }
+
+    /// There is no descriptor left: lets go of the reserve, accepts one with it and closes that, if that is
+    /// what is wanted.
+    fn turn_one_away(&mut self, index: u16) -> bool {
+        if self.core.config.when_full == WhenFull::Wait || self.reserve.take().is_none() {
+            return false;
+        }
+        let Some(listener) = self.listeners.get(usize::from(index)) else { return false };
+        let turned_away = socket::accept(listener.fd.as_fd()).is_ok();
+        self.core.stats.turned_away_count += u64::from(turned_away);
+        self.refill_reserve();
+        turned_away
+    }
+
+    pub(super) fn refill_reserve(&mut self) {
+        if self.core.config.when_full == WhenFull::TurnAway && self.reserve.is_none() {
+            self.reserve = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok();
+        }
+    }
+
+    /// Accepts nothing there until there is room: until one of ours is closed, or some time has passed.
+    fn pause(&mut self, index: u16) {
+        let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
+        if !listener.paused {
+            listener.paused = true;
+            self.core.stats.accept_pauses_count += 1;
+        }
+        if !self.accept_due {
+            self.accept_due = true;
+            self.later(RETRY_NS, Due::Accept);
+        }
+    }
+
+    /// There may be room again.
+    pub(super) fn resume_accepting(&mut self) {
+        self.refill_reserve();
+        for (index, listener) in (0..).zip(&mut self.listeners) {
+            if listener.paused {
+                listener.paused = false;
+                self.core.ready.push_back(Whose::Listener(index));
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What a connection does with bytes and time, without a socket or a clock.
+//!
+//! ```text
+//!   bytes that came ──▶ Inbound ──codec──▶ messages ──▶ whoever handles them
+//!                       owns the beginning of a message,
+//!                       and only while there is one             │ replies
+//!                                                               ▼
+//!   bytes to send   ◀── Outbound ◀──────────────── what the kernel did not take
+//!                       high and low water marks, a limit
+//! ```
+//!
+//! A [`Link`] is both, behind one pointer that is null while the connection is idle. Everything here
+//! is fed with bytes and told the time, so that `tests/model.rs` can play a network that delays,
+//! splits, merges and drops.
+
+mod census;
+mod codec;
+mod inbound;
+mod link;
+mod outbound;
+mod spin;
+
+pub use census::{Census, Seat};
+pub use codec::{Codec, CodecError, Decoded, LengthPrefixed, Lines, Raw, TooLong};
+pub use inbound::{Inbound, Taken, Truncated};
+pub use link::{Link, Rules, TimedOut};
+pub use outbound::{Crossing, Outbound, Overflow};
+pub use spin::Spin;

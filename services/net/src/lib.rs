@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod config;
+mod drive;
+pub mod engine;
+mod error;
+mod stats;
+
+pub use config::{Config, WhenFull};
+pub use drive::{
+    conn::{Conn, Room},
+    handler::Handler,
+    inbox::{Handle, Stopper},
+    reactor::Reactor,
+    service::{Net, Spread},
+    slab::{Key, idle_bytes},
+};
+pub use error::{CloseReason, CommandError, ConfigError, NetError, WriteError};
+pub use stats::Stats;

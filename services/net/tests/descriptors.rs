@@ -1,0 +1,72 @@
+//! A process that may open few files: it waits for descriptors without burning a CPU, and accepts again
+//! when some are free. In a process of its own, as the limit is the whole process's.
+
+use handover_base::usage;
+use handover_net::engine::Raw;
+use handover_net::{Config, Conn, Handler, Net, Spread, WhenFull};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+
+struct Echo;
+
+impl Handler for Echo {
+    type Codec = Raw;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, Raw, ()>, bytes: &[u8]) {
+        let _ = conn.write(bytes);
+    }
+}
+
+fn connect(net: &Net<Echo>) -> std::io::Result<TcpStream> {
+    let peer = TcpStream::connect(net.addresses()[0])?;
+    peer.set_read_timeout(Some(SOON))?;
+    Ok(peer)
+}
+
+fn is_served(peer: &mut TcpStream) -> bool {
+    let mut reply = [0; 4];
+    peer.write_all(b"ping").is_ok() && peer.read_exact(&mut reply).is_ok() && &reply == b"ping"
+}
+
+/// Both in one test: they share the limit.
+#[test]
+fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_are_free() {
+    let before = getrlimit(Resource::Nofile);
+    let few = Rlimit { current: Some(64), maximum: before.maximum };
+    setrlimit(Resource::Nofile, few).unwrap();
+    for when_full in [WhenFull::Wait, WhenFull::TurnAway] {
+        let config = Config { when_full, ..Config::default() };
+        let here = ["127.0.0.1:0".parse().unwrap()];
+        let net = Net::start(1, &here, Spread::ReusePort, config, Raw, |_| Echo).unwrap();
+        let mut first = connect(&net).unwrap();
+        assert!(is_served(&mut first));
+        // Each takes a descriptor of ours and one of theirs, until there are none.
+        let mut peers: Vec<TcpStream> = std::iter::from_fn(|| connect(&net).ok()).collect();
+        assert!((20..60).contains(&peers.len()), "{} peers", peers.len());
+        assert!(is_served(&mut first));
+        if when_full == WhenFull::Wait {
+            let before_ns = usage::process().cpu_ns();
+            std::thread::sleep(Duration::from_millis(300));
+            let spent_ns = usage::process().cpu_ns() - before_ns;
+            assert!(spent_ns < 150_000_000, "{spent_ns} ns of CPU while there was nothing to do");
+            assert!(net.stats().accept_pauses_count > 0);
+        }
+        // The oldest go, as many as make room for all others.
+        let rest = peers.split_off(peers.len() / 2);
+        drop(peers);
+        let served = rest.into_iter().map(|mut peer| is_served(&mut peer)).filter(|&it| it).count();
+        let mut late = connect(&net).unwrap();
+        assert!(is_served(&mut late), "{when_full:?}");
+        match when_full {
+            WhenFull::Wait => assert!(served > 10, "only {served} were served"),
+            WhenFull::TurnAway => assert!(net.stats().turned_away_count > 0),
+        }
+        drop((first, late));
+        net.stop(SOON).unwrap();
+    }
+}

@@ -1,0 +1,500 @@
+//! What goes wrong on real sockets, on loopback: each fault ends in a reason that the handler is told, and
+//! everybody else is served meanwhile.
+
+use handover_net::engine::{Crossing, LengthPrefixed, TimedOut};
+use handover_net::{CloseReason, Config, Conn, Handle, Handler, Key, Net, Room, Spread, WhenFull};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// Longer than anything here takes, ten times over.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What a handler tells the test.
+#[derive(Debug)]
+enum Told {
+    Accepted(Handle<u64>),
+    Connected(u64),
+    Message(Vec<u8>),
+    Crossed(Crossing),
+    Triggered,
+    Closed(u64, CloseReason),
+    Panicked(String),
+    Housekept(u32),
+}
+
+/// Echoes, and does as some messages say.
+struct Echo(Sender<Told>);
+
+type Peer<'a> = Conn<'a, LengthPrefixed, u64>;
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = u64;
+
+    fn on_accept(&mut self, conn: &mut Peer<'_>) {
+        let _ = self.0.send(Told::Accepted(conn.handle()));
+    }
+
+    fn on_connect(&mut self, conn: &mut Peer<'_>) {
+        let _ = self.0.send(Told::Connected(*conn.data()));
+        let _ = conn.send(b"hello from the client");
+    }
+
+    fn on_message(&mut self, conn: &mut Peer<'_>, message: &[u8]) {
+        *conn.data() += 1;
+        match message {
+            b"panic" => panic!("as asked"),
+            b"close" => conn.close(),
+            b"abort" => conn.abort(),
+            b"flood" => while conn.write(&[0; 1000]).is_ok() {},
+            b"tell" => drop(self.0.send(Told::Message(message.to_vec()))),
+            b"hello from the client" => drop(self.0.send(Told::Message(message.to_vec()))),
+            _ => drop(conn.send(message)),
+        }
+    }
+
+    fn on_crossing(&mut self, _: &mut Peer<'_>, crossing: Crossing) {
+        let _ = self.0.send(Told::Crossed(crossing));
+    }
+
+    fn on_trigger(&mut self, conn: &mut Peer<'_>) {
+        let _ = self.0.send(Told::Triggered);
+        let _ = conn.send(b"triggered");
+    }
+
+    fn on_close(
+        &mut self,
+        _: &mut Room<'_, LengthPrefixed, u64>,
+        _: Key,
+        data: u64,
+        why: &CloseReason,
+    ) {
+        let _ = self.0.send(Told::Closed(data, why.clone()));
+    }
+
+    fn on_panic(&mut self, message: &str) {
+        let _ = self.0.send(Told::Panicked(message.into()));
+    }
+
+    fn housekeep(&mut self, room: &mut Room<'_, LengthPrefixed, u64>) {
+        let _ = self.0.send(Told::Housekept(room.len()));
+    }
+}
+
+/// A server of one thread, and what its handler tells.
+struct Served {
+    net: Net<Echo>,
+    told: Receiver<Told>,
+}
+
+fn serve(config: Config) -> Served {
+    let (sender, told) = channel();
+    let here = ["127.0.0.1:0".parse().unwrap()];
+    let codec = LengthPrefixed::new(1 << 16);
+    let make = move |_| Echo(sender.clone());
+    let net = Net::start(1, &here, Spread::ReusePort, config, codec, make).unwrap();
+    Served { net, told }
+}
+
+impl Served {
+    fn address(&self) -> SocketAddr {
+        self.net.addresses()[0]
+    }
+
+    fn connect(&self) -> (TcpStream, Handle<u64>) {
+        let peer = TcpStream::connect(self.address()).unwrap();
+        peer.set_read_timeout(Some(SOON)).unwrap();
+        match self.next() {
+            Told::Accepted(handle) => (peer, handle),
+            other => panic!("{other:?} instead of a connection"),
+        }
+    }
+
+    fn next(&self) -> Told {
+        self.told.recv_timeout(SOON).expect("the handler is called")
+    }
+
+    fn closed(&self) -> (u64, CloseReason) {
+        loop {
+            if let Told::Closed(data, why) = self.next() {
+                return (data, why);
+            }
+        }
+    }
+
+    /// Whether somebody else is served as if nothing had happened.
+    fn is_well(&self) {
+        let (mut peer, _) = self.connect();
+        ask(&mut peer, b"are you well?");
+        drop(peer);
+        assert_eq!(self.closed(), (1, CloseReason::Peer));
+    }
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap();
+    [&length.to_be_bytes(), message].concat()
+}
+
+fn answer(peer: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; 4];
+    peer.read_exact(&mut length).unwrap();
+    let mut message = vec![0; u32::from_be_bytes(length) as usize];
+    peer.read_exact(&mut message).unwrap();
+    message
+}
+
+fn ask(peer: &mut TcpStream, message: &[u8]) {
+    peer.write_all(&framed(message)).unwrap();
+    assert_eq!(answer(peer), message);
+}
+
+/// Reads until the server has ended the connection, one way or the other.
+fn until_end(peer: &mut TcpStream) -> u64 {
+    let mut buffer = [0; 65536];
+    let mut bytes = 0;
+    loop {
+        match peer.read(&mut buffer) {
+            Ok(0) => return bytes,
+            Ok(count) => bytes += count as u64,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return bytes,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_oversize_length_closes_the_connection_after_what_was_asked_before_is_answered() {
+    let served = serve(Config::default());
+    let (mut peer, _) = served.connect();
+    peer.write_all(&[framed(b"before"), vec![0xff; 4]].concat()).unwrap();
+    assert_eq!(answer(&mut peer), b"before");
+    assert_eq!(until_end(&mut peer), 0);
+    let (data, why) = served.closed();
+    assert!(data == 1 && matches!(why, CloseReason::Broken(_)), "{why:?}");
+    served.is_well();
+}
+
+#[test]
+fn a_peer_that_ends_in_mid_message_is_told_apart_from_one_that_ends_between() {
+    let served = serve(Config::default());
+    let (mut peer, _) = served.connect();
+    peer.write_all(&framed(b"whole and half")[..9]).unwrap();
+    drop(peer);
+    let (_, why) = served.closed();
+    assert!(matches!(why, CloseReason::Truncated(it) if it.bytes == 9), "{why:?}");
+    served.is_well();
+}
+
+#[test]
+fn a_peer_that_has_ended_its_own_side_is_still_answered() {
+    let served = serve(Config::default());
+    let (mut peer, _) = served.connect();
+    let long = vec![7; 60_000];
+    peer.write_all(&framed(&long)).unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(answer(&mut peer), long);
+    assert_eq!(until_end(&mut peer), 0);
+    assert_eq!(served.closed(), (1, CloseReason::Peer));
+}
+
+#[test]
+fn a_reset_in_mid_message_is_reported() {
+    let served = serve(Config::default());
+    let (mut peer, _) = served.connect();
+    ask(&mut peer, b"first");
+    peer.write_all(&framed(b"second")[..6]).unwrap();
+    rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    assert_eq!(served.closed(), (1, CloseReason::Reset(rustix::io::Errno::CONNRESET)));
+    served.is_well();
+}
+
+#[test]
+fn a_handler_that_panics_loses_its_connection_and_nobody_elses() {
+    let served = serve(Config::default());
+    let (mut other, _) = served.connect();
+    let (mut peer, _) = served.connect();
+    peer.write_all(&framed(b"panic")).unwrap();
+    assert!(matches!(served.next(), Told::Panicked(message) if message == "as asked"));
+    assert_eq!(served.closed(), (1, CloseReason::Panicked));
+    assert_eq!(until_end(&mut peer), 0);
+    ask(&mut other, b"still there");
+}
+
+#[test]
+fn one_byte_at_a_time_runs_out_of_time() {
+    let served = serve(Config { message_timeout_ms: 150, ..Config::default() });
+    let (mut peer, _) = served.connect();
+    for byte in framed(b"a message that is never whole") {
+        // Refused once the server has closed.
+        if peer.write_all(&[byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    assert_eq!(served.closed(), (0, CloseReason::TimedOut(TimedOut::Message)));
+}
+
+#[test]
+fn a_connection_without_a_byte_is_closed_when_its_time_is_over() {
+    let served = serve(Config { idle_timeout_ms: 200, ..Config::default() });
+    let (mut peer, _) = served.connect();
+    ask(&mut peer, b"first");
+    assert_eq!(until_end(&mut peer), 0);
+    assert_eq!(served.closed(), (1, CloseReason::Idle));
+}
+
+#[test]
+fn a_peer_that_never_reads_is_not_read_either_and_then_runs_out_of_time() {
+    let served = serve(Config { write_timeout_ms: 300, ..Config::default() });
+    let (mut peer, _) = served.connect();
+    peer.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let message = framed(&[7; 60_000]);
+    // Until everybody's buffers are full, or the server has had enough.
+    while peer.write_all(&message).is_ok() {}
+    assert!(matches!(served.next(), Told::Crossed(Crossing::High)));
+    let (_, why) = served.closed();
+    assert_eq!(why, CloseReason::TimedOut(TimedOut::Write));
+    served.is_well();
+}
+
+#[test]
+fn a_peer_that_reads_again_gets_everything_and_both_marks_are_told() {
+    let served = serve(Config::default());
+    let (mut peer, _) = served.connect();
+    peer.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let message = framed(&[7; 60_000]);
+    let mut written = 0_u64;
+    'full: loop {
+        let mut rest = &message[..];
+        while !rest.is_empty() {
+            match peer.write(rest) {
+                Ok(count) => {
+                    rest = &rest[count..];
+                    written += count as u64;
+                }
+                Err(_) => break 'full,
+            }
+        }
+    }
+    assert!(matches!(served.next(), Told::Crossed(Crossing::High)));
+    let whole_bytes = written / message.len() as u64 * message.len() as u64;
+    let mut read = vec![0; usize::try_from(whole_bytes).unwrap()];
+    peer.read_exact(&mut read).unwrap();
+    assert!(read.chunks(message.len()).all(|it| it == message), "what came is not what was sent");
+    assert!(matches!(served.next(), Told::Crossed(Crossing::Low)));
+}
+
+#[test]
+fn who_floods_a_peer_beyond_the_limit_loses_the_connection_and_memory_stays_bounded() {
+    let served = serve(Config { queued_bytes_max: 1 << 18, ..Config::default() });
+    let (mut peer, handle) = served.connect();
+    peer.write_all(&framed(b"flood")).unwrap();
+    let (_, why) = served.closed();
+    assert!(
+        matches!(why, CloseReason::SlowReader(it) if it.queued_bytes_max == 1 << 18),
+        "{why:?}"
+    );
+    // A handle that outlived its connection does no harm.
+    handle.write(b"too late".to_vec()).unwrap();
+    served.is_well();
+    let (stats, _) = served.net.stop(SOON).unwrap();
+    assert_eq!(stats.slow_readers_count, 1);
+}
+
+#[test]
+fn a_connection_that_we_close_is_sent_what_was_written_before() {
+    let served = serve(Config::default());
+    let (mut peer, _) = served.connect();
+    let long = vec![7; 60_000];
+    peer.write_all(&[framed(&long), framed(b"close"), framed(b"ignored")].concat()).unwrap();
+    assert_eq!(answer(&mut peer), long);
+    assert_eq!(until_end(&mut peer), 0);
+    drop(peer);
+    assert_eq!(served.closed(), (2, CloseReason::Ours));
+}
+
+#[test]
+fn a_handle_writes_triggers_suspends_resumes_and_closes_from_any_thread() {
+    let served = serve(Config::default());
+    let (mut peer, handle) = served.connect();
+    handle.write(framed(b"out of the blue")).unwrap();
+    assert_eq!(answer(&mut peer), b"out of the blue");
+    handle.trigger().unwrap();
+    assert_eq!(answer(&mut peer), b"triggered");
+    assert!(matches!(served.next(), Told::Triggered));
+    handle.suspend().unwrap();
+    // In order behind the other: the suspension stands when this is answered.
+    handle.trigger().unwrap();
+    assert_eq!(answer(&mut peer), b"triggered");
+    peer.write_all(&framed(b"who is there?")).unwrap();
+    peer.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(peer.read(&mut [0; 1]).is_err());
+    peer.set_read_timeout(Some(SOON)).unwrap();
+    handle.resume().unwrap();
+    assert_eq!(answer(&mut peer), b"who is there?");
+    handle.close().unwrap();
+    assert_eq!(until_end(&mut peer), 0);
+    drop(peer);
+    assert_eq!(served.closed(), (1, CloseReason::Ours));
+}
+
+#[test]
+fn clients_and_servers_live_on_one_handler() {
+    let served = serve(Config::default());
+    served.net.connect(served.address(), 42).unwrap();
+    let mut seen = (false, false, false);
+    while seen != (true, true, true) {
+        match served.next() {
+            Told::Accepted(_) => seen.0 = true,
+            Told::Connected(data) => {
+                assert_eq!(data, 42);
+                seen.1 = true;
+            }
+            Told::Message(message) => {
+                assert_eq!(message, b"hello from the client");
+                seen.2 = true;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let (stats, _) = served.net.stop(Duration::from_secs(5)).unwrap();
+    assert_eq!((stats.accepted_count, stats.connected_count, stats.open_count), (1, 1, 0));
+}
+
+#[test]
+fn a_connection_that_nobody_accepts_is_reported() {
+    let served = serve(Config::default());
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    drop(nobody);
+    served.net.connect(address, 7).unwrap();
+    let refused = CloseReason::Unconnected(rustix::io::Errno::CONNREFUSED);
+    assert_eq!(served.closed(), (7, refused));
+}
+
+#[test]
+fn the_housekeeper_comes_as_often_as_it_should() {
+    let served = serve(Config { housekeep_ms: 10, ..Config::default() });
+    assert!((0..3).all(|_| matches!(served.next(), Told::Housekept(0))));
+}
+
+#[test]
+fn where_there_is_no_room_peers_wait_until_another_is_gone() {
+    let served = serve(Config { connections_max: 2, ..Config::default() });
+    let (first, _) = served.connect();
+    let (mut second, _) = served.connect();
+    let mut third = TcpStream::connect(served.address()).unwrap();
+    third.write_all(&framed(b"patient")).unwrap();
+    ask(&mut second, b"still served");
+    drop(first);
+    assert_eq!(answer(&mut third), b"patient");
+    drop((second, third));
+    let (stats, _) = served.net.stop(SOON).unwrap();
+    assert!(stats.accept_pauses_count >= 1);
+}
+
+#[test]
+fn where_peers_are_turned_away_they_know_at_once() {
+    let config = Config { connections_max: 1, when_full: WhenFull::TurnAway, ..Config::default() };
+    let served = serve(config);
+    let (mut first, _) = served.connect();
+    let mut second = TcpStream::connect(served.address()).unwrap();
+    second.set_read_timeout(Some(SOON)).unwrap();
+    assert_eq!(until_end(&mut second), 0);
+    ask(&mut first, b"still served");
+    drop(first);
+    assert_eq!(served.closed(), (1, CloseReason::Peer));
+    served.is_well();
+}
+
+#[test]
+fn an_address_gets_as_many_connections_as_it_may_and_no_more() {
+    let served = serve(Config { connections_per_address_max: 1, ..Config::default() });
+    let (first, _) = served.connect();
+    let mut second = TcpStream::connect(served.address()).unwrap();
+    second.set_read_timeout(Some(SOON)).unwrap();
+    assert_eq!(until_end(&mut second), 0);
+    drop(first);
+    assert_eq!(served.closed(), (0, CloseReason::Peer));
+    served.is_well();
+}
+
+#[test]
+fn every_message_that_had_come_is_answered_when_the_service_stops_under_load() {
+    let served = serve(Config::default());
+    let address = served.address();
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut peer = TcpStream::connect(address).unwrap();
+                let writer = peer.try_clone().unwrap();
+                let writing = std::thread::spawn(move || {
+                    let mut writer = writer;
+                    // Until the server is gone.
+                    while writer.write_all(&framed(b"tell").repeat(50)).is_ok()
+                        && writer.write_all(&framed(b"more")).is_ok()
+                    {
+                        std::thread::sleep(Duration::from_micros(50));
+                    }
+                });
+                let mut answers = 0_u64;
+                let mut reply = [0; 8];
+                while peer.read_exact(&mut reply).is_ok() {
+                    assert_eq!(reply, *framed(b"more"));
+                    answers += 1;
+                }
+                let _ = peer.shutdown(Shutdown::Both);
+                writing.join().unwrap();
+                answers
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    let Served { net, told } = served;
+    let (stats, handlers) = net.stop(SOON).unwrap();
+    drop(handlers);
+    let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
+    let silent = told.into_iter().filter(|it| matches!(it, Told::Message(_))).count() as u64;
+    assert!(answers > 0 && silent > 0);
+    assert_eq!(answers + silent, stats.messages_count, "messages that were read but not answered");
+    assert_eq!(stats.sent_bytes, 8 * answers);
+}
+
+#[test]
+fn connections_are_handed_out_to_threads_in_turn() {
+    let (sender, told) = channel();
+    let here = ["127.0.0.1:0".parse().unwrap()];
+    let codec = LengthPrefixed::new(100);
+    let make = |_| Echo(sender.clone());
+    let net = Net::start(2, &here, Spread::HandOut, Config::default(), codec, make).unwrap();
+    let mut peers: Vec<_> =
+        (0..4).map(|_| TcpStream::connect(net.addresses()[0]).unwrap()).collect();
+    for peer in &mut peers {
+        ask(peer, b"anybody?");
+    }
+    drop(told);
+    let (_, handlers) = net.stop(Duration::ZERO).unwrap();
+    assert_eq!(handlers.len(), 2);
+}
+
+#[test]
+fn a_connection_that_always_has_more_does_not_starve_the_others() {
+    let served = serve(Config::default());
+    let (greedy, _) = served.connect();
+    let mut writer = greedy.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        let lot = framed(b"tell").repeat(20_000);
+        while writer.write_all(&lot).is_ok() {}
+    });
+    let (mut modest, _) = (TcpStream::connect(served.address()).unwrap(), ());
+    modest.set_read_timeout(Some(SOON)).unwrap();
+    for _ in 0..20 {
+        ask(&mut modest, b"my turn");
+    }
+    greedy.shutdown(Shutdown::Both).unwrap();
+    writing.join().unwrap();
+}

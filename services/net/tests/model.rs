@@ -1,0 +1,345 @@
+//! A pair of peers on a network that delays, splits, merges and drops, all of it from a seed: every
+//! message comes once, in order and intact, or the connection is reported closed; and memory is bounded.
+
+use handover_net::engine::{
+    Codec, CodecError, Decoded, Inbound, LengthPrefixed, Lines, Link, Raw, Rules, TimedOut,
+};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+/// A generator that anyone can repeat: xorshift64*.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n.max(1)
+    }
+}
+
+const MESSAGE_MAX: u32 = 3_000;
+const RULES: Rules = Rules {
+    queued_bytes_max: 20_000,
+    high_bytes: 5_000,
+    low_bytes: 1_000,
+    message_timeout_ns: 1_000_000,
+    write_timeout_ns: 2_000_000,
+};
+/// What a kernel's buffer takes.
+const WIRE_MAX: usize = 4_000;
+
+/// One way of a connection: bytes in segments, each with the time from which on it can be read.
+#[derive(Default)]
+struct Wire {
+    segments: VecDeque<(u64, Vec<u8>)>,
+    held_bytes: usize,
+}
+
+impl Wire {
+    /// Takes as much as there is room for, cut into pieces that arrive when they like, in order.
+    fn accept(&mut self, bytes: &[u8], now_ns: u64, dice: &mut Dice) -> usize {
+        let taken = bytes.len().min(WIRE_MAX - self.held_bytes);
+        let mut rest = &bytes[..taken];
+        while !rest.is_empty() {
+            let size_max = if dice.below(4) == 0 { 3 } else { 1_500 };
+            let size = (1 + dice.below(size_max) as usize).min(rest.len());
+            let earliest = self.segments.back().map_or(now_ns, |last| last.0.max(now_ns));
+            self.segments.push_back((earliest + dice.below(3_000), rest[..size].to_vec()));
+            rest = &rest[size..];
+        }
+        self.held_bytes += taken;
+        taken
+    }
+
+    /// Whatever has arrived, several segments merged, up to so many bytes.
+    fn deliver(&mut self, now_ns: u64, bytes_max: usize) -> Vec<u8> {
+        let mut read = Vec::new();
+        while let Some((at_ns, segment)) = self.segments.front_mut() {
+            if *at_ns > now_ns || read.len() == bytes_max {
+                break;
+            }
+            let size = segment.len().min(bytes_max - read.len());
+            read.extend(segment.drain(..size));
+            if segment.is_empty() {
+                self.segments.pop_front();
+            }
+        }
+        self.held_bytes -= read.len();
+        read
+    }
+}
+
+/// Who sends numbered messages, and expects the other's in order.
+struct Peer {
+    link: Link,
+    sent_count: u64,
+    came_count: u64,
+    /// Reads nothing until then.
+    deaf_until_ns: u64,
+    is_closed: Option<String>,
+}
+
+impl Peer {
+    fn new() -> Self {
+        Self {
+            link: Link::default(),
+            sent_count: 0,
+            came_count: 0,
+            deaf_until_ns: 0,
+            is_closed: None,
+        }
+    }
+}
+
+/// The message of that number: its length and its bytes follow from it.
+fn message(number: u64) -> Vec<u8> {
+    let mut dice = Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let length = match dice.below(10) {
+        0 => dice.below(u64::from(MESSAGE_MAX) + 1),
+        _ => dice.below(40),
+    };
+    // Letters only, so that a line codec takes them too.
+    (0..length).map(|_| b'a' + (dice.roll() % 26) as u8).collect()
+}
+
+/// Plays one connection; how many messages came through, and whether it was cut.
+fn play<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (u64, bool) {
+    let mut dice = Dice(seed | 1);
+    let mut peers = [Peer::new(), Peer::new()];
+    let mut wires = [Wire::default(), Wire::default()];
+    let cut_after = cut.then(|| dice.below(messages_count * 4));
+    let mut now_ns = 0;
+    for step in 0..u64::MAX {
+        assert!(step < 3_000_000, "seed {seed}: it never ends");
+        now_ns += dice.below(400);
+        let who = dice.below(2) as usize;
+        if cut_after == Some(step) {
+            // Both learn of it, sooner or later: here at once.
+            for peer in &mut peers {
+                peer.is_closed = Some("the network cut it".into());
+            }
+            break;
+        }
+        let (mine, theirs) = (who, 1 - who);
+        let peer = &mut peers[mine];
+        match dice.below(4) {
+            0 if peer.sent_count < messages_count && !peer.link.is_above() => {
+                let mut framed = Vec::new();
+                codec.encode(&message(peer.sent_count), &mut framed).unwrap();
+                let mut rest = &framed[..];
+                if peer.link.queued_bytes() == 0 {
+                    rest = &rest[wires[mine].accept(rest, now_ns, &mut dice)..];
+                }
+                peer.link.queue(rest, &RULES, now_ns).unwrap();
+                peer.sent_count += 1;
+            }
+            1 => {
+                let taken = wires[mine].accept(peer.link.waiting(), now_ns, &mut dice);
+                peer.link.sent(taken, &RULES, now_ns);
+            }
+            2 if now_ns >= peer.deaf_until_ns => {
+                if dice.below(50) == 0 {
+                    peer.deaf_until_ns = now_ns + dice.below(20_000);
+                }
+                let bytes_max = 1 + dice.below(4_000) as usize;
+                let bytes = wires[theirs].deliver(now_ns, bytes_max);
+                let (came, mut enough) = (&mut peer.came_count, dice.below(6));
+                let taken = peer.link.receive(&bytes, codec, now_ns, |it| {
+                    assert_eq!(it, message(*came), "seed {seed}: message {came}");
+                    *came += 1;
+                    enough = enough.wrapping_sub(1);
+                    if enough == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+                taken.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            }
+            _ => {}
+        }
+        let held_max = RULES.high_bytes + (2 * MESSAGE_MAX) as usize + 2 * WIRE_MAX;
+        assert!(peer.link.held_bytes() <= 2 * held_max, "seed {seed}: {}", peer.link.held_bytes());
+        assert_eq!(peer.link.timed_out(&RULES, now_ns), None, "seed {seed}");
+        if peers.iter().all(|it| it.came_count == messages_count) {
+            break;
+        }
+    }
+    let through = peers.iter().map(|it| it.came_count).sum();
+    (through, peers[0].is_closed.is_some())
+}
+
+#[test]
+fn every_message_comes_once_in_order_and_intact_whatever_the_network_does() {
+    for seed in 1..=120 {
+        let codec = LengthPrefixed::new(MESSAGE_MAX);
+        assert_eq!(play(&codec, seed * 7_919, 60, false), (120, false));
+        assert_eq!(play(&Lines::new(MESSAGE_MAX), seed * 104_729, 60, false), (120, false));
+    }
+}
+
+#[test]
+fn a_cut_connection_is_reported_and_what_came_before_came_in_order() {
+    let mut cut_count = 0;
+    for seed in 1..=120 {
+        let (through, was_cut) = play(&LengthPrefixed::new(MESSAGE_MAX), seed * 6_007, 60, true);
+        assert!(was_cut || through == 120, "seed {seed}: {through} came and nobody was told");
+        cut_count += u32::from(was_cut);
+    }
+    assert!(cut_count > 60, "only {cut_count} of 120 were cut");
+}
+
+#[test]
+fn a_peer_that_stops_in_mid_message_or_reads_nothing_is_found_out() {
+    let codec = LengthPrefixed::new(MESSAGE_MAX);
+    let mut link = Link::default();
+    let go = |_: &[u8]| ControlFlow::Continue(());
+    link.receive(&[0, 0, 0, 9, 1], &codec, 100, go).unwrap();
+    assert_eq!(link.timed_out(&RULES, 100 + RULES.message_timeout_ns), Some(TimedOut::Message));
+    assert_eq!(link.receive_end().unwrap_err().bytes, 5);
+
+    let mut link = Link::default();
+    link.queue(&[7; 100], &RULES, 0).unwrap();
+    assert_eq!(link.timed_out(&RULES, RULES.write_timeout_ns), Some(TimedOut::Write));
+    let refused = link.queue(&vec![7; RULES.queued_bytes_max], &RULES, 0).unwrap_err();
+    assert_eq!(refused.queued_bytes, RULES.queued_bytes_max + 100);
+    assert_eq!(link.queued_bytes(), 100);
+}
+
+#[test]
+fn a_length_that_promises_much_takes_memory_only_as_bytes_come() {
+    let codec = LengthPrefixed::new(1 << 30);
+    let mut link = Link::default();
+    let go = |_: &[u8]| ControlFlow::Continue(());
+    link.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, go).unwrap();
+    link.receive(&[0; 10_000], &codec, 0, go).unwrap();
+    assert!(link.held_bytes() < 50_000, "{} bytes for 10,004", link.held_bytes());
+}
+
+/// A codec that lies about what it found.
+#[derive(Clone)]
+struct Liar(usize);
+
+impl Codec for Liar {
+    fn decode(&self, bytes: &[u8], _: usize) -> Result<Decoded, CodecError> {
+        Ok(Decoded::Message { body: 0..bytes.len().min(self.0), used_bytes: self.0 })
+    }
+
+    fn encode(&self, _: &[u8], _: &mut Vec<u8>) -> Result<(), handover_net::engine::TooLong> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_codec_that_uses_nothing_or_more_than_there_is_ends_in_an_error_not_in_a_loop() {
+    for used_bytes in [0, 100] {
+        let taken =
+            Inbound::default().take(b"abc", &Liar(used_bytes), |_| ControlFlow::Continue(()));
+        assert_eq!(taken, Err(CodecError::Impossible));
+    }
+}
+
+/// Hands over `stream` cut as `cuts` say, stopping after messages as `stops` say.
+fn taken_in_pieces<C: Codec>(
+    codec: &C,
+    stream: &[u8],
+    cuts: &[usize],
+    stops: u32,
+) -> Result<Vec<Vec<u8>>, CodecError> {
+    let mut inbound = Inbound::default();
+    let (mut came, mut turn, mut rest) = (Vec::new(), 0_u32, stream);
+    let mut each = |message: &[u8]| {
+        came.push(message.to_vec());
+        turn += 1;
+        match stops >> (turn % 32) & 1 {
+            1 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    };
+    for &cut in cuts.iter().chain([&usize::MAX]) {
+        let (now, later) = rest.split_at(cut.min(rest.len()));
+        rest = later;
+        let mut taken = inbound.take(now, codec, &mut each)?;
+        while taken.stopped {
+            taken = inbound.take(&[], codec, &mut each)?;
+        }
+    }
+    assert!(inbound.is_empty() && inbound.capacity_bytes() == 0);
+    Ok(came)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn lengths_come_back_however_the_stream_is_cut(
+        messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 3..200), 0..12),
+        cuts in prop::collection::vec(0_usize..90, 0..40),
+        stops in any::<u32>(),
+    ) {
+        let codec = LengthPrefixed::new(200).with_header(3);
+        let mut stream = Vec::new();
+        for message in &messages {
+            codec.encode(message, &mut stream).unwrap();
+        }
+        prop_assert_eq!(taken_in_pieces(&codec, &stream, &cuts, stops), Ok(messages));
+    }
+
+    #[test]
+    fn lines_come_back_however_the_stream_is_cut(
+        messages in prop::collection::vec("[a-z ]{0,60}", 0..12),
+        cuts in prop::collection::vec(0_usize..40, 0..40),
+        stops in any::<u32>(),
+    ) {
+        let codec = Lines::new(60);
+        let mut stream = Vec::new();
+        for message in &messages {
+            codec.encode(message.as_bytes(), &mut stream).unwrap();
+        }
+        let expected: Vec<Vec<u8>> = messages.into_iter().map(String::into_bytes).collect();
+        prop_assert_eq!(taken_in_pieces(&codec, &stream, &cuts, stops), Ok(expected));
+    }
+
+    #[test]
+    fn raw_bytes_come_back_in_order(
+        stream in prop::collection::vec(any::<u8>(), 0..300),
+        cuts in prop::collection::vec(0_usize..90, 0..10),
+    ) {
+        prop_assert_eq!(taken_in_pieces(&Raw, &stream, &cuts, 0).map(|it| it.concat()), Ok(stream));
+    }
+
+    #[test]
+    fn garbage_is_messages_or_an_error_and_cutting_it_does_not_change_which(
+        stream in prop::collection::vec(prop_oneof![Just(0_u8), Just(b'\n'), any::<u8>()], 0..200),
+        cuts in prop::collection::vec(0_usize..40, 0..20),
+    ) {
+        let whole = |codec: &LengthPrefixed| {
+            let mut came = Vec::new();
+            let taken = Inbound::default().take(&stream, codec, |message| {
+                came.push(message.to_vec());
+                ControlFlow::Continue(())
+            });
+            (came, taken.is_err())
+        };
+        let codec = LengthPrefixed::new(50);
+        let (expected, is_wrong) = whole(&codec);
+        let mut inbound = Inbound::default();
+        let (mut came, mut rest, mut was_wrong) = (Vec::new(), &stream[..], false);
+        for &cut in cuts.iter().chain([&usize::MAX]) {
+            let (now, later) = rest.split_at(cut.min(rest.len()));
+            rest = later;
+            let taken = inbound.take(now, &codec, |message| {
+                came.push(message.to_vec());
+                ControlFlow::Continue(())
+            });
+            if taken.is_err() {
+                was_wrong = true;
+                break;
+            }
+        }
+        prop_assert_eq!((came, was_wrong), (expected, is_wrong));
+    }
+}
