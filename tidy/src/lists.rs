@@ -52,6 +52,8 @@ const RAW: &[Listed] = &[
     listed("lab/harness/src/raw.rs", "memory that the parties' processes share"),
     listed("lab/suite/src/raw/", "what is measured: instructions, and the C library's own calls"),
     listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
+    listed("mechanisms/fiber/src/raw/", "stacks, the switch between them, and what is strung through both"),
+    listed("mechanisms/fiber/tests/raw/", "waiting and queueing by hand, in the models"),
     listed("mechanisms/lock/src/raw/", "the guarded cell, and the C library's locks in place"),
     listed("mechanisms/timer/src/raw.rs", "asking for memory ahead of looking at it"),
     listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),

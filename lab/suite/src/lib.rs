@@ -4,6 +4,7 @@
 pub mod call;
 pub mod clock;
 pub mod event;
+pub mod fiber;
 pub mod floor;
 pub mod lock;
 pub mod net;
@@ -28,6 +29,7 @@ pub const ALL: &[&[Bench]] = &[
     ring::ALL,
     timer::ALL,
     event::ALL,
+    fiber::ALL,
     sched::ENGINES,
     sched::FAIRNESS,
     sched::ALL,

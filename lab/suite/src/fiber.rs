@@ -1,0 +1,186 @@
+//! Fibers: switched, spawned, woken, put to sleep; beside threads, tasks and bare coroutines.
+
+mod contenders;
+#[cfg(feature = "peers")]
+mod peers;
+
+use contenders::{Bare, Ours, Threads};
+use handover_harness::{Bench, Fault, Rig, Samples, Workload};
+use handover_record::{Contender, Spec, args};
+use std::marker::PhantomData;
+
+/// What is done, by whoever can. Each takes how often, and gives the clock ticks that it took.
+pub(crate) trait Fibers: Sized + 'static {
+    /// Begun on the CPU of the party that measures, unless two are needed.
+    fn begin(workers_count: u32) -> Result<Self, Fault>;
+
+    /// `count` times, one of two lets the other run.
+    fn yields(&mut self, count: u64) -> Result<u64, Fault>;
+
+    /// `count` times, one is begun and its result waited for.
+    fn spawns(&mut self, count: u64) -> Result<u64, Fault>;
+
+    /// `count` times, one is begun that nobody waits for, and runs.
+    fn detaches(&mut self, count: u64) -> Result<u64, Fault>;
+
+    /// `count` times, one is woken by a value from another: half by either of two.
+    fn hands(&mut self, count: u64) -> Result<u64, Fault>;
+
+    /// `count` times, one of two that want a mutex gets it from the other.
+    fn locks(&mut self, count: u64) -> Result<u64, Fault>;
+
+    /// `count` times, one sleeps for 1 ms.
+    fn sleeps(&mut self, count: u64) -> Result<u64, Fault>;
+
+    /// `fibers` go round and round, each time beginning another that sleeps for 1 ms and then sets what it waits
+    /// for; the time in which one of them went round `count` times.
+    fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault>;
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
+        $floor:literal;)*) => {$(
+        $(#[$doc])*
+        struct $name<F>(F, PhantomData<F>);
+
+        impl<F: Fibers> Workload for $name<F> {
+            type Args = ();
+            const SPEC: Spec = Spec {
+                id: $id,
+                what: $what,
+                floor: Some($floor),
+                batched: true,
+                file: file!(),
+                line: line!(),
+                ..Spec::DEFAULT
+            };
+
+            fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+                let mut fibers = F::begin($workers)?;
+                fibers.$method(2)?; // whatever there is to make is made
+                Ok($name(fibers, PhantomData))
+            }
+
+            fn check(&mut self) -> Result<(), Fault> {
+                match self.0.$method($batch)? {
+                    0 => Err(Fault::new("it took no time at all")),
+                    _ => Ok(()),
+                }
+            }
+
+            fn sample(&mut self, out: &mut Samples) {
+                while out.running() {
+                    // What could not be done is no sample; check() has told why.
+                    let Ok(ticks) = self.0.$method($batch) else { break };
+                    out.note_batch(0, ticks, $batch);
+                }
+            }
+        }
+    )*};
+}
+
+operations! {
+    /// One lets the other run.
+    Yields: 1, yields, 4096, "fiber/yield",
+        "of two fibers on one worker, one lets the other run", "floor/empty";
+    /// Begun and waited for.
+    Spawns: 1, spawns, 512, "fiber/spawn-join",
+        "a fiber is spawned, runs, and is joined", "floor/empty";
+    /// Begun and left alone.
+    Detaches: 1, detaches, 512, "fiber/spawn-detached",
+        "a fiber is spawned and runs, and nobody asks", "floor/empty";
+    /// Woken on the same worker.
+    Hands: 1, hands, 1024, "fiber/eventual",
+        "on one worker, a fiber sets an eventual for which another has waited", "floor/empty";
+    /// Woken from another worker.
+    HandsAcross: 2, hands, 1024, "fiber/eventual-across",
+        "a fiber sets an eventual for which one on another worker has waited", "floor/cache-line";
+    /// A mutex given away.
+    Locks: 1, locks, 1024, "fiber/mutex",
+        "of two fibers that want a mutex, one gets it from the other", "floor/empty";
+    /// Asleep.
+    Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", "floor/empty";
+}
+
+args! {
+    /// How many go round.
+    pub struct Crowd {
+        /// Fibers, each of which has another one asleep (the classic: -n).
+        fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
+    }
+}
+
+const LOOPS: u64 = 8;
+
+/// Many of them, for 1 ms each time.
+struct Loops<F> {
+    fibers: F,
+    fibers_count: u32,
+}
+
+impl<F: Fibers> Workload for Loops<F> {
+    type Args = Crowd;
+    const SPEC: Spec = Spec {
+        id: "fiber/loops",
+        what: "one of many fibers spawns another that sleeps 1 ms and sets its eventual, and waits",
+        floor: Some("floor/empty"),
+        classic: Some("abt-eventual-bench"),
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Crowd, _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Loops { fibers: F::begin(1)?, fibers_count: args.fibers_count })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let ticks = self.fibers.loops(self.fibers_count, LOOPS)?;
+        let ns = handover_base::clock::ns(ticks);
+        if ns < LOOPS * 999_000 {
+            return Err(Fault::new(format!("{LOOPS} sleeps of 1 ms in {ns} ns")));
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        while out.running() {
+            let Ok(ticks) = self.fibers.loops(self.fibers_count, LOOPS) else { break };
+            out.note_batch(0, ticks, LOOPS);
+        }
+    }
+}
+
+/// The benchmarks of fibers.
+pub const ALL: &[Bench] = &[
+    Bench::one::<Yields<Ours>>(Contender::ours("handover")),
+    Bench::one::<Yields<Bare>>(Contender::floor("corosensei")),
+    Bench::one::<Yields<Threads>>(Contender::peer("threads")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Yields<peers::Generators>>(Contender::peer("generator")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Yields<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<Spawns<Ours>>(Contender::ours("handover")),
+    Bench::one::<Spawns<Threads>>(Contender::peer("threads")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Spawns<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<Detaches<Ours>>(Contender::ours("handover")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Detaches<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<Hands<Ours>>(Contender::ours("handover")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Hands<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<HandsAcross<Ours>>(Contender::ours("handover")),
+    Bench::one::<HandsAcross<Threads>>(Contender::peer("threads")),
+    Bench::one::<Locks<Ours>>(Contender::ours("handover")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Locks<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<Sleeps<Ours>>(Contender::ours("handover")),
+    Bench::one::<Sleeps<Threads>>(Contender::peer("threads")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Sleeps<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<Loops<Ours>>(Contender::ours("handover")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Loops<peers::Tasks>>(Contender::peer("tokio")),
+];

@@ -1,0 +1,309 @@
+//! Ours, bare coroutines, and threads.
+
+use super::Fibers;
+use corosensei::{Coroutine, CoroutineResult};
+use handover_base::{affinity, clock, topology};
+use handover_fiber::{
+    Builder, Config, Eventual, Handle, Mutex, Runtime, sleep, spawn, spawn_detached, yield_now,
+};
+use handover_harness::Fault;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+pub(super) fn fault(error: impl std::fmt::Display) -> Fault {
+    Fault::new(error.to_string())
+}
+
+/// What does not apply to a contender, which then is in no row of it.
+pub(super) fn none<T>() -> Result<T, Fault> {
+    Err(Fault::new("it has nothing of the kind"))
+}
+
+/// The ticks that it takes.
+#[inline]
+pub(super) fn timed(run: impl FnOnce()) -> u64 {
+    let began = clock::ticks();
+    run();
+    clock::ticks().saturating_sub(began)
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A runtime of ours.
+pub(super) struct Ours {
+    runtime: Runtime,
+    handle: Handle,
+    workers_count: u32,
+}
+
+impl Ours {
+    /// Runs it in a fiber.
+    fn within<T: Send + 'static>(
+        &self,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        Builder::new().worker(0).spawn_on(&self.handle, run).map_err(fault)?.join().map_err(fault)
+    }
+}
+
+/// One place in the code from which all of them yield.
+#[inline(never)]
+fn yield_often(count: u64) {
+    for _ in 0..count {
+        yield_now();
+    }
+}
+
+impl Fibers for Ours {
+    fn begin(workers_count: u32) -> Result<Self, Fault> {
+        let cpus = match workers_count {
+            1 => vec![affinity::current_cpu()],
+            _ => {
+                let allowed = topology::allowed();
+                if allowed.len() < 2 {
+                    return Err(Fault::new("it takes two CPUs"));
+                }
+                allowed[..2].to_vec()
+            }
+        };
+        let config = Config { cpus, ..Config::workers(workers_count) };
+        let runtime = Runtime::new(config).map_err(fault)?;
+        Ok(Ours { handle: runtime.handle(), runtime, workers_count })
+    }
+
+    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+        self.within(move || {
+            let other = spawn(move || yield_often(count / 2)).ok()?;
+            let ticks = timed(|| yield_often(count / 2));
+            other.join().ok()?;
+            Some(ticks)
+        })?
+        .ok_or_else(|| Fault::new("a fiber was lost"))
+    }
+
+    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        self.within(move || {
+            let mut sum = 0;
+            let ticks = timed(|| {
+                for i in 0..count {
+                    let fiber = spawn(move || black_box(i));
+                    sum += fiber.ok().and_then(|fiber| fiber.join().ok()).unwrap_or(0);
+                }
+            });
+            (sum == count * (count - 1) / 2).then_some(ticks)
+        })?
+        .ok_or_else(|| Fault::new("a result was lost"))
+    }
+
+    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+        self.within(move || {
+            timed(|| {
+                for i in 0..count {
+                    if spawn_detached(move || black_box(i)).is_ok() {
+                        yield_now();
+                    }
+                }
+            })
+        })
+    }
+
+    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+        let to = Arc::new([const { Eventual::<()>::new() }; 2]);
+        let from = Arc::clone(&to);
+        let other = self.workers_count - 1;
+        let answers = Builder::new().worker(other).spawn_on(&self.handle, move || {
+            for _ in 0..count / 2 {
+                from[0].wait();
+                from[0].rearm();
+                let _ = from[1].set(());
+            }
+        });
+        let ticks = self.within(move || {
+            timed(|| {
+                for _ in 0..count / 2 {
+                    let _ = to[0].set(());
+                    to[1].wait();
+                    to[1].rearm();
+                }
+            })
+        })?;
+        answers.map_err(fault)?.join().map_err(fault)?;
+        Ok(ticks)
+    }
+
+    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
+        let mutex = Arc::new(Mutex::new(0u64));
+        let (its, each) = (Arc::clone(&mutex), count / 2);
+        let take = |mutex: &Mutex<u64>| {
+            let mut held = mutex.lock();
+            *held += 1;
+            yield_now(); // the other comes to want it
+        };
+        let ticks = self.within(move || {
+            let other = spawn(move || (0..each).for_each(|_| take(&its))).ok()?;
+            let ticks = timed(|| (0..each).for_each(|_| take(&mutex)));
+            other.join().ok()?;
+            (*mutex.lock() == 2 * each).then_some(ticks)
+        })?;
+        ticks.ok_or_else(|| Fault::new("somebody was let in too much"))
+    }
+
+    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+        self.within(move || timed(|| (0..count).for_each(|_| sleep(MS))))
+    }
+
+    fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
+        fn once() {
+            let eventual = Arc::new(Eventual::<()>::new());
+            let sets = Arc::clone(&eventual);
+            let spawned = spawn_detached(move || {
+                sleep(MS);
+                let _ = sets.set(());
+            });
+            if spawned.is_ok() {
+                eventual.wait();
+            }
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut others = Vec::new();
+        for _ in 1..fibers {
+            let is_over = Arc::clone(&is_over);
+            let goes = move || {
+                while !is_over.load(Relaxed) {
+                    once();
+                }
+            };
+            others.push(self.runtime.spawn(goes).map_err(fault)?);
+        }
+        let ticks = self.within(move || {
+            once();
+            timed(|| (0..count).for_each(|_| once()))
+        });
+        is_over.store(true, Relaxed);
+        others.into_iter().for_each(|other| drop(other.join()));
+        ticks
+    }
+}
+
+/// Coroutines without a runtime.
+pub(super) struct Bare(Vec<Coroutine<(), (), ()>>);
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(Coroutine::force_unwind);
+    }
+}
+
+impl Fibers for Bare {
+    fn begin(_: u32) -> Result<Self, Fault> {
+        let make = || {
+            Coroutine::new(|yielder, ()| {
+                loop {
+                    yielder.suspend(());
+                }
+            })
+        };
+        Ok(Bare(vec![make(), make()]))
+    }
+
+    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+        let mut suspended = 0;
+        let ticks = timed(|| {
+            for _ in 0..count / 2 {
+                for one in &mut self.0 {
+                    suspended += u64::from(matches!(one.resume(()), CoroutineResult::Yield(())));
+                }
+            }
+        });
+        if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
+    }
+
+    fn spawns(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn detaches(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn hands(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn locks(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn sleeps(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn loops(&mut self, _: u32, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+}
+
+/// The kernel's.
+pub(super) struct Threads;
+
+impl Fibers for Threads {
+    fn begin(_: u32) -> Result<Self, Fault> {
+        Ok(Threads)
+    }
+
+    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+        let other = thread::spawn(move || (0..count / 2).for_each(|_| thread::yield_now()));
+        let ticks = timed(|| (0..count / 2).for_each(|_| thread::yield_now()));
+        other.join().map_err(|_| Fault::new("a thread was lost"))?;
+        Ok(ticks)
+    }
+
+    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        let mut sum = 0;
+        let ticks = timed(|| {
+            for i in 0..count {
+                sum += thread::spawn(move || black_box(i)).join().unwrap_or(0);
+            }
+        });
+        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+    }
+
+    fn detaches(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+        let (to, asked) = mpsc::channel();
+        let (answer, answered) = mpsc::channel();
+        let allowed = topology::allowed();
+        let other = thread::spawn(move || {
+            // Wherever it may run: it was begun where the measuring one is pinned to.
+            let _ = affinity::set_mask(&allowed);
+            while asked.recv().is_ok_and(|()| answer.send(()).is_ok()) {}
+        });
+        let mut gone = 0u64;
+        let ticks = timed(|| {
+            for _ in 0..count / 2 {
+                gone += u64::from(to.send(()).is_err() || answered.recv().is_err());
+            }
+        });
+        drop(to);
+        other.join().map_err(|_| Fault::new("a thread was lost"))?;
+        if gone == 0 { Ok(ticks) } else { Err(Fault::new("the other side is gone")) }
+    }
+
+    fn locks(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+        Ok(timed(|| (0..count).for_each(|_| thread::sleep(MS))))
+    }
+
+    fn loops(&mut self, _: u32, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+}

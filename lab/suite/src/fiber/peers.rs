@@ -1,0 +1,208 @@
+//! What users would pick instead: tasks that the compiler cuts up, and another crate with stacks.
+
+use super::Fibers;
+use super::contenders::{fault, none, timed};
+use generator::{Generator, Gn};
+use handover_harness::Fault;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Mutex, Notify, oneshot};
+use tokio::task::yield_now;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Tokio's tasks, on one thread.
+pub(super) struct Tasks(Runtime);
+
+impl Fibers for Tasks {
+    fn begin(_: u32) -> Result<Self, Fault> {
+        Builder::new_current_thread().enable_time().build().map(Tasks).map_err(fault)
+    }
+
+    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+        async fn often(count: u64) {
+            for _ in 0..count {
+                yield_now().await;
+            }
+        }
+        self.run(async move {
+            let other = tokio::spawn(often(count / 2));
+            let began = handover_base::clock::ticks();
+            often(count / 2).await;
+            let ticks = handover_base::clock::ticks().saturating_sub(began);
+            other.await.map_err(fault)?;
+            Ok(ticks)
+        })
+    }
+
+    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        self.run(async move {
+            let began = handover_base::clock::ticks();
+            for i in 0..count {
+                tokio::spawn(async move { black_box(i) }).await.map_err(fault)?;
+            }
+            Ok(handover_base::clock::ticks().saturating_sub(began))
+        })
+    }
+
+    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+        self.run(async move {
+            let began = handover_base::clock::ticks();
+            for i in 0..count {
+                drop(tokio::spawn(async move { black_box(i) }));
+                yield_now().await;
+            }
+            Ok(handover_base::clock::ticks().saturating_sub(began))
+        })
+    }
+
+    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+        let pair = Arc::new([Notify::new(), Notify::new()]);
+        self.run(async move {
+            let its = Arc::clone(&pair);
+            let other = tokio::spawn(async move {
+                for _ in 0..count / 2 {
+                    its[0].notified().await;
+                    its[1].notify_one();
+                }
+            });
+            let began = handover_base::clock::ticks();
+            for _ in 0..count / 2 {
+                pair[0].notify_one();
+                pair[1].notified().await;
+            }
+            let ticks = handover_base::clock::ticks().saturating_sub(began);
+            other.await.map_err(fault)?;
+            Ok(ticks)
+        })
+    }
+
+    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
+        async fn often(mutex: Arc<Mutex<u64>>, count: u64) {
+            for _ in 0..count {
+                let mut held = mutex.lock().await;
+                *held += 1;
+                yield_now().await; // the other comes to want it
+            }
+        }
+        let mutex = Arc::new(Mutex::new(0));
+        self.run(async move {
+            let other = tokio::spawn(often(Arc::clone(&mutex), count / 2));
+            let began = handover_base::clock::ticks();
+            often(mutex, count / 2).await;
+            let ticks = handover_base::clock::ticks().saturating_sub(began);
+            other.await.map_err(fault)?;
+            Ok(ticks)
+        })
+    }
+
+    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+        self.run(async move {
+            let began = handover_base::clock::ticks();
+            for _ in 0..count {
+                tokio::time::sleep(MS).await;
+            }
+            Ok(handover_base::clock::ticks().saturating_sub(began))
+        })
+    }
+
+    fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
+        async fn once() {
+            let (sets, is_set) = oneshot::channel();
+            drop(tokio::spawn(async move {
+                tokio::time::sleep(MS).await;
+                let _ = sets.send(());
+            }));
+            let _ = is_set.await;
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        self.run(async move {
+            let others: Vec<_> = (1..fibers)
+                .map(|_| {
+                    let is_over = Arc::clone(&is_over);
+                    tokio::spawn(async move {
+                        while !is_over.load(Relaxed) {
+                            once().await;
+                        }
+                    })
+                })
+                .collect();
+            once().await;
+            let began = handover_base::clock::ticks();
+            for _ in 0..count {
+                once().await;
+            }
+            let ticks = handover_base::clock::ticks().saturating_sub(began);
+            is_over.store(true, Relaxed);
+            for other in others {
+                other.await.map_err(fault)?;
+            }
+            Ok(ticks)
+        })
+    }
+}
+
+impl Tasks {
+    /// In a task like the others, not in the one that blocks.
+    fn run(
+        &self,
+        future: impl Future<Output = Result<u64, Fault>> + Send + 'static,
+    ) -> Result<u64, Fault> {
+        self.0.block_on(async { tokio::spawn(future).await.map_err(fault)? })
+    }
+}
+
+/// The stacks of `generator`, without a runtime.
+pub(super) struct Generators(Vec<Generator<'static, (), ()>>);
+
+impl Fibers for Generators {
+    fn begin(_: u32) -> Result<Self, Fault> {
+        let make = || {
+            Gn::new_scoped(|mut scope| {
+                loop {
+                    scope.yield_(());
+                }
+            })
+        };
+        Ok(Generators(vec![make(), make()]))
+    }
+
+    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+        let mut suspended = 0;
+        let ticks = timed(|| {
+            for _ in 0..count / 2 {
+                for one in &mut self.0 {
+                    suspended += u64::from(one.resume().is_some());
+                }
+            }
+        });
+        if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
+    }
+
+    fn spawns(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn detaches(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn hands(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn locks(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn sleeps(&mut self, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+
+    fn loops(&mut self, _: u32, _: u64) -> Result<u64, Fault> {
+        none()
+    }
+}

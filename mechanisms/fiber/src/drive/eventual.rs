@@ -1,0 +1,114 @@
+//! A value that is not there yet.
+
+use super::waiter::Waiter;
+use crate::AlreadySet;
+use crate::raw::{self, GateCell};
+use handover_probe::probe;
+use std::fmt;
+
+/// A value that somebody will set, and others wait for. Set once; then all who wait go on, and so does at
+/// once whoever comes later.
+///
+/// Both sides may be fibers of any runtime, or ordinary threads. It needs no allocation: it may be a local
+/// variable, a `static`, or in an `Arc`.
+///
+/// ```
+/// use handover_fiber::{Config, Eventual, Runtime};
+/// static ANSWER: Eventual<u32> = Eventual::new();
+///
+/// let runtime = Runtime::new(Config::default())?;
+/// let asks = runtime.spawn(|| *ANSWER.wait())?;
+/// ANSWER.set(42)?; // from an ordinary thread
+/// assert_eq!(asks.join()?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Cost
+/// To set and to wait: an atomic exchange each, two to set a value that has bytes. To wait for what is set: a
+/// load.
+pub struct Eventual<T = ()> {
+    cell: GateCell<T>,
+}
+
+impl<T> Eventual<T> {
+    /// Without a value.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { cell: GateCell::new() }
+    }
+
+    /// Gives it its value, and wakes those who wait.
+    ///
+    /// # Errors
+    /// [`AlreadySet`] gives the value back if it has one already.
+    #[inline]
+    pub fn set(&self, value: T) -> Result<(), AlreadySet<T>> {
+        probe!("fiber.set", std::ptr::from_ref(self).addr());
+        // From here on, whoever sees it set may end it: only the waiters are touched.
+        if let Some(waiters) = self.cell.set(value).map_err(AlreadySet)? {
+            waiters.for_each(Waiter::wake);
+        }
+        Ok(())
+    }
+
+    /// Waits until it has a value.
+    ///
+    /// # Blocking
+    /// The fiber; its worker goes on with others, or if there are none, spins for a while if that has paid
+    /// lately. On an ordinary thread, the thread.
+    #[inline]
+    pub fn wait(&self) -> &T {
+        loop {
+            if let Some(value) = self.cell.get() {
+                return value;
+            }
+            self.wait_longer();
+        }
+    }
+
+    #[cold]
+    fn wait_longer(&self) {
+        probe!("fiber.wait", std::ptr::from_ref(self).addr());
+        let gate = self.cell.gate();
+        if raw::current().is_some_and(|worker| worker.spin(|| gate.is_set())) {
+            return;
+        }
+        raw::enlist(gate);
+    }
+
+    /// Its value, if it has one already.
+    #[inline]
+    pub fn test(&self) -> Option<&T> {
+        self.cell.get()
+    }
+
+    /// Takes its value, and is as new.
+    pub fn reset(&mut self) -> Option<T> {
+        self.cell.reset()
+    }
+
+    /// Its value, if it has one.
+    pub fn into_inner(mut self) -> Option<T> {
+        self.reset()
+    }
+}
+
+impl Eventual<()> {
+    /// As new again if it is set; whether it was. There is no value that somebody might still be looking at,
+    /// so it may be shared.
+    pub fn rearm(&self) -> bool {
+        self.cell.close()
+    }
+}
+
+impl<T> Default for Eventual<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Eventual<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Eventual").field(&self.test()).finish()
+    }
+}

@@ -1,0 +1,64 @@
+//! What a fiber can do to itself.
+
+use crate::raw;
+use handover_base::clock;
+use std::time::Duration;
+
+/// Lets the others run, then goes on; on an ordinary thread, lets other threads run.
+///
+/// # Blocking
+/// Until the fibers that could run before it have had their turn.
+#[inline]
+pub fn yield_now() {
+    match raw::current().and_then(|worker| worker.running()) {
+        Some(running) => raw::suspend(running),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// Waits for `duration`, never less.
+///
+/// # Blocking
+/// The fiber; its worker goes on with others. On an ordinary thread, the thread.
+#[inline]
+pub fn sleep(duration: Duration) {
+    let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    sleep_until_ns(now_ns().saturating_add(nanos));
+}
+
+/// Waits until `deadline_ns` on CLOCK_MONOTONIC.
+///
+/// # Blocking
+/// As [`sleep`].
+pub fn sleep_until_ns(deadline_ns: u64) {
+    let Some(worker) = raw::current() else {
+        let left = deadline_ns.saturating_sub(now_ns());
+        return std::thread::sleep(Duration::from_nanos(left));
+    };
+    let Some(running) = worker.running() else { return };
+    raw::park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
+}
+
+/// Not inlined, as it looks at a variable of the thread, which may be another after a suspension.
+#[inline(never)]
+fn now_ns() -> u64 {
+    clock::now_ns()
+}
+
+/// Whether a fiber calls.
+#[must_use]
+pub fn is_fiber() -> bool {
+    current_id().is_some()
+}
+
+/// The number of the fiber that calls.
+#[must_use]
+pub fn current_id() -> Option<u64> {
+    raw::current().and_then(|worker| worker.running()).map(raw::id_of)
+}
+
+/// The worker on which the fiber that calls is running, counted from 0.
+#[must_use]
+pub fn current_worker() -> Option<u32> {
+    raw::current().map(super::worker::Worker::index)
+}

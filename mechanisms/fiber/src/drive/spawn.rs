@@ -1,0 +1,355 @@
+//! Making fibers, and waiting for their end.
+
+use super::post::{PoolOf, Shared, add};
+use super::runtime::Pool;
+use super::worker::Worker;
+use crate::raw::{self, Spec};
+use crate::{Panicked, SpawnError, Stealing};
+use handover_base::sync::shared::Ordering;
+use handover_probe::probe;
+use std::fmt;
+use std::sync::Arc;
+
+/// Spawns a fiber beside the one that calls: in its first pool, on its worker.
+///
+/// # Errors
+/// [`SpawnError`], among others if no fiber calls.
+#[inline]
+pub fn spawn<F, T>(f: F) -> Result<JoinHandle<T>, SpawnError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    here(&Plan::default(), f, true)
+}
+
+/// As [`spawn`], of a fiber for whose result nobody will ask. A panic ends it and is told by the panic hook, and
+/// in [`Stats`](crate::Stats).
+///
+/// # Errors
+/// [`SpawnError`], among others if no fiber calls.
+#[inline]
+pub fn spawn_detached<F, T>(f: F) -> Result<(), SpawnError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    here(&Plan::default(), f, false).map(drop)
+}
+
+/// As [`spawn`], of a fiber that stays with this worker for good, and so may own what must stay with its
+/// thread, as an `Rc`.
+///
+/// # Errors
+/// [`SpawnError`], among others if no fiber calls.
+pub fn spawn_local<F, T>(f: F) -> Result<JoinHandle<T>, SpawnError>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    here(&Plan { is_local: true, ..Plan::default() }, f, true)
+}
+
+/// Where and how to spawn.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Plan {
+    name: Option<Arc<str>>,
+    pool: usize,
+    worker: Option<u32>,
+    is_local: bool,
+}
+
+/// A fiber to be, with what is not as usual.
+///
+/// ```
+/// use handover_fiber::{Builder, Config, PoolConfig, Runtime};
+/// let pools = vec![PoolConfig::new("work", 4), PoolConfig::new("urgent", 0)];
+/// let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+/// let urgent = runtime.pool("urgent").expect("it is configured");
+/// let fiber = Builder::new().name("answers").pool(urgent).spawn_on(&runtime.handle(), || 42)?;
+/// assert_eq!(fiber.name().as_deref(), Some("answers"));
+/// assert_eq!(fiber.join()?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Builder {
+    plan: Plan,
+}
+
+impl Builder {
+    /// As usual.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// By which messages call it.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.plan.name = Some(name.into());
+        self
+    }
+
+    /// The pool whose workers, and with whose priority, it runs.
+    #[must_use]
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.plan.pool = pool.index;
+        self
+    }
+
+    /// The worker on which it begins, counted from 0; else the one that calls, or whose turn it is.
+    #[must_use]
+    pub fn worker(mut self, worker: u32) -> Self {
+        self.plan.worker = Some(worker);
+        self
+    }
+
+    /// Spawns it beside the fiber that calls.
+    ///
+    /// # Errors
+    /// [`SpawnError`], among others if no fiber calls.
+    pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        here(&self.plan, f, true)
+    }
+
+    /// The same, of a fiber for whose result nobody will ask.
+    ///
+    /// # Errors
+    /// [`SpawnError`], among others if no fiber calls.
+    pub fn spawn_detached<F, T>(&self, f: F) -> Result<(), SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        here(&self.plan, f, false).map(drop)
+    }
+
+    /// Spawns it in a runtime, from anywhere.
+    ///
+    /// # Errors
+    /// [`SpawnError`].
+    pub fn spawn_on<F, T>(&self, handle: &super::Handle, f: F) -> Result<JoinHandle<T>, SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(JoinHandle { handle: spawn_in(handle.shared(), &self.plan, f, true)? })
+    }
+
+    /// The same, of a fiber for whose result nobody will ask.
+    ///
+    /// # Errors
+    /// [`SpawnError`].
+    pub fn spawn_detached_on<F, T>(&self, handle: &super::Handle, f: F) -> Result<(), SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        spawn_in(handle.shared(), &self.plan, f, false).map(drop)
+    }
+}
+
+#[inline]
+fn here<F, T>(plan: &Plan, f: F, is_attached: bool) -> Result<JoinHandle<T>, SpawnError>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    let worker = raw::current().ok_or(SpawnError::NotInFiber)?;
+    let handle = from_worker(worker, plan, f, is_attached)?;
+    Ok(JoinHandle { handle })
+}
+
+/// From anywhere.
+pub(crate) fn spawn_in<F, T>(
+    shared: &Arc<Shared>,
+    plan: &Plan,
+    f: F,
+    is_attached: bool,
+) -> Result<Option<raw::Handle<T>>, SpawnError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    if let Some(worker) = raw::current().filter(|worker| Arc::ptr_eq(worker.shared(), shared)) {
+        return from_worker(worker, plan, f, is_attached);
+    }
+    check_size::<F, T>(shared)?;
+    let stack = shared.stacks.take()?;
+    // SeqCst: with the load below, against who closes and then counts: it sees this fiber, or we see that it
+    // closes.
+    let number = shared.spawned_outside.fetch_add(1, Ordering::SeqCst);
+    // SeqCst: see above.
+    if shared.is_closing.load(Ordering::SeqCst) {
+        // Release: see add().
+        shared.spawned_outside.fetch_sub(1, Ordering::Release);
+        shared.ring_all();
+        shared.stacks.give_back([stack]);
+        return Err(SpawnError::ShuttingDown);
+    }
+    let pool = pool_of(shared, plan);
+    let index = plan.worker.map_or_else(|| pool.next_worker(), |worker| worker as usize);
+    let post = &shared.posts[index % shared.posts.len()];
+    probe!("fiber.create", number);
+    let spec = spec(shared, plan, pool, post.into(), number + 1);
+    let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
+    fiber.send_home(false);
+    Ok(handle)
+}
+
+fn pool_of<'a>(shared: &'a Shared, plan: &Plan) -> &'a PoolOf {
+    &shared.pools[plan.pool.min(shared.pools.len() - 1)]
+}
+
+#[inline]
+fn spec(
+    shared: &Shared,
+    plan: &Plan,
+    pool: &PoolOf,
+    home: std::ptr::NonNull<super::post::Post>,
+    id: u64,
+) -> Spec {
+    let is_migrant = matches!(shared.config.stealing, Stealing::Suspended(_));
+    let name = plan.name.clone();
+    Spec { home, level: pool.level, is_local: plan.is_local, is_migrant, id, name }
+}
+
+#[inline]
+fn check_size<F, T>(shared: &Shared) -> Result<(), SpawnError> {
+    let stack_bytes = shared.stacks.stack_bytes();
+    if raw::fits::<F, T>(stack_bytes) {
+        return Ok(());
+    }
+    Err(SpawnError::TooLarge {
+        closure_bytes: size_of::<F>(),
+        result_bytes: size_of::<T>(),
+        stack_bytes,
+    })
+}
+
+/// In the first pool, whoever serves it, on this worker.
+pub(super) fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), SpawnError>
+where
+    F: FnOnce() + 'static,
+{
+    let plan = Plan { is_local: true, worker: Some(worker.index()), ..Plan::default() };
+    from_worker(worker, &plan, f, false).map(drop)
+}
+
+#[inline]
+fn from_worker<F, T>(
+    worker: &Worker,
+    plan: &Plan,
+    f: F,
+    is_attached: bool,
+) -> Result<Option<raw::Handle<T>>, SpawnError>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    let shared = worker.shared();
+    check_size::<F, T>(shared)?;
+    let pool = pool_of(shared, plan);
+    let serves = pool.workers.len() == shared.posts.len() || pool.workers.contains(&worker.index());
+    let index = match plan.worker {
+        Some(index) => index as usize % shared.posts.len(),
+        None if serves => worker.index() as usize,
+        None if plan.is_local => return Err(SpawnError::NotInPool { worker: worker.index() }),
+        None => pool.next_worker(),
+    };
+    let stack = worker.take_stack()?;
+    let id = worker.next_id();
+    probe!("fiber.create", id);
+    let is_here = index == worker.index() as usize;
+    let home = if is_here { worker.address() } else { (&shared.posts[index]).into() };
+    let spec = spec(shared, plan, pool, home, id);
+    let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
+    add(worker.spawned(), 1);
+    if is_here {
+        worker.push(fiber);
+    } else {
+        fiber.send_home(true);
+    }
+    Ok(handle)
+}
+
+/// A fiber's end, to be waited for. Dropped, it lets the fiber go on by itself.
+pub struct JoinHandle<T> {
+    /// Some, until it is joined.
+    handle: Option<raw::Handle<T>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the fiber's end, and gives what it returned.
+    ///
+    /// # Errors
+    /// [`Panicked`] holds what the fiber panicked with.
+    ///
+    /// # Blocking
+    /// The fiber that calls, or the ordinary thread.
+    #[inline]
+    pub fn join(mut self) -> Result<T, Panicked> {
+        loop {
+            let handle = self.handle.take().expect("only join() and drop take it");
+            match handle.take() {
+                Ok((result, stack)) => {
+                    give_back(stack);
+                    return result.map_err(Panicked);
+                }
+                Err(handle) => {
+                    raw::enlist(handle.ended());
+                    self.handle = Some(handle);
+                }
+            }
+        }
+    }
+
+    /// Whether it is over, so that [`join`](Self::join) will not wait.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.handle.as_ref().is_none_or(|handle| handle.ended().is_set())
+    }
+
+    /// Its number, which no other fiber of the runtime has.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.handle.as_ref().map_or(0, raw::Handle::id)
+    }
+
+    /// Its name, if it was given one.
+    #[must_use]
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.handle.as_ref().and_then(raw::Handle::name)
+    }
+}
+
+/// A stack goes to the worker that this thread is, if it is of its size.
+#[inline]
+pub(super) fn give_back(stack: raw::Stack) {
+    match raw::current() {
+        Some(worker) if stack.is_of(worker.shared().stacks) => worker.give_stack(stack),
+        _ => stack.give_back(),
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        let Some(handle) = self.handle.take() else { return };
+        if let Err(handle) = handle.abandon()
+            && let Ok((result, stack)) = handle.take()
+        {
+            give_back(stack);
+            drop(result);
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("id", &self.id()).finish_non_exhaustive()
+    }
+}

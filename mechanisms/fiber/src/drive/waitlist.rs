@@ -1,0 +1,41 @@
+//! Those who wait at a mutex, a condition, a barrier or a channel, the first comer first.
+
+use super::waiter::Waiter;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is looked at and who waits for it to change, under one lock that is held for a few instructions, and
+/// never across a suspension.
+#[derive(Debug)]
+pub(crate) struct Waitlist<S> {
+    inner: Mutex<Inner<S>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner<S> {
+    pub(crate) state: S,
+    pub(crate) waiters: VecDeque<Waiter>,
+}
+
+impl<S> Waitlist<S> {
+    pub(crate) const fn new(state: S) -> Self {
+        Self { inner: Mutex::new(Inner { state, waiters: VecDeque::new() }) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner<S>> {
+        // Nothing in here panics with the lock held.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until woken, unless `decide` says that there is no need to.
+    pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
+        super::waiter::wait(|waiter| {
+            let mut inner = self.lock();
+            if decide(&mut inner.state) {
+                return Some(waiter);
+            }
+            inner.waiters.push_back(waiter);
+            None
+        });
+    }
+}

@@ -1,0 +1,420 @@
+//! A worker: runs those who can run, wakes those whose time has come, and sleeps when there is neither.
+
+use super::post::{Shared, add};
+use crate::engine::Pace;
+use crate::error::StackError;
+use crate::raw::{self, Outcome, Place, Rest, Runnable, Stack, Unread};
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_notify::Parker;
+use handover_probe::probe;
+use handover_timer::{Config as WheelConfig, Full, Wheel};
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// So many free stacks a worker keeps for itself, out of reach of who spawns from outside; of more it gives back
+/// half.
+const STACKS_KEPT_MAX: usize = 256;
+const STACKS_FETCHED: usize = 64;
+/// A deadline so near is waited for without sleeping: sleep and wake-up take longer.
+const NEAR_NS: u64 = 3_000;
+/// So many fibers a thief looks at.
+const LOOKS_MAX: u32 = 128;
+/// One look at the clock in so many, somebody of the least urgent runs.
+const POLLS_PER_LEAST: u32 = 4;
+
+pub(crate) struct Worker {
+    place: Place,
+    index: u32,
+    steals: bool,
+    running: Cell<Option<NonNull<raw::Control>>>,
+    wheel: RefCell<Wheel<Runnable>>,
+    parker: RefCell<Parker>,
+    stacks: RefCell<Vec<Stack>>,
+    until_poll: Cell<u32>,
+    polls_count: Cell<u32>,
+    pace: Cell<Pace>,
+    polled_ns: Cell<u64>,
+    next_id: Cell<u64>,
+    /// The fiber that ran last has spun, so that the worker need not.
+    has_spun: Cell<bool>,
+    /// What `until_poll` was when the switches were counted last.
+    counted: Cell<u32>,
+}
+
+impl Worker {
+    /// The only worker of this place.
+    pub(crate) fn new(place: Place, index: u32) -> Option<Self> {
+        let shared = Arc::clone(place.shared());
+        let now_ns = clock::now_ns();
+        Some(Self {
+            index,
+            steals: shared.steals() && shared.posts.len() > 1,
+            running: Cell::new(None),
+            wheel: RefCell::new(
+                Wheel::new(WheelConfig { timers_max: 1 << 28, timers_reserved: 0 }, now_ns).ok()?,
+            ),
+            parker: RefCell::new(Parker::new(shared.config.spin).ok()?),
+            stacks: RefCell::default(),
+            until_poll: Cell::new(0),
+            polls_count: Cell::new(0),
+            pace: Cell::new(Pace::new()),
+            polled_ns: Cell::new(now_ns),
+            // Numbers are of one worker, so that nobody has to ask another for the next.
+            next_id: Cell::new((u64::from(index) + 1) << 40),
+            has_spun: Cell::new(false),
+            counted: Cell::new(0),
+            place,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.place.shared()
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    #[inline]
+    pub(crate) fn address(&self) -> NonNull<super::post::Post> {
+        self.place.address()
+    }
+
+    /// The fiber that runs now.
+    #[inline]
+    pub(crate) fn running(&self) -> Option<NonNull<raw::Control>> {
+        self.running.get()
+    }
+
+    /// A number that no other fiber has.
+    #[inline]
+    pub(crate) fn next_id(&self) -> u64 {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        id
+    }
+
+    /// How many fibers it has spawned.
+    #[inline]
+    pub(crate) fn spawned(&self) -> &AtomicU64 {
+        &self.place.counters.spawned
+    }
+
+    /// Puts a fiber of ours behind those that can run.
+    #[inline]
+    pub(crate) fn push(&self, fiber: Runnable) {
+        let count = self.place.ready(|queue| {
+            queue.push(fiber);
+            queue.count()
+        });
+        if self.steals {
+            self.offer(count);
+        }
+    }
+
+    /// Puts a fiber of another worker where that finds it.
+    pub(crate) fn send(&self, fiber: Runnable) {
+        let is_kin = fiber.is_of(self.shared());
+        fiber.send_home(is_kin);
+    }
+
+    /// Tells how many can run, and wakes somebody who has nothing to do.
+    fn offer(&self, count: u32) {
+        // Relaxed: ordered against the load below by the heavy fence of who goes to sleep; until the
+        // compiler is told, by the light fence in ready() that came before.
+        self.place.ready_count.store(count, Ordering::Relaxed);
+        raw::fence_compiler();
+        // Relaxed: as above.
+        if self.shared().idle_count.load(Ordering::Relaxed) != 0 {
+            self.wake_idle();
+        }
+    }
+
+    #[cold]
+    fn wake_idle(&self) {
+        for post in &self.shared().posts {
+            // Relaxed: only one is to ring; the bell synchronises.
+            if post.is_idle.load(Ordering::Relaxed) && post.is_idle.swap(false, Ordering::Relaxed) {
+                post.bell.ring();
+                return;
+            }
+        }
+    }
+
+    /// A stack to spawn with.
+    #[inline]
+    pub(crate) fn take_stack(&self) -> Result<Stack, StackError> {
+        let mut stacks = self.stacks.borrow_mut();
+        match stacks.pop() {
+            Some(stack) => Ok(stack),
+            None => self.shared().stacks.take_some(STACKS_FETCHED, &mut stacks),
+        }
+    }
+
+    /// Takes back a stack of our size.
+    #[inline]
+    pub(crate) fn give_stack(&self, stack: Stack) {
+        let mut stacks = self.stacks.borrow_mut();
+        stacks.push(stack);
+        if stacks.len() > STACKS_KEPT_MAX {
+            self.shared().stacks.give_back(stacks.drain(STACKS_KEPT_MAX / 2..));
+        }
+    }
+
+    /// Has the fiber run at `deadline_ns`; gives it back if there are too many timers.
+    #[inline]
+    pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
+        match self.wheel.borrow_mut().start(deadline_ns, fiber) {
+            Ok(_id) => None,
+            Err(Full(fiber)) => Some(fiber),
+        }
+    }
+
+    /// Looks for a while whether `look` comes true without suspending anybody, if there is nobody else to
+    /// run and that has paid lately.
+    pub(crate) fn spin(&self, mut look: impl FnMut() -> bool) -> bool {
+        if self.place.ready(|queue| queue.count()) != 0 || !self.place.inbox.is_empty() {
+            return false;
+        }
+        let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
+        if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
+            return false;
+        }
+        let mut found = false;
+        let mut look = || {
+            found = look();
+            found || !self.place.inbox.is_empty()
+        };
+        let mut parker = self.parker.borrow_mut();
+        if !parker.look_eagerly(&mut look) {
+            parker.spin(deadline_ns, &mut look);
+        }
+        self.has_spun.set(!found);
+        found
+    }
+
+    /// Runs fibers until the runtime ends.
+    pub(crate) fn run(&self) {
+        // Relaxed: it is looked at again and again.
+        while !self.shared().is_stopped.load(Ordering::Relaxed) {
+            match self.next() {
+                Some(fiber) => self.run_from(fiber),
+                None => self.idle(),
+            }
+        }
+        self.shared().stacks.give_back(self.stacks.borrow_mut().drain(..));
+    }
+
+    #[inline]
+    fn next(&self) -> Option<Runnable> {
+        if !self.place.inbox.is_empty() {
+            self.empty_inbox();
+        }
+        let left = self.until_poll.get();
+        if left == 0 {
+            return self.poll();
+        }
+        self.until_poll.set(left - 1);
+        self.place.ready(|queue| queue.pop())
+    }
+
+    /// Runs a fiber, and as long as they only make room for each other, the next ones.
+    #[inline]
+    fn run_from(&self, mut fiber: Runnable) {
+        loop {
+            self.running.set(Some(fiber.running()));
+            probe!("fiber.switch", fiber.id());
+            match fiber.resume() {
+                Outcome::Yielded(yielded) => {
+                    let left = self.until_poll.get();
+                    if left == 0 || !self.place.inbox.is_empty() {
+                        self.push(yielded);
+                        return;
+                    }
+                    self.until_poll.set(left - 1);
+                    fiber = self.place.ready(|queue| queue.rotate(yielded));
+                    if self.steals {
+                        self.offer(self.place.ready(|queue| queue.count()));
+                    }
+                }
+                Outcome::Parked(None) => return,
+                Outcome::Parked(Some(kept)) => fiber = kept,
+                Outcome::Ended(ended) => return self.end(ended),
+            }
+        }
+    }
+
+    #[inline]
+    fn end(&self, ended: raw::Ended) {
+        if ended.has_panicked() {
+            add(&self.place.counters.panicked, 1);
+        }
+        match ended.announce(super::waiter::Waiter::wake) {
+            Rest::Nothing => {}
+            Rest::Stack(stack) => self.give_stack(stack),
+            Rest::Unread(unread) => self.drop_unread(unread),
+        }
+        add(&self.place.counters.ended, 1);
+    }
+
+    /// Somebody's handle was dropped while its fiber ran: has a fiber drop what that returned.
+    #[cold]
+    fn drop_unread(&self, unread: Unread) {
+        let drops = move || super::spawn::give_back(unread.finish());
+        // Without a stack for it, the result stays undropped.
+        let _ = super::spawn::spawn_local_detached(self, drops);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty_inbox(&self) {
+        let mut arrived = self.place.inbox.take();
+        while let Some(fiber) = arrived.pop_front() {
+            self.push(fiber);
+        }
+    }
+
+    /// What is to be done now and then.
+    #[cold]
+    #[inline(never)]
+    fn poll(&self) -> Option<Runnable> {
+        let now_ns = clock::now_ns();
+        self.expire(now_ns);
+        let mut pace = self.pace.get();
+        let before_ns = self.polled_ns.replace(now_ns);
+        self.tell_switches();
+        let until_poll = pace.next(now_ns.saturating_sub(before_ns)) - 1;
+        self.until_poll.set(until_poll);
+        self.counted.set(until_poll);
+        self.pace.set(pace);
+        let polls_count = self.polls_count.get().wrapping_add(1);
+        self.polls_count.set(polls_count);
+        if polls_count.is_multiple_of(POLLS_PER_LEAST) {
+            self.place.ready(|queue| queue.pop_least())
+        } else {
+            self.place.ready(|queue| queue.pop())
+        }
+    }
+
+    /// Says how many switches there were since it was said last.
+    fn tell_switches(&self) {
+        let left = self.until_poll.get();
+        add(&self.place.counters.switches, u64::from(self.counted.replace(left) - left));
+    }
+
+    /// Wakes those whose time has come; whether there were such.
+    fn expire(&self, now_ns: u64) -> bool {
+        let mut wheel = self.wheel.borrow_mut();
+        let mut has_any = false;
+        while let Some(due) = wheel.pop_due(now_ns) {
+            has_any = true;
+            self.push(due.payload);
+        }
+        has_any
+    }
+
+    /// There is nobody to run.
+    #[inline(never)]
+    fn idle(&self) {
+        let now_ns = clock::now_ns();
+        self.polled_ns.set(now_ns);
+        if self.expire(now_ns) {
+            return;
+        }
+        let shared = self.shared();
+        self.tell_switches();
+        // Acquire: pairs with the Release of who closes: what was spawned before is counted.
+        let is_closing = shared.is_closing.load(Ordering::Acquire);
+        if is_closing && shared.alive_count() == 0 {
+            // Relaxed: the ring below publishes it.
+            shared.is_stopped.store(true, Ordering::Relaxed);
+            shared.ring_all();
+            return;
+        }
+        if self.steals {
+            // Relaxed: see offer().
+            self.place.ready_count.store(0, Ordering::Relaxed);
+            if self.steal() {
+                return;
+            }
+        }
+        self.rest(now_ns, is_closing);
+    }
+
+    fn rest(&self, now_ns: u64, was_closing: bool) {
+        let shared = self.shared();
+        let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
+        // Relaxed: it is acted upon after the bell, or at the next look.
+        let mut look = || {
+            !self.place.inbox.is_empty()
+                || shared.is_stopped.load(Ordering::Relaxed)
+                || shared.is_closing.load(Ordering::Relaxed) != was_closing
+        };
+        if deadline_ns.is_some_and(|at| at.saturating_sub(now_ns) < NEAR_NS) {
+            for _ in 0..16 {
+                if look() {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        let mut parker = self.parker.borrow_mut();
+        if !self.has_spun.replace(false)
+            && (parker.look_eagerly(&mut look) || parker.spin(deadline_ns, &mut look))
+        {
+            return;
+        }
+        if !self.steals {
+            add(&self.place.counters.parks, 1);
+            parker.park(&self.place.bell, deadline_ns, &mut look);
+            return;
+        }
+        // Relaxed: the heavy fence orders these stores before the looks at the others' queues.
+        self.place.is_idle.store(true, Ordering::Relaxed);
+        shared.idle_count.fetch_add(1, Ordering::Relaxed);
+        self.place.fence_heavy();
+        // Relaxed: as above.
+        let has_work = |post: &super::post::Post| post.ready_count.load(Ordering::Relaxed) > 0;
+        if !shared.posts.iter().any(has_work) {
+            add(&self.place.counters.parks, 1);
+            parker.park(&self.place.bell, deadline_ns, &mut || {
+                // Relaxed: who turns this off rings afterwards.
+                look() || !self.place.is_idle.load(Ordering::Relaxed)
+            });
+        }
+        // Relaxed: a hint to others from here on.
+        shared.idle_count.fetch_sub(1, Ordering::Relaxed);
+        self.place.is_idle.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes half of what another has; whether there was any.
+    fn steal(&self) -> bool {
+        let posts = &self.shared().posts;
+        for offset in 1..posts.len() {
+            let other = &posts[(self.index as usize + offset) % posts.len()];
+            // Relaxed: a hint.
+            if other.ready_count.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let Some(mut taken) = self.place.visit(other, |queue| queue.split(LOOKS_MAX)) else {
+                continue;
+            };
+            let mut count = 0;
+            while let Some(fiber) = taken.pop_front() {
+                fiber.rehome(self.address());
+                self.push(fiber);
+                count += 1;
+            }
+            if count != 0 {
+                add(&self.place.counters.stolen, count);
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,8 @@
+//! What can be decided without a clock, a thread or a system call: who runs next, and how often to look at
+//! the time.
+
+mod pace;
+mod ready;
+
+pub(crate) use pace::Pace;
+pub(crate) use ready::Ready;

@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+#[cfg(not(handover_loom))]
+mod config;
+#[cfg(not(handover_loom))]
+mod drive;
+#[cfg(not(handover_loom))]
+mod engine;
+#[cfg(not(handover_loom))]
+mod error;
+#[allow(unsafe_code)]
+mod raw;
+
+#[cfg(not(handover_loom))]
+pub use config::{Config, PoolConfig, Promise, Stealing};
+#[cfg(not(handover_loom))]
+pub use drive::{
+    Barrier, Builder, Condition, Eventual, Handle, JoinHandle, Mutex, MutexGuard, Pool, Receiver,
+    RecvError, Runtime, SendError, Sender, Stats, TryRecvError, TrySendError, channel, current_id,
+    current_worker, is_fiber, sleep, sleep_until_ns, spawn, spawn_detached, spawn_local, yield_now,
+};
+#[cfg(not(handover_loom))]
+pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, StartError};
+
+/// What the models look at.
+#[cfg(handover_loom)]
+pub mod model {
+    pub use crate::raw::{Biased, Gate, Inbox, Link, Linked, List, Node, Opened};
+}

@@ -1,0 +1,44 @@
+//! The sole home of `unsafe`: memory for stacks, the switch, and what is strung through both.
+
+mod biased;
+#[cfg(not(handover_loom))]
+mod cell;
+#[cfg(not(handover_loom))]
+mod control;
+#[cfg(not(handover_loom))]
+mod current;
+mod gate;
+#[cfg(not(handover_loom))]
+mod guarded;
+#[cfg(not(handover_loom))]
+mod kernel;
+#[cfg(not(handover_loom))]
+mod overflow;
+#[cfg(not(handover_loom))]
+mod place;
+mod queue;
+#[cfg(not(handover_loom))]
+mod stack;
+
+pub use biased::Biased;
+#[cfg(handover_loom)]
+pub use gate::{Gate, Node, Opened};
+pub use queue::{Inbox, List};
+#[cfg(handover_loom)]
+pub use queue::{Link, Linked};
+
+#[cfg(not(handover_loom))]
+pub(crate) use {
+    cell::{GateCell, enlist},
+    control::{
+        Control, Ended, Handle, Outcome, Rest, Runnable, Spec, Unread, fits, id_of, park, prepare,
+        suspend,
+    },
+    current::{current, enter},
+    guarded::Guarded,
+    kernel::slack_to_1_ns,
+    overflow::arm,
+    place::Place,
+    place::fence_compiler,
+    stack::{Guards, Stack, Stacks},
+};

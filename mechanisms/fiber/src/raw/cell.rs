@@ -1,0 +1,102 @@
+//! A value behind a gate.
+
+use super::gate::{Gate, Node, Opened, Waiters};
+use crate::drive::waiter::Waiter;
+use std::cell::UnsafeCell;
+
+/// Written once by who claims the gate, read by all once it stands open.
+#[derive(Debug)]
+pub(crate) struct GateCell<T> {
+    gate: Gate<Waiter>,
+    value: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: the value goes from who sets it to who owns the cell.
+unsafe impl<T: Send> Send for GateCell<T> {}
+// SAFETY: the gate lets one thread write, before any reads (T: Sync for those), and the value may be
+// dropped by another thread than the one that wrote it (T: Send).
+unsafe impl<T: Send + Sync> Sync for GateCell<T> {}
+
+impl<T> GateCell<T> {
+    /// Without a value.
+    pub(crate) const fn new() -> Self {
+        Self { gate: Gate::new(), value: UnsafeCell::new(None) }
+    }
+
+    /// Gives it its value, once.
+    #[inline]
+    pub(crate) fn set(&self, value: T) -> Result<Option<Waiters<Waiter>>, T> {
+        // A value without bytes and without a drop has nothing to write: opening the gate will do.
+        if size_of::<T>() != 0 || std::mem::needs_drop::<T>() {
+            if !self.gate.claim() {
+                return Err(value);
+            }
+            // SAFETY: claimed by us alone, and nobody reads before the gate is open.
+            unsafe { *self.value.get() = Some(value) };
+        } else if self.gate.is_set() {
+            return Err(value);
+        } else {
+            return match self.gate.set() {
+                Opened::Before => Err(value),
+                Opened::For(waiters) => {
+                    std::mem::forget(value);
+                    Ok(Some(waiters))
+                }
+                Opened::ForNobody => Ok(None),
+            };
+        }
+        match self.gate.set() {
+            Opened::For(waiters) => Ok(Some(waiters)),
+            Opened::ForNobody | Opened::Before => Ok(None),
+        }
+    }
+
+    /// Its value, if it has one.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        if !self.gate.is_set() {
+            return None;
+        }
+        if size_of::<T>() == 0 && !std::mem::needs_drop::<T>() {
+            // SAFETY: a value of this type was given to set(), which forgot it; it has no bytes, so any
+            // aligned pointer is one to it.
+            return Some(unsafe { std::ptr::NonNull::<T>::dangling().as_ref() });
+        }
+        // SAFETY: the gate is open: nobody writes any more as long as we are borrowed.
+        unsafe { (*self.value.get()).as_ref() }
+    }
+
+    /// Takes the value, and is as new.
+    pub(crate) fn reset(&mut self) -> Option<T> {
+        let is_set = self.gate.is_set();
+        self.gate.reset();
+        if is_set && size_of::<T>() == 0 && !std::mem::needs_drop::<T>() {
+            // SAFETY: a value of this type was given to set(), which forgot it; it has no bytes.
+            return Some(unsafe { std::ptr::NonNull::<T>::dangling().read() });
+        }
+        self.value.get_mut().take()
+    }
+
+    /// Closes it; for those without a value to lose.
+    pub(crate) fn close(&self) -> bool {
+        self.gate.close()
+    }
+
+    /// The gate.
+    #[inline]
+    pub(crate) fn gate(&self) -> &Gate<Waiter> {
+        &self.gate
+    }
+}
+
+/// Waits before the gate until it is open.
+#[inline]
+pub(crate) fn enlist(gate: &Gate<Waiter>) {
+    let mut node = Node::new();
+    let place = &raw mut node;
+    crate::drive::waiter::wait(|waiter| {
+        // SAFETY: the node is on the stack of the one that waits, which goes on, and leaves this function,
+        // only when its waiter was handed out or is given back here.
+        unsafe { gate.enlist(place, waiter) }.err()
+    });
+}

@@ -1,0 +1,468 @@
+//! What fibers can do, by example.
+
+use handover_fiber::{
+    Barrier, Builder, Condition, Config, ConfigError, Eventual, Mutex, Panicked, PoolConfig,
+    Runtime, SpawnError, Stealing, channel, current_id, current_worker, is_fiber, sleep, spawn,
+    spawn_detached, spawn_local, yield_now,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+#[test]
+fn a_fiber_returns_its_result_to_who_joins_it() -> Outcome {
+    let runtime = Runtime::new(Config::default())?;
+    let text = String::from("moved in");
+    assert_eq!(runtime.spawn(move || text + " and out")?.join()?, "moved in and out");
+    let large = [7u64; 400];
+    assert_eq!(runtime.spawn(move || large)?.join()?, large);
+    Ok(())
+}
+
+#[test]
+fn fibers_join_fibers_before_and_after_their_end() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let sum = runtime.spawn(|| {
+        let early: Vec<_> = (0..100u32).map(|i| spawn(move || i).unwrap()).collect();
+        let late = spawn(|| sleep(Duration::from_millis(5))).unwrap();
+        yield_now();
+        let sum: u32 = early.into_iter().map(|one| one.join().unwrap()).sum();
+        assert!(!late.is_finished());
+        late.join().unwrap();
+        sum
+    })?;
+    assert_eq!(sum.join()?, 4950);
+    Ok(())
+}
+
+#[test]
+fn a_panic_crosses_to_who_joins_and_the_worker_goes_on() -> Outcome {
+    let runtime = Runtime::new(Config::default())?;
+    let fails = runtime.spawn(|| -> u32 { panic!("with number {}", 7) })?;
+    let panicked: Panicked = fails.join().unwrap_err();
+    assert_eq!(panicked.message(), Some("with number 7"));
+    assert_eq!(panicked.to_string(), "the fiber panicked: with number 7");
+    runtime.spawn_detached(|| panic!("and nobody asks"))?;
+    assert_eq!(runtime.spawn(|| 1)?.join()?, 1);
+    assert_eq!(runtime.stats().panicked_count, 2);
+    Ok(())
+}
+
+#[test]
+fn what_a_fiber_owns_is_dropped_once_whether_joined_detached_or_ended_by_panic() -> Outcome {
+    static DROPS: AtomicU32 = AtomicU32::new(0);
+    struct Counted;
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, SeqCst);
+        }
+    }
+    let runtime = Runtime::new(Config::default())?;
+    drop(runtime.spawn(|| Counted)?.join()?);
+    runtime.spawn_detached(|| Counted)?;
+    drop(runtime.spawn(|| Counted)?); // before it is over, or after
+    let late = runtime.spawn(|| Counted)?;
+    while !late.is_finished() {
+        std::thread::yield_now();
+    }
+    drop(late);
+    let kept = Counted;
+    let fails = runtime.spawn(move || {
+        let _kept = kept;
+        panic!("dropped while unwinding");
+    })?;
+    fails.join().unwrap_err();
+    runtime.shutdown();
+    assert_eq!(DROPS.load(SeqCst), 5);
+    Ok(())
+}
+
+#[test]
+fn a_sleep_lasts_as_long_as_it_was_to_and_others_run_meanwhile() -> Outcome {
+    let runtime = Runtime::new(Config::default())?;
+    let begin = Instant::now();
+    let sleeps: Vec<_> = (0..100u64)
+        .map(|i| {
+            runtime.spawn(move || {
+                let begin = Instant::now();
+                let asked = Duration::from_micros(20_000 + 10 * i);
+                sleep(asked);
+                assert!(begin.elapsed() >= asked - Duration::from_micros(20), "clocks differ");
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    for one in sleeps {
+        one.join()?;
+    }
+    assert!(begin.elapsed() < Duration::from_secs(1), "all slept at the same time");
+    Ok(())
+}
+
+#[test]
+fn an_eventual_is_set_once_and_all_who_wait_see_its_value() -> Outcome {
+    static VALUE: Eventual<String> = Eventual::new();
+    let runtime = Runtime::new(Config::workers(2))?;
+    assert_eq!(VALUE.test(), None);
+    let waits: Vec<_> =
+        (0..10).map(|_| runtime.spawn(|| VALUE.wait().len())).collect::<Result<_, _>>()?;
+    let thread = std::thread::spawn(|| VALUE.wait().clone());
+    std::thread::sleep(Duration::from_millis(5));
+    runtime.spawn(|| VALUE.set("five!".into()).unwrap())?.join()?;
+    for one in waits {
+        assert_eq!(one.join()?, 5);
+    }
+    assert_eq!(thread.join().unwrap(), "five!");
+    let refused = VALUE.set("again".into()).unwrap_err();
+    assert_eq!(refused.0, "again");
+    assert_eq!(VALUE.test().map(String::as_str), Some("five!"));
+    Ok(())
+}
+
+#[test]
+fn an_eventual_can_be_reset_on_the_stack_in_an_arc_and_without_a_value_when_shared() -> Outcome {
+    let mut local = Eventual::new();
+    local.set(3)?;
+    assert_eq!((*local.wait(), local.reset(), local.test()), (3, Some(3), None));
+    local.set(4)?;
+    assert_eq!(local.into_inner(), Some(4));
+
+    let runtime = Runtime::new(Config::default())?;
+    let shared = Arc::new(Eventual::new());
+    for _ in 0..3 {
+        let sets = Arc::clone(&shared);
+        runtime.spawn_detached(move || sets.set(()).unwrap())?;
+        shared.wait();
+        assert!(shared.rearm());
+        assert!(!shared.rearm());
+    }
+    let mut unit = Eventual::<()>::new();
+    unit.set(())?;
+    assert!(unit.set(()).is_err());
+    assert_eq!(unit.reset(), Some(()));
+    Ok(())
+}
+
+#[test]
+fn a_mutex_is_held_across_suspensions_by_one_at_a_time() -> Outcome {
+    for workers in [1, 2] {
+        let runtime = Runtime::new(Config::workers(workers))?;
+        let count = Arc::new(Mutex::new(0u32));
+        let fibers: Vec<_> = (0..50)
+            .map(|i| {
+                let count = Arc::clone(&count);
+                runtime.spawn(move || {
+                    for _ in 0..20 {
+                        let mut count = count.lock();
+                        let before = *count;
+                        if i % 2 == 0 {
+                            yield_now();
+                        }
+                        *count = before + 1;
+                    }
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let held = count.lock(); // an ordinary thread
+        assert!(count.try_lock().is_none());
+        drop(held);
+        for one in fibers {
+            one.join()?;
+        }
+        assert_eq!(*count.lock(), 1000);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_condition_gives_up_the_mutex_and_takes_it_again() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let shared = Arc::new((Mutex::new(0u32), Condition::new()));
+    let waits: Vec<_> = (0..10u32)
+        .map(|i| {
+            let shared = Arc::clone(&shared);
+            runtime.spawn(move || {
+                let (turn, changed) = &*shared;
+                let mut turn = turn.lock();
+                while *turn != i {
+                    turn = changed.wait(turn);
+                }
+                *turn += 1;
+                changed.notify_all();
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    for one in waits {
+        one.join()?;
+    }
+    assert_eq!(*shared.0.lock(), 10);
+    assert!(!shared.1.notify_one(), "nobody is left");
+    Ok(())
+}
+
+#[test]
+fn a_barrier_lets_nobody_pass_before_all_have_come_and_serves_again() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let (parties, rounds) = (7, 50);
+    let barrier = Arc::new(Barrier::new(parties));
+    let arrived = Arc::new(AtomicU32::new(0));
+    let fibers: Vec<_> = (0..parties)
+        .map(|_| {
+            let (barrier, arrived) = (Arc::clone(&barrier), Arc::clone(&arrived));
+            runtime.spawn(move || {
+                let mut last_count = 0;
+                for round in 1..=rounds {
+                    arrived.fetch_add(1, SeqCst);
+                    last_count += u32::from(barrier.wait());
+                    assert!(arrived.load(SeqCst) >= round * parties as u32);
+                }
+                last_count
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    let mut last_count = 0;
+    for one in fibers {
+        last_count += one.join()?;
+    }
+    assert_eq!(last_count, rounds, "one in each round was the last");
+    Ok(())
+}
+
+#[test]
+fn a_channel_keeps_order_waits_for_room_and_tells_when_the_other_side_is_gone() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let (sender, receiver) = channel(2);
+    sender.try_send(0)?;
+    sender.try_send(1)?;
+    assert!(sender.try_send(2).is_err());
+    let sends = runtime.spawn(move || (2..1000).try_for_each(|i| sender.send(i)).is_ok())?;
+    let receives = runtime.spawn(move || {
+        for i in 0..1000 {
+            assert_eq!(receiver.recv(), Ok(i));
+        }
+        receiver.recv().is_err()
+    })?;
+    assert!(sends.join()?);
+    assert!(receives.join()?);
+
+    let (sender, receiver) = channel::<u32>(1);
+    drop(receiver);
+    assert_eq!(sender.send(5).unwrap_err().0, 5);
+    Ok(())
+}
+
+#[test]
+fn several_senders_and_receivers_share_a_channel_and_lose_nothing() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let (sender, receiver) = channel(3);
+    for _ in 0..4 {
+        let sender = sender.clone();
+        runtime.spawn_detached(move || (1..=500u64).for_each(|i| sender.send(i).unwrap()))?;
+    }
+    drop(sender);
+    let sums: Vec<_> = (0..3)
+        .map(|_| {
+            let receiver = receiver.clone();
+            runtime.spawn(move || std::iter::from_fn(|| receiver.recv().ok()).sum::<u64>())
+        })
+        .collect::<Result<_, _>>()?;
+    let mut sum = 0;
+    for one in sums {
+        sum += one.join()?;
+    }
+    assert_eq!(sum, 4 * 500 * 501 / 2);
+    Ok(())
+}
+
+#[test]
+fn what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten() -> Outcome {
+    let pools = vec![PoolConfig::new("low", 7), PoolConfig::new("high", 0)];
+    let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+    let (low, high) = (runtime.pool("low").unwrap(), runtime.pool("high").unwrap());
+    assert_eq!(runtime.pool("none"), None);
+    let handle = runtime.handle();
+    let order = runtime.spawn(move || {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let all: Vec<_> = [(low, 'l'), (high, 'h'), (low, 'l'), (high, 'h')]
+            .into_iter()
+            .map(|(pool, letter)| {
+                let order = Arc::clone(&order);
+                Builder::new().pool(pool).spawn_on(&handle, move || order.lock().push(letter))
+            })
+            .collect::<Result<_, _>>()
+            .unwrap();
+        all.into_iter().for_each(|one| one.join().unwrap());
+        order.lock().iter().collect::<String>()
+    })?;
+    assert_eq!(order.join()?, "hhll");
+
+    let is_done = Arc::new(AtomicBool::new(false));
+    let sets = Arc::clone(&is_done);
+    Builder::new()
+        .pool(low)
+        .spawn_detached_on(&runtime.handle(), move || sets.store(true, SeqCst))?;
+    let busy = Builder::new().pool(high).spawn_on(&runtime.handle(), move || {
+        while !is_done.load(SeqCst) {
+            yield_now(); // always ready, and more urgent
+        }
+    })?;
+    busy.join()?;
+    Ok(())
+}
+
+#[test]
+fn a_pool_is_served_by_its_workers_alone() -> Outcome {
+    let pinned = PoolConfig { workers: vec![1], ..PoolConfig::new("second", 4) };
+    let pools = vec![PoolConfig::new("all", 4), pinned];
+    let runtime = Runtime::new(Config { pools, ..Config::workers(2) })?;
+    let second = runtime.pool("second").unwrap();
+    for _ in 0..4 {
+        let where_it_ran =
+            Builder::new().pool(second).spawn_on(&runtime.handle(), current_worker)?.join()?;
+        assert_eq!(where_it_ran, Some(1));
+    }
+    let first = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
+        let there = Builder::new().pool(second).spawn(current_worker).unwrap();
+        (current_worker(), there.join().unwrap())
+    })?;
+    assert_eq!(first.join()?, (Some(0), Some(1)));
+    Ok(())
+}
+
+#[test]
+fn a_local_fiber_may_own_what_cannot_be_sent() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let count = runtime.spawn(|| {
+        let shared = Rc::new(5);
+        let twin = Rc::clone(&shared);
+        let five = spawn_local(move || *twin).unwrap().join().unwrap();
+        five + Rc::strong_count(&shared)
+    })?;
+    assert_eq!(count.join()?, 6);
+    Ok(())
+}
+
+#[test]
+fn only_a_fiber_can_spawn_beside_itself() -> Outcome {
+    assert_eq!(spawn(|| 1).unwrap_err(), SpawnError::NotInFiber);
+    assert_eq!(spawn_detached(|| 1).unwrap_err(), SpawnError::NotInFiber);
+    assert_eq!((is_fiber(), current_id(), current_worker()), (false, None, None));
+    yield_now();
+    sleep(Duration::from_nanos(1));
+    let runtime = Runtime::new(Config::default())?;
+    assert!(runtime.spawn(|| is_fiber() && current_id().is_some())?.join()?);
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_on_a_stack_is_refused() -> Outcome {
+    let runtime = Runtime::new(Config { stack_bytes: 16 << 10, ..Config::default() })?;
+    let large = [1u8; 10_000];
+    let refused = runtime.spawn(move || large.len()).unwrap_err();
+    assert!(
+        refused.to_string().starts_with("a closure of 10000 bytes and a result of 8 do not fit"),
+        "{refused}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_has_run_all_and_takes_no_more() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let handle = runtime.handle();
+    let count = Arc::new(AtomicU32::new(0));
+    for _ in 0..10 {
+        let count = Arc::clone(&count);
+        runtime.spawn_detached(move || {
+            let inner = Arc::clone(&count);
+            sleep(Duration::from_millis(2));
+            spawn_detached(move || inner.fetch_add(1, SeqCst)).unwrap();
+        })?;
+    }
+    runtime.shutdown();
+    assert_eq!(count.load(SeqCst), 10);
+    assert_eq!(handle.spawn(|| 1).unwrap_err(), SpawnError::ShuttingDown);
+    Ok(())
+}
+
+#[test]
+fn an_abandoned_runtime_leaves_those_who_wait_and_may_be_spoken_to() -> Outcome {
+    static NEVER: Eventual = Eventual::new();
+    let runtime = Runtime::new(Config::default())?;
+    let waits = runtime.spawn(|| NEVER.wait())?;
+    while runtime.stats().parks_count == 0 {
+        std::thread::yield_now();
+    }
+    runtime.abandon();
+    assert!(!waits.is_finished());
+    NEVER.set(())?; // wakes who will never run
+    assert!(!waits.is_finished());
+    Ok(())
+}
+
+#[test]
+fn fresh_fibers_are_stolen_from_a_worker_that_is_busy() -> Outcome {
+    let config = Config { stealing: Stealing::Fresh, ..Config::workers(2) };
+    let runtime = Runtime::new(config)?;
+    let workers = Builder::new().worker(0).spawn_on(&runtime.handle(), || {
+        let done = Arc::new(AtomicU32::new(0));
+        for _ in 0..4 {
+            let done = Arc::clone(&done);
+            spawn_detached(move || {
+                assert_eq!(current_worker(), Some(1), "the other one is busy");
+                done.fetch_add(1, SeqCst);
+            })
+            .unwrap();
+        }
+        while done.load(SeqCst) < 4 {
+            std::hint::spin_loop(); // never suspended
+        }
+    })?;
+    workers.join()?;
+    assert!(runtime.stats().stolen_count >= 4);
+    Ok(())
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_refused_with_its_reason() {
+    let refused = |config: Config| config.validate().unwrap_err().to_string();
+    assert_eq!(refused(Config::workers(0)), "workers_count=0: must lie in 1..=1024");
+    assert_eq!(
+        refused(Config { pools: vec![], ..Config::default() }),
+        "pools=0: must lie in 1..=65536"
+    );
+    assert_eq!(
+        refused(Config { pools: vec![PoolConfig::new("a", 8)], ..Config::default() }),
+        "priority=8: must lie in 0..=7"
+    );
+    let two = vec![PoolConfig::new("a", 1), PoolConfig::new("a", 2)];
+    assert_eq!(
+        Config { pools: two, ..Config::default() }.validate(),
+        Err(ConfigError::TwoPools("a".into()))
+    );
+    let far = PoolConfig { workers: vec![3], ..PoolConfig::new("a", 1) };
+    assert_eq!(
+        refused(Config { pools: vec![far], ..Config::default() }),
+        "pool \"a\" names worker 3: there are 1, counted from 0"
+    );
+    assert_eq!(
+        refused(Config { cpus: vec![0], ..Config::workers(2) }),
+        "1 CPUs for 2 workers: name one for each, or none at all"
+    );
+    assert!(Runtime::new(Config { cpus: vec![100_000], ..Config::default() }).is_err());
+}
+
+#[test]
+fn names_and_numbers_tell_fibers_apart() -> Outcome {
+    let runtime = Runtime::new(Config::default())?;
+    let one = Builder::new().name("one").spawn_on(&runtime.handle(), current_id)?;
+    let other = runtime.spawn(current_id)?;
+    assert_eq!(one.name().as_deref(), Some("one"));
+    assert_eq!(other.name(), None);
+    assert_ne!(one.id(), other.id());
+    let id = one.id();
+    assert_eq!(one.join()?, Some(id));
+    Ok(())
+}

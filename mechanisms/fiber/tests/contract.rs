@@ -1,0 +1,196 @@
+//! What is promised whatever happens: overflow is told, idleness costs nothing, memory is bounded, a migrated
+//! fiber finds its way.
+
+use handover_fiber::{Builder, Config, Eventual, Runtime, sleep, spawn_detached, yield_now};
+use std::hint::black_box;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Runs one of these tests in a process of its own, to which `what` is told.
+fn child(test: &str, what: &str) -> std::io::Result<Output> {
+    Command::new(std::env::current_exe()?)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("HANDOVER_FIBER_CHILD", what)
+        .env("RUST_BACKTRACE", "0")
+        .output()
+}
+
+fn told() -> Option<String> {
+    std::env::var("HANDOVER_FIBER_CHILD").ok()
+}
+
+#[allow(unconditional_recursion)]
+fn recurse(depth: u64) -> u64 {
+    let frame = black_box([depth; 64]);
+    recurse(depth + 1) + frame[(depth % 64) as usize]
+}
+
+#[test]
+fn a_stack_that_overflows_ends_the_process_with_the_name_of_its_fiber() -> Outcome {
+    if told().is_some() {
+        let runtime = Runtime::new(Config::default())?;
+        let fiber = Builder::new().name("digger").spawn_on(&runtime.handle(), || recurse(0))?;
+        fiber.join()?;
+        return Ok(());
+    }
+    let test = "a_stack_that_overflows_ends_the_process_with_the_name_of_its_fiber";
+    let output = child(test, "overflow")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("fiber 'digger' (number "), "{text}");
+    assert!(text.contains("has overflowed its stack of 65536 bytes"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_fault_that_is_no_overflow_goes_to_who_handled_it_before() -> Outcome {
+    if told().is_some() {
+        let runtime = Runtime::new(Config::default())?;
+        let thread = std::thread::Builder::new().name("deep".into());
+        let overflows = thread.spawn(|| recurse(0))?; // the thread's own stack: std tells that
+        drop(overflows.join());
+        drop(runtime);
+        return Ok(());
+    }
+    let output = child("a_fault_that_is_no_overflow_goes_to_who_handled_it_before", "thread")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("thread 'deep'") && text.contains("overflowed its stack"), "{text}");
+    Ok(())
+}
+
+/// How often the threads of this process that run workers went to sleep and were woken.
+fn worker_wake_ups() -> std::io::Result<u64> {
+    let mut sum = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let folder = task?.path();
+        if !std::fs::read_to_string(folder.join("comm"))?.starts_with("fiber-") {
+            continue;
+        }
+        let status = std::fs::read_to_string(folder.join("status"))?;
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+        sum +=
+            line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(sum)
+}
+
+#[test]
+fn an_idle_runtime_is_woken_less_than_five_times_a_second() -> Outcome {
+    if told().is_none() {
+        let output = child("an_idle_runtime_is_woken_less_than_five_times_a_second", "idle")?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return Ok(());
+    }
+    static NEVER: Eventual = Eventual::new();
+    let runtime = Runtime::new(Config::workers(2))?;
+    for _ in 0..10 {
+        runtime.spawn_detached(|| NEVER.wait())?;
+        runtime.spawn_detached(|| sleep(Duration::from_secs(3600)))?;
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let before = worker_wake_ups()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let woken = worker_wake_ups()? - before;
+    assert!(woken < 5, "{woken} times in a second, with nothing to do");
+    runtime.abandon();
+    Ok(())
+}
+
+#[test]
+fn no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on() -> Outcome {
+    if told().is_none() {
+        let test = "no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on";
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 2000000; exec \"$0\" \"$@\""])
+            .arg(std::env::current_exe()?)
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .env("HANDOVER_FIBER_CHILD", "memory")
+            .output()?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return Ok(());
+    }
+    let go = Arc::new(Eventual::<()>::new());
+    let runtime = Runtime::new(Config { stack_bytes: 1 << 20, ..Config::default() })?;
+    let ended = Arc::new(AtomicU32::new(0));
+    let mut spawned_count = 0;
+    let refused = loop {
+        let (go, ended) = (Arc::clone(&go), Arc::clone(&ended));
+        let spawned = runtime.spawn_detached(move || {
+            go.wait();
+            ended.fetch_add(1, SeqCst);
+        });
+        match spawned {
+            Ok(()) => spawned_count += 1,
+            Err(refused) => break refused,
+        }
+        assert!(spawned_count < 10_000, "2 GB are enough for 2,000");
+    };
+    assert!(refused.to_string().starts_with("no memory for 1 more stacks"), "{refused}");
+    assert!(spawned_count > 100);
+    go.set(())?;
+    while ended.load(SeqCst) < spawned_count {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(runtime.spawn(|| 5)?.join()?, 5, "there are stacks again");
+    Ok(())
+}
+
+#[test]
+fn parked_fibers_take_a_page_each_and_stacks_are_used_again() -> Outcome {
+    static GO: Eventual = Eventual::new();
+    let runtime = Runtime::new(Config { stack_bytes: 36 << 10, ..Config::default() })?;
+    let spawns = runtime.spawn(|| {
+        for _ in 0..1000 {
+            spawn_detached(|| GO.wait()).unwrap();
+        }
+        yield_now();
+    })?;
+    spawns.join()?;
+    let stats = runtime.stats();
+    assert_eq!((stats.alive_count, stats.stacks_count), (1000, 1001));
+    assert!(stats.stack_high_water_bytes >= 4096);
+    if cfg!(not(debug_assertions)) {
+        let each = stats.stacks_resident_bytes / stats.stacks_count;
+        assert!(each <= 4608, "{each} bytes");
+    }
+    GO.set(())?;
+    let again = runtime.spawn(|| {
+        for _ in 0..2000 {
+            spawn_detached(|| ()).unwrap();
+            yield_now();
+        }
+    })?;
+    again.join()?;
+    assert_eq!(runtime.stats().stacks_count, 1001);
+    runtime.shutdown();
+    assert!(Runtime::new(Config { stack_bytes: 36 << 10, ..Config::default() })?.trim() >= 1001);
+    Ok(())
+}
+
+#[test]
+fn hand_overs_between_workers_and_threads_are_never_lost() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let handle = runtime.handle();
+    for round in 0..300u32 {
+        let asked = Arc::new(Eventual::<u32>::new());
+        let answered = Arc::new(Eventual::<u32>::new());
+        let (to, from) = (Arc::clone(&asked), Arc::clone(&answered));
+        Builder::new().worker(round % 2).spawn_detached_on(&handle, move || {
+            from.set(to.wait() + 1).unwrap();
+        })?;
+        match round % 3 {
+            0 => asked.set(round)?,
+            1 => runtime.spawn(move || asked.set(round).is_ok()).map(drop)?,
+            _ => Builder::new()
+                .worker((round + 1) % 2)
+                .spawn_detached_on(&handle, move || asked.set(round).unwrap())?,
+        }
+        assert_eq!(*answered.wait(), round + 1);
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The gate of an eventual, the inbox of a worker, and the lock of its queue, under loom.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-fiber --test model --release \
+//!     --target-dir target/loom
+//! ```
+//!
+//! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both sides: loom
+//! knows no other. So is what a kernel without it gets.
+#![cfg(handover_loom)]
+
+mod raw;
+
+use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use handover_base::sync::{Arc, hint, thread};
+use handover_fiber::model::{Biased, Gate, Inbox, Opened};
+use raw::{Item, wait_at};
+
+/// Somebody who waits: woken by a flag.
+#[derive(Clone, Debug)]
+struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    fn new() -> Self {
+        Self(Arc::new(AtomicBool::new(false)))
+    }
+
+    fn wake(&self) {
+        // Release: pairs with the Acquire in wait().
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn wait(&self) {
+        // Acquire: pairs with the Release in wake().
+        while !self.0.load(Ordering::Acquire) {
+            hint::spin_loop();
+        }
+    }
+}
+
+fn open(gate: &Gate<Flag>) -> bool {
+    match gate.set() {
+        Opened::For(waiters) => {
+            waiters.for_each(|flag| flag.wake());
+            true
+        }
+        Opened::ForNobody => true,
+        Opened::Before => false,
+    }
+}
+
+/// Tries what takes up to three preemptions.
+fn model(run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(run);
+}
+
+#[test]
+fn whoever_waits_at_a_gate_is_woken_and_sees_what_was_written_before() {
+    loom::model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        let value = Arc::new(AtomicU32::new(0));
+        let (its, seen) = (Arc::clone(&gate), Arc::clone(&value));
+        let waits = thread::spawn(move || {
+            wait_at(&its, Flag::new());
+            assert!(its.is_set());
+            assert_eq!(seen.load(Ordering::Relaxed), 7);
+        });
+        assert!(gate.claim());
+        value.store(7, Ordering::Relaxed);
+        assert!(open(&gate));
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn two_who_wait_are_both_woken() {
+    model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        let its = Arc::clone(&gate);
+        let waits = thread::spawn(move || wait_at(&its, Flag::new()));
+        let sets = Arc::clone(&gate);
+        let opens = thread::spawn(move || assert!(open(&sets)));
+        wait_at(&gate, Flag::new());
+        waits.join().unwrap();
+        opens.join().unwrap();
+    });
+}
+
+#[test]
+fn one_of_two_sets_and_the_other_is_told() {
+    loom::model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        let its = Arc::clone(&gate);
+        let other = thread::spawn(move || its.claim() && open(&its));
+        let one = gate.claim() && open(&gate);
+        assert!(one != other.join().unwrap());
+    });
+}
+
+#[test]
+fn a_handle_that_is_dropped_and_an_end_agree_on_who_clears_up() {
+    loom::model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        let its = Arc::clone(&gate);
+        let ends = thread::spawn(move || matches!(its.set(), Opened::ForNobody));
+        let is_abandoned = gate.abandon();
+        assert_eq!(is_abandoned, ends.join().unwrap(), "one of the two, and not both");
+    });
+}
+
+#[test]
+fn an_inbox_gives_each_member_once_and_in_order() {
+    model(|| {
+        let inbox = Arc::new(Inbox::<Item>::new());
+        let its = Arc::clone(&inbox);
+        let pushes = thread::spawn(move || {
+            its.push(Item::new(1));
+            its.push(Item::new(2));
+        });
+        inbox.push(Item::new(10));
+        let mut got = Vec::new();
+        while got.len() < 3 {
+            let mut list = inbox.take();
+            while let Some(item) = list.pop_front() {
+                got.push(item.number());
+            }
+            hint::spin_loop();
+        }
+        pushes.join().unwrap();
+        let at = |number| got.iter().position(|one| *one == number).unwrap();
+        assert!(at(1) < at(2) && inbox.is_empty());
+    });
+}
+
+#[test]
+fn an_owner_and_a_thief_are_never_inside_at_once() {
+    loom::model(|| {
+        let queue = Arc::new(Biased::new(vec![1, 2]));
+        let its = Arc::clone(&queue);
+        // SeqCst: the model of membarrier, and its partner.
+        let full = || fence(Ordering::SeqCst);
+        let thief = thread::spawn(move || its.visit(full, Vec::pop).flatten());
+        let own = raw::own(&queue, full, Vec::pop);
+        let stolen = thief.join().unwrap();
+        let left = raw::own(&queue, full, std::mem::take);
+        let mut all: Vec<u32> = left.into_iter().chain(own).chain(stolen).collect();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+    });
+}
