@@ -20,12 +20,12 @@ pub enum Stealing {
     Off,
     /// A fiber that has not begun may be taken.
     Fresh,
-    /// One that is suspended too; only by `Config::steal_suspended`, which says why.
+    /// One that is suspended too; only by [`Config::steal_suspended`], which says why.
     #[doc(hidden)]
     Suspended(Promise),
 }
 
-/// That `Config::steal_suspended` was called.
+/// That [`Config::steal_suspended`] was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise(pub(crate) ());
 

@@ -16,6 +16,8 @@ mod kernel;
 mod overflow;
 #[cfg(not(handover_loom))]
 mod place;
+#[cfg(not(handover_loom))]
+mod promise;
 mod queue;
 #[cfg(not(handover_loom))]
 mod stack;

@@ -1,0 +1,49 @@
+//! A fiber that goes on on another thread than it was suspended on, and what it finds there.
+
+#[path = "raw/promise.rs"]
+mod raw;
+
+use handover_fiber::{Builder, Runtime, current_worker, spawn_local, yield_now};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+thread_local! {
+    static HERE: Cell<u32> = const { Cell::new(0) };
+}
+
+#[inline(never)]
+fn write_here(number: u32) {
+    HERE.set(number);
+}
+
+#[inline(never)]
+fn read_here() -> u32 {
+    HERE.get()
+}
+
+#[test]
+fn a_fiber_that_migrates_keeps_its_stack_and_finds_other_thread_locals() {
+    let runtime = Runtime::new(raw::two_that_steal()).unwrap();
+    let migrates = Builder::new().worker(0).spawn_on(&runtime.handle(), || {
+        let has_moved = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&has_moved);
+        let on_the_stack = [7u32; 16];
+        write_here(5);
+        let hog = spawn_local(move || {
+            while !seen.load(SeqCst) {
+                std::hint::spin_loop(); // keeps worker 0 from whoever else could run there
+            }
+            (current_worker(), read_here())
+        });
+        yield_now();
+        let there = (current_worker(), read_here());
+        has_moved.store(true, SeqCst);
+        (there, hog.unwrap().join().unwrap(), on_the_stack.iter().sum::<u32>())
+    });
+    let (there, hog, sum) = migrates.unwrap().join().unwrap();
+    assert_eq!(there, (Some(1), 0), "another worker, and its variable");
+    assert_eq!(hog, (Some(0), 5), "what was spawned to stay has stayed");
+    assert_eq!(sum, 7 * 16);
+    assert!(runtime.stats().stolen_count >= 1);
+}
