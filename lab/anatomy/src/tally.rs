@@ -44,7 +44,7 @@ impl Tally {
     /// All that is told of them; `net_ns`: what is taken off of each stage that begins and ends on one
     /// thread. `None` when there are too few.
     pub fn tell(mut self, course: &Course, net_ns: f64) -> Option<Told> {
-        if self.kept.len() < KEPT_MIN {
+        if self.count < COUNT_MIN {
             return None;
         }
         self.kept.sort_by_key(Handoff::total_ticks);
@@ -103,7 +103,7 @@ impl Tally {
 }
 
 /// Fewer hand-offs tell nothing.
-const KEPT_MIN: usize = 16;
+pub(crate) const COUNT_MIN: u64 = 16;
 
 /// Typical hand-offs and slow ones, by their time.
 const BANDS: &[(&str, f64, f64)] = &[

@@ -36,6 +36,8 @@ pub struct Ask {
 const RING_BYTES: u64 = 1 << 20;
 /// Rounds with the sites on whose hand-offs are not looked at: they meet cold code.
 const ROUNDS_COLD: u32 = 1;
+/// On a machine that is busy with others, so many times as long, until there is enough to tell.
+const PATIENCE: u32 = 20;
 /// Of the time, so much is for warming up.
 const WARM_SHARE: u32 = 10;
 
@@ -70,12 +72,15 @@ pub fn watch(
         rounds: 0,
     };
     let until = Instant::now() + ask.time;
+    let patience = until + ask.time * PATIENCE;
     loop {
         bout.block(interrupted)?;
         watching.round(&mut bout, interrupted)?;
         // Relaxed: a flag alone.
         let stopped = interrupted.load(Ordering::Relaxed);
-        if (Instant::now() >= until && watching.rounds > ROUNDS_COLD) || stopped {
+        let now = Instant::now();
+        let enough = watching.tally.count >= tally::COUNT_MIN;
+        if (now >= until && enough) || now >= patience || stopped {
             break;
         }
     }

@@ -1,5 +1,6 @@
 //! The command line, whole: the binary is run, and what it prints and leaves is looked at.
 
+mod anatomy;
 mod calls;
 mod classic;
 mod commands;

@@ -56,6 +56,23 @@ const ARGUMENTS: &[Refusal] = &[
     ("--json runs", &["--json", "runs"]),
 ];
 
+/// What can be taken apart.
+const ANATOMIES: &[Refusal] = &[
+    ("anatomy", &["<ID>"]),
+    ("anatomy event/roundtrip", &["event/roundtrip", "no benchmark", "event/round-trip"]),
+    ("anatomy floor/memcpy", &["floor/memcpy", "no sites", "ring/mailbox", "lock/passed"]),
+    ("anatomy ring", &["ring", "no benchmark", "ring/mailbox"]),
+    ("anatomy ring/mailbox --contender rtrb", &["rtrb", "handover"]),
+    ("anatomy ring/mailbox --seconds 0", &["--seconds", "0.1..=600"]),
+    ("anatomy ring/mailbox --seconds -1", &["--seconds", "0.1..=600"]),
+    ("anatomy ring/mailbox --seconds many", &["--seconds", "number of seconds"]),
+    ("anatomy ring/mailbox --set slots_count=3", &["slots_count=3", "they take none"]),
+    ("anatomy ring/round-trip --set slots_count=0", &["slots_count=0", "1..=65536"]),
+    ("anatomy ring/mailbox --processes", &["--processes", "ring/mailbox"]),
+    ("anatomy ring/mailbox --svg /no/such/folder/x.svg", &["--svg", "/no/such/folder"]),
+    ("anatomy ring/mailbox --outliers 3", &["3"]),
+];
+
 /// Files.
 const FILES: &[Refusal] = &[
     ("run clock --db folder", &["folder", "not a regular file", "--db"]),
@@ -163,6 +180,11 @@ fn check_all(refusals: &[Refusal]) {
         assert!(!home.data().exists(), "{line}: a store was made");
         assert!(tree(&home.cwd()) == before, "{line}: a file was made or changed");
     }
+}
+
+#[test]
+fn what_cannot_be_taken_apart_is_refused_with_what_can() {
+    check_all(ANATOMIES);
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! `handover anatomy`: stages that add up, what is stored and shown of them, and the traces of the slowest.
+
+use crate::common::{Home, document};
+use handover_probe::read::Trace;
+use handover_record::{Anatomy, Document};
+use std::fs;
+
+fn taken(document: &Document) -> &Anatomy {
+    document.records.iter().find_map(|record| record.anatomy.as_deref()).expect("an anatomy")
+}
+
+/// The parts of a line, and what it says that they add up to.
+fn parts(line: &str) -> (Vec<(&str, u64)>, u64) {
+    let (parts, total) = line.split_once(" = ").expect("a sum");
+    let parts = parts.split(" + ").map(|part| {
+        let (name, ns) = part.rsplit_once(' ').expect("a name and a number");
+        (name, ns.parse().expect("whole nanoseconds"))
+    });
+    let total = total.strip_suffix(" ns").expect("nanoseconds").parse().expect("a number");
+    (parts.collect(), total)
+}
+
+#[test]
+fn the_stages_of_a_hand_off_add_up_and_are_stored_shown_and_drawn() {
+    let home = Home::new();
+    let out = home.ok("anatomy ring/mailbox --seconds 0.3 --json --svg stages.svg");
+    let told = document(&out);
+    let anatomy = taken(&told);
+    let names: Vec<&str> = anatomy.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(names, ["handle", "travel"]);
+    let sum: f64 = anatomy.stages.iter().map(|stage| stage.mean_ns).sum();
+    assert!((sum / anatomy.total.mean_ns - 1.0).abs() < 1e-6, "{anatomy:?}");
+    let shares: f64 = anatomy.stages.iter().map(|stage| stage.share).sum();
+    assert!((shares - 1.0).abs() < 1e-6, "{anatomy:?}");
+    let (parts, total) = parts(&anatomy.line);
+    assert_eq!(parts.iter().map(|(_, ns)| ns).sum::<u64>(), total, "{}", anatomy.line);
+    assert_eq!(
+        parts.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["handle", "floor", "travel"]
+    );
+    assert_eq!(total as f64, anatomy.total.mean_ns.round());
+    assert!(anatomy.handoffs_count >= 16, "{}", anatomy.handoffs_count);
+    assert!(anatomy.site_ns.iter().all(|ns| *ns > 0.0), "{:?}", anatomy.site_ns);
+    assert!(anatomy.off_ns.is_some() && anatomy.on_ns.is_some() && anatomy.floor.is_some());
+
+    let svg = fs::read_to_string(home.cwd().join("stages.svg")).expect("a picture");
+    let drawn = roxmltree::Document::parse(&svg).expect("well-formed");
+    assert!(drawn.descendants().any(|node| node.text() == Some("travel")), "its legend");
+
+    assert_eq!(home.last().records, told.records, "stored as printed");
+    assert!(home.ok("show").contains(&anatomy.line), "the table repeats the line");
+}
+
+#[test]
+fn who_sleeps_is_woken_in_a_stage_of_its_own_and_the_slowest_are_kept() {
+    let home = Home::new();
+    let out = home.ok("anatomy event/parked --seconds 0.5 --outliers=slow --json");
+    let told = document(&out);
+    let anatomy = taken(&told);
+    let stage = |name: &str| {
+        anatomy.stages.iter().find(|stage| stage.name == name).expect("a stage of that name")
+    };
+    assert!(stage("wake").passed > 0.0, "{:?}", anatomy.stages);
+    assert!(stage("handle").passed == 1.0, "{:?}", anatomy.stages);
+    assert!((1..=10).contains(&anatomy.outliers.len()));
+    let totals: Vec<f64> = anatomy.outliers.iter().map(|outlier| outlier.total_ns).collect();
+    assert!(totals.is_sorted_by(|a, b| a >= b), "{totals:?}");
+    for outlier in &anatomy.outliers {
+        stage(&outlier.slow_stage);
+        let sum: f64 = outlier.stages_ns.iter().sum();
+        assert!((sum - outlier.total_ns).abs() < 1e-6, "{outlier:?}");
+        let trace = Trace::open(home.cwd().join(&outlier.file)).expect("a trace");
+        let end_ns = outlier.begin_ns + outlier.total_ns as i64;
+        let within = trace
+            .merged()
+            .filter(|event| (outlier.begin_ns - 1..=end_ns + 1).contains(&trace.ns(event.ticks)));
+        assert!(within.count() >= 3, "its events: {outlier:?}");
+        let tids: Vec<u64> = trace.threads().iter().map(|thread| thread.tid).collect();
+        assert!(tids.contains(&outlier.from_tid) && tids.contains(&outlier.to_tid));
+    }
+    let kept = fs::read_dir(home.cwd().join("slow")).expect("a folder").count();
+    assert!((1..=10).contains(&kept), "{kept} files");
+}
+
+#[test]
+fn hand_offs_between_processes_stand_on_one_time_line() {
+    let home = Home::new();
+    let out = home.ok("anatomy notify/round-trip --processes --seconds 0.5 --json");
+    let told = document(&out);
+    let anatomy = taken(&told);
+    assert!(told.records.iter().any(|record| record.parties.processes));
+    assert!(anatomy.handoffs_count >= 16, "{}", anatomy.handoffs_count);
+}
+
+#[test]
+fn what_is_printed_names_the_stages_and_says_what_the_probes_cost() {
+    let home = Home::new();
+    let out = home.ok("anatomy event/round-trip --seconds 0.2");
+    for words in
+        ["event/round-trip", "handle", "notice", "wake", "in all", " ns", "sites off", "run "]
+    {
+        assert!(out.contains(words), "{words:?} in {out}");
+    }
+}
+
+#[test]
+fn sites_of_the_hottest_loops_are_in_builds_that_ask_for_them() {
+    let home = Home::new();
+    if cfg!(feature = "probes-hot") {
+        let told = document(&home.ok("anatomy event/call --seconds 0.2 --json"));
+        let names: Vec<&str> = taken(&told).stages.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["handle", "return", "dispatch"]);
+    } else {
+        home.run("anatomy event/call").code(2).tells(&["event/call", "probes-hot"]);
+    }
+}
