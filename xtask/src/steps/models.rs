@@ -22,8 +22,9 @@ const MIRI_SEEDS: u32 = 16;
 
 /// What Miri runs of a crate, each time and with `--long`: where all of its tests take minutes there, or
 /// ask for what Miri does not know (signals, limits, timed sleeps in epoll); nothing of a crate whose only
-/// `unsafe` asks for memory ahead. Of other crates it runs all.
-const MIRI_PARTS: [(&str, &str, &str); 5] = [
+/// `unsafe` asks for memory ahead, and nothing of fibers, whose switch is assembly. Of other crates all.
+const MIRI_PARTS: [(&str, &str, &str); 6] = [
+    ("handover-fiber", "", ""),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
     ("handover-ring", "--lib --test api", "--lib --tests"),
     ("handover-sched", "", "--test drive_lanes"),
