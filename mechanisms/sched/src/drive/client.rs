@@ -93,8 +93,26 @@ impl Counts {
 
 /// The client's ends of its lanes: without stamps, or with one on the way there and three back.
 pub(super) enum Ends<L: Lane> {
-    Bare(L::Sender<1>, L::Receiver<1>),
-    Stamped(L::Sender<2>, L::Receiver<4>),
+    Bare(Box<Way<L, 1, 1>>),
+    Stamped(Box<Way<L, 2, 4>>),
+}
+
+/// The lane there and the one back, with room for what goes into one, or comes out of the other, together.
+///
+/// That room is kept: to be zeroed for each packet it would take sixteen stores, which wait in line
+/// behind the one into the mailbox that the arbiter is looking at.
+pub(super) struct Way<L: Lane, const IN: usize, const OUT: usize> {
+    there: L::Sender<IN>,
+    back: L::Receiver<OUT>,
+    run_there: [[u64; IN]; RUN_MAX],
+    run_back: [[u64; OUT]; RUN_MAX],
+}
+
+impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
+    pub(super) fn new(there: L::Sender<IN>, back: L::Receiver<OUT>) -> Box<Self> {
+        let (run_there, run_back) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
+        Box::new(Self { there, back, run_there, run_back })
+    }
 }
 
 /// Hands packets over to the arbiter and transmits those that it has marked.
@@ -143,8 +161,8 @@ impl<L: Lane> Client<L> {
         }
         let word = offer.pack();
         let went = match &mut self.ends {
-            Ends::Bare(there, _) => push_one(there, [word]),
-            Ends::Stamped(there, _) => push_one(there, [word, clock::ticks()]),
+            Ends::Bare(way) => push_one(&mut way.there, [word]),
+            Ends::Stamped(way) => push_one(&mut way.there, [word, clock::ticks()]),
         };
         if !went {
             return Err(SendError::Full(offer));
@@ -171,10 +189,10 @@ impl<L: Lane> Client<L> {
         let counts = &mut self.counts;
         let stamps_packets = self.stamps_packets;
         let batch = match &mut self.ends {
-            Ends::Bare(there, _) => push_all(there, offers, counts, |word| [word]),
-            Ends::Stamped(there, _) => {
+            Ends::Bare(way) => way.push_all(offers, counts, |word| [word]),
+            Ends::Stamped(way) => {
                 let mut ticks = clock::ticks();
-                push_all(there, offers, counts, |word| {
+                way.push_all(offers, counts, |word| {
                     let words = [word, ticks];
                     if stamps_packets {
                         ticks = clock::ticks();
@@ -205,12 +223,12 @@ impl<L: Lane> Client<L> {
     ) -> Result<usize, SinkError> {
         let mut counts = Counts::default();
         let back_count = match &mut self.ends {
-            Ends::Bare(_, back) => pop_all(back, packets_max, |[word]| {
+            Ends::Bare(way) => way.pop_all(packets_max, |[word]| {
                 settle(&mut counts, word, sink);
             }),
-            Ends::Stamped(_, back) => {
+            Ends::Stamped(way) => {
                 let mut cli_deq_ticks = 0;
-                pop_all(back, packets_max, |[word, cli_enq_ticks, sch_enq_ticks, sch_deq_ticks]| {
+                way.pop_all(packets_max, |[word, cli_enq_ticks, sch_enq_ticks, sch_deq_ticks]| {
                     let (packet, dropped) = settle(&mut counts, word, sink);
                     if !T::WANTED {
                         return;
@@ -295,68 +313,66 @@ fn push_one<const W: usize>(there: &mut impl Post<W>, words: [u64; W]) -> bool {
 /// Packets that are put into a lane, or taken out of it, together: as many as an arbiter takes by default.
 const RUN_MAX: usize = 32;
 
-#[inline(always)]
-fn push_all<const W: usize>(
-    there: &mut impl Post<W>,
-    offers: &mut impl Iterator<Item = Offer>,
-    counts: &mut Counts,
-    mut words: impl FnMut(u64) -> [u64; W],
-) -> Batch {
-    let (mut batch, mut bytes) = (Batch::default(), 0);
-    let mut run = [[0; W]; RUN_MAX];
-    loop {
-        let room = there.room(RUN_MAX).min(RUN_MAX);
-        let (mut gathered, mut more) = (0, room > 0);
-        for slot in &mut run[..room] {
-            let Some(offer) = offers.next() else {
-                more = false;
-                break;
-            };
-            if !offer.fits() {
-                batch.unfit = Some(offer);
-                more = false;
+impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
+    #[inline(always)]
+    fn push_all(
+        &mut self,
+        offers: &mut impl Iterator<Item = Offer>,
+        counts: &mut Counts,
+        mut words: impl FnMut(u64) -> [u64; IN],
+    ) -> Batch {
+        let Self { there, run_there: run, .. } = self;
+        let (mut batch, mut bytes) = (Batch::default(), 0);
+        loop {
+            let room = there.room(RUN_MAX).min(RUN_MAX);
+            let (mut gathered, mut more) = (0, room > 0);
+            for slot in &mut run[..room] {
+                let Some(offer) = offers.next() else {
+                    more = false;
+                    break;
+                };
+                if !offer.fits() {
+                    batch.unfit = Some(offer);
+                    more = false;
+                    break;
+                }
+                *slot = words(offer.pack());
+                gathered += 1;
+                bytes += u64::from(offer.length_bytes);
+            }
+            if gathered == 1 {
+                there.push(run[0]);
+            } else {
+                there.push_all(&run[..gathered]);
+            }
+            batch.sent += gathered;
+            if !more {
                 break;
             }
-            *slot = words(offer.pack());
-            gathered += 1;
-            bytes += u64::from(offer.length_bytes);
         }
-        if gathered == 1 {
-            there.push(run[0]);
-        } else {
-            there.push_all(&run[..gathered]);
-        }
-        batch.sent += gathered;
-        if !more {
-            break;
-        }
+        there.publish();
+        counts.sent += batch.sent as u64;
+        counts.sent_bytes += bytes;
+        batch
     }
-    there.publish();
-    counts.sent += batch.sent as u64;
-    counts.sent_bytes += bytes;
-    batch
-}
 
-/// Pops until there is no more, or `packets_max` have come.
-#[inline(always)]
-fn pop_all<const W: usize>(
-    back: &mut impl Collect<W>,
-    packets_max: usize,
-    mut each: impl FnMut([u64; W]),
-) -> usize {
-    let mut back_count = 0;
-    let mut run = [[0; W]; RUN_MAX];
-    while back_count < packets_max {
-        let wanted = RUN_MAX.min(packets_max - back_count);
-        let count = back.pop_all(&mut run[..wanted]);
-        run[..count].iter().for_each(|&words| each(words));
-        back_count += count;
-        if count < wanted {
-            break;
+    /// Pops until there is no more, or `packets_max` have come.
+    #[inline(always)]
+    fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
+        let Self { back, run_back: run, .. } = self;
+        let mut back_count = 0;
+        while back_count < packets_max {
+            let wanted = RUN_MAX.min(packets_max - back_count);
+            let count = back.pop_all(&mut run[..wanted]);
+            run[..count].iter().for_each(|&words| each(words));
+            back_count += count;
+            if count < wanted {
+                break;
+            }
         }
+        back.release();
+        back_count
     }
-    back.release();
-    back_count
 }
 
 /// A packet has come back.

@@ -1,7 +1,7 @@
 //! What the arbiter, its clients and everybody else share.
 
 use super::arbiter::Config;
-use super::client::{Client, Counts, Ends};
+use super::client::{Client, Counts, Ends, Way};
 use super::lane::{Lane, Laps};
 use super::port::Port;
 use super::stamps::Stamping;
@@ -151,12 +151,12 @@ impl<L: Lane> Shared<L> {
             Stamping::None => {
                 let (port, there, back) = Port::pair(number, slots_count, Arc::clone(&presence));
                 joining.bare.push(port);
-                Ends::Bare(there, back)
+                Ends::Bare(Way::new(there, back))
             }
             Stamping::Batch | Stamping::Packet => {
                 let (port, there, back) = Port::pair(number, slots_count, Arc::clone(&presence));
                 joining.stamped.push(port);
-                Ends::Stamped(there, back)
+                Ends::Stamped(Way::new(there, back))
             }
         };
         joining.clients_count += 1;
