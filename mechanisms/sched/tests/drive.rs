@@ -410,6 +410,31 @@ fn an_arbiter_that_looks_seldom_takes_and_marks_all_the_same() {
 }
 
 #[test]
+fn what_lies_in_a_mailbox_leaves_at_one_look_however_small_the_batch() {
+    // From eight on, packets are taken in runs.
+    for batch_max in [1, 8] {
+        let hour = Duration::from_secs(3600);
+        let config = Config { interval: hour, batch_max, ..config(Stamping::None) };
+        let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 2, FLOW), config).unwrap();
+        let hub = arbiter.hub();
+        let mut client = hub.join().unwrap();
+        for tag in 0..60 {
+            client.send(Offer { flow: tag % 2, length_bytes: 64, tag }).unwrap();
+        }
+        let running = arbiter.spawn(|| {}).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while client.in_flight() > 0 && Instant::now() < deadline {
+            client.poll(100, &mut Null, &mut ()).unwrap();
+            std::thread::yield_now();
+        }
+        assert_eq!(client.counts().transmitted, 60, "in batches of {batch_max}");
+        drop(client);
+        hub.stop(Stop::Drain);
+        assert_conserved(&running.join());
+    }
+}
+
+#[test]
 fn an_interval_does_not_keep_the_arbiter_from_ending() {
     let hour = Config { interval: Duration::from_secs(3600), ..config(Stamping::None) };
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), hour);

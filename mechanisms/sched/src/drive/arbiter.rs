@@ -60,8 +60,9 @@ pub struct Config {
     /// before the arbiter looks. 8 bytes each, 16 with stamps. Too few hold the clients back, many
     /// fall out of the cache.
     pub mailbox_slots_count: u32,
-    /// The arbiter looks once in so long; zero: all the time. Longer saves cache misses and adds as
-    /// much delay; more than the mailboxes hold in that time holds the clients back.
+    /// The arbiter looks once in so long, and again at once as long as there is a mailbox with a whole
+    /// batch in it; zero: all the time. Longer saves cache misses and adds as much delay; more than the
+    /// mailboxes hold in that time holds the clients back.
     pub interval: Duration,
     /// Packets taken from a client before the next one's turn, and marked for each before the mailboxes
     /// are looked at again, in `1..=BATCH_MAX`. Fewer: less delay; more: fewer cache misses a packet, up

@@ -88,6 +88,8 @@ pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
     now_ns: u64,
     /// The scheduler held packets back until later.
     holds_back: bool,
+    /// A mailbox, or the scheduler, gave all that was asked for in this sweep: there may be more.
+    gave_all: bool,
     /// Packets that the scheduler dropped for newer ones in this sweep.
     replaced: Vec<Packet<Token>>,
     departed: VecDeque<Ledger>,
@@ -122,6 +124,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             newcomers,
             now_ns: 0,
             holds_back: false,
+            gave_all: false,
             replaced: Vec::new(),
             departed: VecDeque::new(),
             earlier: Ledger::default(),
@@ -158,6 +161,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     break;
                 }
             }
+            self.gave_all = false;
             let found = match RUNS {
                 true => self.sweep_runs(&mut runs),
                 false => self.take() + self.mark(),
@@ -171,7 +175,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     break;
                 }
             }
-            if self.interval_ns > 0 {
+            if self.interval_ns > 0 && !self.gave_all {
                 // One that is late does not sweep twice for it.
                 sweep_ns = (sweep_ns + self.interval_ns).max(self.now_ns);
                 let due_ns = self.due_ns().max(sweep_ns);
@@ -184,6 +188,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 self.idle.wait();
                 self.now_ns = clock::now_ns();
             } else if self.link.is_some()
+                || self.interval_ns > 0
                 || self.holds_back
                 || self.sweeps.is_multiple_of(SWEEPS_PER_READING)
             {
@@ -245,6 +250,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             port.inbox.release();
             port.ledger.taken += taken as u64;
             port.publish();
+            self.gave_all |= taken == self.batch_max;
             taken_all += taken;
         }
         if !self.replaced.is_empty() {
@@ -314,6 +320,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             }
         }
         self.publish_all(marked);
+        self.gave_all |= marked == marks_max;
         marked
     }
 

@@ -82,6 +82,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             }
             port.inbox.release();
             port.ledger.taken += taken as u64;
+            self.gave_all |= taken == self.batch_max;
             taken_all += taken;
         }
         if !self.replaced.is_empty() {
@@ -110,6 +111,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 break;
             }
         }
+        self.gave_all |= marked == marks_max;
         marked
     }
 
