@@ -1,12 +1,12 @@
 //! A worker: runs those who can run, wakes those whose time has come, and sleeps when there is neither.
 
 use super::post::{Shared, add};
-use crate::engine::Pace;
+use crate::engine::{Lead, Pace};
 use crate::error::StackError;
 use crate::raw::{self, Outcome, Place, Rest, Runnable, Stack, Unread};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_notify::Parker;
+use handover_notify::{Parked, Parker};
 use handover_probe::probe;
 use handover_timer::{Config as WheelConfig, Full, Wheel};
 use std::cell::{Cell, RefCell};
@@ -19,6 +19,12 @@ const STACKS_KEPT_MAX: usize = 256;
 const STACKS_FETCHED: usize = 64;
 /// A deadline so near is waited for without sleeping: sleep and wake-up take longer.
 const NEAR_NS: u64 = 3_000;
+/// So many of those whose time has come are made ready at a time: what they touch, and what those touch whom they
+/// wake, is to stay in the processor's caches until it is their turn.
+const EXPIRED_MAX: u32 = 64;
+/// However many others can run, one in so many switches goes to those whose time has come. Fewer than such a one
+/// causes as a rule: it goes on, wakes somebody, and that one begins anew. With more they would pile up.
+const SWITCHES_PER_EXPIRED: u32 = 4;
 /// So many fibers a thief looks at.
 const LOOKS_MAX: u32 = 128;
 /// One look at the clock in so many, somebody of the least urgent runs.
@@ -31,6 +37,12 @@ pub(crate) struct Worker {
     running: Cell<Option<NonNull<raw::Control>>>,
     wheel: RefCell<Wheel<Runnable>>,
     parker: RefCell<Parker>,
+    /// Those whose time has come, for a moment.
+    due: RefCell<Vec<Runnable>>,
+    /// How late the kernel ends sleeps.
+    lead: Cell<Lead>,
+    /// The deadline for which it was woken, which may be still to come.
+    woken_for_ns: Cell<Option<u64>>,
     stacks: RefCell<Vec<Stack>>,
     until_poll: Cell<u32>,
     polls_count: Cell<u32>,
@@ -57,6 +69,9 @@ impl Worker {
             ),
             parker: RefCell::new(Parker::new(shared.config.spin).ok()?),
             stacks: RefCell::default(),
+            due: RefCell::default(),
+            lead: Cell::new(Lead::new()),
+            woken_for_ns: Cell::new(None),
             until_poll: Cell::new(0),
             polls_count: Cell::new(0),
             pace: Cell::new(Pace::new()),
@@ -283,7 +298,7 @@ impl Worker {
     #[inline(never)]
     fn poll(&self) -> Option<Runnable> {
         let now_ns = clock::now_ns();
-        self.expire(now_ns);
+        self.expire(now_ns, self.counted.get() - self.until_poll.get());
         let mut pace = self.pace.get();
         let before_ns = self.polled_ns.replace(now_ns);
         self.tell_switches();
@@ -306,13 +321,24 @@ impl Worker {
         add(&self.place.counters.switches, u64::from(self.counted.replace(left) - left));
     }
 
-    /// Wakes those whose time has come; whether there were such.
-    fn expire(&self, now_ns: u64) -> bool {
+    /// Wakes those whose time has come, but no more than their share of the worker, which has switched so often since
+    /// it was asked last; whether there were such.
+    fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
-        let mut has_any = false;
-        while let Some(due) = wheel.pop_due(now_ns) {
-            has_any = true;
-            self.push(due.payload);
+        let mut due = self.due.borrow_mut();
+        let ready_count = self.place.ready(|queue| queue.count());
+        let wanted = EXPIRED_MAX
+            .saturating_sub(ready_count)
+            .max(switches_count / SWITCHES_PER_EXPIRED)
+            .max(1);
+        wheel.expire(now_ns, wanted as usize, |expired| {
+            expired.payload.fetch();
+            due.push(expired.payload);
+        });
+        let has_any = !due.is_empty();
+        for fiber in due.drain(..) {
+            fiber.fetch_frames();
+            self.push(fiber);
         }
         has_any
     }
@@ -322,7 +348,7 @@ impl Worker {
     fn idle(&self) {
         let now_ns = clock::now_ns();
         self.polled_ns.set(now_ns);
-        if self.expire(now_ns) {
+        if self.expire(now_ns, 0) {
             return;
         }
         let shared = self.shared();
@@ -347,14 +373,17 @@ impl Worker {
 
     fn rest(&self, now_ns: u64, was_closing: bool) {
         let shared = self.shared();
-        let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
+        let next_ns = self.wheel.borrow_mut().next_deadline_ns();
+        // The kernel takes its time, and is asked to end the sleep so much earlier.
+        let deadline_ns = next_ns.map(|at| at - self.lead.get().ns(at.saturating_sub(now_ns)));
         // Relaxed: it is acted upon after the bell, or at the next look.
         let mut look = || {
             !self.place.inbox.is_empty()
                 || shared.is_stopped.load(Ordering::Relaxed)
                 || shared.is_closing.load(Ordering::Relaxed) != was_closing
         };
-        if deadline_ns.is_some_and(|at| at.saturating_sub(now_ns) < NEAR_NS) {
+        let is_early = next_ns.is_some() && next_ns == self.woken_for_ns.get();
+        if is_early || deadline_ns.is_some_and(|at| at.saturating_sub(now_ns) < NEAR_NS) {
             for _ in 0..16 {
                 if look() {
                     break;
@@ -371,7 +400,9 @@ impl Worker {
         }
         if !self.steals {
             add(&self.place.counters.parks, 1);
-            parker.park(&self.place.bell, deadline_ns, &mut look);
+            if parker.park(&self.place.bell, deadline_ns, &mut look) == Parked::Otherwise {
+                self.learn(deadline_ns, next_ns);
+            }
             return;
         }
         // Relaxed: the heavy fence orders these stores before the looks at the others' queues.
@@ -382,14 +413,28 @@ impl Worker {
         let has_work = |post: &super::post::Post| post.ready_count.load(Ordering::Relaxed) > 0;
         if !shared.posts.iter().any(has_work) {
             add(&self.place.counters.parks, 1);
-            parker.park(&self.place.bell, deadline_ns, &mut || {
+            let parked = parker.park(&self.place.bell, deadline_ns, &mut || {
                 // Relaxed: who turns this off rings afterwards.
                 look() || !self.place.is_idle.load(Ordering::Relaxed)
             });
+            if parked == Parked::Otherwise {
+                self.learn(deadline_ns, next_ns);
+            }
         }
         // Relaxed: a hint to others from here on.
         shared.idle_count.fetch_sub(1, Ordering::Relaxed);
         self.place.is_idle.store(false, Ordering::Relaxed);
+    }
+
+    /// A sleep that was to end at `deadline_ns`, in time for what is due at `next_ns`, has ended.
+    fn learn(&self, deadline_ns: Option<u64>, next_ns: Option<u64>) {
+        let now_ns = clock::now_ns();
+        let late_ns = deadline_ns.and_then(|at| now_ns.checked_sub(at));
+        let Some(late_ns) = late_ns else { return };
+        let mut lead = self.lead.get();
+        lead.learn(late_ns);
+        self.lead.set(lead);
+        self.woken_for_ns.set(next_ns);
     }
 
     /// Takes half of what another has; whether there was any.

@@ -27,6 +27,7 @@
 //!   the coroutine each time it is resumed.
 
 use super::gate::{Gate, Opened};
+use super::kernel::fetch;
 use super::queue::{Link, Linked};
 use super::stack::Stack;
 use crate::drive::post::{Post, Shared};
@@ -45,6 +46,10 @@ type Switch = Coroutine<(), Action, (), Bounds>;
 
 /// The room of a control block.
 pub(super) const CONTROL_BYTES: usize = size_of::<Control>();
+
+const LINE_BYTES: usize = 64;
+/// So many lines of a suspended fiber's frames are worth asking for ahead.
+const FRAME_LINES: usize = 4;
 
 /// What a fiber asks of its worker when it suspends itself: to be run again, if null; else the address of
 /// what is to be done with it.
@@ -89,6 +94,8 @@ pub(crate) struct Control {
     switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Null until it has begun.
     yielder: Cell<*const Yielder<(), Action>>,
+    /// Where its frames were when it suspended itself last, about; null until then.
+    frame: Cell<*const u8>,
     /// Where it is woken to; its worker.
     home: Cell<NonNull<Post>>,
     level: u8,
@@ -201,6 +208,23 @@ impl Runnable {
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
         // SAFETY: a runtime outlives its fibers, and this one is not over.
         unsafe { self.home().as_ref() }.is_of(shared)
+    }
+
+    /// Asks the processor for its control block.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        for line in 0..CONTROL_BYTES / LINE_BYTES {
+            fetch(self.0.as_ptr().cast::<u8>().wrapping_add(line * LINE_BYTES));
+        }
+    }
+
+    /// Asks the processor for what it will touch first when it goes on.
+    #[inline]
+    pub(crate) fn fetch_frames(&self) {
+        let frame = self.control().frame.get();
+        for line in 0..FRAME_LINES {
+            fetch(frame.wrapping_add(line * LINE_BYTES));
+        }
     }
 
     /// Puts it where its worker finds it, from another thread. `is_kin` says that this thread is a worker of
@@ -421,6 +445,7 @@ where
         link: Link::new(),
         switch: UnsafeCell::new(MaybeUninit::new(switch)),
         yielder: Cell::new(ptr::null()),
+        frame: Cell::new(ptr::null()),
         home: Cell::new(spec.home),
         level: spec.level,
         is_local: spec.is_local,
@@ -486,6 +511,7 @@ fn act(running: NonNull<Control>, action: Action) {
         // Who unwinds is counted in a variable of the thread, and must not leave it.
         control.is_pinned.set(std::thread::panicking());
     }
+    control.frame.set((&raw const action).cast::<u8>().wrapping_sub(LINE_BYTES));
     // SAFETY: set when the fiber began; it lives as long as the fiber's run.
     let yielder = unsafe { &*control.yielder.get() };
     yielder.suspend(action);
