@@ -29,7 +29,7 @@
 use super::gate::{Gate, Opened};
 use super::kernel::fetch;
 use super::queue::{Link, Linked};
-use super::stack::Stack;
+use super::stack::{Stack, Stacks};
 use crate::drive::post::{Post, Shared};
 use crate::drive::waiter::Waiter;
 use corosensei::stack::{Stack as StackBounds, StackPointer};
@@ -105,6 +105,9 @@ pub(crate) struct Control {
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
     id: u64,
+    /// What its stack is, whose control block this is. Not next to each other: who takes both at once soon after they
+    /// were written, one by one, has to wait until they have arrived in the cache.
+    stack_limit: usize,
     /// Opened when it has ended; abandoned when nobody will ask.
     ended: Gate<Waiter>,
     /// Where the result is, if somebody may ask for it, ...
@@ -112,7 +115,7 @@ pub(crate) struct Control {
     /// ... and how to drop it if nobody does after all.
     drop_result: unsafe fn(*mut u8),
     name: Option<Arc<str>>,
-    stack: ManuallyDrop<Stack>,
+    stack_pool: &'static Stacks,
 }
 
 impl Control {
@@ -333,12 +336,12 @@ unsafe fn drop_slot<T>(slot: *mut u8) {
 /// # Safety
 /// Just that.
 #[inline]
-unsafe fn reclaim(mut control: NonNull<Control>) -> Stack {
+unsafe fn reclaim(mut place: NonNull<Control>) -> Stack {
     // SAFETY: the caller's promise.
-    let control = unsafe { control.as_mut() };
+    let control = unsafe { place.as_mut() };
     control.name = None;
-    // SAFETY: taken once, as the fiber is over and this is its last use.
-    unsafe { ManuallyDrop::take(&mut control.stack) }
+    // The stack that prepare() was given, put together again once, as this is the last use of the fiber.
+    Stack { control: place, limit: control.stack_limit, pool: control.stack_pool }
 }
 
 /// The result of a fiber, when it is over.
@@ -453,11 +456,12 @@ where
         is_pinned: Cell::new(false),
         has_panicked: Cell::new(false),
         id: spec.id,
+        stack_limit: stack.limit,
         ended: if is_attached { Gate::new() } else { Gate::abandoned() },
         result: if is_attached { result.cast() } else { ptr::null_mut() },
         drop_result: drop_slot::<T>,
         name: spec.name,
-        stack: ManuallyDrop::new(stack),
+        stack_pool: stack.pool,
     };
     // SAFETY: the stack is ours, and this is the place on it for that.
     unsafe { control.write(fresh) };
