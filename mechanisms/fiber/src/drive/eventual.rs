@@ -70,7 +70,7 @@ impl<T> Eventual<T> {
     fn wait_longer(&self) {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
         let gate = self.cell.gate();
-        if raw::current().is_some_and(|worker| worker.spin(|| gate.is_set())) {
+        if raw::current().is_some_and(|worker| worker.is_alone() && worker.spin(|| gate.is_set())) {
             return;
         }
         raw::enlist(gate);

@@ -337,8 +337,17 @@ pub(super) fn give_back(stack: raw::Stack) {
 }
 
 impl<T> Drop for JoinHandle<T> {
+    #[inline]
     fn drop(&mut self) {
-        let Some(handle) = self.handle.take() else { return };
+        if let Some(handle) = self.handle.take() {
+            Self::let_go(handle);
+        }
+    }
+}
+
+impl<T> JoinHandle<T> {
+    #[cold]
+    fn let_go(handle: raw::Handle<T>) {
         if let Err(handle) = handle.abandon()
             && let Ok((result, stack)) = handle.take()
         {

@@ -1,6 +1,7 @@
 //! A worker: runs those who can run, wakes those whose time has come, and sleeps when there is neither.
 
 use super::post::{Shared, add};
+use super::waiter::Waiter;
 use crate::engine::{Lead, Pace};
 use crate::error::StackError;
 use crate::raw::{self, Outcome, Place, Rest, Runnable, Stack, Unread};
@@ -189,12 +190,15 @@ impl Worker {
         }
     }
 
-    /// Looks for a while whether `look` comes true without suspending anybody, if there is nobody else to
-    /// run and that has paid lately.
+    /// Whether nobody else can run.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.place.ready(|queue| queue.count()) == 0 && self.place.inbox.is_empty()
+    }
+
+    /// Looks for a while whether `look` comes true without suspending anybody, if that has paid lately. For who is
+    /// [alone](Self::is_alone).
     pub(crate) fn spin(&self, mut look: impl FnMut() -> bool) -> bool {
-        if self.place.ready(|queue| queue.count()) != 0 || !self.place.inbox.is_empty() {
-            return false;
-        }
         let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
             return false;
@@ -268,7 +272,11 @@ impl Worker {
         if ended.has_panicked() {
             add(&self.place.counters.panicked, 1);
         }
-        match ended.announce(super::waiter::Waiter::wake) {
+        let wake = |waiter| match waiter {
+            Waiter::Fiber(fiber) if fiber.home() == self.address() => self.push(fiber),
+            waiter => waiter.wake(),
+        };
+        match ended.announce(wake) {
             Rest::Nothing => {}
             Rest::Stack(stack) => self.give_stack(stack),
             Rest::Unread(unread) => self.drop_unread(unread),

@@ -48,7 +48,7 @@ impl Place {
     }
 
     /// Calls `f` with the queue of those that can run; `f` calls nothing of ours.
-    #[inline]
+    #[inline(always)] // it is a few moves where nobody steals
     pub(crate) fn ready<R>(&self, f: impl FnOnce(&mut Ready) -> R) -> R {
         let queue: &Biased<Ready> = &self.queue;
         if !self.is_visited {
