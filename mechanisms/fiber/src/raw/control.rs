@@ -87,15 +87,10 @@ pub(crate) struct Spec {
     pub(crate) name: Option<Arc<str>>,
 }
 
-/// A fiber.
+/// A fiber. Two cache lines: in the first is what who wakes and who resumes it needs.
 #[repr(C, align(64))]
 pub(crate) struct Control {
     link: Link,
-    switch: UnsafeCell<MaybeUninit<Switch>>,
-    /// Null until it has begun.
-    yielder: Cell<*const Yielder<(), Action>>,
-    /// Where its frames were when it suspended itself last, about; null until then.
-    frame: Cell<*const u8>,
     /// Where it is woken to; its worker.
     home: Cell<NonNull<Post>>,
     level: u8,
@@ -104,23 +99,28 @@ pub(crate) struct Control {
     /// It must not be taken to another worker while it is as it is.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
-    id: u64,
-    /// What its stack is, whose control block this is. Not next to each other: who takes both at once soon after they
-    /// were written, one by one, has to wait until they have arrived in the cache.
-    stack_limit: usize,
+    switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Opened when it has ended; abandoned when nobody will ask.
     ended: Gate<Waiter>,
     /// Where the result is, if somebody may ask for it, ...
     result: *mut u8,
     /// ... and how to drop it if nobody does after all.
     drop_result: unsafe fn(*mut u8),
-    name: Option<Arc<str>>,
+    /// Null until it has begun.
+    yielder: Cell<*const Yielder<(), Action>>,
+    /// Where its frames were when it suspended itself last, about; null until then.
+    frame: Cell<*const u8>,
+    id: u64,
+    /// Few have one.
+    name: Option<Box<Arc<str>>>,
     stack_pool: &'static Stacks,
 }
 
+const _: () = assert!(CONTROL_BYTES == 2 * LINE_BYTES);
+
 impl Control {
     pub(super) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.name.as_deref().map(|name| &**name)
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -341,7 +341,7 @@ unsafe fn reclaim(mut place: NonNull<Control>) -> Stack {
     let control = unsafe { place.as_mut() };
     control.name = None;
     // The stack that prepare() was given, put together again once, as this is the last use of the fiber.
-    Stack { control: place, limit: control.stack_limit, pool: control.stack_pool }
+    Stack { control: place, limit: control.stack_pool.limit_of(place), pool: control.stack_pool }
 }
 
 /// The result of a fiber, when it is over.
@@ -375,7 +375,7 @@ impl<T> Handle<T> {
     }
 
     pub(crate) fn name(&self) -> Option<Arc<str>> {
-        self.control().name.clone()
+        self.control().name.as_deref().cloned()
     }
 
     /// Takes the result of a fiber that is over, and its stack; gives the handle back if it is not.
@@ -456,11 +456,10 @@ where
         is_pinned: Cell::new(false),
         has_panicked: Cell::new(false),
         id: spec.id,
-        stack_limit: stack.limit,
         ended: if is_attached { Gate::new() } else { Gate::abandoned() },
         result: if is_attached { result.cast() } else { ptr::null_mut() },
         drop_result: drop_slot::<T>,
-        name: spec.name,
+        name: spec.name.map(Box::new),
         stack_pool: stack.pool,
     };
     // SAFETY: the stack is ours, and this is the place on it for that.

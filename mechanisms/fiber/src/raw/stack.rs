@@ -28,6 +28,7 @@ const SLAB_STACKS_MAX: usize = 4096;
 /// Stacks begin at so many different places of their uppermost page, 64 bytes apart: were they all at one, all
 /// would contend for the same few lines of the first-level cache.
 const COLOURS: usize = 16;
+const _: () = assert!((COLOURS - 1) * 64 + CONTROL_BYTES <= PAGE_BYTES);
 /// `madvise(2)`: makes a range of pages fault, without splitting the mapping. Linux 6.13.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
@@ -119,6 +120,13 @@ impl Stacks {
     /// How they are guarded, as far as is known.
     pub(crate) fn guards(&self) -> Option<Guards> {
         self.guards.get().copied()
+    }
+
+    /// The lowest address of the stack with that control block: which ends in its uppermost page.
+    #[inline]
+    pub(super) fn limit_of(&self, control: NonNull<Control>) -> usize {
+        let top = (control.addr().get() + CONTROL_BYTES).next_multiple_of(PAGE_BYTES);
+        top - self.stack_bytes
     }
 
     fn stride(&self) -> usize {
