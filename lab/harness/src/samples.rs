@@ -28,6 +28,9 @@ const PACE_WAIT_MAX_NS: u64 = 3_000_000;
 const FULL_PACE_MIN: usize = 16;
 const FULL_PACE_SHARE_MIN: f64 = 0.02;
 
+/// Beyond this a smoke run is content with as many turns as it has batches.
+const SMOKE_NS: u64 = 100_000_000;
+
 /// How a round is to be timed; the same for every round of a benchmark.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Timing {
@@ -208,6 +211,7 @@ pub struct Samples {
     began_ticks: u64,
     deadline_ticks: u64,
     rounds_left: u32,
+    turns_count: u32,
     usage_began: usage::Usage,
     /// When the pace is looked at next; and whether the core was slowed when it was last.
     look_ticks: u64,
@@ -231,6 +235,7 @@ impl Samples {
             began_ticks: 0,
             deadline_ticks: 0,
             rounds_left: 0,
+            turns_count: 0,
             usage_began: usage::Usage::default(),
             look_ticks: u64::MAX,
             slowed: false,
@@ -259,6 +264,7 @@ impl Samples {
             // A smoke run still sees the steady state of a hand-over: a few hundred of them.
             self.timing.batches_max.saturating_mul(100)
         };
+        self.turns_count = 0;
         if self.timing.watch_pace {
             self.slowed = pace::is_slowed();
             self.look_ticks = if self.measured { 0 } else { u64::MAX };
@@ -373,13 +379,15 @@ impl Samples {
             return !self.stopped();
         }
         self.gap();
+        let now = clock::ticks();
         if self.timing.batches_max > 0 {
-            if self.rounds_left == 0 {
+            let is_long = || clock::ns(now.saturating_sub(self.began_ticks)) > SMOKE_NS;
+            if self.rounds_left == 0 || self.turns_count >= self.timing.batches_max && is_long() {
                 return false;
             }
             self.rounds_left -= 1;
+            self.turns_count += 1;
         }
-        let now = clock::ticks();
         if now >= self.look_ticks {
             self.look_at_pace(SINGLES_LOOK_NS);
         }
@@ -424,6 +432,9 @@ impl Samples {
         let notes = &mut self.parts[part];
         notes.batch = ops.max(1);
         notes.note(ticks, ops);
+        // The turn itself is counted when it begins.
+        let more = u32::try_from(ops.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.rounds_left = self.rounds_left.saturating_sub(more);
     }
 
     /// Notes a figure of the part at `part` that is no time, in the spec's unit: bytes, or a count. It is
@@ -597,5 +608,26 @@ mod tests {
             turns += 1;
         }
         assert_eq!(turns, 300);
+    }
+
+    #[test]
+    fn what_a_smoke_run_times_itself_counts_for_as_many_as_it_is() {
+        let timing = Timing {
+            round_ns: u64::MAX / 4,
+            batch: 0,
+            batches_max: 3,
+            idle_gap_ns: 0,
+            watch_pace: false,
+        };
+        for (ops, expected) in [(1, 300), (100, 3), (4096, 1)] {
+            let mut samples = Samples::new(timing, 1, true, None);
+            samples.begin();
+            let mut turns = 0;
+            while samples.running() {
+                samples.note_batch(0, 1, ops);
+                turns += 1;
+            }
+            assert_eq!(turns, expected, "in batches of {ops}");
+        }
     }
 }

@@ -51,8 +51,15 @@ trait Tracer: Sites {
     fn recording(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
-fn refused(error: impl std::fmt::Display) -> Fault {
-    Fault::new(error.to_string())
+/// With what was behind it.
+fn refused(error: impl std::error::Error) -> Fault {
+    let mut text = error.to_string();
+    let mut behind = error.source();
+    while let Some(error) = behind {
+        text += &format!(": {error}");
+        behind = error.source();
+    }
+    Fault::new(text)
 }
 
 /// For the files of a round, gone with it: in memory where that can be had, so that no disk is measured.

@@ -135,7 +135,7 @@ fn too_few_threads_are_reported_and_nothing_hangs() {
             ),
             ("run floor/futex --processes --profile smoke --no-report", 1, "Resource"),
             ("trylock -n 4 -t 1", 1, "thread"),
-            ("calls -m 1", 0, ""),
+            ("calls -m 1 --calls 1000", 1, "Resource"),
             ("hello4 4", 1, "thread"),
         ] {
             let mut command = match with_threads(&home, threads_count) {

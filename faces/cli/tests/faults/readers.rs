@@ -12,7 +12,11 @@ fn printing() -> Vec<String> {
     let others = ["man", "completions bash", "--help", "help run", "trylock -t 1", "notify -n 1"];
     let mut all: Vec<String> = lines.iter().chain(&others).map(ToString::to_string).collect();
     all.extend([run("clock"), run("clock --json"), run("floor/futex --processes")]);
-    all.extend(["links again".into(), "calls -m 1".into(), "node-microbench -m 1".into()]);
+    all.extend([
+        "links again".into(),
+        "calls -m 1 --calls 1000".into(),
+        "node-microbench -m 1".into(),
+    ]);
     all
 }
 
