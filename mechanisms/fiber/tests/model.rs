@@ -16,24 +16,26 @@ use handover_base::sync::{Arc, hint, thread};
 use handover_fiber::model::{Biased, Gate, Inbox, Opened};
 use raw::{Item, wait_at};
 
-/// Somebody who waits: woken by a flag.
-#[derive(Clone, Debug)]
-struct Flag(Arc<AtomicBool>);
+/// Somebody who waits: blocked until the flag stands. Looking again and again would not do: of two who wait
+/// so, one lets the other look for ever.
+#[derive(Clone)]
+struct Flag(Arc<(AtomicBool, loom::sync::Notify)>);
 
 impl Flag {
     fn new() -> Self {
-        Self(Arc::new(AtomicBool::new(false)))
+        Self(Arc::new((AtomicBool::new(false), loom::sync::Notify::new())))
     }
 
     fn wake(&self) {
         // Release: pairs with the Acquire in wait().
-        self.0.store(true, Ordering::Release);
+        self.0.0.store(true, Ordering::Release);
+        self.0.1.notify();
     }
 
     fn wait(&self) {
         // Acquire: pairs with the Release in wake().
-        while !self.0.load(Ordering::Acquire) {
-            hint::spin_loop();
+        while !self.0.0.load(Ordering::Acquire) {
+            self.0.1.wait();
         }
     }
 }

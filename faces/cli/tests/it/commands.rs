@@ -8,6 +8,7 @@ use std::fs;
 /// Every command that `--help` lists.
 const LISTED: &[&str] = &[
     "run",
+    "anatomy",
     "list",
     "show",
     "runs",
@@ -107,7 +108,9 @@ fn list_takes_prefixes_and_globs() {
 /// What holds for every figure of a smoke run.
 fn check_smoke(document: &Document) {
     for it in &document.records {
-        assert!(it.summary.median > 0.0 && it.summary.ops > 0, "{it}");
+        // What is left of a few operations without their generator may be nothing.
+        let is_left = it.id.ends_with("/net");
+        assert!((it.summary.median > 0.0 || is_left) && it.summary.ops > 0, "{it}");
         assert!(it.warnings.iter().any(|it| it.code == WarningCode::Smoke), "{it}");
     }
 }
