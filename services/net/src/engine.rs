@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A [`Link`] is both, behind one pointer that is null while the connection is idle. Everything here
-//! is fed with bytes and told the time, so that `tests/model.rs` can play a network that delays,
+//! is fed with bytes and told the time, so that `tests/simulation.rs` can play a network that delays,
 //! splits, merges and drops.
 
 mod census;
