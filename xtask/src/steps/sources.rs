@@ -39,6 +39,10 @@ pub fn clippy(context: &mut Context) -> Result<()> {
     cargo(context, "cargo clippy --workspace --all-targets --all-features -- -D warnings").pass()
 }
 
+/// How examples end that measure what something costs: compiled each time, and run with `--long`, as they
+/// take a minute where nothing is optimised.
+const MEASURING: [&str; 2] = ["-cost", "-rates"];
+
 /// Every test, then every example.
 pub fn tests(context: &mut Context) -> Result<()> {
     let mut run = cargo(context, "cargo test --workspace");
@@ -53,6 +57,9 @@ pub fn tests(context: &mut Context) -> Result<()> {
     context.tests += passed;
     for one in &context.workspace.crates {
         for example in &one.examples {
+            if !context.long && MEASURING.iter().any(|ending| example.ends_with(ending)) {
+                continue;
+            }
             // As the tests have built it: `cargo run -p` would choose other features of what it needs,
             // and build that once more.
             Run::program(context.workspace.target.join("debug/examples").join(example))
