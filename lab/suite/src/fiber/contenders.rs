@@ -17,11 +17,6 @@ pub(super) fn fault(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// What does not apply to a contender, which then is in no row of it.
-pub(super) fn none<T>() -> Result<T, Fault> {
-    Err(Fault::new("it has nothing of the kind"))
-}
-
 /// The ticks that it takes.
 #[inline]
 pub(super) fn timed(run: impl FnOnce()) -> u64 {
@@ -220,30 +215,6 @@ impl Fibers for Bare {
         });
         if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
     }
-
-    fn spawns(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn detaches(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn hands(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn locks(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn sleeps(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn loops(&mut self, _: u32, _: u64) -> Result<u64, Fault> {
-        none()
-    }
 }
 
 /// The kernel's.
@@ -271,10 +242,6 @@ impl Fibers for Threads {
         if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
     }
 
-    fn detaches(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {
         let (to, asked) = mpsc::channel();
         let (answer, answered) = mpsc::channel();
@@ -295,15 +262,7 @@ impl Fibers for Threads {
         if gone == 0 { Ok(ticks) } else { Err(Fault::new("the other side is gone")) }
     }
 
-    fn locks(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         Ok(timed(|| (0..count).for_each(|_| thread::sleep(MS))))
-    }
-
-    fn loops(&mut self, _: u32, _: u64) -> Result<u64, Fault> {
-        none()
     }
 }

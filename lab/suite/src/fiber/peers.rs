@@ -1,7 +1,7 @@
 //! What users would pick instead: tasks that the compiler cuts up, and another crate with stacks.
 
 use super::Fibers;
-use super::contenders::{fault, none, timed};
+use super::contenders::{fault, timed};
 use generator::{Generator, Gn};
 use handover_harness::Fault;
 use std::hint::black_box;
@@ -180,29 +180,5 @@ impl Fibers for Generators {
             }
         });
         if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
-    }
-
-    fn spawns(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn detaches(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn hands(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn locks(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn sleeps(&mut self, _: u64) -> Result<u64, Fault> {
-        none()
-    }
-
-    fn loops(&mut self, _: u32, _: u64) -> Result<u64, Fault> {
-        none()
     }
 }
