@@ -416,8 +416,9 @@ impl<L: Lane> Handover for Mailbox<L> {
 }
 
 /// What one would write first: the scheduler in a mutex, clients that lock it to put packets in, and
-/// somebody who locks it to take them out.
-struct Locked<A: Make> {
+/// somebody who locks it to take them out; for each packet, or for as many together as our clients send
+/// and our arbiter takes.
+struct Locked<A: Make, const EACH: bool> {
     shared: Mutex<A::Scheduler>,
     args: Driven,
     patience: Patience,
@@ -426,7 +427,7 @@ struct Locked<A: Make> {
     taken: AtomicU64,
 }
 
-impl<A: Make> Handover for Locked<A> {
+impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
     type Args = Driven;
     const SPEC: Spec = Algorithms::SPEC;
 
@@ -447,14 +448,16 @@ impl<A: Make> Handover for Locked<A> {
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         let lock = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let together = |packets_count| if EACH { 1 } else { packets_count };
         if party.index == 1 {
+            let batch_max = together(self.args.batch_max);
             let mut taken = 0;
             loop {
                 // Acquire: pairs with the AcqRel below; what the clients put in is seen.
                 let over = self.clients_left.load(Ordering::Acquire) == 0;
                 let mut scheduler = lock();
                 let mut batch = 0;
-                while batch < self.args.batch_max && scheduler.dequeue(0).is_some() {
+                while batch < batch_max && scheduler.dequeue(0).is_some() {
                     batch += 1;
                 }
                 drop(scheduler);
@@ -471,6 +474,7 @@ impl<A: Make> Handover for Locked<A> {
         }
         let client = (party.index as u32).saturating_sub(1);
         let mut flows = Flows::of(0, 1, self.args.flows_count);
+        let burst_max = u64::from(together(self.args.burst_packets));
         let room = (self.args.clients_count * self.args.slots_count) as usize;
         let mut sent = 0;
         out.batches(|n| {
@@ -478,7 +482,7 @@ impl<A: Make> Handover for Locked<A> {
             while left > 0 {
                 let mut scheduler = lock();
                 let vacant = room.saturating_sub(scheduler.len()) as u64;
-                let burst = left.min(u64::from(self.args.burst_packets)).min(vacant);
+                let burst = left.min(burst_max).min(vacant);
                 for Offer { flow, length_bytes, tag } in (Offers { flows: &mut flows, left: burst })
                 {
                     let token = Token::new(client, tag);
@@ -612,10 +616,14 @@ pub(super) const ALL: &[Bench] = &[
     Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr")),
     Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq")),
     Bench::many::<Driver<OfWf2qPlus, Laps, Algorithms>>(Contender::ours("wf2q+")),
-    Bench::many::<Locked<OfFifo>>(Contender::peer("mutex-fifo")),
-    Bench::many::<Locked<OfDrr>>(Contender::peer("mutex-drr")),
-    Bench::many::<Locked<OfQfq>>(Contender::peer("mutex-qfq")),
-    Bench::many::<Locked<OfWf2qPlus>>(Contender::peer("mutex-wf2q+")),
+    Bench::many::<Locked<OfFifo, false>>(Contender::peer("mutex-fifo")),
+    Bench::many::<Locked<OfDrr, false>>(Contender::peer("mutex-drr")),
+    Bench::many::<Locked<OfQfq, false>>(Contender::peer("mutex-qfq")),
+    Bench::many::<Locked<OfWf2qPlus, false>>(Contender::peer("mutex-wf2q+")),
+    Bench::many::<Locked<OfFifo, true>>(Contender::peer("mutex-each-fifo")),
+    Bench::many::<Locked<OfDrr, true>>(Contender::peer("mutex-each-drr")),
+    Bench::many::<Locked<OfQfq, true>>(Contender::peer("mutex-each-qfq")),
+    Bench::many::<Locked<OfWf2qPlus, true>>(Contender::peer("mutex-each-wf2q+")),
     Bench::many::<Driver<OfDrr, Laps, Mailboxes>>(Contender::ours("laps")),
     Bench::many::<Driver<OfDrr, Marks, Mailboxes>>(Contender::ours("marks")),
     Bench::many::<Driver<OfDrr, Lines, Mailboxes>>(Contender::ours("lines")),

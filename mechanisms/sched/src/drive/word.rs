@@ -54,12 +54,18 @@ impl Offer {
         self.pack() | DROPPED
     }
 
+    /// The length in a word.
+    #[inline(always)]
+    pub(super) fn length_bytes_of(word: u64) -> u32 {
+        (word >> LENGTH_SHIFT) as u32 & LENGTH_MAX_BYTES
+    }
+
     /// The packet, and whether it was dropped.
     #[inline(always)]
     pub(super) fn unpack(word: u64) -> (Self, bool) {
         let tag = word as u32 & ((1 << FLOW_SHIFT) - 1);
         let flow = (word >> FLOW_SHIFT) as u32 & (FLOWS_MAX - 1);
-        let length_bytes = (word >> LENGTH_SHIFT) as u32 & LENGTH_MAX_BYTES;
+        let length_bytes = Self::length_bytes_of(word);
         (Self { flow, length_bytes, tag }, word & DROPPED != 0)
     }
 }

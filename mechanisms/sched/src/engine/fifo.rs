@@ -24,19 +24,27 @@ pub struct Fifo<T> {
     /// Of each place, the place of the flow's next packet; only flows that drop their oldest use it, and
     /// there is none without such a flow.
     behind: Vec<u32>,
+    /// Of each flow, or of none.
+    spans: Vec<Span>,
     totals: Totals,
     packets_max: u32,
     flows_max: u32,
     template: Option<FlowSpec>,
 }
 
+/// Four to a cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
 struct Flow {
     count: u32,
     packets_max: u32,
     length_max_bytes: u32,
     drops_head: bool,
-    /// The places of its oldest and newest packets, if it drops its oldest.
+}
+
+/// The places of a flow's oldest and newest packets, if it drops its oldest.
+#[derive(Clone, Copy, Debug)]
+struct Span {
     first: u32,
     last: u32,
 }
@@ -56,6 +64,7 @@ impl<T: Copy + Debug> Fifo<T> {
             tail: 0,
             flows: Vec::with_capacity(config.flows_max as usize),
             behind: Vec::new(),
+            spans: Vec::new(),
             totals: Totals::default(),
             packets_max: config.packets_max,
             flows_max: config.flows_max,
@@ -105,7 +114,7 @@ impl<T: Copy + Debug> Fifo<T> {
     fn close_up(&mut self) {
         for at in self.head..self.tail {
             let flow = self.ring[self.place(at)].flow;
-            self.flows[flow as usize].first = u32::MAX;
+            self.spans[flow as usize].first = u32::MAX;
         }
         let mut to = self.head;
         for at in self.head..self.tail {
@@ -122,14 +131,14 @@ impl<T: Copy + Debug> Fifo<T> {
 
     /// The flow's newest packet lies at `place`.
     fn link(&mut self, flow: u32, place: u32) {
-        let flow = &mut self.flows[flow as usize];
-        if flow.drops_head {
-            if flow.first == u32::MAX {
-                flow.first = place;
+        if self.flows[flow as usize].drops_head {
+            let span = &mut self.spans[flow as usize];
+            if span.first == u32::MAX {
+                span.first = place;
             } else {
-                self.behind[flow.last as usize] = place;
+                self.behind[span.last as usize] = place;
             }
-            flow.last = place;
+            span.last = place;
         }
     }
 
@@ -138,9 +147,10 @@ impl<T: Copy + Debug> Fifo<T> {
     #[inline(never)]
     fn drop_oldest(&mut self, id: u32) -> Packet<T> {
         let flow = &mut self.flows[id as usize];
-        let place = flow.first as usize;
+        let span = &mut self.spans[id as usize];
+        let place = span.first as usize;
         flow.count -= 1;
-        flow.first = if flow.count > 0 { self.behind[place] } else { u32::MAX };
+        span.first = if flow.count > 0 { self.behind[place] } else { u32::MAX };
         let packet = self.ring[place];
         self.ring[place].length_bytes = 0;
         self.totals.dropped += 1;
@@ -185,9 +195,10 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             packets_max: spec.packets_max,
             length_max_bytes: spec.length_max_bytes,
             drops_head,
-            first: u32::MAX,
-            last: u32::MAX,
         });
+        if !self.behind.is_empty() {
+            self.spans.resize(self.flows.len(), Span { first: u32::MAX, last: u32::MAX });
+        }
         Ok(self.flows_count() - 1)
     }
 
@@ -240,7 +251,8 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                 let flow = &mut self.flows[packet.flow as usize];
                 flow.count -= 1;
                 if flow.drops_head {
-                    flow.first = if flow.count > 0 { self.behind[place] } else { u32::MAX };
+                    let next = if flow.count > 0 { self.behind[place] } else { u32::MAX };
+                    self.spans[packet.flow as usize].first = next;
                 }
                 self.totals.dequeued += 1;
                 if self.head == self.tail {

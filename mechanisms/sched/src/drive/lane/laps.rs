@@ -187,6 +187,10 @@ impl<const W: usize> Collect<W> for Receiver<W> {
         }
         head += count as u64;
         self.head = head;
+        if count == slots.len() {
+            // The sender is ahead: what comes next travels while these are seen to.
+            view.fetch(head, count);
+        }
         let untold = head - self.told;
         if untold >= self.patience || (count == 0 && untold > 0) {
             self.tell();

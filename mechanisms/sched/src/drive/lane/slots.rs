@@ -142,6 +142,14 @@ impl<'a, const W: usize> View<'a, W> {
         raw::claim(self.first(position));
     }
 
+    /// Asks for the lines of so many slots from a position on, to read them soon.
+    #[inline(always)]
+    pub(super) fn fetch(self, position: u64, slots_count: usize) {
+        for slot in (0..slots_count).step_by(Slots::<W>::PER_LINE) {
+            crate::raw::fetch(self.first(position + slot as u64));
+        }
+    }
+
     /// The words from a position to the end of its line.
     #[inline(always)]
     pub(super) fn rest_of_line(self, position: u64) -> &'a [AtomicU64] {

@@ -23,19 +23,18 @@ const MARKS_MIN: usize = 8;
 pub(super) struct Runs<const IN: usize, const OUT: usize> {
     /// As they lie in a mailbox.
     taken: [[u64; IN]; RUN_MAX],
-    /// As the scheduler hands them out.
-    drawn: [Packet<Token>; RUN_MAX],
-    /// So many of them have not been sent yet.
-    drawn_count: usize,
     /// As they lie in the lane back.
     marks: [[u64; OUT]; RUN_MAX],
+    /// Whose they are.
+    clients: [u32; RUN_MAX],
+    /// So many of them have not been sent yet.
+    drawn_count: usize,
 }
 
 impl<const IN: usize, const OUT: usize> Default for Runs<IN, OUT> {
     fn default() -> Self {
-        let none = Packet { flow: 0, length_bytes: 0, token: Token::new(0, 0) };
         let (taken, marks) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
-        Self { taken, drawn: [none; RUN_MAX], drawn_count: 0, marks }
+        Self { taken, marks, clients: [0; RUN_MAX], drawn_count: 0 }
     }
 }
 
@@ -102,8 +101,11 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 self.deliver_all(runs);
             }
             let wanted = (RUN_MAX - runs.drawn_count).min(marks_max - marked);
-            let free = &mut runs.drawn[runs.drawn_count..][..wanted];
-            let count = draw(&mut self.scheduler, self.now_ns, free);
+            let free = runs.drawn_count..runs.drawn_count + wanted;
+            let (marks, clients) = (&mut runs.marks[free.clone()], &mut runs.clients[free]);
+            let ticks = if Self::STAMPED { clock::ticks() } else { 0 };
+            let (waits, now_ns) = (&mut self.waits, self.now_ns);
+            let count = draw(&mut self.scheduler, now_ns, marks, clients, waits, ticks);
             runs.drawn_count += count;
             marked += count;
             if count < wanted {
@@ -125,30 +127,24 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     #[inline(always)]
     fn deliver(&mut self, runs: &mut Runs<IN, OUT>) {
         let count = std::mem::take(&mut runs.drawn_count);
-        let mut drawn = &runs.drawn[..count];
-        let ticks = if Self::STAMPED && count > 0 { clock::ticks() } else { 0 };
-        while let Some(first) = drawn.first() {
-            let client = first.token.client();
-            let (mut count, mut bytes) = (0, 0);
-            for (mark, packet) in runs.marks.iter_mut().zip(drawn) {
-                if packet.token.client() != client {
-                    break;
-                }
-                *mark = back(&mut self.waits, *packet, false, ticks);
-                bytes += u64::from(packet.length_bytes);
-                count += 1;
-            }
-            drawn = &drawn[count..];
+        let mut from = 0;
+        while from < count {
+            let client = runs.clients[from];
+            let run = runs.clients[from..count].iter().take_while(|&&other| other == client);
+            let marks = &runs.marks[from..][..run.count()];
+            let bytes: u64 =
+                marks.iter().map(|mark| u64::from(Offer::length_bytes_of(mark[0]))).sum();
+            from += marks.len();
             let Some(port) = &mut self.ports[client as usize] else { continue };
             if port.ledger.gone {
-                port.ledger.discarded += count as u64;
+                port.ledger.discarded += marks.len() as u64;
                 self.retire_if_empty(client);
                 continue;
             }
-            port.ledger.marked += count as u64;
+            port.ledger.marked += marks.len() as u64;
             port.ledger.marked_bytes += bytes;
-            port.mark_all(&runs.marks[..count]);
-            probe!("sched.marked", port.ledger.client, count);
+            port.mark_all(marks);
+            probe!("sched.marked", port.ledger.client, marks.len());
         }
         self.publish_all(count);
     }
@@ -185,13 +181,21 @@ fn keep(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
     dropped.push(packet);
 }
 
-/// Takes packets out of the scheduler; how many there were.
+/// Takes packets out of the scheduler, as marks; how many there were.
 #[inline(never)]
-fn draw<S: Scheduler<Token>>(scheduler: &mut S, now_ns: u64, run: &mut [Packet<Token>]) -> usize {
+fn draw<S: Scheduler<Token>, const OUT: usize>(
+    scheduler: &mut S,
+    now_ns: u64,
+    marks: &mut [[u64; OUT]],
+    clients: &mut [u32],
+    waits: &mut Waits,
+    sch_deq_ticks: u64,
+) -> usize {
     let mut drawn = 0;
-    for slot in run {
+    for (mark, client) in marks.iter_mut().zip(clients) {
         let Some(packet) = scheduler.dequeue(now_ns) else { break };
-        *slot = packet;
+        *client = packet.token.client();
+        *mark = back(waits, packet, false, sch_deq_ticks);
         drawn += 1;
     }
     drawn
