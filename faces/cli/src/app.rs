@@ -114,6 +114,9 @@ pub struct RunOptions {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
     #[arg(allow_hyphen_values = true)]
     pub idle_gap: Duration,
+    /// What each benchmark may take, 100ms to 1h, rather than what the profile gives it
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    pub time: Option<Duration>,
     /// Keep a busy thread beside the parties
     #[arg(long)]
     pub neighbour: bool,
@@ -146,6 +149,7 @@ impl RunOptions {
             profile: self.profile,
             place: self.place,
             idle_gap: self.idle_gap,
+            time: self.time,
             neighbour: self.neighbour,
             processes: self.processes,
             peers: !self.no_peers,

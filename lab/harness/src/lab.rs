@@ -40,8 +40,17 @@ struct Schedule {
 }
 
 impl Profile {
-    fn schedule(self, groups_count: usize) -> Schedule {
+    /// For so many benchmarks; `each` may take so long, or as long as the profile lets it.
+    fn schedule(self, groups_count: usize, each: Option<Duration>) -> Schedule {
         let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
+        let mut schedule = self.schedule_of(of_each);
+        if let Some(each) = each {
+            schedule.total = Some(of_each(each));
+        }
+        schedule
+    }
+
+    fn schedule_of(self, of_each: impl Fn(Duration) -> Duration) -> Schedule {
         match self {
             Profile::Smoke => Schedule { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
             Profile::Quick => {
@@ -98,6 +107,9 @@ pub struct Plan {
     pub place: Placement,
     /// Pause before each hand-over; at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
+    /// What each benchmark may take, in all its passes; none: what the profile gives it. In
+    /// [`Plan::TIMES`]; a smoke run takes none.
+    pub time: Option<Duration>,
     /// A busy thread beside.
     pub neighbour: bool,
     /// Parties as processes, where a benchmark can.
@@ -111,6 +123,8 @@ pub struct Plan {
 impl Plan {
     /// The longest pause between hand-overs.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
+    /// The least and the most time that a benchmark may be given.
+    pub const TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_hours(1));
 }
 
 impl Default for Plan {
@@ -119,6 +133,7 @@ impl Default for Plan {
             profile: Profile::Quick,
             place: Placement::Near,
             idle_gap: Duration::ZERO,
+            time: None,
             neighbour: false,
             processes: false,
             peers: true,
@@ -150,6 +165,12 @@ pub enum PlanError {
     /// The pause is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
+    /// A benchmark cannot be given so little time, or so much.
+    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIMES.0)]
+    Time(Duration),
+    /// A smoke run measures once, however long that takes.
+    #[error("--time {0:?}: a smoke run measures once; leave it out, or take --profile quick")]
+    TimeOfSmoke(Duration),
     /// A benchmark that cannot run its parties as processes.
     #[error("--processes: {0} cannot run its parties as processes; name others, or leave it out")]
     Processes(String),
@@ -273,7 +294,7 @@ impl Lab {
             watch,
             interrupted,
             began: Instant::now(),
-            schedule: self.plan.profile.schedule(self.groups.len()),
+            schedule: self.plan.profile.schedule(self.groups.len(), self.plan.time),
             courses: self.groups.iter().map(|_| None).collect(),
             records: vec![Vec::new(); self.groups.len()],
             outcome: Outcome::default(),
@@ -455,6 +476,14 @@ fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
 fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     if plan.idle_gap > Plan::IDLE_GAP_MAX {
         return Err(PlanError::IdleGap(plan.idle_gap));
+    }
+    if let Some(time) = plan.time {
+        if !(Plan::TIMES.0..=Plan::TIMES.1).contains(&time) {
+            return Err(PlanError::Time(time));
+        }
+        if plan.profile == Profile::Smoke {
+            return Err(PlanError::TimeOfSmoke(time));
+        }
     }
     let handovers = chosen.iter().any(|it| it.spec.hands_over);
     for (option, asked) in [

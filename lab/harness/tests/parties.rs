@@ -162,7 +162,7 @@ fn run(pattern: &str, plan: Plan) -> handover_harness::Outcome {
 }
 
 fn quick(processes: bool) -> Plan {
-    Plan { processes, ..Plan::default() }
+    Plan { processes, time: Some(Duration::from_millis(600)), ..Plan::default() }
 }
 
 fn with_manner(manner: &str, processes: bool) -> Plan {
@@ -230,13 +230,19 @@ fn a_party_that_panics_or_fails_is_an_error_and_no_hang() {
 }
 
 fn a_party_that_is_stuck_is_given_up() {
-    for processes in [false, true] {
+    // Both at once, and in short rounds: each is waited for ten seconds longer than its rounds last.
+    let given_up = |processes| {
         let began = Instant::now();
-        let outcome = run("box/echo", with_manner("4", processes));
+        let set = with_manner("4", processes).set;
+        let outcome = run("box/echo", Plan { set, ..quick(processes) });
         let (_, why) = &outcome.faults[0];
         assert!(why.contains("did not finish within"), "{why}");
         assert!(began.elapsed() < Duration::from_secs(120));
-    }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| given_up(true));
+        given_up(false);
+    });
 }
 
 fn a_contender_that_is_wrong_is_not_measured() {
@@ -310,6 +316,10 @@ fn plans_that_make_no_sense_are_refused_with_the_way_out() {
     assert!(text.contains("they take manner"), "{text}");
     let text = refused("box", Plan { idle_gap: Duration::from_secs(1), ..quick(false) });
     assert!(text.contains("--idle-gap 1s: must lie in 0..=100ms"), "{text}");
+    let text = refused("box", Plan { time: Some(Duration::from_millis(99)), ..quick(false) });
+    assert_eq!(text, "--time 99ms: must lie in 100ms..=1h");
+    let text = refused("box", Plan { profile: Profile::Smoke, ..quick(false) });
+    assert!(text.contains("a smoke run measures once"), "{text}");
     let text = refused("solo", Plan { neighbour: true, ..quick(false) });
     assert!(text.contains("--neighbour: none of the chosen"), "{text}");
     assert!(refused("box/[", quick(false)).contains("not a pattern"));
