@@ -56,6 +56,7 @@ const RAW: &[Listed] = &[
     listed("mechanisms/fiber/tests/raw/", "waiting and queueing by hand, in the models"),
     listed("mechanisms/lock/src/raw/", "the guarded cell, and the C library's locks in place"),
     listed("mechanisms/timer/src/raw.rs", "asking for memory ahead of looking at it"),
+    listed("services/net/src/raw.rs", "how much of what was sent the peer has taken"),
     listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/timer/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/notify/src/raw.rs", "memory that processes share, and the CPU's number"),

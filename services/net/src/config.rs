@@ -54,8 +54,10 @@ pub struct Config {
     pub write_timeout_ms: u32,
     /// How long it may take to connect, in ms; 0 is as long as the kernel tries. Default 10,000.
     pub connect_timeout_ms: u32,
-    /// How long a connection that we have ended waits for its peer to end too, in ms. Default 2,000. What
-    /// the peer has still to read would be lost without.
+    /// How long TLS's handshake may take, in ms; 0 is for ever. Default 10,000.
+    pub handshake_timeout_ms: u32,
+    /// How long a connection that we have ended waits for its peer to end too, in ms, or to take more of
+    /// what was sent. Default 2,000. What the peer has still to read would be lost without.
     pub linger_ms: u32,
     /// How often the housekeeper comes, in ms; 0, the default, is never.
     pub housekeep_ms: u32,
@@ -86,6 +88,7 @@ impl Default for Config {
             message_timeout_ms: 10_000,
             write_timeout_ms: 30_000,
             connect_timeout_ms: 10_000,
+            handshake_timeout_ms: 10_000,
             linger_ms: 2_000,
             housekeep_ms: 0,
             spin_ns_max: 0,
@@ -115,6 +118,7 @@ impl Config {
         within("message_timeout_ms", self.message_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
         within("write_timeout_ms", self.write_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
         within("connect_timeout_ms", self.connect_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
+        within("handshake_timeout_ms", self.handshake_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
         within("linger_ms", self.linger_ms, 1, TIMEOUT_MS_LIMIT)?;
         within("housekeep_ms", self.housekeep_ms, 0, TIMEOUT_MS_LIMIT)?;
         within("spin_ns_max", self.spin_ns_max, 0, 1_000_000)?;
@@ -133,6 +137,7 @@ impl Config {
             low_bytes: self.low_water_bytes as usize,
             message_timeout_ns: ns(self.message_timeout_ms),
             write_timeout_ns: ns(self.write_timeout_ms),
+            handshake_timeout_ns: ns(self.handshake_timeout_ms),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod conn;
 mod core;
+pub(crate) mod endpoint;
 pub(crate) mod handler;
 pub(crate) mod inbox;
 mod poll;

@@ -9,7 +9,8 @@
 //!                       high and low water marks, a limit
 //! ```
 //!
-//! A [`Link`] is both, behind one pointer that is null while the connection is idle. Everything here
+//! A [`Link`] is both, behind one pointer that is null while the connection is idle, and [`Tls`] between it
+//! and the network where the connection is secured. Everything here
 //! is fed with bytes and told the time, so that `tests/simulation.rs` can play a network that delays,
 //! splits, merges and drops.
 
@@ -19,10 +20,12 @@ mod inbound;
 mod link;
 mod outbound;
 mod spin;
+mod tls;
 
 pub use census::{Census, Seat};
 pub use codec::{Codec, CodecError, Decoded, LengthPrefixed, Lines, Raw, TooLong};
 pub use inbound::{Inbound, Taken, Truncated};
-pub use link::{Link, Rules, TimedOut};
+pub use link::{Link, Reading, Rules, TimedOut, Unqueued};
 pub use outbound::{Crossing, Outbound, Overflow};
 pub use spin::Spin;
+pub use tls::{Opened, Tls};

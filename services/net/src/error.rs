@@ -1,6 +1,7 @@
 //! What can go wrong: one enum per operation that can fail. A refusal returns the goods.
 
-use crate::engine::{CodecError, Overflow, TimedOut, TooLong, Truncated};
+use crate::engine::{CodecError, Overflow, TimedOut, TooLong, Truncated, Unqueued};
+use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
 /// Why a [`Config`](crate::Config) is refused.
@@ -51,6 +52,9 @@ pub enum NetError {
         /// How many it may hold.
         connections_max: u32,
     },
+    /// TLS does not take its configuration.
+    #[error(transparent)]
+    Tls(#[from] SetupError),
     /// The other end has ended, or so many commands wait for it already.
     #[error("the thread has ended, or too many commands wait for it")]
     Unreached,
@@ -69,6 +73,9 @@ pub enum WriteError {
     /// The message is longer than the codec allows.
     #[error(transparent)]
     TooLong(#[from] TooLong),
+    /// It could not be sealed; the connection is closed.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Why a command was not taken; what was to be written comes back.
@@ -114,10 +121,31 @@ pub enum CloseReason {
     /// Something took too long.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
+    /// Something is wrong with its TLS: no handshake, or no more records.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// No byte has come in `idle_timeout_ms`.
     #[error("no byte has come for too long")]
     Idle,
     /// The handler panicked.
     #[error("the handler panicked")]
     Panicked,
+}
+
+impl From<Unqueued> for CloseReason {
+    fn from(why: Unqueued) -> Self {
+        match why {
+            Unqueued::Overflow(overflow) => overflow.into(),
+            Unqueued::Tls(error) => error.into(),
+        }
+    }
+}
+
+impl From<Unqueued> for WriteError {
+    fn from(why: Unqueued) -> Self {
+        match why {
+            Unqueued::Overflow(overflow) => overflow.into(),
+            Unqueued::Tls(error) => error.into(),
+        }
+    }
 }

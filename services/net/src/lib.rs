@@ -5,11 +5,15 @@ mod config;
 mod drive;
 pub mod engine;
 mod error;
+#[allow(unsafe_code)]
+mod raw;
 mod stats;
+pub mod tls;
 
 pub use config::{Config, WhenFull};
 pub use drive::{
     conn::{Conn, Room},
+    endpoint::{Dial, Listen},
     handler::Handler,
     inbox::{Handle, Stopper},
     reactor::Reactor,

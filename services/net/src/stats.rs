@@ -51,6 +51,12 @@ stats! {
     turned_away_count,
     /// How often accepting paused because there were no descriptors or no room.
     accept_pauses_count,
+    /// Handshakes of TLS that came to a good end.
+    handshakes_count,
+    /// Of these, those that resumed an earlier session.
+    resumed_count,
+    /// Connections closed because their TLS was wrong, most often in the handshake.
+    tls_failed_count,
     /// Reads that brought something.
     reads_count,
     /// Bytes read.

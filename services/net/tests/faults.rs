@@ -482,19 +482,67 @@ fn connections_are_handed_out_to_threads_in_turn() {
 }
 
 #[test]
-fn a_connection_that_always_has_more_does_not_starve_the_others() {
-    let served = serve(Config::default());
-    let (greedy, _) = served.connect();
-    let mut writer = greedy.try_clone().unwrap();
-    let writing = std::thread::spawn(move || {
-        let lot = framed(b"tell").repeat(20_000);
-        while writer.write_all(&lot).is_ok() {}
-    });
-    let (mut modest, _) = (TcpStream::connect(served.address()).unwrap(), ());
-    modest.set_read_timeout(Some(SOON)).unwrap();
-    for _ in 0..20 {
-        ask(&mut modest, b"my turn");
+fn who_was_accepted_when_the_service_stops_is_answered_whatever_thread_it_was_to_be_handed_to() {
+    for round in 0..20 {
+        let (sender, _told) = channel();
+        let here = ["127.0.0.1:0".parse().unwrap()];
+        let codec = LengthPrefixed::new(100);
+        // Few at a time, so that most still knock when it stops.
+        let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
+        let make = move |_| Echo(sender.clone());
+        let net = Net::start(3, &here, Spread::HandOut, config, codec, make).unwrap();
+        let peers: Vec<_> = (0..40)
+            .map(|_| {
+                let mut peer = TcpStream::connect(net.addresses()[0]).unwrap();
+                peer.set_read_timeout(Some(SOON)).unwrap();
+                peer.write_all(&framed(b"just in time")).unwrap();
+                peer
+            })
+            .collect();
+        let stopping = std::thread::spawn(move || net.stop(SOON).unwrap().0);
+        for mut peer in peers {
+            assert_eq!(answer(&mut peer), b"just in time", "round {round}");
+            assert_eq!(until_end(&mut peer), 0);
+        }
+        let stats = stopping.join().unwrap();
+        assert_eq!((stats.accepted_count, stats.messages_count), (40, 40), "round {round}");
     }
-    greedy.shutdown(Shutdown::Both).unwrap();
-    writing.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_is_suspended_and_ends_or_breaks_off_is_found_out() {
+    for breaks_off in [false, true] {
+        let served = serve(Config::default());
+        let (mut peer, handle) = served.connect();
+        handle.suspend().unwrap();
+        handle.trigger().unwrap();
+        assert_eq!(answer(&mut peer), b"triggered");
+        if breaks_off {
+            // Its last words are not read, and nobody would be there for the answer.
+            peer.write_all(&framed(b"last words")).unwrap();
+            rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+        }
+        drop(peer);
+        let expected = match breaks_off {
+            false => CloseReason::Peer,
+            true => CloseReason::Reset(rustix::io::Errno::CONNRESET),
+        };
+        assert_eq!(served.closed(), (0, expected));
+    }
+}
+
+#[test]
+fn what_a_suspended_peer_said_before_it_ended_is_answered_when_it_is_resumed() {
+    let served = serve(Config::default());
+    let (mut peer, handle) = served.connect();
+    handle.suspend().unwrap();
+    handle.trigger().unwrap();
+    assert_eq!(answer(&mut peer), b"triggered");
+    peer.write_all(&framed(b"last words")).unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    handle.resume().unwrap();
+    assert_eq!(answer(&mut peer), b"last words");
+    assert_eq!(until_end(&mut peer), 0);
+    assert_eq!(served.closed(), (1, CloseReason::Peer));
 }

@@ -31,6 +31,7 @@ const RULES: Rules = Rules {
     low_bytes: 1_000,
     message_timeout_ns: 1_000_000,
     write_timeout_ns: 2_000_000,
+    handshake_timeout_ns: 2_000_000,
 };
 /// What a kernel's buffer takes.
 const WIRE_MAX: usize = 4_000;

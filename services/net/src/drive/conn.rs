@@ -1,10 +1,12 @@
 //! What a handler may do while it is called.
 
 use super::core::Core;
+use super::endpoint::Dial;
 use super::inbox::Handle;
 use super::slab::{Flags, Key};
 use super::socket;
 use crate::engine::Codec;
+use crate::tls::Session;
 use crate::{CloseReason, NetError, Stats, WriteError};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -93,6 +95,12 @@ impl<C: Codec, D> Conn<'_, C, D> {
         socket::peer(slot.fd.as_fd()).ok()
     }
 
+    /// What its TLS handshake has come to; None where it speaks in the clear.
+    #[must_use]
+    pub fn session(&self) -> Option<Session<'_>> {
+        self.core.slab.get(self.key)?.link.tls().map(Session::new)
+    }
+
     /// The thread's other connections.
     pub fn room(&mut self) -> Room<'_, C, D> {
         Room { core: self.core, codec: self.codec }
@@ -177,7 +185,15 @@ impl<C: Codec, D> Room<'_, C, D> {
     /// # Errors
     /// [`NetError`] when it could not even be tried.
     pub fn connect(&mut self, address: SocketAddr, data: D) -> Result<Key, NetError> {
-        self.core.connect(address, None, data).map_err(|(error, _)| error)
+        self.dial(Dial::to(address), data)
+    }
+
+    /// As [`connect`](Self::connect), from an address of ours or by TLS.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn dial(&mut self, dial: Dial, data: D) -> Result<Key, NetError> {
+        self.core.dial(&dial, data).map_err(|(error, _)| error)
     }
 
     /// What this thread has done so far.

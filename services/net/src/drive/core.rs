@@ -1,15 +1,15 @@
 //! The state of a thread that calls of its handler may reach.
 
+use super::endpoint::Dial;
 use super::inbox::Inbox;
 use super::poll::{Poll, Whose};
 use super::slab::{Flags, Key, Slab, Slot};
 use super::socket;
 use crate::config::ns;
-use crate::engine::{Census, Crossing, Overflow, Rules, Seat};
+use crate::engine::{Census, Crossing, Link, Overflow, Rules, Seat, Tls};
 use crate::{CloseReason, Config, NetError, Stats, WriteError};
 use handover_timer::Wheel;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -44,6 +44,9 @@ pub(crate) struct Core<D> {
     pub(crate) now_ns: u64,
     pub(crate) stopping: bool,
     pub(crate) turn: Turn,
+    /// What records held, and records that are to be sent: of whoever is served, and for no longer.
+    pub(crate) plain: Vec<u8>,
+    pub(crate) sealed: Vec<u8>,
 }
 
 /// What a connection's handler is at, while it is.
@@ -52,6 +55,9 @@ pub(crate) struct Turn {
     pub(crate) key: Option<Key>,
     /// Replies so far, to be sent together.
     pub(crate) replies: Vec<u8>,
+    /// Where each message ends in them, if that matters.
+    pub(crate) ends: Vec<usize>,
+    pub(crate) record_per_message: bool,
     /// What waits to be sent before them.
     pub(crate) queued_bytes: usize,
     /// No further message, please.
@@ -71,6 +77,8 @@ impl<D> Core<D> {
         self.turn.key = Some(key);
         self.turn.queued_bytes = queued_bytes;
         self.turn.halt = false;
+        let tls = self.slab.get(key).and_then(|slot| slot.link.tls());
+        self.turn.record_per_message = tls.is_some_and(Tls::has_record_per_message);
     }
 
     /// To be served in this round, or the next.
@@ -106,6 +114,9 @@ impl<D> Core<D> {
         let Some(slot) = slot else { return Err(WriteError::Closed) };
         if self.turn.key == Some(key) {
             append(&mut self.turn.replies)?;
+            if self.turn.record_per_message {
+                self.turn.ends.push(self.turn.replies.len());
+            }
             let queued_bytes_max = self.rules.queued_bytes_max;
             if self.turn.queued_bytes + self.turn.replies.len() > queued_bytes_max {
                 return self.write_early(key);
@@ -114,7 +125,7 @@ impl<D> Core<D> {
         }
         let mut bytes = Vec::new();
         append(&mut bytes)?;
-        match slot.link.queue(&bytes, &self.rules, self.now_ns) {
+        match slot.link.write(&bytes, &self.rules, self.now_ns) {
             Ok(crossing) => {
                 slot.flags.set(Flags::DIRTY);
                 if let Some(crossing) = crossing {
@@ -124,9 +135,9 @@ impl<D> Core<D> {
                 self.list(key);
                 Ok(())
             }
-            Err(overflow) => {
-                self.doom(key, overflow.into());
-                Err(overflow.into())
+            Err(why) => {
+                self.doom(key, why.clone().into());
+                Err(why.into())
             }
         }
     }
@@ -138,6 +149,9 @@ impl<D> Core<D> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         let waits = Flags::CONNECTING.or(Flags::CLOGGED);
         if turn.queued_bytes == 0 && !slot.flags.any(waits) {
+            if slot.link.is_secured() {
+                return self.seal_early(key);
+            }
             // What is wrong, if anything is, is seen again when the rest is sent.
             let sent_bytes = socket::send(slot.fd.as_fd(), &turn.replies).unwrap_or(0);
             turn.replies.drain(..sent_bytes);
@@ -145,15 +159,51 @@ impl<D> Core<D> {
             self.stats.sent_bytes += sent_bytes as u64;
         }
         let queued_bytes = turn.queued_bytes + turn.replies.len();
-        if queued_bytes > self.rules.queued_bytes_max {
-            let queued_bytes_max = self.rules.queued_bytes_max;
-            let overflow = Overflow { queued_bytes, queued_bytes_max };
-            turn.overflow = Some(overflow);
-            turn.halt = true;
-            turn.replies.clear();
-            return Err(overflow.into());
+        match queued_bytes > self.rules.queued_bytes_max {
+            true => Err(self.overflowed(queued_bytes)),
+            false => Ok(()),
+        }
+    }
+
+    /// The same of a connection whose replies are sealed first: what is sealed cannot be taken back, and
+    /// waits where the kernel takes less.
+    fn seal_early(&mut self, key: Key) -> Result<(), WriteError> {
+        let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
+        self.sealed.clear();
+        let turn = &mut self.turn;
+        slot.link.seal(&turn.replies, &turn.ends, &mut self.sealed)?;
+        turn.replies.clear();
+        turn.ends.clear();
+        let sealed = std::mem::take(&mut self.sealed);
+        let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
+        self.stats.sends_count += 1;
+        self.stats.sent_bytes += sent_bytes as u64;
+        if sent_bytes < sealed.len() {
+            slot.flags.set(Flags::CLOGGED);
+        }
+        let queued = slot.link.queue(&sealed[sent_bytes..], &self.rules, self.now_ns);
+        turn.queued_bytes = slot.link.queued_bytes();
+        self.sealed = sealed;
+        match queued {
+            Ok(None) => {}
+            Ok(Some(crossing)) => {
+                slot.flags.set(Flags::ABOVE);
+                self.crossed.push((key, crossing));
+            }
+            Err(overflow) => return Err(self.overflowed(overflow.queued_bytes)),
         }
         Ok(())
+    }
+
+    /// More would wait than may: the connection is closed when its handler has returned.
+    fn overflowed(&mut self, queued_bytes: usize) -> WriteError {
+        let queued_bytes_max = self.rules.queued_bytes_max;
+        let overflow = Overflow { queued_bytes, queued_bytes_max };
+        self.turn.overflow = Some(overflow);
+        self.turn.halt = true;
+        self.turn.replies.clear();
+        self.turn.ends.clear();
+        overflow.into()
     }
 
     /// Takes a socket into the set and the slab.
@@ -162,6 +212,7 @@ impl<D> Core<D> {
         fd: OwnedFd,
         seat: Seat,
         flags: Flags,
+        link: Link,
         data: D,
     ) -> Result<Key, NetError> {
         let full = NetError::Full { connections_max: self.config.connections_max };
@@ -174,22 +225,26 @@ impl<D> Core<D> {
             return Err(NetError::Refused { call: "epoll_ctl", errno });
         }
         let active_ms = self.now_ms();
-        let slot = Slot { fd, active_ms, seat, flags, timer: None, link: Default::default(), data };
+        let slot = Slot { fd, active_ms, seat, flags, timer: None, link, data };
         self.slab.insert(key, slot);
         self.stats.open_count += 1;
         Ok(key)
     }
 
-    pub(crate) fn connect(
-        &mut self,
-        address: SocketAddr,
-        source: Option<SocketAddr>,
-        data: D,
-    ) -> Result<Key, (NetError, D)> {
+    pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {
         if self.slab.is_full() || self.stopping {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         }
-        let fd = match socket::connect(address, source) {
+        let (link, flags) = match dial.tls.as_deref() {
+            None => (Link::default(), Flags::CONNECTING),
+            Some(towards) => {
+                match Tls::towards(&towards.client, towards.name.clone(), self.now_ns) {
+                    Ok(tls) => (Link::secured(tls), Flags::CONNECTING.or(Flags::SECURING)),
+                    Err(error) => return Err((error.into(), data)),
+                }
+            }
+        };
+        let fd = match socket::connect(dial.address, dial.source) {
             Ok(fd) => fd,
             Err((call, errno)) => return Err((NetError::Refused { call, errno }, data)),
         };
@@ -205,9 +260,9 @@ impl<D> Core<D> {
             fd,
             active_ms: self.now_ms(),
             seat: Seat::NONE,
-            flags: Flags::CONNECTING,
+            flags: flags.or(Flags::OUTGOING),
             timer: None,
-            link: Default::default(),
+            link,
             data,
         };
         self.slab.insert(key, slot);

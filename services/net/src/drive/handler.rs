@@ -15,12 +15,12 @@ pub trait Handler: Send + 'static {
     /// What is kept with each connection.
     type Data: Default + Send + 'static;
 
-    /// A peer has connected.
+    /// A peer has connected, and TLS's handshake, where there is one, is done.
     fn on_accept(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>) {
         let _ = conn;
     }
 
-    /// We have connected.
+    /// We have connected, and TLS's handshake, where there is one, is done.
     fn on_connect(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>) {
         let _ = conn;
     }
@@ -40,7 +40,8 @@ pub trait Handler: Send + 'static {
         let _ = conn;
     }
 
-    /// A connection is closed; each that was accepted, or that we asked for, once.
+    /// A connection is closed; each that was accepted, or that we asked for, once. Where it was not made,
+    /// or TLS's handshake came to no good end, there was no other call for it before.
     fn on_close(
         &mut self,
         room: &mut Room<'_, Self::Codec, Self::Data>,

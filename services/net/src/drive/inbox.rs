@@ -1,7 +1,9 @@
 //! What other threads may ask of a thread.
 
+use super::endpoint::Dial;
 use super::slab::Key;
 use crate::stats::Published;
+use crate::tls::Server;
 use crate::{CommandError, Stats};
 use handover_base::sync::shared::{AtomicU64, AtomicUsize, Ordering};
 use handover_notify::{Notify, adaptive_fd};
@@ -20,8 +22,8 @@ pub(crate) enum Command<D> {
     Resume(Key),
     Trigger(Key),
     /// A connection that another thread has accepted.
-    Adopt(OwnedFd, Option<SocketAddr>),
-    Connect(SocketAddr, Option<SocketAddr>, D),
+    Adopt(OwnedFd, Option<SocketAddr>, Option<Server>),
+    Connect(Dial, D),
 }
 
 /// In [`Inbox::stop_ns`]: not asked to stop.
@@ -35,6 +37,8 @@ pub(crate) struct Inbox<D> {
     bytes: AtomicUsize,
     bytes_max: usize,
     stop_ns: AtomicU64,
+    /// How many listeners of other threads may still hand connections to this one.
+    givers: AtomicUsize,
     pub(crate) published: Published,
 }
 
@@ -50,6 +54,7 @@ impl<D> Inbox<D> {
             bytes: AtomicUsize::new(0),
             bytes_max,
             stop_ns: AtomicU64::new(GO_ON),
+            givers: AtomicUsize::new(0),
             published: Published::default(),
         }
     }
@@ -77,6 +82,25 @@ impl<D> Inbox<D> {
     /// The thread has taken so many bytes.
     pub(crate) fn took(&self, bytes_count: usize) {
         self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
+    }
+
+    /// A listener of another thread will hand connections to this one.
+    pub(crate) fn expect_giver(&self) {
+        // Relaxed: no thread runs yet.
+        self.givers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has handed over its last.
+    pub(crate) fn giver_gone(&self) {
+        // Release: pairs with the Acquire in has_givers(), so that what it gave stands in the ring by then.
+        self.givers.fetch_sub(1, Ordering::Release);
+        self.wake.notify();
+    }
+
+    /// Whether connections may still be handed to this thread.
+    pub(crate) fn has_givers(&self) -> bool {
+        // Acquire: pairs with the Release in giver_gone().
+        self.givers.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn stop(&self, grace_ns: u64) {

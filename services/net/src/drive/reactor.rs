@@ -5,13 +5,16 @@ mod serve;
 
 use super::conn::{Conn, Room};
 use super::core::{Core, Due, Turn};
+use super::endpoint::Dial;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{Poll, Whose};
 use super::slab::{Flags, Key, Slab};
 use super::socket;
 use crate::config::ns;
-use crate::engine::{Census, Seat, Spin};
+use crate::engine::{Census, Link, Seat, Spin, Tls};
+use crate::raw;
+use crate::tls::Server;
 use crate::{CloseReason, Config, NetError, Stats};
 use accept::Listener;
 use handover_base::clock;
@@ -117,6 +120,8 @@ impl<H: Handler> Reactor<H> {
                 now_ns,
                 stopping: false,
                 turn: Turn::default(),
+                plain: Vec::new(),
+                sealed: Vec::new(),
             },
             handler,
             codec,
@@ -140,11 +145,26 @@ impl<H: Handler> Reactor<H> {
     /// # Errors
     /// [`NetError`] when there is no room, or the socket cannot be watched.
     pub fn adopt(&mut self, stream: impl Into<OwnedFd>) -> Result<Key, NetError> {
-        let fd = stream.into();
+        self.adopt_with(stream.into(), None)
+    }
+
+    /// As [`adopt`](Self::adopt), for a peer that speaks TLS: its handshake comes first.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    pub fn adopt_tls(
+        &mut self,
+        stream: impl Into<OwnedFd>,
+        server: &Server,
+    ) -> Result<Key, NetError> {
+        self.adopt_with(stream.into(), Some(server))
+    }
+
+    fn adopt_with(&mut self, fd: OwnedFd, tls: Option<&Server>) -> Result<Key, NetError> {
         rustix::io::ioctl_fionbio(&fd, true)
             .map_err(|errno| NetError::Refused { call: "ioctl", errno })?;
         let peer = socket::peer(fd.as_fd()).ok();
-        self.take_in(fd, peer)
+        self.take_in(fd, peer, tls)
     }
 
     /// Connects; [`Handler::on_connect`] or [`Handler::on_close`] tells how it went.
@@ -152,7 +172,15 @@ impl<H: Handler> Reactor<H> {
     /// # Errors
     /// [`NetError`] when it could not even be tried.
     pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<Key, NetError> {
-        self.core.connect(address, None, data).map_err(|(error, _)| error)
+        self.dial(Dial::to(address), data)
+    }
+
+    /// As [`connect`](Self::connect), from an address of ours or by TLS.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn dial(&mut self, dial: Dial, data: H::Data) -> Result<Key, NetError> {
+        self.core.dial(&dial, data).map_err(|(error, _)| error)
     }
 
     /// By which other threads stop this one, and learn how it fares.
@@ -191,6 +219,8 @@ impl<H: Handler> Reactor<H> {
         loop {
             self.core.now_ns = clock::now_ns();
             self.core.stats.rounds_count += 1;
+            // Looked at before the commands: those of a giver that is gone are among them.
+            let is_last = self.core.stopping && !self.core.inbox.has_givers();
             self.expire();
             self.obey();
             self.round();
@@ -200,11 +230,15 @@ impl<H: Handler> Reactor<H> {
             {
                 self.begin_stop(grace_ns);
             }
-            if self.core.stopping && self.core.slab.len() == 0 {
+            let is_empty = self.core.stopping && self.core.slab.len() == 0;
+            if is_empty && is_last {
                 self.core.inbox.published.publish(&self.core.stats);
                 return Ok(self.core.stats);
             }
-            self.wait()?;
+            // Once more, where the last giver has gone meanwhile.
+            if !is_empty || self.core.inbox.has_givers() {
+                self.wait()?;
+            }
         }
     }
 
@@ -292,9 +326,9 @@ impl<H: Handler> Reactor<H> {
                         room.core.list(key);
                     }
                 }
-                Command::Adopt(fd, peer) => drop(self.take_in(fd, peer)),
-                Command::Connect(address, source, data) => {
-                    if let Err((error, data)) = self.core.connect(address, source, data) {
+                Command::Adopt(fd, peer, tls) => drop(self.take_in(fd, peer, tls.as_ref())),
+                Command::Connect(dial, data) => {
+                    if let Err((error, data)) = self.core.dial(&dial, data) {
                         self.unconnected(&error, data);
                     }
                 }
@@ -358,6 +392,14 @@ impl<H: Handler> Reactor<H> {
             .and_then(|slot| core.deadline_ns(slot))
             .is_some_and(|deadline_ns| deadline_ns <= core.now_ns);
         if flags.any(Flags::LINGERING) && is_over {
+            // Closing would take from the peer what its kernel has no room for yet.
+            let now_ms = core.now_ms();
+            if let Some(slot) = core.slab.get_mut(key)
+                && slot.link.is_taking(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
+            {
+                slot.active_ms = now_ms;
+                return core.arm(key);
+            }
             self.close(key, &self.our_reason());
         } else if flags.any(Flags::CONNECTING) && is_over {
             core.stats.timed_out_count += 1;
@@ -404,11 +446,8 @@ impl<H: Handler> Reactor<H> {
     /// Accepts nothing more; answers what has come.
     fn begin_stop(&mut self, grace_ns: u64) {
         // What is accepted by the kernel is accepted.
-        for index in 0..self.listeners.len() {
-            self.accept(index as u16);
-        }
+        self.accept_the_last();
         self.core.stopping = true;
-        self.listeners.clear();
         for place in 0..self.core.slab.places_count() {
             let Some(key) = self.core.slab.key_at(place) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
@@ -450,6 +489,7 @@ impl<H: Handler> Reactor<H> {
     fn panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
         self.core.turn.key = None;
         self.core.turn.replies.clear();
+        self.core.turn.ends.clear();
         self.core.turn.overflow = None;
         self.report(panic);
         self.close(key, &CloseReason::Panicked);
@@ -480,6 +520,7 @@ impl<H: Handler> Reactor<H> {
         self.core.stats.closed_count += 1;
         self.core.stats.open_count -= 1;
         self.core.stats.slow_readers_count += u64::from(matches!(why, CloseReason::SlowReader(_)));
+        self.core.stats.tls_failed_count += u64::from(matches!(why, CloseReason::Tls(_)));
         drop(slot.fd);
         let data = slot.data;
         self.contain(|handler, room| handler.on_close(room, key, data, why));
@@ -487,7 +528,18 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Takes in a connected socket and tells the handler.
-    fn take_in(&mut self, fd: OwnedFd, peer: Option<SocketAddr>) -> Result<Key, NetError> {
+    fn take_in(
+        &mut self,
+        fd: OwnedFd,
+        peer: Option<SocketAddr>,
+        tls: Option<&Server>,
+    ) -> Result<Key, NetError> {
+        let (link, flags) = match tls {
+            None => (Link::default(), Flags::default()),
+            Some(server) => {
+                (Link::secured(Tls::server(server, self.core.now_ns)?), Flags::SECURING)
+            }
+        };
         let seat = match peer {
             Some(peer) => self.core.census.enter(peer.ip()),
             None => Some(Seat::NONE),
@@ -498,9 +550,17 @@ impl<H: Handler> Reactor<H> {
             return Err(NetError::Full { connections_max });
         };
         socket::prompt(fd.as_fd());
-        let key = self.core.open(fd, seat, Flags::default(), H::Data::default())?;
+        let key = self.core.open(fd, seat, flags, link, H::Data::default())?;
         self.core.stats.accepted_count += 1;
-        self.call(key, |handler, conn| handler.on_accept(conn));
+        if tls.is_none() {
+            self.call(key, |handler, conn| handler.on_accept(conn));
+        }
+        if self.core.stopping
+            && let Some(slot) = self.core.slab.get_mut(key)
+        {
+            // What has come is answered, of one that was handed over late too.
+            slot.flags.set(Flags::READABLE);
+        }
         self.after(key);
         Ok(key)
     }

@@ -1,5 +1,6 @@
 //! Several threads of connections.
 
+use super::endpoint::{Dial, Listen};
 use super::handler::Handler;
 use super::inbox::{Command, Inbox};
 use super::reactor::Reactor;
@@ -61,6 +62,22 @@ impl<H: Handler> Net<H> {
         spread: Spread,
         config: Config,
         codec: H::Codec,
+        handler: impl FnMut(u32) -> H,
+    ) -> Result<Self, NetError> {
+        let listens: Vec<_> = addresses.iter().copied().map(Listen::at).collect();
+        Self::start_at(threads_count, &listens, spread, config, codec, handler)
+    }
+
+    /// As [`start`](Self::start), where some, or all, listen by TLS.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(
+        threads_count: u32,
+        listens: &[Listen],
+        spread: Spread,
+        config: Config,
+        codec: H::Codec,
         mut handler: impl FnMut(u32) -> H,
     ) -> Result<Self, NetError> {
         let mut reactors = Vec::new();
@@ -69,17 +86,17 @@ impl<H: Handler> Net<H> {
         }
         let inboxes: Vec<_> = reactors.iter().map(|it| Arc::clone(it.inbox())).collect();
         let mut bound = Vec::new();
-        for &address in addresses {
+        for listen in listens {
             match spread {
                 Spread::HandOut => {
-                    bound.push(reactors[0].listen_with(address, false, inboxes.clone())?);
+                    bound.push(reactors[0].listen_with(listen, false, inboxes.clone())?);
                 }
                 Spread::ReusePort => {
-                    let mut at = address;
+                    let mut at = listen.clone();
                     for reactor in &mut reactors {
-                        at = reactor.listen_shared(at)?;
+                        at.address = reactor.listen_shared_at(&at)?;
                     }
-                    bound.push(at);
+                    bound.push(at.address);
                 }
             }
         }
@@ -119,10 +136,18 @@ impl<H: Handler> Net<H> {
         source: Option<SocketAddr>,
         data: H::Data,
     ) -> Result<(), NetError> {
+        self.dial(Dial { source, ..Dial::to(address) }, data)
+    }
+
+    /// As [`connect`](Self::connect), from an address of ours or by TLS.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn dial(&self, dial: Dial, data: H::Data) -> Result<(), NetError> {
         // Relaxed: whose turn it is, roughly.
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let inbox = &self.inboxes[turn % self.inboxes.len()];
-        inbox.push(Command::Connect(address, source, data)).map_err(|_refused| NetError::Unreached)
+        inbox.push(Command::Connect(dial, data)).map_err(|_refused| NetError::Unreached)
     }
 
     /// What all threads have done so far, as of a moment ago.

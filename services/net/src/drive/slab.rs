@@ -25,7 +25,7 @@ pub(crate) struct Slot<D> {
 
 /// The state of a connection, in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Flags(u16);
+pub(crate) struct Flags(u32);
 
 impl Flags {
     /// The kernel may have something to read.
@@ -58,6 +58,12 @@ impl Flags {
     pub(crate) const ENDED: Self = Self(1 << 13);
     /// The thread is stopping: the next message is the last.
     pub(crate) const LAST: Self = Self(1 << 15);
+    /// TLS's handshake is not done.
+    pub(crate) const SECURING: Self = Self(1 << 16);
+    /// It is we who connected.
+    pub(crate) const OUTGOING: Self = Self(1 << 17);
+    /// The peer has said TLS's good-bye.
+    pub(crate) const PARTED: Self = Self(1 << 18);
     /// The kernel took less than it was given: it will say when there is room.
     pub(crate) const CLOGGED: Self = Self(1 << 14);
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// How many connections the kernel may hold that are not accepted; it has a lid of its own.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match address {
@@ -46,8 +46,8 @@ pub(crate) fn connect(
     }
 }
 
-/// Whether connecting has come to a good end.
-pub(crate) fn connected(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+/// What is wrong with it, if anything is; of one that is being connected, whether that came to a good end.
+pub(crate) fn is_well(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
@@ -79,6 +79,12 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> 
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Whether there is something to read, which stays there: 0 where the stream has ended.
+pub(crate) fn peek(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    net::recv(fd, &mut [0_u8; 1][..], flags).map(|(bytes_count, _)| bytes_count)
 }
 
 /// How many bytes the kernel took, 0 where it has no room.

@@ -94,6 +94,11 @@ impl Inbound {
         Ok(taken)
     }
 
+    /// Keeps bytes that nobody wants yet, to go on with them later.
+    pub fn keep(&mut self, bytes: &[u8]) {
+        self.kept.extend_from_slice(bytes);
+    }
+
     /// The stream has ended.
     ///
     /// # Errors

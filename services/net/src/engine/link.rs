@@ -3,6 +3,8 @@
 use super::codec::{Codec, CodecError};
 use super::inbound::{Inbound, Taken, Truncated};
 use super::outbound::{Crossing, Outbound, Overflow};
+use super::tls::{Opened, Tls};
+use crate::tls::TlsError;
 use std::ops::ControlFlow;
 
 /// The bounds of every connection, as the engine knows them.
@@ -18,6 +20,8 @@ pub struct Rules {
     pub message_timeout_ns: u64,
     /// How long a peer may take none of the bytes that wait; 0 is for ever.
     pub write_timeout_ns: u64,
+    /// How long TLS's handshake may take; 0 is for ever.
+    pub handshake_timeout_ns: u64,
 }
 
 /// What took too long.
@@ -29,9 +33,23 @@ pub enum TimedOut {
     /// Bytes waited and the peer took none.
     #[error("the peer has read nothing in time")]
     Write,
+    /// TLS's handshake was not done.
+    #[error("the handshake was not done in time")]
+    Handshake,
 }
 
-/// The engine of one connection: 8 bytes, and nothing else while the connection is idle.
+/// Why what a handler wrote could not even be queued.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unqueued {
+    /// Too much waits.
+    #[error(transparent)]
+    Overflow(#[from] Overflow),
+    /// It could not be sealed.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// The engine of one connection: 8 bytes, and nothing else while the connection is plain and idle.
 #[derive(Debug, Default)]
 pub struct Link {
     busy: Option<Box<Busy>>,
@@ -39,15 +57,147 @@ pub struct Link {
 
 #[derive(Debug, Default)]
 struct Busy {
-    inbound: Inbound,
+    reading: Reading,
     outbound: Outbound,
-    /// When the message began that is pending, unless it is we who let it wait.
-    begun_ns: Option<u64>,
     /// When bytes were taken last, or began to wait.
     progress_ns: u64,
+    /// Of one that has ended: how much of what was sent the peer had not taken when that was looked at.
+    untaken_bytes: usize,
+    tls: Option<Box<Tls>>,
+}
+
+/// The reading side of a [`Link`], while messages are handed over.
+#[derive(Debug, Default)]
+pub struct Reading {
+    inbound: Inbound,
+    /// When the message began that is pending, unless it is we who let it wait.
+    begun_ns: Option<u64>,
+}
+
+impl Reading {
+    /// Bytes have come: as [`Inbound::take`]. With no bytes it goes on where `each` stopped it.
+    ///
+    /// # Errors
+    /// As the codec's; the connection is to be closed.
+    #[inline]
+    pub fn receive<C: Codec>(
+        &mut self,
+        bytes: &[u8],
+        codec: &C,
+        now_ns: u64,
+        each: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Taken, CodecError> {
+        let had_some = !self.inbound.is_empty();
+        let taken = self.inbound.take(bytes, codec, each)?;
+        if self.inbound.is_empty() || taken.stopped {
+            self.begun_ns = None;
+        } else if !had_some || taken.messages_count > 0 || self.begun_ns.is_none() {
+            self.begun_ns = Some(now_ns);
+        }
+        Ok(taken)
+    }
 }
 
 impl Link {
+    /// Of a connection that speaks TLS.
+    #[must_use]
+    pub fn secured(tls: Tls) -> Self {
+        Self { busy: Some(Box::new(Busy { tls: Some(Box::new(tls)), ..Busy::default() })) }
+    }
+
+    /// Its TLS, if it has any.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Tls> {
+        self.busy.as_ref()?.tls.as_deref()
+    }
+
+    pub(crate) fn tls_mut(&mut self) -> Option<&mut Tls> {
+        self.busy.as_mut()?.tls.as_deref_mut()
+    }
+
+    /// Whether what comes and goes is sealed.
+    #[must_use]
+    #[inline]
+    pub fn is_secured(&self) -> bool {
+        self.busy.as_ref().is_some_and(|busy| busy.tls.is_some())
+    }
+
+    /// Records have come: as [`Tls::open`].
+    ///
+    /// # Errors
+    /// [`TlsError`]; the connection is to be closed.
+    ///
+    /// # Panics
+    /// When it is not secured.
+    pub fn open(
+        &mut self,
+        sealed: &mut [u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<Opened, TlsError> {
+        self.tls_mut().expect("a link that is secured").open(sealed, plain, out)
+    }
+
+    /// What was written in a turn is to be sent: sealed, it is appended to `out`, as [`Tls::seal`].
+    ///
+    /// # Errors
+    /// [`TlsError`]; the connection is to be closed.
+    ///
+    /// # Panics
+    /// When it is not secured.
+    pub fn seal(
+        &mut self,
+        plain: &[u8],
+        ends: &[usize],
+        out: &mut Vec<u8>,
+    ) -> Result<(), TlsError> {
+        self.tls_mut().expect("a link that is secured").seal(plain, ends, out)
+    }
+
+    /// Of a connection that has ended its side: the peer has not taken so many bytes of what was sent.
+    /// Whether those are fewer than when this was last told, and there is a reason to wait for the rest.
+    pub fn is_taking(&mut self, untaken_bytes: usize) -> bool {
+        if untaken_bytes == 0 {
+            return false;
+        }
+        let before = self.busy.as_ref().map_or(0, |busy| busy.untaken_bytes);
+        self.busy.get_or_insert_default().untaken_bytes = untaken_bytes;
+        before == 0 || untaken_bytes < before
+    }
+
+    /// TLS's good-bye, once, where there is one to say.
+    pub fn part(&mut self, out: &mut Vec<u8>) {
+        if let Some(tls) = self.tls_mut() {
+            tls.part(out);
+        }
+    }
+
+    /// Takes the reading side out, so that the rest is within reach of whoever is handed a message.
+    #[inline]
+    #[must_use]
+    pub fn begin_reading(&mut self) -> Reading {
+        self.busy.as_mut().map_or_else(Reading::default, |busy| std::mem::take(&mut busy.reading))
+    }
+
+    /// Keeps bytes that nobody wants yet; [`receive`](Self::receive) goes on with them.
+    pub fn keep(&mut self, bytes: &[u8]) {
+        let mut reading = self.begin_reading();
+        reading.inbound.keep(bytes);
+        reading.begun_ns = None;
+        self.end_reading(reading);
+    }
+
+    /// Puts it back.
+    #[inline]
+    pub fn end_reading(&mut self, reading: Reading) {
+        if let Some(busy) = &mut self.busy {
+            busy.reading = reading;
+            self.release();
+        } else if !reading.inbound.is_empty() {
+            self.busy = Some(Box::new(Busy { reading, ..Busy::default() }));
+        }
+    }
+
     /// Whether nothing is pending in either direction, and no memory held.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -57,20 +207,24 @@ impl Link {
     /// How many bytes have come and are not handed over.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
-        self.busy.as_ref().map_or(0, |busy| busy.inbound.len())
+        self.busy.as_ref().map_or(0, |busy| busy.reading.inbound.len())
     }
 
-    /// How many bytes wait to be sent.
+    /// How many bytes wait to be sent, those that wait for the handshake included.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
-        self.busy.as_ref().map_or(0, |busy| busy.outbound.len())
+        self.busy.as_ref().map_or(0, |busy| {
+            busy.outbound.len() + busy.tls.as_ref().map_or(0, |tls| tls.early_bytes())
+        })
     }
 
     /// How much memory it holds, its own size not counted.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.busy.as_ref().map_or(0, |busy| {
-            size_of::<Busy>() + busy.inbound.capacity_bytes() + busy.outbound.capacity_bytes()
+            let tls = busy.tls.as_ref().map_or(0, |tls| size_of::<Tls>() + tls.held_bytes());
+            let inbound = busy.reading.inbound.capacity_bytes();
+            size_of::<Busy>() + inbound + busy.outbound.capacity_bytes() + tls
         })
     }
 
@@ -92,23 +246,10 @@ impl Link {
         now_ns: u64,
         each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Taken, CodecError> {
-        let Some(busy) = &mut self.busy else {
-            let mut inbound = Inbound::default();
-            let taken = inbound.take(bytes, codec, each)?;
-            if !inbound.is_empty() {
-                let begun_ns = (!taken.stopped).then_some(now_ns);
-                self.busy = Some(Box::new(Busy { inbound, begun_ns, ..Busy::default() }));
-            }
-            return Ok(taken);
-        };
-        let taken = busy.inbound.take(bytes, codec, each)?;
-        if busy.inbound.is_empty() || taken.stopped {
-            busy.begun_ns = None;
-        } else if taken.messages_count > 0 || busy.begun_ns.is_none() {
-            busy.begun_ns = Some(now_ns);
-        }
-        self.release();
-        Ok(taken)
+        let mut reading = self.begin_reading();
+        let taken = reading.receive(bytes, codec, now_ns, each);
+        self.end_reading(reading);
+        taken
     }
 
     /// The peer sends nothing more.
@@ -116,7 +257,7 @@ impl Link {
     /// # Errors
     /// [`Truncated`] when it stopped in the middle of a message.
     pub fn receive_end(&self) -> Result<(), Truncated> {
-        self.busy.as_ref().map_or(Ok(()), |busy| busy.inbound.end())
+        self.busy.as_ref().map_or(Ok(()), |busy| busy.reading.inbound.end())
     }
 
     /// Queues bytes that the kernel has not taken.
@@ -139,6 +280,25 @@ impl Link {
         let pushed = busy.outbound.push(bytes, rules.high_bytes, rules.queued_bytes_max);
         self.release();
         pushed
+    }
+
+    /// Queues what a handler wrote out of turn, sealed if need be; before the handshake is done it waits
+    /// apart.
+    ///
+    /// # Errors
+    /// [`Unqueued`]; the connection is to be closed.
+    pub fn write(
+        &mut self,
+        bytes: &[u8],
+        rules: &Rules,
+        now_ns: u64,
+    ) -> Result<Option<Crossing>, Unqueued> {
+        let queued_bytes_max = rules.queued_bytes_max;
+        let Some(tls) = self.tls_mut() else { return Ok(self.queue(bytes, rules, now_ns)?) };
+        tls.may_keep(bytes.len(), queued_bytes_max)?;
+        let mut sealed = Vec::new();
+        tls.seal(bytes, &[], &mut sealed)?;
+        Ok(self.queue(&sealed, rules, now_ns)?)
     }
 
     /// What is to be sent next.
@@ -168,15 +328,17 @@ impl Link {
     #[must_use]
     pub fn deadline_ns(&self, rules: &Rules) -> Option<u64> {
         let busy = self.busy.as_ref()?;
-        let message = busy.begun_ns.and_then(|begun| after(begun, rules.message_timeout_ns));
-        let write = match busy.outbound.is_empty() {
-            true => None,
-            false => after(busy.progress_ns, rules.write_timeout_ns),
-        };
-        match (message, write) {
-            (Some(message), Some(write)) => Some(message.min(write)),
-            (message, write) => message.or(write),
-        }
+        let message = busy.reading.begun_ns;
+        let handshake = busy.tls.as_ref().and_then(|tls| tls.handshake_begun_ns());
+        let write = (!busy.outbound.is_empty()).then_some(busy.progress_ns);
+        [
+            (message, rules.message_timeout_ns),
+            (handshake, rules.handshake_timeout_ns),
+            (write, rules.write_timeout_ns),
+        ]
+        .into_iter()
+        .filter_map(|(since_ns, timeout_ns)| after(since_ns?, timeout_ns))
+        .min()
     }
 
     /// What has taken too long by now, if anything has; the connection is to be closed.
@@ -187,12 +349,18 @@ impl Link {
         if !busy.outbound.is_empty() && is_over(busy.progress_ns, rules.write_timeout_ns) {
             return Some(TimedOut::Write);
         }
-        let begun_ns = busy.begun_ns?;
+        let handshake = busy.tls.as_ref().and_then(|tls| tls.handshake_begun_ns());
+        if handshake.is_some_and(|begun_ns| is_over(begun_ns, rules.handshake_timeout_ns)) {
+            return Some(TimedOut::Handshake);
+        }
+        let begun_ns = busy.reading.begun_ns?;
         is_over(begun_ns, rules.message_timeout_ns).then_some(TimedOut::Message)
     }
 
     fn release(&mut self) {
-        if self.busy.as_ref().is_some_and(|it| it.inbound.is_empty() && it.outbound.is_empty()) {
+        if self.busy.as_ref().is_some_and(|it| {
+            it.reading.inbound.is_empty() && it.outbound.is_empty() && it.tls.is_none()
+        }) {
             self.busy = None;
         }
     }
@@ -213,6 +381,7 @@ mod tests {
         low_bytes: 10,
         message_timeout_ns: 1_000,
         write_timeout_ns: 500,
+        handshake_timeout_ns: 2_000,
     };
     const CODEC: LengthPrefixed = LengthPrefixed::new(8);
 
@@ -251,6 +420,14 @@ mod tests {
         assert_eq!(link.timed_out(&RULES, 899), None);
         link.queue(&[0; 20], &RULES, 890).unwrap();
         assert_eq!(link.timed_out(&RULES, 900), Some(TimedOut::Write));
+    }
+
+    #[test]
+    fn a_peer_is_waited_for_as_long_as_it_takes_what_was_sent() {
+        let mut link = Link::default();
+        let waits = [900, 500, 499, 499, 0].map(|untaken_bytes| link.is_taking(untaken_bytes));
+        assert_eq!(waits, [true, true, true, false, false]);
+        assert!(!Link::default().is_taking(0));
     }
 
     #[test]

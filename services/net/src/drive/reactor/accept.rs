@@ -5,7 +5,8 @@ use crate::drive::core::Due;
 use crate::drive::handler::Handler;
 use crate::drive::inbox::{Command, Inbox};
 use crate::drive::poll::Whose;
-use crate::{NetError, WhenFull};
+use crate::tls::Server;
+use crate::{Listen, NetError, WhenFull};
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,9 +21,26 @@ pub(crate) struct Listener<D> {
     fd: OwnedFd,
     /// Nothing is accepted until there is room again.
     paused: bool,
+    /// What its connections are to speak.
+    tls: Option<Server>,
     /// The threads that take turns; none: all are ours.
-    threads: Vec<Arc<Inbox<D>>>,
+    threads: Vec<Taker<D>>,
     next: usize,
+}
+
+/// A thread that connections are handed to. While there is one of these the thread does not end; that is
+/// told it even by a listener's thread that panics.
+struct Taker<D> {
+    inbox: Arc<Inbox<D>>,
+    is_own: bool,
+}
+
+impl<D> Drop for Taker<D> {
+    fn drop(&mut self) {
+        if !self.is_own {
+            self.inbox.giver_gone();
+        }
+    }
 }
 
 impl<H: Handler> Reactor<H> {
@@ -31,7 +49,15 @@ impl<H: Handler> Reactor<H> {
     /// # Errors
     /// [`NetError::Refused`], most often because the address is in use.
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
-        self.listen_with(address, false, Vec::new())
+        self.listen_at(&address.into())
+    }
+
+    /// As [`listen`](Self::listen), by TLS if that is asked for.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_at(&mut self, listen: &Listen) -> Result<SocketAddr, NetError> {
+        self.listen_with(listen, false, Vec::new())
     }
 
     /// Listens beside others of this process at the same address, who must do the same: the kernel spreads
@@ -40,17 +66,25 @@ impl<H: Handler> Reactor<H> {
     /// # Errors
     /// As [`listen`](Self::listen).
     pub fn listen_shared(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
-        self.listen_with(address, true, Vec::new())
+        self.listen_shared_at(&address.into())
+    }
+
+    /// As [`listen_shared`](Self::listen_shared), by TLS if that is asked for.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_shared_at(&mut self, listen: &Listen) -> Result<SocketAddr, NetError> {
+        self.listen_with(listen, true, Vec::new())
     }
 
     pub(crate) fn listen_with(
         &mut self,
-        address: SocketAddr,
+        listen: &Listen,
         shared: bool,
         threads: Vec<Arc<Inbox<H::Data>>>,
     ) -> Result<SocketAddr, NetError> {
         let refused = |(call, errno)| NetError::Refused { call, errno };
-        let fd = socket::listen(address, shared).map_err(refused)?;
+        let fd = socket::listen(listen.address, shared).map_err(refused)?;
         let index = u16::try_from(self.listeners.len()).unwrap_or(u16::MAX);
         if index == u16::MAX {
             return Err(refused(("listen", Errno::MFILE)));
@@ -61,8 +95,35 @@ impl<H: Handler> Reactor<H> {
             .map_err(|errno| refused(("epoll_ctl", errno)))?;
         let address =
             socket::address(fd.as_fd()).map_err(|errno| refused(("getsockname", errno)))?;
-        self.listeners.push(Listener { fd, paused: false, threads, next: 0 });
+        let tls = listen.tls.clone();
+        let takers = threads.into_iter().map(|inbox| {
+            let is_own = Arc::ptr_eq(&inbox, &self.core.inbox);
+            if !is_own {
+                inbox.expect_giver();
+            }
+            Taker { inbox, is_own }
+        });
+        let threads = takers.collect();
+        self.listeners.push(Listener { fd, paused: false, tls, threads, next: 0 });
         Ok(address)
+    }
+
+    /// Accepts everybody whom the kernel has accepted, and nobody after that.
+    pub(super) fn accept_the_last(&mut self) {
+        for index in 0..self.listeners.len() {
+            // As many at most as there may be; each round takes what stood there, and the kernel's queue
+            // is bounded.
+            let rounds_max = socket::BACKLOG as u32 / self.core.config.accepts_max + 1;
+            for _ in 0..rounds_max {
+                self.core.ready.retain(|it| *it != Whose::Listener(index as u16));
+                self.accept(index as u16);
+                if !self.core.ready.contains(&Whose::Listener(index as u16)) {
+                    break;
+                }
+            }
+        }
+        // And with them go those who would hand over.
+        self.listeners.clear();
     }
 
     /// Accepts who knocks there: some, and then others have their turn.
@@ -98,19 +159,21 @@ impl<H: Handler> Reactor<H> {
     fn place(&mut self, index: u16, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
+        let tls = listener.tls.clone();
         if !listener.threads.is_empty() {
             listener.next = (listener.next + 1) % listener.threads.len();
             let thread = &listener.threads[listener.next];
-            if !Arc::ptr_eq(thread, &self.core.inbox) {
-                match thread.push(Command::Adopt(fd, peer)).map_err(|it| it.into_inner()) {
+            if !thread.is_own {
+                let adopt = Command::Adopt(fd, peer, tls.clone());
+                match thread.inbox.push(adopt).map_err(|it| it.into_inner()) {
                     // It has no time: then it is ours.
-                    Err(Command::Adopt(refused, _)) => fd = refused,
+                    Err(Command::Adopt(refused, ..)) => fd = refused,
                     _ => return,
                 }
             }
         }
         // Where there is no room it is closed, and counted.
-        if self.take_in(fd, peer).is_err() {
+        if self.take_in(fd, peer, tls.as_ref()).is_err() {
             self.resume_accepting();
         }
     }

@@ -7,7 +7,8 @@ use crate::drive::conn::Conn;
 use crate::drive::core::Core;
 use crate::drive::handler::Handler;
 use crate::drive::slab::{Flags, Key};
-use crate::engine::{Crossing, Taken};
+use crate::engine::{Crossing, Opened, Taken};
+use crate::tls::TlsError;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -16,6 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Nothing is read while any of these holds.
 const NOT_READ: Flags =
     Flags::SUSPENDED.or(Flags::ABOVE).or(Flags::CLOSING).or(Flags::CONNECTING).or(Flags::ABORTED);
+/// The same before TLS's handshake is done, for which there is reading to do whatever the user wants.
+const NOT_SECURED: Flags = Flags::CONNECTING.or(Flags::ABORTED);
 /// How many reads of what nobody wants any more make a turn.
 const DISCARDS_MAX: u32 = 16;
 
@@ -54,7 +57,7 @@ impl<H: Handler> Reactor<H> {
         if !slot.flags.any(Flags::WRITABLE) {
             return false;
         }
-        if let Err(errno) = socket::connected(slot.fd.as_fd()) {
+        if let Err(errno) = socket::is_well(slot.fd.as_fd()) {
             self.close(key, &CloseReason::Unconnected(errno));
             return false;
         }
@@ -65,25 +68,50 @@ impl<H: Handler> Reactor<H> {
             slot.active_ms = now_ms;
         }
         self.core.stats.connected_count += 1;
-        self.call(key, |handler, conn| handler.on_connect(conn));
+        let now_ns = self.core.now_ns;
+        let tls = self.core.slab.get_mut(key).and_then(|slot| slot.link.tls_mut());
+        let Some(tls) = tls else {
+            self.call(key, |handler, conn| handler.on_connect(conn));
+            return true;
+        };
+        tls.begin_at(now_ns);
+        if let Err(why) = self.open(key, 0) {
+            self.close(key, &why);
+            return false;
+        }
         true
     }
 
     /// One read and what follows from it.
     fn read(&mut self, key: Key) -> Result<(), CloseReason> {
+        self.read_some(key)?;
+        let waits = Flags::BACKLOG.or(Flags::ENDED).or(Flags::LINGERING);
+        match self.core.slab.get_mut(key) {
+            Some(slot) if slot.flags.any(Flags::PARTED) && !slot.flags.any(waits) => {
+                self.peer_ended(key)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_some(&mut self, key: Key) -> Result<(), CloseReason> {
         let now_ms = self.core.now_ms();
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if slot.flags.any(Flags::LINGERING) {
             return self.discard(key);
         }
         let has_backlog = slot.flags.any(Flags::BACKLOG);
-        if slot.flags.any(NOT_READ) || !(has_backlog || slot.flags.any(Flags::READABLE)) {
+        if slot.flags.any(not_read(slot.flags)) {
+            let is_over = slot.flags.any(Flags::HUNG_UP) && !slot.flags.any(Flags::CLOSING);
+            return if is_over { self.look_for_end(key) } else { Ok(()) };
+        }
+        if !(has_backlog || slot.flags.any(Flags::READABLE)) {
             return Ok(());
         }
         let mut bytes_count = 0;
         if !has_backlog {
             match socket::read(slot.fd.as_fd(), &mut self.buffer) {
-                Ok(0) => return self.peer_ended(key),
+                Ok(0) => return self.stream_ended(key),
                 Ok(count) => bytes_count = count,
                 Err(Errno::AGAIN) => {
                     slot.flags.clear(Flags::READABLE);
@@ -98,21 +126,105 @@ impl<H: Handler> Reactor<H> {
             }
             self.core.stats.reads_count += 1;
             self.core.stats.read_bytes += bytes_count as u64;
+            if slot.link.is_secured() {
+                return self.open(key, bytes_count);
+            }
         }
-        self.hand_over(key, bytes_count)
+        let buffer = std::mem::take(&mut self.buffer);
+        let handed = self.hand_over(key, &buffer[..bytes_count]);
+        self.buffer = buffer;
+        handed
     }
 
-    /// Hands over the messages in the first bytes of the buffer, behind what was left of earlier ones.
-    fn hand_over(&mut self, key: Key, bytes_count: usize) -> Result<(), CloseReason> {
+    /// Nothing is to be read now, and something has happened: the peer is gone, or has ended and there is
+    /// nothing left of it to be read.
+    fn look_for_end(&mut self, key: Key) -> Result<(), CloseReason> {
+        let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
+        socket::is_well(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
+        if slot.flags.any(Flags::BACKLOG) {
+            return Ok(());
+        }
+        match socket::peek(slot.fd.as_fd()) {
+            Ok(0) => self.stream_ended(key),
+            // TLS's good-bye may be all there is: what else there is will wait here.
+            Ok(_) if slot.link.is_secured() => {
+                match socket::read(slot.fd.as_fd(), &mut self.buffer) {
+                    Ok(bytes_count) => self.open(key, bytes_count),
+                    Err(errno) => Err(CloseReason::Reset(errno)),
+                }
+            }
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(CloseReason::Reset(errno)),
+        }
+    }
+
+    /// Opens the records in the first bytes of the buffer: sends what the handshake has to say, and hands
+    /// over what was in them.
+    fn open(&mut self, key: Key, bytes_count: usize) -> Result<(), CloseReason> {
+        let core = &mut self.core;
+        let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
+        let mut plain = std::mem::take(&mut core.plain);
+        let mut sealed = std::mem::take(&mut core.sealed);
+        plain.clear();
+        sealed.clear();
+        let opened = slot.link.open(&mut self.buffer[..bytes_count], &mut plain, &mut sealed);
+        let sent = match sealed.is_empty() {
+            true => Ok(()),
+            false => send_or_queue(core, key, &sealed),
+        };
+        core.sealed = kept(sealed);
+        let handed = match (opened, sent) {
+            (Err(error), _) => {
+                self.drain(key);
+                Err(CloseReason::Tls(error))
+            }
+            (Ok(_), Err(why)) => Err(why),
+            (Ok(opened), Ok(())) => self.opened(key, opened, &plain),
+        };
+        self.core.plain = kept(plain);
+        handed
+    }
+
+    /// What follows from records that were opened.
+    fn opened(&mut self, key: Key, opened: Opened, plain: &[u8]) -> Result<(), CloseReason> {
+        let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
+        if opened.ended {
+            slot.flags.set(Flags::PARTED);
+        }
+        if opened.ready {
+            slot.flags.clear(Flags::SECURING);
+            let is_resumed = slot.link.tls().and_then(|tls| tls.is_resumed());
+            self.core.stats.handshakes_count += 1;
+            self.core.stats.resumed_count += u64::from(is_resumed == Some(true));
+            let is_ours = slot.flags.any(Flags::OUTGOING);
+            self.call(key, |handler, conn| match is_ours {
+                true => handler.on_connect(conn),
+                false => handler.on_accept(conn),
+            });
+        }
+        let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
+        if plain.is_empty() || slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
+            return Ok(());
+        }
+        if slot.flags.any(NOT_READ) {
+            slot.link.keep(plain);
+            slot.flags.set(Flags::BACKLOG);
+            return Ok(());
+        }
+        self.hand_over(key, plain)
+    }
+
+    /// Hands over the messages in these bytes, behind what was left of earlier ones.
+    fn hand_over(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         let is_last = slot.flags.any(Flags::LAST);
-        let mut link = std::mem::take(&mut slot.link);
-        self.core.begin(key, link.queued_bytes());
-        let Self { core, codec, handler, buffer, .. } = self;
+        let mut reading = slot.link.begin_reading();
+        let queued_bytes = slot.link.queued_bytes();
+        self.core.begin(key, queued_bytes);
+        let Self { core, codec, handler, .. } = self;
         let now_ns = core.now_ns;
-        let bytes = &buffer[..bytes_count];
         let handed = catch_unwind(AssertUnwindSafe(|| {
-            link.receive(bytes, codec, now_ns, |message| {
+            reading.receive(bytes, codec, now_ns, |message| {
                 handler.on_message(&mut Conn { core, codec, key }, message);
                 let enough = core.turn.halt || core.turn.replies.len() >= core.rules.high_bytes;
                 match enough || is_last {
@@ -122,7 +234,7 @@ impl<H: Handler> Reactor<H> {
             })
         }));
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        slot.link = link;
+        slot.link.end_reading(reading);
         let taken = match handed {
             Ok(taken) => taken,
             Err(panic) => {
@@ -131,6 +243,7 @@ impl<H: Handler> Reactor<H> {
             }
         };
         let stopped = matches!(taken, Ok(Taken { stopped: true, .. }));
+        let stopped = stopped && slot.link.pending_bytes() > 0;
         slot.flags.clear(Flags::BACKLOG);
         if stopped {
             slot.flags.set(Flags::BACKLOG);
@@ -151,18 +264,21 @@ impl<H: Handler> Reactor<H> {
         core.turn.key = None;
         if let Some(overflow) = core.turn.overflow.take() {
             core.turn.replies.clear();
+            core.turn.ends.clear();
             return self.close(key, &overflow.into());
         }
         if core.turn.replies.is_empty() {
             return;
         }
         let mut replies = std::mem::take(&mut core.turn.replies);
-        let sent = send_or_queue(core, key, &replies);
+        let is_secured = core.slab.get(key).is_some_and(|slot| slot.link.is_secured());
+        let sent = match is_secured {
+            true => seal_and_send(core, key, &replies),
+            false => send_or_queue(core, key, &replies),
+        };
         replies.clear();
-        if replies.capacity() > REPLIES_KEPT_BYTES {
-            replies.shrink_to(REPLIES_KEPT_BYTES);
-        }
-        core.turn.replies = replies;
+        core.turn.replies = kept(replies);
+        core.turn.ends.clear();
         if let Err(why) = sent {
             self.close(key, &why);
         }
@@ -188,6 +304,16 @@ impl<H: Handler> Reactor<H> {
             core.crossed.push((key, Crossing::Low));
         }
         Ok(())
+    }
+
+    /// The stream has ended; where it is secured the peer should have said so before.
+    fn stream_ended(&mut self, key: Key) -> Result<(), CloseReason> {
+        match self.core.slab.get(key) {
+            Some(slot) if slot.link.is_secured() && !slot.flags.any(Flags::PARTED) => {
+                Err(CloseReason::Tls(TlsError::Unfinished))
+            }
+            _ => self.peer_ended(key),
+        }
     }
 
     /// The peer sends nothing more; what waits for it is sent nevertheless.
@@ -217,6 +343,34 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
+    /// Ends our side and reads what there is: closing over it would take from the peer what we said last.
+    fn drain(&mut self, key: Key) {
+        let Some(slot) = self.core.slab.get_mut(key) else { return };
+        socket::end(slot.fd.as_fd());
+        for _ in 0..DISCARDS_MAX {
+            match socket::read(slot.fd.as_fd(), &mut self.buffer) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Says TLS's good-bye, where there is one to say and all else is sent.
+    fn part(&mut self, key: Key) {
+        let Some(slot) = self.core.slab.get_mut(key) else { return };
+        if slot.link.queued_bytes() > 0 || !slot.link.is_secured() {
+            return;
+        }
+        let mut sealed = std::mem::take(&mut self.core.sealed);
+        sealed.clear();
+        slot.link.part(&mut sealed);
+        if !sealed.is_empty() {
+            // A peer that is gone is found out when it is read.
+            let _ = send_or_queue(&mut self.core, key, &sealed);
+        }
+        self.core.sealed = sealed;
+    }
+
     /// After a turn: whether there is another, until when, or whether it was the last.
     pub(super) fn after(&mut self, key: Key) {
         let stopping = self.core.stopping;
@@ -233,6 +387,8 @@ impl<H: Handler> Reactor<H> {
         }
         let flags = slot.flags;
         if flags.any(Flags::CLOSING) && !flags.any(Flags::LINGERING.or(Flags::CONNECTING)) {
+            self.part(key);
+            let Some(slot) = self.core.slab.get_mut(key) else { return };
             if slot.link.queued_bytes() == 0 {
                 if flags.any(Flags::ENDED) {
                     return self.close(key, &CloseReason::Peer);
@@ -257,7 +413,7 @@ impl<H: Handler> Reactor<H> {
         let flags = slot.flags;
         let is_again = match flags.any(Flags::LINGERING) {
             true => flags.any(Flags::READABLE),
-            false => flags.any(more) && !flags.any(NOT_READ),
+            false => flags.any(more) && !flags.any(not_read(flags)),
         };
         if is_again || flags.any(Flags::DIRTY) && !flags.any(Flags::CLOGGED.or(Flags::CONNECTING)) {
             self.core.list(key);
@@ -269,11 +425,38 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
+/// Whatever keeps a connection from being read.
+fn not_read(flags: Flags) -> Flags {
+    if flags.any(Flags::SECURING) { NOT_SECURED } else { NOT_READ }
+}
+
+/// A buffer for the next, if it has not grown too large to be kept.
+fn kept(mut buffer: Vec<u8>) -> Vec<u8> {
+    if buffer.capacity() > REPLIES_KEPT_BYTES {
+        buffer.clear();
+        buffer.shrink_to(REPLIES_KEPT_BYTES);
+    }
+    buffer
+}
+
+fn seal_and_send<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), CloseReason> {
+    let mut sealed = std::mem::take(&mut core.sealed);
+    sealed.clear();
+    let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
+    let sent = match slot.link.seal(replies, &core.turn.ends, &mut sealed) {
+        Ok(()) if sealed.is_empty() => Ok(()),
+        Ok(()) => send_or_queue(core, key, &sealed),
+        Err(error) => Err(CloseReason::Tls(error)),
+    };
+    core.sealed = kept(sealed);
+    sent
+}
+
 fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), CloseReason> {
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
     let mut rest = replies;
     let waits = Flags::CONNECTING.or(Flags::CLOGGED);
-    if slot.link.queued_bytes() == 0 && !slot.flags.any(waits) {
+    if slot.link.waiting().is_empty() && !slot.flags.any(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
         core.stats.sends_count += u64::from(sent_bytes > 0);
         core.stats.sent_bytes += sent_bytes as u64;

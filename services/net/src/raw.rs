@@ -1,0 +1,47 @@
+//! What no safe call tells of a socket.
+
+use rustix::io::Errno;
+use rustix::ioctl::{Getter, ioctl};
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+
+/// How many bytes the kernel holds for the peer, which the peer's has not acknowledged.
+const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
+
+/// How many bytes were sent, and are not with the peer's kernel yet.
+pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ on a socket, writes one int: tcp(7), "Ioctls".
+    let getter = unsafe { Getter::<SIOCOUTQ, c_int>::new() };
+    // SAFETY: the getter is of the ioctl's own type, as above; on what is no socket the kernel refuses.
+    let bytes = unsafe { ioctl(fd, getter) }?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_the_peer_has_no_room_for_is_counted_and_what_it_took_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        near.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(count) = near.write(&[7; 65_536]) {
+            written += count;
+        }
+        let left = unacknowledged_bytes(near.as_fd()).unwrap();
+        assert!(left > 0 && left <= written, "{left} of {written}");
+        far.read_exact(&mut vec![0; written]).unwrap();
+        // The acknowledgement of the last byte is on its way by now, at most.
+        let is_all = (0..1_000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            unacknowledged_bytes(near.as_fd()) == Ok(0)
+        });
+        assert!(is_all);
+    }
+}

@@ -1,0 +1,233 @@
+//! Who one is, and whom one trusts.
+
+use super::error::SetupError;
+use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A chain of certificates and the private key of the first.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Of two files in PEM: the chain, its own certificate first, and the key.
+    ///
+    /// # Errors
+    /// [`SetupError`]: a file that is not there or holds nothing of the kind, a key of another certificate.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, SetupError> {
+        let chain =
+            certificates(&read(certificate)?).map_err(|error| in_file(error, certificate))?;
+        let private = private(&read(key)?).map_err(|error| in_file(error, key))?;
+        Self::new(chain, private)
+    }
+
+    /// As [`from_files`](Self::from_files), of what would stand in them.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, SetupError> {
+        Self::new(certificates(certificate)?, private(key)?)
+    }
+
+    /// Made on the spot for these names, DNS names or addresses, and signed by itself: whoever is to trust
+    /// it needs [`certificate_pem`](Self::certificate_pem). It holds for a hundred years.
+    ///
+    /// # Errors
+    /// [`SetupError::Unmade`] where a name is none.
+    pub fn made_for(names: &[&str]) -> Result<Self, SetupError> {
+        let unmade = |error: rcgen::Error| SetupError::Unmade(error.to_string());
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).map_err(unmade)?;
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2120, 1, 1);
+        let pair = KeyPair::generate().map_err(unmade)?;
+        // Another one for the same names is of another issuer, and known as such.
+        let mark: String =
+            pair.public_key_raw().iter().rev().take(6).map(|it| format!("{it:02x}")).collect();
+        params.distinguished_name.push(DnType::CommonName, format!("made on the spot, {mark}"));
+        let certificate = params.self_signed(&pair).map_err(unmade)?;
+        let key = PrivateKeyDer::try_from(pair.serialize_der())
+            .map_err(|why| SetupError::Unmade(why.to_owned()))?;
+        Self::new(vec![certificate.der().clone()], key)
+    }
+
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, SetupError> {
+        // It looks whether they belong together.
+        CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider())
+            .map_err(SetupError::refused)?;
+        Ok(Self { chain, key })
+    }
+
+    /// The chain in PEM, to be handed to whoever is to trust it.
+    #[must_use]
+    pub fn certificate_pem(&self) -> String {
+        self.chain.iter().map(|it| in_pem("CERTIFICATE", it)).collect()
+    }
+
+    /// The key in PEM. Whoever reads it can be this one.
+    #[must_use]
+    pub fn key_pem(&self) -> String {
+        let what = match &self.key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        in_pem(what, self.key.secret_der())
+    }
+
+    pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+}
+
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        Self { chain: self.chain.clone(), key: self.key.clone_key() }
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("certificates", &self.chain.len()).finish_non_exhaustive()
+    }
+}
+
+/// Whose certificates one trusts.
+#[derive(Debug, Clone)]
+pub struct Roots(Arc<RootCertStore>);
+
+impl Roots {
+    /// Of a file in PEM with one certificate or more.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn from_file(ca: &Path) -> Result<Self, SetupError> {
+        Self::from_pem(&read(ca)?).map_err(|error| in_file(error, ca))
+    }
+
+    /// As [`from_file`](Self::from_file), of what would stand in it.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn from_pem(ca: &[u8]) -> Result<Self, SetupError> {
+        Self::new(&certificates(ca)?)
+    }
+
+    /// Just that one.
+    ///
+    /// # Errors
+    /// [`SetupError::Refused`] where its certificate is none that can be trusted by itself.
+    pub fn of(identity: &Identity) -> Result<Self, SetupError> {
+        Self::new(&identity.chain)
+    }
+
+    fn new(certificates: &[CertificateDer<'static>]) -> Result<Self, SetupError> {
+        let mut store = RootCertStore::empty();
+        for certificate in certificates {
+            store.add(certificate.clone()).map_err(SetupError::refused)?;
+        }
+        Ok(Self(Arc::new(store)))
+    }
+
+    pub(super) fn store(&self) -> Arc<RootCertStore> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// Whose cryptography it is: named, so that no other library of the program decides.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, SetupError> {
+    std::fs::read(path)
+        .map_err(|error| SetupError::File { path: path.into(), why: error.to_string() })
+}
+
+fn in_file(error: SetupError, path: &Path) -> SetupError {
+    SetupError::File { path: path.into(), why: error.to_string() }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupError> {
+    let none = |why: String| SetupError::Pem { what: "certificate", why };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| none(error.to_string()))?;
+    match found.is_empty() {
+        true => Err(none("there is none".into())),
+        false => Ok(found),
+    }
+}
+
+fn private(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError> {
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| SetupError::Pem { what: "private key", why: error.to_string() })
+}
+
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// RFC 7468: base64 in lines of 64 letters, between two lines that say what it is.
+fn in_pem(what: &str, der: &[u8]) -> String {
+    let mut letters = Vec::with_capacity(der.len().div_ceil(3) * 4);
+    for three in der.chunks(3) {
+        let bits = (0..3)
+            .fold(0_u32, |bits, at| bits << 8 | u32::from(three.get(at).copied().unwrap_or(0)));
+        for at in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
+            letters.push(if at <= three.len() { letter } else { b'=' });
+        }
+    }
+    let lines: String = letters
+        .chunks(64)
+        .flat_map(|line| line.iter().map(|&it| char::from(it)).chain(['\n']))
+        .collect();
+    format!("-----BEGIN {what}-----\n{lines}-----END {what}-----\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_comes_back_from_its_pem() {
+        let identity = Identity::made_for(&["localhost", "127.0.0.1"]).unwrap();
+        let pem = identity.certificate_pem();
+        assert_eq!(certificates(pem.as_bytes()).unwrap(), identity.chain);
+        for length in 0..70 {
+            let der: Vec<u8> = (0..length).collect();
+            let back = certificates(in_pem("CERTIFICATE", &der).as_bytes()).unwrap();
+            assert_eq!(back, [CertificateDer::from(der)]);
+        }
+        assert!(!format!("{identity:?}").contains("key"));
+        let again = Identity::from_pem(pem.as_bytes(), identity.key_pem().as_bytes()).unwrap();
+        assert_eq!(again.certificate_pem(), pem);
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused_and_so_is_a_file_that_is_not_there() {
+        let (one, other) = (Identity::made_for(&["a.test"]), Identity::made_for(&["a.test"]));
+        let mixed = Identity::new(one.unwrap().chain, other.unwrap().key);
+        assert_eq!(mixed.unwrap_err(), SetupError::KeyMismatch);
+        let nowhere = Path::new("/nowhere/at/all.pem");
+        let refused = Identity::from_files(nowhere, nowhere).unwrap_err();
+        assert!(refused.to_string().starts_with("/nowhere/at/all.pem: "), "{refused}");
+        let refused = Roots::from_pem(b"nothing of the kind").unwrap_err();
+        assert_eq!(refused.to_string(), "no certificate in PEM: there is none");
+        assert!(Identity::made_for(&["not a name\u{e9}"]).is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! Who has much to say does not keep the others from being heard: by counting turns, not by the clock.
+
+use handover_net::engine::LengthPrefixed;
+use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// A message of 16 bytes, its length included.
+const MESSAGE: [u8; 16] = *b"\0\0\0\x0ctwelve bytes";
+const READ_BYTES: u32 = 1_024;
+const MESSAGES_PER_READ: u64 = READ_BYTES as u64 / MESSAGE.len() as u64;
+
+/// Writes down whose message came after whose, and echoes.
+struct Turns {
+    /// Who, and how many messages in a row.
+    turns: Vec<(Key, u64)>,
+    closed: usize,
+    expected: usize,
+    stopper: Option<Stopper<()>>,
+}
+
+impl Handler for Turns {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        match self.turns.last_mut() {
+            Some((last, count)) if *last == conn.key() => *count += 1,
+            _ => self.turns.push((conn.key(), 1)),
+        }
+        conn.send(message).expect("who writes much reads as much");
+    }
+
+    fn on_close(&mut self, _: &mut Room<'_, LengthPrefixed, ()>, _: Key, (): (), _: &CloseReason) {
+        self.closed += 1;
+        if self.closed == self.expected
+            && let Some(stopper) = &self.stopper
+        {
+            stopper.stop(Duration::ZERO);
+        }
+    }
+}
+
+/// A connection: our end, and the far one.
+fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+/// Fills what the kernel holds for the peer; how many messages that were, whole.
+fn fill(near: &mut TcpStream, messages_max: u64) -> u64 {
+    near.set_nonblocking(true).unwrap();
+    let mut written = 0;
+    let bytes_max = messages_max * MESSAGE.len() as u64;
+    while written < bytes_max {
+        let from = written as usize % MESSAGE.len();
+        match near.write(&MESSAGE[from..]) {
+            Ok(count) => written += count as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    near.set_nonblocking(false).unwrap();
+    let left = written as usize % MESSAGE.len();
+    if left > 0 {
+        near.write_all(&MESSAGE[left..]).unwrap();
+        written += (MESSAGE.len() - left) as u64;
+    }
+    written / MESSAGE.len() as u64
+}
+
+/// Serves peers that have said so many messages, all of them before they are served.
+fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = Config { read_bytes: READ_BYTES, ..Config::default() };
+    let handler = Turns { turns: vec![], closed: 0, expected: messages.len(), stopper: None };
+    let mut reactor = Reactor::new(config, LengthPrefixed::new(100), handler).unwrap();
+    let stopper = reactor.stopper();
+    reactor.handler().stopper = Some(stopper);
+    let (mut keys, mut peers) = (Vec::new(), Vec::new());
+    for &messages_count in messages {
+        let (mut near, far) = connection(&listener);
+        let said = fill(&mut near, messages_count);
+        assert_eq!(said, messages_count, "the kernel holds no more");
+        keys.push(reactor.adopt(far).unwrap());
+        peers.push(std::thread::spawn(move || {
+            let mut heard = vec![0; said as usize * MESSAGE.len()];
+            near.read_exact(&mut heard).unwrap();
+            assert!(heard.chunks(MESSAGE.len()).all(|it| it == MESSAGE));
+        }));
+    }
+    reactor.run().unwrap();
+    for peer in peers {
+        peer.join().unwrap();
+    }
+    (std::mem::take(&mut reactor.handler().turns), keys)
+}
+
+#[test]
+fn a_turn_is_one_read_and_everybody_who_waits_has_one_before_anybody_has_two() {
+    let messages = [2_000; 8];
+    let (turns, keys) = turns(&messages);
+    let mut had: HashMap<Key, u64> = HashMap::new();
+    let mut seen = std::collections::HashSet::new();
+    for (at, &(key, count)) in turns.iter().enumerate() {
+        assert!(count <= MESSAGES_PER_READ + 1, "{count} messages in a turn");
+        if !seen.insert(key) {
+            // Somebody again: all who are not done were served in between.
+            let waiting = keys.iter().filter(|it| had.get(it).copied().unwrap_or(0) < 2_000);
+            let forgotten: Vec<_> = waiting.filter(|it| !seen.contains(it)).collect();
+            assert!(forgotten.is_empty(), "turn {at}: {forgotten:?} had to wait twice");
+            seen.clear();
+            seen.insert(key);
+        }
+        *had.entry(key).or_default() += count;
+    }
+    assert!(keys.iter().all(|it| had[it] == 2_000));
+}
+
+#[test]
+fn who_has_one_message_waits_for_one_turn_of_who_has_thousands_and_no_more() {
+    let (turns, keys) = turns(&[2_000, 2_000, 1]);
+    let modest = turns.iter().position(|&(key, _)| key == keys[2]).unwrap();
+    let before: u64 = turns[..modest].iter().map(|&(_, count)| count).sum();
+    assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} messages of others came first");
+}

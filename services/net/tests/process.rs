@@ -1,0 +1,236 @@
+//! A server in a process of its own, and what is done to it: SIGTERM under load, thousands who connect and
+//! say nothing, few descriptors. It is this same program, started with a word that says what to serve.
+//!
+//! With `HANDOVER_LONG=1` there are 10,000 who say nothing, as far as this process may open so many.
+
+use handover_net::engine::LengthPrefixed;
+use handover_net::tls::{Identity, Server, ServerOptions};
+use handover_net::{Config, Conn, Handler, Listen, Net, Spread};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, ten times over.
+const SOON: Duration = Duration::from_secs(20);
+/// How long the server gives who does not shake hands, in ms.
+const HANDSHAKE_MS: u32 = 1_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|it| it == "--serve") {
+        return serve(&arguments[at + 1]);
+    }
+    if arguments.iter().any(|it| it == "--list") {
+        for (name, _) in TESTS {
+            println!("{name}: test");
+        }
+        return;
+    }
+    // As the usual harness does, and as it is called: words that are no options pick.
+    let picked: Vec<&String> = arguments[1..].iter().filter(|it| !it.starts_with('-')).collect();
+    for (name, test) in TESTS {
+        if picked.is_empty() || picked.iter().any(|it| name.contains(it.as_str())) {
+            let begin = Instant::now();
+            test();
+            println!("test {name} ... ok ({} ms)", begin.elapsed().as_millis());
+        }
+    }
+}
+
+const TESTS: [(&str, fn()); 3] = [
+    ("on_sigterm_every_message_that_was_accepted_is_answered", on_sigterm),
+    ("those_who_connect_and_say_nothing_cost_little_and_are_gone_in_time", say_nothing),
+    ("a_server_that_may_open_64_files_serves_on_when_some_are_free_again", few_files),
+];
+
+struct Echo;
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        let _ = conn.send(message);
+    }
+}
+
+/// The server: says where it listens, serves until SIGTERM, says what it did.
+fn serve(what: &str) {
+    let terminated = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&terminated)).unwrap();
+    if what == "few" {
+        let before = getrlimit(Resource::Nofile);
+        let few = Rlimit { current: Some(64), maximum: before.maximum };
+        setrlimit(Resource::Nofile, few).unwrap();
+    }
+    let mut listen = Listen::at("127.0.0.1:0".parse().unwrap());
+    if what == "tls" {
+        let identity = Identity::made_for(&["localhost"]).unwrap();
+        listen = listen.tls(&Server::new(&identity, ServerOptions::default()).unwrap());
+    }
+    let config = Config { handshake_timeout_ms: HANDSHAKE_MS, ..Config::default() };
+    let codec = LengthPrefixed::new(1 << 16);
+    let net = Net::start_at(2, &[listen], Spread::HandOut, config, codec, |_| Echo).unwrap();
+    println!("{}", net.addresses()[0]);
+    // Relaxed: a flag, and nothing else depends on it.
+    while !terminated.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (stats, _) = net.stop(SOON).unwrap();
+    println!("{} {} {}", stats.messages_count, stats.accepted_count, stats.timed_out_count);
+}
+
+/// That server, from outside.
+struct Served {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Served {
+    fn start(what: &str) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut command = Command::new(own);
+        let mut process = command.args(["--serve", what]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let address = line.trim().parse().expect("the server says where it is");
+        Self { process, lines, address }
+    }
+
+    fn connect(&self) -> std::io::Result<TcpStream> {
+        let peer = TcpStream::connect(self.address)?;
+        peer.set_read_timeout(Some(SOON))?;
+        Ok(peer)
+    }
+
+    /// Its memory, in kB.
+    fn resident_kb(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    fn terminate(&self) {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+
+    /// What it says it did: messages, connections, time-outs.
+    fn ended(mut self) -> [u64; 3] {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        assert!(self.process.wait().unwrap().success());
+        let counts: Vec<u64> = line.split_whitespace().map(|it| it.parse().unwrap()).collect();
+        counts.try_into().expect("three counts")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Gone already, when all went well.
+        let _ = self.process.kill();
+    }
+}
+
+fn framed(number: u64) -> [u8; 12] {
+    let mut message = [0; 12];
+    message[3] = 8;
+    message[4..].copy_from_slice(&number.to_be_bytes());
+    message
+}
+
+/// Writes numbered messages until it is told to stop or cannot any more; reads answers until the end. How
+/// many came, which must be the first ones, none missing.
+fn talk(peer: TcpStream) -> u64 {
+    let mut writer = peer.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        let mut number = 0;
+        loop {
+            let lot: Vec<u8> = (number..number + 320).flat_map(framed).collect();
+            number += 320;
+            if writer.write_all(&lot).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    let (mut answers, mut reply) = (0, [0; 12]);
+    let mut reader = BufReader::with_capacity(1 << 16, &peer);
+    loop {
+        match reader.read_exact(&mut reply) {
+            Ok(()) => assert_eq!(reply, framed(answers), "an answer is missing"),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+            Err(error) => panic!("{error} instead of an end after {answers} answers"),
+        }
+        answers += 1;
+    }
+    let _ = peer.shutdown(std::net::Shutdown::Both);
+    writing.join().unwrap();
+    answers
+}
+
+fn on_sigterm() {
+    let served = Served::start("plain");
+    let clients: Vec<_> = (0..6)
+        .map(|_| {
+            let peer = served.connect().unwrap();
+            std::thread::spawn(move || talk(peer))
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    served.terminate();
+    let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
+    let [messages, accepted, _] = served.ended();
+    assert!(answers > 0);
+    assert_eq!((messages, accepted), (answers, 6), "read and not answered");
+}
+
+fn say_nothing() {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    let wanted = if is_long { 10_000 } else { 500 };
+    let count = wanted.min(limit.saturating_sub(100));
+    let served = Served::start("tls");
+    let before_kb = served.resident_kb();
+    let begin = Instant::now();
+    let mut silent: Vec<_> = (0..count).map(|_| served.connect().unwrap()).collect();
+    println!("{count} have connected in {} ms", begin.elapsed().as_millis());
+    let held_kb = served.resident_kb().saturating_sub(before_kb);
+    // Some 3 KiB each before anything has come; ten times that is no bound that it should ever meet.
+    assert!(held_kb < 30 * count + 4_096, "{held_kb} kB for {count} who said nothing");
+    for peer in &mut silent {
+        assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "it is closed, and orderly");
+    }
+    served.terminate();
+    let [_, accepted, timed_out] = served.ended();
+    assert_eq!((accepted, timed_out), (count, count));
+}
+
+fn few_files() {
+    let served = Served::start("few");
+    let is_served = |peer: &mut TcpStream| {
+        let mut reply = [0; 12];
+        peer.write_all(&framed(7)).unwrap();
+        peer.read_exact(&mut reply).is_ok() && reply == framed(7)
+    };
+    // The kernel accepts on its behalf; the server takes as many as it has descriptors for.
+    let mut peers: Vec<_> = (0..100).map(|_| served.connect().unwrap()).collect();
+    assert!(is_served(&mut peers[0]));
+    let mut late = peers.split_off(50);
+    // Those that are in go: all others have their turn.
+    drop(peers);
+    for peer in &mut late {
+        assert!(is_served(peer), "still waiting");
+    }
+    drop(late);
+    served.terminate();
+    let [messages, accepted, _] = served.ended();
+    assert_eq!((messages, accepted), (51, 100));
+}

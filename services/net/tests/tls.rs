@@ -1,0 +1,351 @@
+//! TLS without a socket: two ends on a network of our own, which cuts and delays as a seed says, and peers
+//! whom one should not trust.
+
+use handover_net::engine::{Codec, LengthPrefixed, Link, Opened, Rules, TimedOut, Tls};
+use handover_net::tls::{
+    Client, ClientOptions, Clients, Identity, Roots, Server, ServerOptions, TlsError, Verify,
+};
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use std::ops::ControlFlow;
+
+/// A generator that anyone can repeat: xorshift64*.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
+    }
+}
+
+/// One end, what it has to send, and what came.
+struct End {
+    tls: Tls,
+    out: Vec<u8>,
+    came: Vec<u8>,
+    ready: bool,
+    ended: bool,
+}
+
+impl End {
+    fn new(tls: Tls) -> Self {
+        let (out, came) = (Vec::new(), Vec::new());
+        Self { tls, out, came, ready: false, ended: false }
+    }
+
+    fn take(&mut self, sealed: &[u8]) -> Result<(), TlsError> {
+        let mut sealed = sealed.to_vec();
+        let Opened { ready, ended, .. } =
+            self.tls.open(&mut sealed, &mut self.came, &mut self.out)?;
+        assert!(!(self.ready && ready), "the handshake is done only once");
+        self.ready |= ready;
+        self.ended |= ended;
+        Ok(())
+    }
+
+    fn say(&mut self, plain: &[u8]) {
+        self.tls.seal(plain, &[], &mut self.out).unwrap();
+    }
+}
+
+/// Both ends of one connection: the client's, the server's.
+struct Pair([End; 2]);
+
+impl Pair {
+    fn new(client: &Client, server: &Server, name: &str) -> Self {
+        let client = Tls::client(client, name, 0).unwrap();
+        Self([End::new(client), End::new(Tls::server(server, 0).unwrap())])
+    }
+
+    /// Carries bytes to and fro until nothing is left, at most so many at a time; the first error of
+    /// each end.
+    fn run(&mut self, dice: &mut Dice, bytes_max: usize) -> [Option<TlsError>; 2] {
+        let mut errors = [None, None];
+        if !self.0[0].tls.is_ready() && self.0[0].out.is_empty() {
+            self.0[0].take(&[]).unwrap();
+        }
+        while let Some(from) = (0..2).find(|&it| !self.0[it].out.is_empty()) {
+            // The other one's turn, now and then.
+            let from = match self.0[1 - from].out.is_empty() || dice.below(2) == 0 {
+                true => from,
+                false => 1 - from,
+            };
+            let count = (1 + dice.below(bytes_max)).min(self.0[from].out.len());
+            let sealed: Vec<u8> = self.0[from].out.drain(..count).collect();
+            let to = 1 - from;
+            if errors[to].is_none() {
+                errors[to] = self.0[to].take(&sealed).err();
+            }
+        }
+        errors
+    }
+}
+
+fn identity() -> Identity {
+    Identity::made_for(&["localhost", "127.0.0.1"]).unwrap()
+}
+
+fn server(identity: &Identity, options: ServerOptions) -> Server {
+    Server::new(identity, options).unwrap()
+}
+
+fn trusting(identity: &Identity) -> Client {
+    let verify = Verify::Roots(Roots::of(identity).unwrap());
+    Client::new(verify, ClientOptions::default()).unwrap()
+}
+
+/// A certificate of an authority of ours: who trusts it, and who shows it.
+fn issued(name: &str, change: impl FnOnce(&mut CertificateParams)) -> (Roots, Identity) {
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let own = format!("authority of {:?}", key.public_key_raw());
+    params.distinguished_name.push(DnType::CommonName, &own[..40]);
+    let authority = CertifiedIssuer::self_signed(params, key).unwrap();
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    change(&mut params);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let roots = Roots::from_pem(&pem("CERTIFICATE", authority.der())).unwrap();
+    let shown = pem("CERTIFICATE", certificate.der());
+    let key = pem("PRIVATE KEY", &key.serialize_der());
+    (roots, Identity::from_pem(&shown, &key).unwrap())
+}
+
+fn pem(what: &str, der: &[u8]) -> Vec<u8> {
+    use base64::prelude::{BASE64_STANDARD, Engine};
+    let letters = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN {what}-----\n{letters}\n-----END {what}-----\n").into_bytes()
+}
+
+#[test]
+fn what_is_said_comes_whole_and_in_order_however_the_network_cuts_it() {
+    let identity = identity();
+    let server = server(&identity, ServerOptions::default());
+    let client = trusting(&identity);
+    for seed in 1..=12_u64 {
+        let mut dice = Dice(seed * 7_919);
+        let bytes_max = [1, 7, 100, 70_000][seed as usize % 4];
+        let mut pair = Pair::new(&client, &server, "localhost");
+        // Said before the handshake has even begun: it waits.
+        pair.0[0].say(b"early bird");
+        assert_eq!(pair.0[0].tls.early_bytes(), 10);
+        assert_eq!(pair.run(&mut dice, bytes_max), [None, None], "seed {seed}");
+        assert!(pair.0.iter().all(|it| it.ready && it.tls.is_ready()));
+        assert_eq!(pair.0[1].came, b"early bird");
+        pair.0[1].came.clear();
+        let lot: Vec<u8> = (0..60_000_u32).map(|it| (it % 251) as u8).collect();
+        let mut expected = [Vec::new(), Vec::new()];
+        for _ in 0..4 {
+            for (from, expected) in expected.iter_mut().enumerate() {
+                let part = &lot[..dice.below(if bytes_max > 10 { lot.len() } else { 500 })];
+                pair.0[from].say(part);
+                expected.extend_from_slice(part);
+            }
+            assert_eq!(pair.run(&mut dice, bytes_max), [None, None], "seed {seed}");
+        }
+        assert!(pair.0[1].came == expected[0] && pair.0[0].came == expected[1], "seed {seed}");
+        assert_eq!(pair.0.each_ref().map(|it| it.tls.held_bytes()), [0, 0], "buffers are held");
+        for from in [0, 1] {
+            let mut out = Vec::new();
+            pair.0[from].tls.part(&mut out);
+            pair.0[from].out = out;
+            assert_eq!(pair.run(&mut dice, bytes_max), [None, None]);
+            assert!(pair.0[1 - from].ended);
+        }
+    }
+}
+
+#[test]
+fn a_session_is_resumed_by_its_ticket_and_not_where_there_are_none() {
+    let identity = identity();
+    for (tickets_count, sessions_max, expected) in
+        [(2, 16, [false, true, true]), (0, 16, [false; 3]), (2, 0, [false; 3])]
+    {
+        let options = ServerOptions { tickets_count, ..ServerOptions::default() };
+        let server = server(&identity, options);
+        let verify = Verify::Roots(Roots::of(&identity).unwrap());
+        let options = ClientOptions { sessions_max, ..ClientOptions::default() };
+        let client = Client::new(verify, options).unwrap();
+        let resumed = [(); 3].map(|()| {
+            let mut pair = Pair::new(&client, &server, "localhost");
+            assert_eq!(pair.run(&mut Dice(1), 2_000), [None, None]);
+            let [client, server] = pair.0.each_ref().map(|it| it.tls.is_resumed().unwrap());
+            assert_eq!(client, server);
+            client
+        });
+        assert_eq!(resumed, expected, "{tickets_count} tickets, {sessions_max} sessions");
+    }
+}
+
+#[test]
+fn who_has_expired_or_is_somebody_else_or_of_nobody_is_not_talked_to() {
+    let (roots, expired) = issued("localhost", |it| {
+        it.not_before = date_time_ymd(2000, 1, 1);
+        it.not_after = date_time_ymd(2001, 1, 1);
+    });
+    let (other_roots, other) = issued("elsewhere.test", |_| {});
+    let (_, stranger) = issued("localhost", |_| {});
+    for (shown, roots, expected) in [
+        (&expired, &roots, "expired"),
+        (&other, &other_roots, "for another name: "),
+        (&stranger, &roots, "of an unknown issuer"),
+    ] {
+        let server = server(shown, ServerOptions::default());
+        let client = Client::new(Verify::Roots(roots.clone()), ClientOptions::default()).unwrap();
+        let mut pair = Pair::new(&client, &server, "localhost");
+        let [ours, theirs] = pair.run(&mut Dice(3), 500);
+        assert!(
+            matches!(&ours, Some(TlsError::Certificate(why)) if why.starts_with(expected)),
+            "{ours:?} instead of {expected}"
+        );
+        assert!(matches!(theirs, Some(TlsError::Alert(_))), "the server is told: {theirs:?}");
+        // Whoever does not ask talks to anybody.
+        let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
+        let mut pair = Pair::new(&client, &server, "localhost");
+        assert_eq!(pair.run(&mut Dice(3), 500), [None, None]);
+    }
+}
+
+#[test]
+fn a_client_shows_a_certificate_where_it_must_and_is_refused_without() {
+    let (roots, shown) = issued("client.test", |_| {});
+    let (_, stranger) = issued("client.test", |_| {});
+    let identity = identity();
+    let client = |identity: Option<Identity>| {
+        let options = ClientOptions { identity, ..ClientOptions::default() };
+        Client::new(Verify::Nothing, options).unwrap()
+    };
+    let must = ServerOptions { clients: Clients::MustShow(roots.clone()), ..Default::default() };
+    let must = server(&identity, must);
+    let may = ServerOptions { clients: Clients::MayShow(roots), ..Default::default() };
+    let may = server(&identity, may);
+    let run = |server: &Server, shown: Option<&Identity>| {
+        let mut pair = Pair::new(&client(shown.cloned()), server, "localhost");
+        let [_, refused] = pair.run(&mut Dice(5), 3_000);
+        refused
+    };
+    assert_eq!(run(&must, Some(&shown)), None);
+    assert_eq!(run(&must, None), Some(TlsError::NoCertificate));
+    let unknown = Some(TlsError::Certificate("of an unknown issuer".into()));
+    assert_eq!(run(&must, Some(&stranger)), unknown);
+    assert_eq!(run(&may, None), None);
+    assert_eq!(run(&may, Some(&shown)), None);
+    assert_eq!(run(&may, Some(&stranger)), unknown);
+}
+
+#[test]
+fn where_no_protocol_is_common_there_is_no_connection() {
+    let identity = identity();
+    let alpn = |names: &[&str]| names.iter().map(|it| it.as_bytes().to_vec()).collect::<Vec<_>>();
+    let run = |theirs: &[&str], ours: &[&str]| {
+        let options = ServerOptions { alpn: alpn(theirs), ..Default::default() };
+        let server = server(&identity, options);
+        let options = ClientOptions { alpn: alpn(ours), ..Default::default() };
+        let client = Client::new(Verify::Nothing, options).unwrap();
+        Pair::new(&client, &server, "localhost").run(&mut Dice(9), 400)
+    };
+    assert_eq!(run(&["echo/2", "echo/1"], &["echo/1"]), [None, None]);
+    let [ours, theirs] = run(&["echo/2"], &["echo/1"]);
+    assert!(matches!(ours, Some(TlsError::Alert(_))), "{ours:?}");
+    assert!(matches!(theirs, Some(TlsError::Incompatible(_))), "{theirs:?}");
+}
+
+#[test]
+fn garbage_instead_of_a_hello_is_not_tls_and_is_answered_with_an_alert() {
+    let server = server(&identity(), ServerOptions::default());
+    for garbage in [
+        &b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..],
+        &[0; 64],
+        &[0x16, 3, 1, 0, 4, 1, 0, 0, 0],
+    ] {
+        let mut end = End::new(Tls::server(&server, 0).unwrap());
+        let refused = end.take(garbage).unwrap_err();
+        assert!(matches!(refused, TlsError::NotTls(_)), "{refused:?}");
+        // An alert is record type 21.
+        assert_eq!(end.out.first(), Some(&21), "{garbage:?}");
+    }
+}
+
+#[test]
+fn a_record_that_was_tampered_with_ends_the_connection() {
+    let identity = identity();
+    let server = server(&identity, ServerOptions::default());
+    let mut pair = Pair::new(&trusting(&identity), &server, "localhost");
+    assert_eq!(pair.run(&mut Dice(1), 5_000), [None, None]);
+    pair.0[0].say(b"one pound");
+    *pair.0[0].out.last_mut().unwrap() ^= 1;
+    let [ours, theirs] = pair.run(&mut Dice(1), 5_000);
+    assert!(matches!(theirs, Some(TlsError::Failed(_))), "{theirs:?}");
+    assert!(matches!(ours, Some(TlsError::Alert(_))), "{ours:?}");
+    assert!(pair.0[1].came.is_empty());
+}
+
+#[test]
+fn a_turn_is_one_record_or_one_for_each_message_as_is_asked_for() {
+    let identity = identity();
+    for (record_per_message, expected) in [(false, 1), (true, 3)] {
+        let options = ServerOptions { record_per_message, ..ServerOptions::default() };
+        let server = server(&identity, options);
+        let mut pair = Pair::new(&trusting(&identity), &server, "localhost");
+        assert_eq!(pair.run(&mut Dice(1), 5_000), [None, None]);
+        let mut out = Vec::new();
+        pair.0[1].tls.seal(b"onetwothree", &[3, 6, 11], &mut out).unwrap();
+        let (mut rest, mut records_count) = (&out[..], 0);
+        while let [_, _, _, high, low, ..] = *rest {
+            rest = &rest[5 + usize::from(u16::from_be_bytes([high, low]))..];
+            records_count += 1;
+        }
+        assert_eq!(records_count, expected);
+        pair.0[1].out = out;
+        assert_eq!(pair.run(&mut Dice(1), 5_000), [None, None]);
+        assert_eq!(pair.0[0].came, b"onetwothree");
+    }
+}
+
+#[test]
+fn a_link_runs_out_of_time_for_its_handshake_and_holds_no_buffer_when_idle() {
+    let rules = Rules {
+        queued_bytes_max: 1_000,
+        high_bytes: 500,
+        low_bytes: 100,
+        message_timeout_ns: 0,
+        write_timeout_ns: 0,
+        handshake_timeout_ns: 5_000,
+    };
+    let identity = identity();
+    let server = server(&identity, ServerOptions::default());
+    let mut link = Link::secured(Tls::server(&server, 100).unwrap());
+    assert_eq!(link.deadline_ns(&rules), Some(5_100));
+    assert_eq!(link.timed_out(&rules, 5_100), Some(TimedOut::Handshake));
+    let bare = link.held_bytes();
+    // What a handler writes before is kept, as much as may wait.
+    assert_eq!(link.write(&[7; 900], &rules, 0).unwrap(), None);
+    assert!(link.write(&[7; 200], &rules, 0).is_err());
+    assert_eq!((link.queued_bytes(), link.waiting().len()), (900, 0));
+
+    let mut client = End::new(Tls::client(&trusting(&identity), "localhost", 0).unwrap());
+    client.take(&[]).unwrap();
+    let (mut plain, mut out) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let mut sealed = std::mem::take(&mut client.out);
+        link.open(&mut sealed, &mut plain, &mut out).unwrap();
+        client.take(&std::mem::take(&mut out)).unwrap();
+    }
+    assert_eq!(client.came, [7; 900]);
+    assert_eq!((link.deadline_ns(&rules), link.held_bytes()), (None, bare));
+    let codec = LengthPrefixed::new(100);
+    let mut framed = Vec::new();
+    codec.encode(b"hello", &mut framed).unwrap();
+    client.say(&framed);
+    link.open(&mut std::mem::take(&mut client.out), &mut plain, &mut out).unwrap();
+    let mut came = Vec::new();
+    let each = |message: &[u8]| {
+        came.extend_from_slice(message);
+        ControlFlow::Continue(())
+    };
+    link.receive(&plain, &codec, 0, each).unwrap();
+    assert_eq!((came, link.held_bytes()), (b"hello".to_vec(), bare));
+}
