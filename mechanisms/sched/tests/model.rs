@@ -10,6 +10,11 @@
 use handover_base::sync::{hint, thread};
 use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Plain, Post};
 
+/// Three take two minutes for all of these; `cargo xtask test --long` takes them.
+fn preemptions_max() -> usize {
+    if std::env::var_os("HANDOVER_LONG").is_some() { 3 } else { 2 }
+}
+
 /// A slot that tells its number in every word.
 fn slot<const W: usize>(number: u64) -> [u64; W] {
     std::array::from_fn(|word| number * 4 + word as u64)
@@ -18,7 +23,7 @@ fn slot<const W: usize>(number: u64) -> [u64; W] {
 /// Sends `numbers` slots through a lane that they go around, publishing every `batch`.
 fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u64) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions_max());
     builder.check(move || {
         let (mut sender, mut receiver) = L::pair::<W>(slots_count).unwrap();
         let other = thread::spawn(move || {
@@ -53,7 +58,7 @@ fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u
 /// The same by runs of up to three, which end in the midst of lines and of the lane.
 fn goes_around_in_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions_max());
     builder.check(move || {
         let (mut sender, mut receiver) = L::pair::<W>(slots_count).unwrap();
         let other = thread::spawn(move || {

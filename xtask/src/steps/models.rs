@@ -38,7 +38,11 @@ pub fn loom(context: &mut Context) -> Result<()> {
     let modelled = context.workspace.crates_with("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs");
     let target = context.workspace.target.join("loom");
-    let passed = Run::new("cargo test --release --test model")
+    let mut run = Run::new("cargo test --release --test model");
+    if context.long {
+        run = run.set("HANDOVER_LONG", "1");
+    }
+    let passed = run
         .args(packages(&modelled))
         .arg_path("--target-dir", &target)
         .set("RUSTFLAGS", "--cfg handover_loom")
