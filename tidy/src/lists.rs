@@ -66,6 +66,8 @@ const RAW: &[Listed] = &[
     listed("mechanisms/sched/src/raw.rs", "asking for memory ahead of looking at it"),
     listed("mechanisms/sched/src/drive/raw.rs", "asking for cache lines ahead of writing them"),
     listed("mechanisms/sched/tests/allocation/raw.rs", "an allocator that counts"),
+    listed("services/rpc/src/raw/", "memory that two processes share"),
+    listed("services/rpc/tests/allocation/raw.rs", "an allocator that counts"),
 ];
 
 #[rustfmt::skip]

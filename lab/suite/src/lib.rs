@@ -14,6 +14,7 @@ pub mod probe;
 #[allow(unsafe_code)]
 mod raw;
 pub mod ring;
+pub mod rpc;
 pub mod sched;
 pub mod timer;
 
@@ -34,6 +35,7 @@ pub const ALL: &[&[Bench]] = &[
     sched::FAIRNESS,
     sched::ALL,
     net::ALL,
+    rpc::ALL,
     probe::ALL,
     null::ALL,
 ];

@@ -1,0 +1,201 @@
+//! What a call without arguments costs, beside what it stands on: two cache lines, and bare sockets.
+//!
+//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW]`; two CPUs to itself, or the
+//! figures say nothing. Rows of one block alternate, and the figures are medians over the blocks.
+
+use handover_base::sync::CachePadded;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_base::{affinity, clock};
+use handover_rpc::{Calling, Config, Endpoint, Method};
+use std::error::Error;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const BLOCKS: usize = 5;
+/// As much as a call without arguments has on a stream.
+const MESSAGE_BYTES: usize = 24;
+
+/// p50 and p99 in ns.
+#[derive(Clone, Copy)]
+struct Quantiles(f64, f64);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let ms = std::env::args()
+        .nth(1)
+        .map_or(Ok(if cfg!(debug_assertions) { 5 } else { 250 }), |it| it.parse())?;
+    let cpus = affinity::mask();
+    let [near, far] = [cpus[0], cpus[cpus.len().min(2) - 1]];
+    affinity::pin(near)?;
+    type Row = (&'static str, usize, fn(u64, u32) -> Result<Quantiles, Box<dyn Error>>);
+    let rows: [Row; 11] = [
+        ("memory, two lines", 0, lines),
+        ("sm, spinning", 0, |ms, far| rpc("sm://", true, 20_000, ms, far)),
+        ("sm, by default", 0, |ms, far| rpc("sm://", false, 20_000, ms, far)),
+        ("sm, asleep", 0, |ms, far| rpc("sm://", false, 0, ms, far)),
+        ("raw TCP, spinning", 4, |ms, far| raw_tcp(true, ms, far)),
+        ("tcp, spinning", 4, |ms, far| rpc("tcp://", true, 20_000, ms, far)),
+        ("raw TCP, asleep", 6, |ms, far| raw_tcp(false, ms, far)),
+        ("tcp, asleep", 6, |ms, far| rpc("tcp://", false, 0, ms, far)),
+        ("raw Unix socket, asleep", 8, |ms, far| raw_uds(ms, far)),
+        ("uds, asleep", 8, |ms, far| rpc("uds://", false, 0, ms, far)),
+        ("memory, two lines, again", 0, lines),
+    ];
+    let mut blocks = Vec::new();
+    for _ in 0..BLOCKS {
+        let block: Result<Vec<_>, _> = rows.iter().map(|(_, _, row)| row(ms, far)).collect();
+        blocks.push(block?);
+    }
+    println!("{:<26}{:>10}{:>10}{:>22}", "a round trip", "p50 ns", "p99 ns", "p50 over its floor");
+    for (at, (name, floor, _)) in rows.iter().enumerate() {
+        let of = |pick: &dyn Fn(&Vec<Quantiles>) -> f64| median(blocks.iter().map(pick).collect());
+        let (p50, p99) = (of(&|block| block[at].0), of(&|block| block[at].1));
+        let ratio = of(&|block| block[at].0 / block[*floor].0);
+        println!("{name:<26}{p50:>10.0}{p99:>10.0}{ratio:>22.2}");
+    }
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Batches of round trips until the time is over. A batch is as long as the clock needs to be seen past.
+fn sampled(
+    ms: u64,
+    batch: u64,
+    mut trip: impl FnMut() -> std::io::Result<()>,
+) -> std::io::Result<Quantiles> {
+    let end_ns = clock::now_ns() + ms * 1_000_000;
+    for _ in 0..100 {
+        trip()?;
+    }
+    let mut samples = Vec::new();
+    while clock::now_ns() < end_ns {
+        for _ in 0..64 {
+            let began = clock::ticks();
+            for _ in 0..batch {
+                trip()?;
+            }
+            samples.push(clock::ticks() - began);
+        }
+    }
+    samples.sort_unstable();
+    let at = |share: f64| {
+        clock::ns(samples[(samples.len() as f64 * share) as usize]) as f64 / batch as f64
+    };
+    Ok(Quantiles(at(0.5), at(0.99)))
+}
+
+fn other<T: Send + 'static>(far: u32, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    thread::spawn(move || {
+        // Refused where the CPU has gone: then the figures are somewhere else's, and the floors' too.
+        let _ = affinity::pin(far);
+        run()
+    })
+}
+
+fn lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+    let words = Arc::new([const { CachePadded::new(AtomicU64::new(0)) }; 2]);
+    let its = Arc::clone(&words);
+    let echo = other(far, move || {
+        let mut turn = 0;
+        while turn != u64::MAX {
+            // Acquire and Release pair with each other, each on its own word: a turn there, a turn back.
+            let seen = its[0].load(Ordering::Acquire);
+            if seen != turn {
+                turn = seen;
+                its[1].store(turn, Ordering::Release);
+            }
+        }
+    });
+    let mut turn = 0;
+    let quantiles = sampled(ms, 1, || {
+        turn += 1;
+        // As above.
+        words[0].store(turn, Ordering::Release);
+        while words[1].load(Ordering::Acquire) != turn {}
+        Ok(())
+    })?;
+    words[0].store(u64::MAX, Ordering::Release);
+    echo.join().map_err(|_| "the echo panicked")?;
+    Ok(quantiles)
+}
+
+fn rpc(
+    how: &str,
+    spins: bool,
+    spin_ns_max: u32,
+    ms: u64,
+    far: u32,
+) -> Result<Quantiles, Box<dyn Error>> {
+    let config = Config { spin_forever: spins, spin_ns_max, ..Config::default() };
+    let mut server = Endpoint::new(config.clone())?;
+    let address = server.listen(&how.parse()?)?;
+    server.register("noop", 0, |_, ()| Ok(()))?;
+    let stopper = server.stopper();
+    let serving = other(far, move || server.serve());
+    let mut client = Endpoint::new(config)?;
+    let peer = client.connect(&address)?;
+    let noop = Method::named("noop");
+    let trip = || client.call::<_, ()>(peer, noop, &()).map_err(std::io::Error::other);
+    let quantiles = sampled(ms, 1, trip)?;
+    stopper.stop();
+    serving.join().map_err(|_| "the server panicked")?;
+    Ok(quantiles)
+}
+
+fn raw<S: Read + Write + Send + 'static>(
+    mut near: S,
+    mut away: S,
+    ms: u64,
+    far: u32,
+) -> Result<Quantiles, Box<dyn Error>> {
+    let echo = other(far, move || {
+        let mut message = [0; MESSAGE_BYTES];
+        while whole(&mut away, &mut message).is_ok() && away.write_all(&message).is_ok() {}
+    });
+    let mut message = [0; MESSAGE_BYTES];
+    let quantiles = sampled(ms, 1, || {
+        near.write_all(&message)?;
+        whole(&mut near, &mut message)
+    })?;
+    drop(near);
+    echo.join().map_err(|_| "the echo panicked")?;
+    Ok(quantiles)
+}
+
+/// As `read_exact`, spinning where the socket does not block.
+fn whole(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<()> {
+    let mut filled = 0;
+    while filled < message.len() {
+        match stream.read(&mut message[filled..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn raw_tcp(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let (away, _) = listener.accept()?;
+    for end in [&near, &away] {
+        end.set_nodelay(true)?;
+        end.set_nonblocking(spins)?;
+        end.set_read_timeout((!spins).then_some(Duration::from_secs(5)))?;
+    }
+    raw(near, away, ms, far)
+}
+
+fn raw_uds(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+    let (near, away) = UnixStream::pair()?;
+    raw(near, away, ms, far)
+}

@@ -1,0 +1,79 @@
+//! Five minutes with handover-rpc: serve, call, fail, wait for several, give up, survive a peer's end.
+
+use handover_rpc::{Address, CallError, Calling, Config, Endpoint, Failure, Method};
+use std::error::Error;
+use std::thread;
+use std::time::Duration;
+
+const ECHO: Method = Method::named("echo");
+const DIVIDE: Method = Method::named("divide");
+const NAP: Method = Method::named("nap");
+const STOP: Method = Method::named("stop");
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // The same over each transport: only the address differs.
+    for how in ["sm://", "uds://", "tcp://127.0.0.1:0"] {
+        let mut server = Endpoint::new(Config::default())?;
+        let address = server.listen(&how.parse()?)?;
+        serve(&mut server)?;
+        let serving = thread::spawn(move || server.serve());
+        call(&address)?;
+        serving.join().map_err(|_| "the server panicked")?;
+    }
+    Ok(())
+}
+
+fn serve(server: &mut Endpoint) -> Result<(), Box<dyn Error>> {
+    // Bytes as they are: no encoding in between.
+    server.register_bytes("echo", 0, |_, bytes, answer| {
+        answer.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    // Whatever serde knows; a refusal is the handler's own number and words.
+    server.register("divide", 0, |_, (a, b): (i64, i64)| {
+        a.checked_div(b).ok_or_else(|| Failure::new(1, format!("{a} by {b}")))
+    })?;
+    // What takes its time runs on threads of its own.
+    server.start_pool()?;
+    server.register_pooled("nap", 0, |ms: u64| {
+        thread::sleep(Duration::from_millis(ms));
+        Ok(ms)
+    })?;
+    server.register("stop", 0, |context, ()| {
+        context.stop();
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn call(address: &Address) -> Result<(), Box<dyn Error>> {
+    let mut client = Endpoint::new(Config::default())?;
+    let peer = client.connect(address)?;
+    println!("{address}");
+
+    let hello: (u8, u8) = client.call(peer, ECHO, &(7u8, 8u8))?;
+    println!("  echo of (7, 8): {hello:?}");
+
+    match client.call::<_, i64>(peer, DIVIDE, &(1, 0)) {
+        Err(CallError::Failed(failure)) => println!("  divide(1, 0): {failure}"),
+        other => return Err(format!("divide(1, 0) is {other:?}").into()),
+    }
+
+    // Two naps at a time, and the shorter is done first.
+    let mut naps = Vec::new();
+    for ms in [60u64, 5] {
+        naps.push(client.start::<_, u64>(peer, NAP, &ms)?);
+    }
+    while let Some((_, ms)) = client.wait_any(&mut naps) {
+        println!("  a nap of {} ms is over", ms?);
+    }
+
+    let late = client.call_within::<_, u64>(peer, NAP, &200u64, Duration::from_millis(10));
+    println!("  a nap of 200 ms with a deadline of 10: {}", late.unwrap_err());
+
+    // A peer that ends is an error; so is one that is killed.
+    client.call::<_, ()>(peer, STOP, &())?;
+    let gone = client.call::<_, ()>(peer, NAP, &1u64);
+    println!("  after its end: {}", gone.unwrap_err());
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Where an endpoint listens, as people write it.
+
+use crate::AddressError;
+use std::fmt;
+use std::str::FromStr;
+
+/// The most bytes of a name in an address. The kernel's own limit for a Unix socket is 107.
+pub const NAME_MAX_BYTES: usize = 100;
+
+/// How bytes travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Memory that two processes of one user on one machine share.
+    Sm,
+    /// A TCP connection.
+    Tcp,
+    /// A Unix stream socket.
+    Uds,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Sm => "sm",
+            Transport::Tcp => "tcp",
+            Transport::Uds => "uds",
+        })
+    }
+}
+
+/// An address: `sm://NAME`, `tcp://HOST:PORT` or `uds://PATH`.
+///
+/// What margo's users write is understood too, and printed as what it stands for here:
+///
+/// | written | stands for |
+/// |---|---|
+/// | `na+sm://`, `sm://` | `sm://` |
+/// | `ofi+tcp://`, `ofi+tcp;ofi_rxm://`, `ofi+sockets://`, `bmi+tcp://`, `na+tcp://`, `ucx+tcp://`, `tcp://` | `tcp://` |
+/// | `uds://`, `unix://` | `uds://` |
+///
+/// The `://` may be left out where nothing follows it, as in `na+sm`.
+///
+/// ```
+/// use handover_rpc::{Address, Transport};
+/// let address: Address = "ofi+tcp;ofi_rxm://localhost:7000".parse()?;
+/// assert_eq!(address, Address::Tcp("localhost:7000".into()));
+/// assert_eq!(address.to_string(), "tcp://localhost:7000");
+/// assert_eq!("na+sm://".parse::<Address>()?.transport(), Transport::Sm);
+/// # Ok::<(), handover_rpc::AddressError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// The name of a place to meet, in no folder: it goes with the process that listens. Empty, when
+    /// listening, is a fresh name that nobody can guess.
+    Sm(String),
+    /// `HOST:PORT`. Empty, when listening, is `127.0.0.1:0`; port 0 is one of the kernel's choice.
+    Tcp(String),
+    /// The path of a socket file, or `@NAME` for a name in no folder. Empty is no address to connect to,
+    /// and a fresh name when listening.
+    Uds(String),
+}
+
+impl Address {
+    /// How bytes travel there.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        match self {
+            Address::Sm(_) => Transport::Sm,
+            Address::Tcp(_) => Transport::Tcp,
+            Address::Uds(_) => Transport::Uds,
+        }
+    }
+
+    /// What follows `://`.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        match self {
+            Address::Sm(place) | Address::Tcp(place) | Address::Uds(place) => place,
+        }
+    }
+
+    /// Whether it says where, rather than only how.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self.place().is_empty()
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.transport(), self.place())
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (scheme, place) = text.split_once("://").unwrap_or((text, ""));
+        let make = match scheme {
+            "sm" | "na+sm" => Address::Sm,
+            "tcp" | "na+tcp" | "bmi+tcp" | "ofi+tcp" | "ofi+sockets" | "ofi+tcp;ofi_rxm"
+            | "ucx+tcp" => Address::Tcp,
+            "uds" | "unix" => Address::Uds,
+            _ => return Err(AddressError::Scheme(shown(scheme))),
+        };
+        if place.chars().any(|letter| letter.is_control() || letter == '\0') {
+            return Err(AddressError::Letters);
+        }
+        let address = make(place.into());
+        match &address {
+            Address::Tcp(place) if !place.is_empty() => check_host_port(place)?,
+            Address::Sm(name) if name.contains('/') => return Err(AddressError::Letters),
+            Address::Sm(name) | Address::Uds(name) if name.len() > NAME_MAX_BYTES => {
+                return Err(AddressError::TooLong { bytes: name.len() });
+            }
+            _ => {}
+        }
+        Ok(address)
+    }
+}
+
+/// As much of what is not understood as fits a line.
+fn shown(scheme: &str) -> String {
+    scheme.chars().filter(|letter| !letter.is_control()).take(40).collect()
+}
+
+fn check_host_port(place: &str) -> Result<(), AddressError> {
+    // The last colon: an IPv6 host, in brackets, has others.
+    let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    match port.map(str::parse::<u16>) {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(_)) | None => Err(AddressError::Port(shown(place))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_margos_users_write_is_understood() {
+        for (written, meant) in [
+            ("sm://", "sm://"),
+            ("na+sm", "sm://"),
+            ("na+sm://here", "sm://here"),
+            ("ofi+tcp://", "tcp://"),
+            ("ofi+tcp;ofi_rxm://h:1", "tcp://h:1"),
+            ("ofi+sockets://h:1", "tcp://h:1"),
+            ("ucx+tcp://[::1]:65535", "tcp://[::1]:65535"),
+            ("unix:///tmp/x", "uds:///tmp/x"),
+        ] {
+            let address: Address = written.parse().expect(written);
+            assert_eq!(address.to_string(), meant);
+            assert_eq!(meant.parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_the_way_out() {
+        for (written, said) in [
+            ("verbs://x", "`verbs`: no transport of that name; sm, tcp and uds there are"),
+            ("tcp://host", "`host`: HOST:PORT is wanted, with a port in 0..=65535"),
+            ("tcp://:80", "`:80`: HOST:PORT is wanted, with a port in 0..=65535"),
+            ("tcp://h:65536", "`h:65536`: HOST:PORT is wanted, with a port in 0..=65535"),
+            ("sm://a/b", "an address holds a letter that it may not"),
+            ("uds://a\nb", "an address holds a letter that it may not"),
+        ] {
+            let refused = written.parse::<Address>().expect_err(written);
+            assert_eq!(refused.to_string(), said);
+        }
+        let long = format!("uds:///{}", "x".repeat(NAME_MAX_BYTES));
+        assert_eq!(long.parse::<Address>(), Err(AddressError::TooLong { bytes: 101 }));
+    }
+}

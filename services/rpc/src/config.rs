@@ -1,0 +1,111 @@
+//! Every bound of an endpoint, with its default.
+
+use crate::ConfigError;
+use serde::{Deserialize, Serialize};
+
+/// What an endpoint may take, and how it waits.
+///
+/// Read from and written to anything that serde knows; what is left out has its default.
+///
+/// ```
+/// use handover_rpc::Config;
+/// let config = Config { spin_ns_max: 0, ..Config::default() };
+/// config.validate()?;
+/// assert_eq!(
+///     Config { slots_count: 3, ..config }.validate().unwrap_err().to_string(),
+///     "slots_count=3: must be a power of two",
+/// );
+/// # Ok::<(), handover_rpc::ConfigError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How many peers may be connected. Default 4,096.
+    pub peers_max: u32,
+    /// How many calls may be under way from this side. Default 65,536.
+    pub calls_max: u32,
+    /// How long arguments and results may be, in bytes. The smaller of both sides' counts. Default 1 MiB.
+    pub message_bytes_max: u32,
+    /// How many bytes may wait to be sent to a peer. Beyond, calls are refused, and the peer's requests are
+    /// left where they are. Default 16 MiB.
+    pub queued_bytes_max: u32,
+    /// How long to look for something to do before sleeping, in ns. 0 sleeps at once. Default 20,000.
+    pub spin_ns_max: u32,
+    /// Never sleep: for threads with a CPU to themselves. Default false.
+    pub spin_forever: bool,
+    /// How many messages a direction of shared memory holds; a power of two. Default 256.
+    pub slots_count: u32,
+    /// How many bytes of long messages a direction of shared memory holds, a power of two of at least twice
+    /// `message_bytes_max`; memory is taken as it is used. Default 4 MiB.
+    pub shared_bytes: u32,
+    /// How long a peer may take to agree on a connection, in ms. Default 5,000.
+    pub handshake_timeout_ms: u32,
+    /// How many threads run the handlers that are registered for the pool. Default 2.
+    pub pool_threads: u32,
+    /// How many requests may wait for the pool; beyond, they are refused. Default 65,536.
+    pub pool_queue_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            peers_max: 4096,
+            calls_max: 65_536,
+            message_bytes_max: 1 << 20,
+            queued_bytes_max: 1 << 24,
+            spin_ns_max: 20_000,
+            spin_forever: false,
+            slots_count: 256,
+            shared_bytes: 1 << 22,
+            handshake_timeout_ms: 5_000,
+            pool_threads: 2,
+            pool_queue_max: 65_536,
+        }
+    }
+}
+
+/// The most slots of a direction; what a peer asks for is held to it too.
+pub(crate) const SLOTS_LIMIT: u32 = 1 << 16;
+/// The most bytes of a direction; what a peer asks for is held to it too.
+pub(crate) const SHARED_BYTES_LIMIT: u32 = 1 << 28;
+
+impl Config {
+    /// Whether everything is within its range.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the knob, its value and its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        within("peers_max", self.peers_max, 1, 1 << 20)?;
+        within("calls_max", self.calls_max, 1, 1 << 24)?;
+        within("message_bytes_max", self.message_bytes_max, 64, SHARED_BYTES_LIMIT / 2)?;
+        within("queued_bytes_max", self.queued_bytes_max, 1024, u32::MAX)?;
+        within("spin_ns_max", self.spin_ns_max, 0, 1_000_000_000)?;
+        within("slots_count", self.slots_count, 2, SLOTS_LIMIT)?;
+        power_of_two("slots_count", self.slots_count)?;
+        let shared_bytes_min = (2 * self.message_bytes_max).next_power_of_two().max(4096);
+        within("shared_bytes", self.shared_bytes, shared_bytes_min, SHARED_BYTES_LIMIT)?;
+        power_of_two("shared_bytes", self.shared_bytes)?;
+        within("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
+        within("pool_threads", self.pool_threads, 1, 1024)?;
+        within("pool_queue_max", self.pool_queue_max, 1, 1 << 24)
+    }
+}
+
+fn within(knob: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
+    match (min..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(ConfigError::OutOfRange {
+            knob,
+            value: value.into(),
+            min: min.into(),
+            max: max.into(),
+        }),
+    }
+}
+
+fn power_of_two(knob: &'static str, value: u32) -> Result<(), ConfigError> {
+    match value.is_power_of_two() {
+        true => Ok(()),
+        false => Err(ConfigError::NoPowerOfTwo { knob, value: value.into() }),
+    }
+}

@@ -1,0 +1,13 @@
+//! Kernel, threads and time around the engine.
+
+pub(crate) mod calling;
+pub(crate) mod endpoint;
+pub(crate) mod greet;
+pub(crate) mod link;
+pub(crate) mod listen;
+pub(crate) mod poll;
+pub(crate) mod pool;
+pub(crate) mod sm;
+pub(crate) mod socket;
+pub(crate) mod state;
+pub(crate) mod stream;

@@ -1,0 +1,342 @@
+//! One thread's end of everything: it listens, connects, calls and serves.
+
+use super::calling::{after, sealed};
+use super::pool::{Inbox, Job, Pool, Work, caught};
+use super::state::{PutOff, Sink, State};
+use crate::engine::{Header, Kind, Methods, PeerKey, Refusal};
+use crate::{Address, Config, EndpointError, Failure, Gone, RegisterError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use super::state::Stats;
+pub use crate::engine::PeerKey as Peer;
+
+type Inline = dyn FnMut(&mut Context<'_>, &[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send;
+
+enum Handler {
+    Inline(Box<Inline>),
+    Pooled(Arc<Work>),
+}
+
+struct Handlers {
+    known: Methods<Handler>,
+    /// For answers; kept between them.
+    answer: Vec<u8>,
+}
+
+impl Sink for Handlers {
+    #[inline]
+    fn request(&mut self, state: &mut State, peer: PeerKey, header: Header, body: &[u8]) {
+        let one_way = header.kind == Kind::OneWay;
+        let mut answer = std::mem::take(&mut self.answer);
+        answer.clear();
+        let outcome = match self.known.get_mut(header.method) {
+            None => Err(Refusal::Unknown),
+            Some(Handler::Inline(handler)) => {
+                let mut context = Context { state, peer };
+                caught(|| handler(&mut context, body, &mut answer))
+            }
+            Some(Handler::Pooled(work)) => {
+                let (work, call) = (Arc::clone(work), header.call);
+                let job = Job { work, arguments: body.to_vec(), peer, call, one_way };
+                match state.pool.as_ref().map(|pool| pool.push(job)) {
+                    Some(Ok(())) => {
+                        self.answer = answer;
+                        return;
+                    }
+                    Some(Err(_)) | None => Err(Refusal::Full),
+                }
+            }
+        };
+        if !one_way {
+            state.respond(peer, header.call, outcome, &answer);
+        }
+        self.answer = answer;
+    }
+
+    fn catches_up(&self) -> bool {
+        true
+    }
+}
+
+/// What a handler may do besides answering: call others, this caller among them. See
+/// [`Calling`](crate::Calling).
+///
+/// While a handler waits, answers are taken, and requests are left for when it has returned.
+#[derive(Debug)]
+pub struct Context<'a> {
+    state: &'a mut State,
+    peer: PeerKey,
+}
+
+impl Context<'_> {
+    /// Who has called.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Ends [`Endpoint::serve`], once this answer is on its way: how a peer shuts an endpoint down.
+    pub fn stop(&mut self) {
+        self.state.inbox.stop();
+    }
+}
+
+impl sealed::Turning for Context<'_> {
+    fn state(&mut self) -> &mut State {
+        self.state
+    }
+
+    fn turn_until(&mut self, deadline_ns: u64, done: impl FnMut(&mut State, bool) -> bool) -> bool {
+        self.state.turn_until(&mut PutOff, deadline_ns, done)
+    }
+}
+
+/// One thread's end of everything: it listens, connects, calls ([`Calling`](crate::Calling)) and serves.
+///
+/// It belongs to one thread at a time and has no locks on its way. Nothing happens while none of its
+/// methods runs: messages wait. Peers of one process are peers like all others.
+///
+/// ```
+/// use handover_rpc::{Address, Calling, Config, Endpoint, Method};
+///
+/// let mut server = Endpoint::new(Config::default())?;
+/// let address = server.listen(&"sm://".parse()?)?;
+/// server.register("double", 0, |_, number: u64| Ok(2 * number))?;
+/// let stopper = server.stopper();
+/// let thread = std::thread::spawn(move || server.serve());
+///
+/// let mut client = Endpoint::new(Config::default())?;
+/// let peer = client.connect(&address)?;
+/// let doubled: u64 = client.call(peer, Method::named("double"), &21u64)?;
+/// assert_eq!(doubled, 42);
+/// stopper.stop();
+/// thread.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Endpoint {
+    state: State,
+    handlers: Handlers,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// An endpoint that knows nobody.
+    ///
+    /// # Errors
+    /// [`EndpointError::Config`], and [`EndpointError::Refused`] when descriptors are short.
+    pub fn new(config: Config) -> Result<Self, EndpointError> {
+        let handlers = Handlers { known: Methods::default(), answer: Vec::new() };
+        Ok(Self { state: State::new(config)?, handlers })
+    }
+
+    /// Listens there, besides all other places; the address by which others find it.
+    ///
+    /// # Errors
+    /// [`EndpointError`] when the address is in use, or not to be had.
+    pub fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
+        self.state.listen(address)
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.state.addresses()
+    }
+
+    /// Connects, and agrees with the peer. Meanwhile this endpoint serves its own peers.
+    ///
+    /// # Errors
+    /// [`EndpointError`] when nobody listens there, or whoever does is no peer.
+    ///
+    /// # Blocking
+    /// For `handshake_timeout_ms` at most, and as long as a host's name is looked up: the peer's endpoint
+    /// must be in one of its methods.
+    pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
+        let greeting = self.state.knock(address)?;
+        let timeout_ms = self.state.config.handshake_timeout_ms;
+        let mut settled = None;
+        self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| {
+            // An endpoint that spins looks at the kernel now and then only.
+            state.look(Some(0));
+            settled = state.settled(greeting);
+            settled.is_some()
+        });
+        let place = address.to_string();
+        match settled {
+            Some(Ok(peer)) => Ok(peer),
+            Some(Err(Gone::Silent)) | None => Err(EndpointError::Silent { place, timeout_ms }),
+            Some(Err(why)) => Err(EndpointError::Handshake { place, why }),
+        }
+    }
+
+    /// Who is connected.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
+        self.state.peers()
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.state.stats()
+    }
+
+    /// The configuration that it was made with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.state.config
+    }
+
+    /// Registers a procedure that runs in the endpoint's own thread. What it panics with is its caller's
+    /// error and nobody else's.
+    ///
+    /// # Errors
+    /// [`RegisterError`] when that name and provider are taken.
+    pub fn register<A: DeserializeOwned, R: Serialize>(
+        &mut self,
+        name: &str,
+        provider: u16,
+        mut handler: impl FnMut(&mut Context<'_>, A) -> Result<R, Failure> + Send + 'static,
+    ) -> Result<(), RegisterError> {
+        let handler = move |context: &mut Context<'_>, arguments: &[u8], into: &mut Vec<u8>| {
+            let arguments = read(arguments)?;
+            write(handler(context, arguments), into)
+        };
+        self.handlers.known.insert(name, provider, Handler::Inline(Box::new(handler)))
+    }
+
+    /// Registers a procedure of bytes, which takes them where they stand and appends its result.
+    ///
+    /// # Errors
+    /// [`RegisterError`] when that name and provider are taken.
+    pub fn register_bytes(
+        &mut self,
+        name: &str,
+        provider: u16,
+        mut handler: impl FnMut(&mut Context<'_>, &[u8], &mut Vec<u8>) -> Result<(), Failure>
+        + Send
+        + 'static,
+    ) -> Result<(), RegisterError> {
+        let handler = move |context: &mut Context<'_>, arguments: &[u8], into: &mut Vec<u8>| {
+            handler(context, arguments, into).or_else(|failure| fail(&failure, into))
+        };
+        self.handlers.known.insert(name, provider, Handler::Inline(Box::new(handler)))
+    }
+
+    /// Registers a procedure that runs on the pool's threads, several at a time.
+    ///
+    /// # Errors
+    /// [`RegisterError`] when that name and provider are taken.
+    pub fn register_pooled<A: DeserializeOwned, R: Serialize>(
+        &mut self,
+        name: &str,
+        provider: u16,
+        handler: impl Fn(A) -> Result<R, Failure> + Send + Sync + 'static,
+    ) -> Result<(), RegisterError> {
+        let work = move |arguments: &[u8], into: &mut Vec<u8>| {
+            let arguments = read(arguments)?;
+            write(handler(arguments), into)
+        };
+        self.handlers.known.insert(name, provider, Handler::Pooled(Arc::new(work)))
+    }
+
+    /// Takes a procedure back. False when there was none.
+    pub fn unregister(&mut self, name: &str, provider: u16) -> bool {
+        self.handlers.known.remove(name, provider).is_some()
+    }
+
+    /// Does what there is to do, and returns once something was done, or `timeout` has passed: false.
+    ///
+    /// # Blocking
+    /// For `timeout` at most, and as long as handlers run.
+    pub fn progress(&mut self, timeout: Duration) -> bool {
+        self.state.turn_until(&mut self.handlers, after(timeout), |_, did| did)
+    }
+
+    /// Serves its peers until told to stop by a [`Stopper`] or by [`Context::stop`].
+    ///
+    /// # Blocking
+    /// Until then.
+    pub fn serve(&mut self) {
+        self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| state.take_stop());
+    }
+
+    /// What ends [`serve`](Self::serve), from any thread.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { inbox: Arc::clone(&self.state.inbox) }
+    }
+
+    /// Starts the pool's threads, for handlers that are registered with
+    /// [`register_pooled`](Self::register_pooled). Without it, their callers are told that it is full.
+    ///
+    /// # Errors
+    /// [`EndpointError::Thread`] when a thread cannot be started.
+    pub fn start_pool(&mut self) -> Result<(), EndpointError> {
+        if self.state.pool.is_none() {
+            let Config { pool_threads, pool_queue_max, .. } = self.state.config;
+            let inbox = Arc::clone(&self.state.inbox);
+            let pool = Pool::start(pool_threads, pool_queue_max, inbox);
+            self.state.pool = Some(pool.map_err(EndpointError::Thread)?);
+        }
+        Ok(())
+    }
+}
+
+impl sealed::Turning for Endpoint {
+    #[inline]
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    #[inline]
+    fn turn_until(&mut self, deadline_ns: u64, done: impl FnMut(&mut State, bool) -> bool) -> bool {
+        self.state.turn_until(&mut self.handlers, deadline_ns, done)
+    }
+}
+
+/// Ends [`Endpoint::serve`], from any thread, once for each time it is told.
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    inbox: Arc<Inbox>,
+}
+
+impl Stopper {
+    /// Tells the endpoint to stop serving. One that does not serve yet will not begin.
+    pub fn stop(&self) {
+        self.inbox.stop();
+    }
+}
+
+#[inline]
+fn read<A: DeserializeOwned>(arguments: &[u8]) -> Result<A, Refusal> {
+    postcard::from_bytes(arguments).map_err(|_| Refusal::BadArguments)
+}
+
+#[inline]
+fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result<(), Refusal> {
+    match result {
+        Ok(result) => {
+            // Only what refuses to be written fails.
+            let written = postcard::to_extend(&result, std::mem::take(into));
+            *into = written.map_err(|_| Refusal::Panicked)?;
+            Ok(())
+        }
+        Err(failure) => fail(&failure, into),
+    }
+}
+
+#[cold]
+fn fail(failure: &Failure, into: &mut Vec<u8>) -> Result<(), Refusal> {
+    into.clear();
+    // A number and words can always be written.
+    *into = postcard::to_extend(failure, std::mem::take(into)).unwrap_or_default();
+    Err(Refusal::Failed)
+}

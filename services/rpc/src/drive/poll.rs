@@ -1,0 +1,128 @@
+//! What the kernel tells of: sockets, bells, listeners.
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Whose descriptor it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A peer's socket: messages, room, or its end.
+    Peer {
+        place: u32,
+        generation: u32,
+    },
+    /// Rung by other threads of this process.
+    Inbox,
+    Listener(u32),
+    /// A connection that is not agreed upon yet.
+    Greeting(u32),
+}
+
+const TAG_SHIFT: u32 = 62;
+/// Generations are told apart up to here.
+pub(crate) const GENERATION_MASK: u32 = (1 << (TAG_SHIFT - 32)) - 1;
+
+impl Whose {
+    fn pack(self) -> u64 {
+        match self {
+            Whose::Peer { place, generation } => {
+                u64::from(generation & GENERATION_MASK) << 32 | u64::from(place)
+            }
+            Whose::Inbox => 1 << TAG_SHIFT,
+            Whose::Listener(place) => 2 << TAG_SHIFT | u64::from(place),
+            Whose::Greeting(place) => 3 << TAG_SHIFT | u64::from(place),
+        }
+    }
+
+    fn unpack(packed: u64) -> Self {
+        // Each part is cut to its own width.
+        let place = packed as u32;
+        match packed >> TAG_SHIFT {
+            0 => Whose::Peer { place, generation: (packed >> 32) as u32 & GENERATION_MASK },
+            1 => Whose::Inbox,
+            2 => Whose::Listener(place),
+            _ => Whose::Greeting(place),
+        }
+    }
+}
+
+/// By edges: nothing need be drained before sleeping.
+fn flags_of(whose: Whose) -> epoll::EventFlags {
+    use epoll::EventFlags as Flags;
+    match whose {
+        Whose::Peer { .. } | Whose::Greeting(_) => {
+            Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
+        }
+        Whose::Inbox | Whose::Listener(_) => Flags::IN | Flags::ET,
+    }
+}
+
+/// Asked for at a time.
+const READY_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Poll {
+    set: OwnedFd,
+}
+
+impl Poll {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self { set: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+    }
+
+    pub(crate) fn add(&self, fd: impl AsFd, whose: Whose) -> Result<(), Errno> {
+        epoll::add(&self.set, fd, epoll::EventData::new_u64(whose.pack()), flags_of(whose))
+    }
+
+    /// What was a greeting is a peer. Told of anew if there is anything to tell.
+    pub(crate) fn promote(&self, fd: impl AsFd, whose: Whose) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(whose.pack());
+        epoll::modify(&self.set, fd, data, flags_of(whose))
+    }
+
+    /// `None` waits for ever. Appends who is ready, and whether that is the end of it.
+    pub(crate) fn wait(
+        &self,
+        timeout_ns: Option<u64>,
+        ready: &mut Vec<(Whose, bool)>,
+    ) -> Result<(), Errno> {
+        let timeout = timeout_ns.map(|ns| Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            // Below 10^9.
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let mut room = [const { MaybeUninit::uninit() }; READY_MAX];
+        match epoll::wait(&self.set, &mut room[..], timeout.as_ref()) {
+            Ok((events, _)) => {
+                use epoll::EventFlags as Flags;
+                let ends = Flags::HUP | Flags::RDHUP | Flags::ERR;
+                for &epoll::Event { flags, data } in events.iter() {
+                    ready.push((Whose::unpack(data.u64()), flags.intersects(ends)));
+                }
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_ready_comes_back_as_it_was() {
+        for whose in [
+            Whose::Inbox,
+            Whose::Listener(7),
+            Whose::Greeting(u32::MAX),
+            Whose::Peer { place: u32::MAX, generation: GENERATION_MASK },
+            Whose::Peer { place: 0, generation: 0 },
+        ] {
+            assert_eq!(Whose::unpack(whose.pack()), whose);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Shared memory: messages in the segment, and a socket that wakes who sleeps and tells of death.
+//!
+//! A message is published by its sequence number alone, on the same line as its header and the first 32
+//! bytes of its body. A sender learns only now and then how far the other side has read; nothing else is
+//! written by both.
+//!
+//! **No wake-up is lost**: the reader writes `asleep`, fences, and looks once more; the sender publishes,
+//! fences, and reads `asleep`. One of the two sees the other (Dekker). A side that has agreed never to
+//! sleep is spared the fence. Whoever waits for room does the same with `wants_room`.
+
+use super::link::{Link, Queue};
+use super::socket;
+use crate::engine::{HEADER_BYTES, Header};
+use crate::raw::{INLINE_BYTES, Segment};
+use crate::{FrameError, Gone};
+use handover_base::sync::shared::{Ordering, fence};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What wakes the other side: any byte does.
+const RING: u8 = b'!';
+/// Long bodies begin on lines of their own.
+const LINE_BYTES: u64 = 64;
+/// Below so many bytes of long bodies, it is not worth asking how far the other side has read.
+const FRESH_BYTES: u64 = 1 << 15;
+
+#[derive(Debug)]
+pub(crate) struct Sm {
+    segment: Segment,
+    /// 0 for the side that has connected.
+    own: usize,
+    /// The other side never sleeps.
+    its_spins: bool,
+    body_bytes_max: u32,
+    sent: u64,
+    /// How many the other side had taken when last looked.
+    acked: u64,
+    received: u64,
+    /// Where the next long body goes, and the oldest that may still be read; counted on, over all laps.
+    body_head: u64,
+    body_tail: u64,
+    /// The long bodies under way: their message, and where they end.
+    bodies: VecDeque<(u64, u64)>,
+    queue: Queue,
+    /// A byte on it wakes the other side; its end is the end of the connection. Not an eventfd: of one
+    /// that is shared, the other side could make a write block.
+    socket: OwnedFd,
+}
+
+impl Sm {
+    pub(crate) fn new(
+        segment: Segment,
+        own: usize,
+        its_spins: bool,
+        body_bytes_max: u32,
+        socket: OwnedFd,
+    ) -> Self {
+        Self {
+            segment,
+            own,
+            its_spins,
+            body_bytes_max,
+            sent: 0,
+            acked: 0,
+            received: 0,
+            body_head: 0,
+            body_tail: 0,
+            bodies: VecDeque::new(),
+            queue: Queue::default(),
+            socket,
+        }
+    }
+
+    /// Publishes a message. False when there is no room for it.
+    #[inline]
+    fn publish(&mut self, header: &Header, body: &[u8]) -> Result<bool, Gone> {
+        if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
+            self.look_how_far()?;
+            if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
+                return Ok(false);
+            }
+        }
+        if body.len() > INLINE_BYTES {
+            let Some(offset) = self.place_for(body.len())? else { return Ok(false) };
+            self.segment.write_body(self.own, offset, body);
+            let slot = self.segment.slot(self.own, self.sent);
+            slot.inline[0].store(offset.into(), Ordering::Relaxed);
+        } else {
+            let slot = self.segment.slot(self.own, self.sent);
+            for (word, eight) in slot.inline.iter().zip(body.chunks(8)) {
+                let mut bytes = [0; 8];
+                bytes[..eight.len()].copy_from_slice(eight);
+                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            }
+        }
+        let slot = self.segment.slot(self.own, self.sent);
+        for (slot, word) in slot.header.iter().zip(header.words()) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        self.sent += 1;
+        // Release: publishes the header and the body to the Acquire in receive() of the other side.
+        slot.sequence.store(self.sent, Ordering::Release);
+        if !self.its_spins {
+            self.ring_if_asleep();
+        }
+        Ok(true)
+    }
+
+    fn ring_if_asleep(&self) {
+        let asleep = &self.segment.side(1 - self.own).status.asleep;
+        // SeqCst: what was published comes before this look; pairs with the fence of the side that sleeps,
+        // which comes between its declaration and its last look (State::sleep).
+        fence(Ordering::SeqCst);
+        if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
+            self.ring();
+        }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        // Refused where the other side is gone, which the kernel tells, or where it has not read a great many
+        // rings: one more says nothing new.
+        let _ = socket::send(self.socket.as_fd(), &[RING]);
+    }
+
+    /// How far the other side has read, if what it says can be.
+    #[cold]
+    fn look_how_far(&mut self) -> Result<(), Gone> {
+        // Acquire: pairs with the Release in receive() of the other side, which has read what is
+        // overwritten next.
+        let taken = self.segment.side(1 - self.own).progress.taken.load(Ordering::Acquire);
+        if taken < self.acked || taken > self.sent {
+            return Err(FrameError::Reserved.into());
+        }
+        self.acked = taken;
+        while let Some(&(number, end)) = self.bodies.front()
+            && number < taken
+        {
+            self.body_tail = end;
+            self.bodies.pop_front();
+        }
+        if self.bodies.is_empty() {
+            // From the beginning again: these lines are in a cache.
+            (self.body_head, self.body_tail) = (0, 0);
+        }
+        Ok(())
+    }
+
+    /// Where a long body may go, if there is room.
+    fn place_for(&mut self, bytes: usize) -> Result<Option<u32>, Gone> {
+        if self.body_head >= FRESH_BYTES {
+            self.look_how_far()?;
+        }
+        let shared_bytes = u64::from(self.segment.shared_bytes());
+        let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
+        let mut head = self.body_head;
+        if head % shared_bytes + bytes > shared_bytes {
+            head = head.next_multiple_of(shared_bytes); // In one piece, or not here.
+        }
+        if head + bytes - self.body_tail > shared_bytes {
+            return Ok(None);
+        }
+        self.body_head = head + bytes;
+        self.bodies.push_back((self.sent, self.body_head));
+        // Below shared_bytes, which is a u32.
+        Ok(Some((head % shared_bytes) as u32))
+    }
+
+    /// Tells the other side, if it waits for room, that there is some.
+    #[inline]
+    fn tell_of_room(&self) {
+        let wants_room = &self.segment.side(1 - self.own).status.wants_room;
+        // Relaxed: a look that comes too early is made good by the next, at the latest by the one behind
+        // the fence before this side sleeps.
+        if wants_room.load(Ordering::Relaxed) != 0 && wants_room.swap(0, Ordering::Relaxed) != 0 {
+            self.ring();
+        }
+    }
+}
+
+impl Link for Sm {
+    #[inline]
+    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+        if self.queue.is_empty() && self.publish(&header, body)? {
+            return Ok(());
+        }
+        self.queue.push(&header.encode());
+        self.queue.push(body);
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&mut self, body: &mut Vec<u8>, _eager: bool) -> Result<Option<Header>, Gone> {
+        let slot = self.segment.slot(1 - self.own, self.received);
+        // Acquire: pairs with the Release in publish() of the other side.
+        if slot.sequence.load(Ordering::Acquire) != self.received + 1 {
+            self.tell_of_room();
+            return Ok(None);
+        }
+        let word = |at: usize| slot.header[at].load(Ordering::Relaxed);
+        let header = Header::from_words([word(0), word(1), word(2)], self.body_bytes_max)?;
+        let bytes = header.body_bytes as usize;
+        body.clear();
+        if bytes > INLINE_BYTES {
+            let offset = slot.inline[0].load(Ordering::Relaxed);
+            let shared_bytes = u64::from(self.segment.shared_bytes());
+            let outside = FrameError::Outside { offset, bytes: bytes as u64, shared_bytes };
+            let end = offset.checked_add(bytes as u64).ok_or(outside)?;
+            let offset = u32::try_from(offset).map_err(|_wider| outside)?;
+            if end > shared_bytes {
+                return Err(outside.into());
+            }
+            self.segment.read_body(1 - self.own, offset, bytes, body);
+        } else if bytes > 0 {
+            for word in &slot.inline[..bytes.div_ceil(8)] {
+                body.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            }
+            body.truncate(bytes);
+        }
+        self.received += 1;
+        // Release: it has been read; pairs with the Acquire in look_how_far() of the other side.
+        self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
+        Ok(Some(header))
+    }
+
+    fn flush(&mut self) -> Result<bool, Gone> {
+        let mut queue = std::mem::take(&mut self.queue);
+        let mut went = false;
+        while let Some((head, rest)) = queue.waiting().split_first_chunk::<HEADER_BYTES>() {
+            let header = Header::decode(head, u32::MAX)?;
+            let bytes = header.body_bytes as usize;
+            if !self.publish(&header, &rest[..bytes])? {
+                break;
+            }
+            queue.gone(HEADER_BYTES + bytes);
+            went = true;
+        }
+        self.queue = queue;
+        if !self.queue.is_empty() {
+            // Relaxed: the fence before sleeping orders it, and the next look at how far they are.
+            self.segment.side(self.own).status.wants_room.store(1, Ordering::Relaxed);
+        }
+        Ok(went)
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.queue.len_bytes()
+    }
+
+    fn told(&mut self) {
+        let mut rings = [0; 64];
+        // Whatever there is; the end of the connection is told by the kernel.
+        while socket::receive(self.socket.as_fd(), &mut rings).is_ok_and(|it| it == rings.len()) {}
+    }
+
+    fn in_memory(&self) -> bool {
+        true
+    }
+
+    fn declare_sleep(&mut self) {
+        // Relaxed: State::sleep fences behind the last of these.
+        self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
+    }
+
+    fn withdraw(&mut self) {
+        // Relaxed: who rings for nothing costs a look.
+        self.segment.side(self.own).status.asleep.store(0, Ordering::Relaxed);
+    }
+
+    fn close(&mut self) {
+        // Refused where the other side writes rubbish: it is given up anyway.
+        let _ = self.flush();
+        self.ring();
+    }
+}

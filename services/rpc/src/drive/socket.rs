@@ -1,0 +1,107 @@
+//! The calls on sockets, none of which blocks.
+
+use rustix::io::Errno;
+use rustix::net::{
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, sockopt,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// How many descriptors a greeting carries: the segment.
+pub(crate) const FDS_COUNT: usize = 1;
+
+#[inline]
+pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match net::recv(fd, &mut *into, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => return Ok(count),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// How many bytes the kernel took, 0 where it has no room.
+#[inline]
+pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    loop {
+        match net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => return Ok(count),
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// As [`send`], of several pieces.
+pub(crate) fn send_parts(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    send_with(fd, parts, &mut SendAncillaryBuffer::default())
+}
+
+/// As [`send`], with descriptors.
+pub(crate) fn send_fds(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_COUNT))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    send_with(fd, &[IoSlice::new(bytes)], &mut control)
+}
+
+fn send_with(
+    fd: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    control: &mut SendAncillaryBuffer<'_, '_, '_>,
+) -> Result<usize, Errno> {
+    loop {
+        match net::sendmsg(fd, parts, control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => return Ok(count),
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// As [`receive`], with the descriptors that came along. More than a greeting carries are closed by the
+/// kernel.
+pub(crate) fn receive_fds(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_COUNT))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = loop {
+        match net::recvmsg(fd, &mut [IoSliceMut::new(into)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            fds.extend(came);
+        }
+    }
+    fds.truncate(FDS_COUNT);
+    Ok(got.bytes)
+}
+
+/// Small messages go out at once. What is no TCP socket has no such delay.
+pub(crate) fn prompt(fd: BorrowedFd<'_>) {
+    let _ = sockopt::set_tcp_nodelay(fd, true);
+}
+
+/// The process and the user at the other end of a Unix socket.
+pub(crate) fn whose(fd: BorrowedFd<'_>) -> Result<(i32, u32), Errno> {
+    let who = sockopt::socket_peercred(fd)?;
+    Ok((who.pid.as_raw_nonzero().get(), who.uid.as_raw()))
+}

@@ -1,0 +1,784 @@
+//! What an endpoint is made of, but for its handlers: so that a handler can be given the rest.
+
+use super::greet::Greeting;
+use super::link::Link;
+use super::listen::{self, Listener};
+use super::poll::{GENERATION_MASK, Poll, Whose};
+use super::pool::{Done, Inbox, Pool};
+use crate::config::SLOTS_LIMIT;
+use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
+use crate::{Address, CallError, Config, EndpointError, FrameError, Gone};
+use handover_base::clock;
+use handover_base::sync::shared::{Ordering, fence};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Frames of one peer at a time, before others have their turn.
+const FRAMES_MAX: u32 = 64;
+/// So many streams are read without asking the kernel which of them has something, while spinning.
+const STREAMS_TRIED_MAX: usize = 4;
+/// How often the clock is looked at while spinning.
+const TURNS_PER_LOOK: u32 = 64;
+/// How often the kernel is asked while there is always something to do, or while spinning: for deaths,
+/// strangers and streams.
+const KERNEL_LOOK_NS: u64 = 1_000_000;
+/// How long not to accept after the kernel has refused to.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+
+/// What an endpoint has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Peers that are connected.
+    pub peers_count: u32,
+    /// Calls begun by this side.
+    pub calls_count: u64,
+    /// Requests of peers that were handled or refused.
+    pub requests_count: u64,
+    /// Answers that came when nobody waited for them any more.
+    pub late_count: u64,
+    /// Connections that ended.
+    pub gone_count: u64,
+    /// Connections that were refused, or not agreed upon.
+    pub turned_away_count: u64,
+    /// How often the thread went to sleep.
+    pub sleeps_count: u64,
+}
+
+/// What becomes of requests.
+pub(crate) trait Sink {
+    fn request(&mut self, state: &mut State, peer: PeerKey, header: Header, body: &[u8]);
+    /// Whether what was put off may be done now.
+    fn catches_up(&self) -> bool;
+}
+
+/// Within a handler others' requests are put off.
+pub(crate) struct PutOff;
+
+impl Sink for PutOff {
+    fn request(&mut self, state: &mut State, peer: PeerKey, header: Header, body: &[u8]) {
+        state.put_off(peer, header, body);
+    }
+
+    fn catches_up(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Debug)]
+struct Place {
+    generation: u32,
+    link: Option<Box<dyn Link>>,
+    message_bytes_max: usize,
+    in_memory: bool,
+    put_off_bytes: usize,
+}
+
+#[derive(Debug)]
+struct PutOffRequest {
+    peer: PeerKey,
+    header: Header,
+    body: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct State {
+    pub(crate) config: Config,
+    poll: Poll,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// The places of those who are connected.
+    active: Vec<u32>,
+    streams_count: usize,
+    listeners: Vec<Listener>,
+    accept_again_ns: Option<u64>,
+    greetings: Vec<Option<Greeting>>,
+    /// Connections of this side that were settled, one way or the other.
+    settled: Vec<(u32, Result<PeerKey, Gone>)>,
+    pub(crate) calls: Calls,
+    put_off: VecDeque<PutOffRequest>,
+    catch_up: bool,
+    any_queued: bool,
+    /// Peers of whom the kernel says that they are gone; what they had sent comes first.
+    ended: Vec<PeerKey>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) pool: Option<Pool>,
+    done: Vec<Done>,
+    stopped: bool,
+    ready: Vec<(Whose, bool)>,
+    body: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
+    turns: u32,
+    looked_ticks: u64,
+    look_ticks: u64,
+    spin_ticks: u64,
+    stats: Stats,
+}
+
+impl State {
+    pub(crate) fn new(config: Config) -> Result<Self, EndpointError> {
+        config.validate()?;
+        let refused =
+            |call| move |errno| EndpointError::Refused { call, place: "an endpoint".into(), errno };
+        let poll = Poll::new().map_err(refused("epoll_create1"))?;
+        let inbox = Arc::new(Inbox::new().map_err(refused("eventfd"))?);
+        poll.add(inbox.bell(), Whose::Inbox).map_err(refused("epoll_ctl"))?;
+        Ok(Self {
+            poll,
+            places: Vec::new(),
+            free: Vec::new(),
+            active: Vec::new(),
+            streams_count: 0,
+            listeners: Vec::new(),
+            accept_again_ns: None,
+            greetings: Vec::new(),
+            settled: Vec::new(),
+            calls: Calls::new(config.calls_max),
+            put_off: VecDeque::new(),
+            catch_up: false,
+            any_queued: false,
+            ended: Vec::new(),
+            inbox,
+            pool: None,
+            done: Vec::new(),
+            stopped: false,
+            ready: Vec::new(),
+            body: Vec::new(),
+            scratch: Vec::new(),
+            turns: 0,
+            looked_ticks: clock::ticks(),
+            look_ticks: clock::ticks_from_ns(KERNEL_LOOK_NS),
+            spin_ticks: clock::ticks_from_ns(config.spin_ns_max.into()),
+            stats: Stats::default(),
+            config,
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let peers_count = u32::try_from(self.active.len()).unwrap_or(u32::MAX);
+        Stats { peers_count, late_count: self.calls.late_count(), ..self.stats }
+    }
+
+    fn place(&self, peer: PeerKey) -> Option<&Place> {
+        let place = self.places.get(peer.place as usize)?;
+        (place.generation == peer.generation && place.link.is_some()).then_some(place)
+    }
+
+    #[inline]
+    fn link(&mut self, peer: PeerKey) -> Option<&mut Box<dyn Link>> {
+        let place = self.places.get_mut(peer.place as usize)?;
+        if place.generation == peer.generation { place.link.as_mut() } else { None }
+    }
+
+    pub(crate) fn is_connected(&self, peer: PeerKey) -> bool {
+        self.place(peer).is_some()
+    }
+
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerKey> + '_ {
+        self.active.iter().map(|&place| self.key(place))
+    }
+
+    fn key(&self, place: u32) -> PeerKey {
+        PeerKey { place, generation: self.places[place as usize].generation }
+    }
+
+    /// Whether it was told to stop since last asked.
+    #[inline]
+    pub(crate) fn take_stop(&mut self) -> bool {
+        std::mem::take(&mut self.stopped)
+    }
+
+    // Listening and connecting.
+
+    pub(crate) fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
+        let listener = listen::listen(address)?;
+        let whose = Whose::Listener(u32::try_from(self.listeners.len()).unwrap_or(u32::MAX));
+        self.poll.add(&listener.fd, whose).map_err(|errno| EndpointError::Refused {
+            call: "epoll_ctl",
+            place: listener.address.to_string(),
+            errno,
+        })?;
+        let known = listener.address.clone();
+        self.listeners.push(listener);
+        Ok(known)
+    }
+
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.listeners.iter().map(|listener| &listener.address)
+    }
+
+    fn handshake_deadline_ns(&self) -> u64 {
+        clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
+    }
+
+    /// Connects without waiting for an agreement; which greeting it is.
+    pub(crate) fn knock(&mut self, address: &Address) -> Result<u32, EndpointError> {
+        let timeout = Duration::from_millis(self.config.handshake_timeout_ms.into());
+        if self.active.len() >= self.config.peers_max as usize {
+            return Err(EndpointError::Full { peers_max: self.config.peers_max });
+        }
+        let fd = listen::connect(address, timeout)?;
+        let deadline_ns = self.handshake_deadline_ns();
+        let greeting = Greeting::connected(fd, address.clone(), &self.config, deadline_ns)?;
+        self.greet(greeting).map_err(|errno| EndpointError::Refused {
+            call: "epoll_ctl",
+            place: address.to_string(),
+            errno,
+        })
+    }
+
+    /// How that greeting was settled, if it was.
+    pub(crate) fn settled(&mut self, greeting: u32) -> Option<Result<PeerKey, Gone>> {
+        let at = self.settled.iter().position(|(place, _)| *place == greeting)?;
+        Some(self.settled.swap_remove(at).1)
+    }
+
+    fn greet(&mut self, greeting: Greeting) -> Result<u32, Errno> {
+        let place = self.greetings.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.greetings.push(None);
+            self.greetings.len() - 1
+        });
+        let number = u32::try_from(place).map_err(|_| Errno::MFILE)?;
+        self.poll.add(&greeting.fd, Whose::Greeting(number))?;
+        self.greetings[place] = Some(greeting);
+        Ok(number)
+    }
+
+    fn accept_all(&mut self) {
+        self.accept_again_ns = None;
+        for at in 0..self.listeners.len() {
+            loop {
+                match listen::accept(&self.listeners[at]) {
+                    Ok(Some(fd)) => {
+                        let address = self.listeners[at].address.clone();
+                        let deadline_ns = self.handshake_deadline_ns();
+                        if self.greet(Greeting::accepted(fd, address, deadline_ns)).is_err() {
+                            self.stats.turned_away_count += 1;
+                        }
+                    }
+                    Ok(None) => break,
+                    // No descriptors, most likely: perhaps there are some later.
+                    Err(_) => {
+                        self.accept_again_ns = Some(clock::now_ns() + ACCEPT_PAUSE_NS);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, number: u32) {
+        let Some(greeting) = self.greetings.get_mut(number as usize).and_then(Option::as_mut)
+        else {
+            return; // Settled already.
+        };
+        match greeting.advance() {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Some(greeting) = self.greetings[number as usize].take() {
+                    let was_ours = greeting.is_ours();
+                    let settled = self.admit(greeting);
+                    self.settle(number, was_ours, settled);
+                }
+            }
+            Err(gone) => {
+                let was_ours = greeting.is_ours();
+                self.greetings[number as usize] = None;
+                self.settle(number, was_ours, Err(gone));
+            }
+        }
+    }
+
+    fn settle(&mut self, number: u32, was_ours: bool, settled: Result<PeerKey, Gone>) {
+        if settled.is_err() {
+            self.stats.turned_away_count += 1;
+        }
+        if was_ours {
+            self.settled.push((number, settled));
+        }
+    }
+
+    /// A greeting is whole: there is one more peer, if it agrees and there is room.
+    fn admit(&mut self, greeting: Greeting) -> Result<PeerKey, Gone> {
+        if self.active.len() >= self.config.peers_max as usize {
+            return Err(Gone::Closed);
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place {
+                generation: 0,
+                link: None,
+                message_bytes_max: 0,
+                in_memory: false,
+                put_off_bytes: 0,
+            });
+            // Fewer than peers_max, which is a u32.
+            (self.places.len() - 1) as u32
+        });
+        let key = self.key(place);
+        let whose = Whose::Peer { place, generation: key.generation };
+        let agreed = match self.poll.promote(greeting.fd.as_fd(), whose) {
+            Ok(()) => greeting.agree(&self.config),
+            Err(errno) => Err(Gone::Broken { call: "epoll_ctl", errno }),
+        };
+        match agreed {
+            Ok(agreed) => {
+                let at = &mut self.places[place as usize];
+                at.in_memory = agreed.link.in_memory();
+                at.message_bytes_max = agreed.message_bytes_max as usize;
+                at.put_off_bytes = 0;
+                self.streams_count += usize::from(!at.in_memory);
+                at.link = Some(agreed.link);
+                self.active.push(place);
+                Ok(key)
+            }
+            Err(gone) => {
+                self.free.push(place);
+                Err(gone)
+            }
+        }
+    }
+
+    // One turn.
+
+    /// Takes what there is, of everybody, without waiting. Whether there was anything.
+    #[inline]
+    pub(crate) fn turn(&mut self, sink: &mut impl Sink, eager: bool) -> bool {
+        let mut did = false;
+        if self.inbox.has_any() {
+            did |= self.take_inbox();
+        }
+        if self.any_queued {
+            did |= self.flush();
+        }
+        let mut body = std::mem::take(&mut self.body);
+        let eager_streams = eager && self.streams_count <= STREAMS_TRIED_MAX;
+        let mut at = 0;
+        while at < self.active.len() {
+            let place = self.active[at];
+            did |= self.drain(place, sink, eager_streams, &mut body);
+            // Where it was given up, another stands at its place in the list.
+            at += usize::from(self.active.get(at) == Some(&place));
+        }
+        self.body = body;
+        if !self.ended.is_empty() {
+            self.bury(sink);
+            did = true;
+        }
+        if self.catch_up && sink.catches_up() {
+            did |= self.catch_up(sink);
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_PER_LOOK) {
+            // What it tells of is for the next turn: nobody may sleep before that.
+            did |= self.look_if_due(eager && !eager_streams);
+        }
+        did
+    }
+
+    #[inline]
+    fn drain(&mut self, place: u32, sink: &mut impl Sink, eager: bool, body: &mut Vec<u8>) -> bool {
+        let key = self.key(place);
+        for count in 0..FRAMES_MAX {
+            let Some(link) = self.link(key) else { return true };
+            match link.receive(body, eager) {
+                Ok(Some(header)) => self.frame(key, header, body, sink),
+                Ok(None) => return count > 0,
+                Err(gone) => {
+                    self.close(key, &gone);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn frame(&mut self, peer: PeerKey, header: Header, body: &[u8], sink: &mut impl Sink) {
+        match header.kind {
+            Kind::Request | Kind::OneWay => {
+                let behind = self.places[peer.place as usize].put_off_bytes > 0;
+                if behind || self.any_queued && self.is_choked(peer) {
+                    self.put_off(peer, header, body);
+                } else {
+                    self.stats.requests_count += 1;
+                    sink.request(self, peer, header, body);
+                }
+            }
+            Kind::Response => {
+                self.calls.complete(header.call, peer, Outcome::Result, body);
+            }
+            Kind::Refusal => {
+                let refused = Outcome::Refused(Refusal::of(header.method));
+                self.calls.complete(header.call, peer, refused, body);
+            }
+            Kind::Cancel => {
+                if let Some(pool) = &self.pool {
+                    pool.cancel(peer, header.call);
+                }
+                self.put_off.retain(|it| it.peer != peer || it.header.call != header.call);
+                self.count_put_off(peer);
+            }
+            Kind::Bye => self.close(peer, &Gone::HungUp),
+        }
+    }
+
+    /// Whether so much waits to be sent to that peer that its requests must wait too. What it answers is
+    /// read all the same: two that choke each other would never end.
+    fn is_choked(&mut self, peer: PeerKey) -> bool {
+        let half_bytes = self.config.queued_bytes_max as usize / 2;
+        self.link(peer).is_some_and(|link| link.queued_bytes() > half_bytes)
+    }
+
+    fn put_off(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
+        let place = &mut self.places[peer.place as usize];
+        place.put_off_bytes += body.len() + size_of::<PutOffRequest>();
+        if place.put_off_bytes > self.config.queued_bytes_max as usize {
+            return self.close(peer, &Gone::Flooded);
+        }
+        self.put_off.push_back(PutOffRequest { peer, header, body: body.to_vec() });
+        self.catch_up = true;
+    }
+
+    fn count_put_off(&mut self, peer: PeerKey) {
+        let its = self.put_off.iter().filter(|it| it.peer == peer);
+        let bytes = its.map(|it| it.body.len() + size_of::<PutOffRequest>()).sum();
+        self.places[peer.place as usize].put_off_bytes = bytes;
+    }
+
+    /// Does what was put off, of those whose answers can be sent.
+    #[cold]
+    fn catch_up(&mut self, sink: &mut impl Sink) -> bool {
+        let mut did = false;
+        for _ in 0..self.put_off.len() {
+            let Some(request) = self.put_off.pop_front() else { break };
+            if !self.is_connected(request.peer) {
+                continue;
+            }
+            if self.is_choked(request.peer) {
+                self.put_off.push_back(request);
+                continue;
+            }
+            let place = &mut self.places[request.peer.place as usize];
+            place.put_off_bytes -= request.body.len() + size_of::<PutOffRequest>();
+            self.stats.requests_count += 1;
+            sink.request(self, request.peer, request.header, &request.body);
+            did = true;
+        }
+        self.catch_up = !self.put_off.is_empty();
+        did
+    }
+
+    #[cold]
+    fn take_inbox(&mut self) -> bool {
+        let mut done = std::mem::take(&mut self.done);
+        self.inbox.take(&mut done);
+        self.stopped |= self.inbox.take_stop();
+        let did = !done.is_empty() || self.stopped;
+        for Done { peer, call, one_way, answer, body } in done.drain(..) {
+            if !one_way {
+                self.respond(peer, call, answer, &body);
+            }
+        }
+        self.done = done;
+        did
+    }
+
+    #[cold]
+    fn flush(&mut self) -> bool {
+        let (mut did, mut queued) = (false, false);
+        for at in (0..self.active.len()).rev() {
+            let key = self.key(self.active[at]);
+            let Some(link) = self.link(key) else { continue };
+            if link.queued_bytes() == 0 {
+                continue;
+            }
+            match link.flush() {
+                Ok(went) => {
+                    did |= went;
+                    queued |= link.queued_bytes() > 0;
+                }
+                Err(gone) => self.close(key, &gone),
+            }
+        }
+        self.any_queued = queued;
+        did
+    }
+
+    /// Whose end was told of, and has been read to it.
+    #[cold]
+    fn bury(&mut self, sink: &mut impl Sink) {
+        let mut body = Vec::new();
+        for key in std::mem::take(&mut self.ended) {
+            // As much as fits the longest ring: what is not dead after all is not listened to for ever.
+            for _ in 0..=SLOTS_LIMIT / FRAMES_MAX {
+                if !self.is_connected(key) || !self.drain(key.place, sink, false, &mut body) {
+                    break;
+                }
+            }
+            self.close(key, &Gone::HungUp);
+        }
+    }
+
+    pub(crate) fn close(&mut self, peer: PeerKey, why: &Gone) {
+        let Some(link) = self.link(peer) else { return };
+        link.close();
+        let place = &mut self.places[peer.place as usize];
+        place.link = None;
+        place.put_off_bytes = 0;
+        place.generation = place.generation.wrapping_add(1) & GENERATION_MASK;
+        self.streams_count -= usize::from(!place.in_memory);
+        self.active.retain(|&it| it != peer.place);
+        self.free.push(peer.place);
+        self.put_off.retain(|it| it.peer != peer);
+        self.calls.fail(peer, why);
+        self.stats.gone_count += 1;
+    }
+
+    // The kernel.
+
+    fn look_if_due(&mut self, streams: bool) -> bool {
+        let now_ticks = clock::ticks();
+        let is_due = streams || now_ticks.wrapping_sub(self.looked_ticks) >= self.look_ticks;
+        if is_due {
+            self.looked_ticks = now_ticks;
+        }
+        is_due && self.look(Some(0))
+    }
+
+    /// Asks the kernel what there is, and waits for it so long; `None` for ever. Whether there was anything.
+    pub(crate) fn look(&mut self, timeout_ns: Option<u64>) -> bool {
+        let mut ready = std::mem::take(&mut self.ready);
+        // Refused only for what cannot be: the descriptor is ours, and so is the room.
+        let _ = self.poll.wait(timeout_ns, &mut ready);
+        let any = !ready.is_empty();
+        for (whose, is_end) in ready.drain(..) {
+            match whose {
+                Whose::Inbox => {}
+                Whose::Listener(_) => self.accept_all(),
+                Whose::Greeting(number) => self.advance(number),
+                Whose::Peer { place, generation } => {
+                    let peer = PeerKey { place, generation };
+                    if let Some(link) = self.link(peer) {
+                        link.told();
+                        if is_end && link.in_memory() {
+                            self.ended.push(peer);
+                        }
+                    }
+                }
+            }
+        }
+        self.ready = ready;
+        self.let_time_pass();
+        any
+    }
+
+    /// Greetings that took too long, and listeners that were given a rest.
+    fn let_time_pass(&mut self) {
+        if self.accept_again_ns.is_none() && self.greetings.iter().all(Option::is_none) {
+            return;
+        }
+        let now_ns = clock::now_ns();
+        if self.accept_again_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.accept_all();
+        }
+        for at in 0..self.greetings.len() {
+            let late = self.greetings[at].as_ref().filter(|it| it.deadline_ns <= now_ns);
+            if let Some(was_ours) = late.map(Greeting::is_ours) {
+                self.greetings[at] = None;
+                self.settle(at as u32, was_ours, Err(Gone::Silent));
+            }
+        }
+    }
+
+    /// Until when this thread may sleep for all that is not the caller's.
+    fn own_deadline_ns(&self) -> u64 {
+        let greetings = self.greetings.iter().flatten().map(|it| it.deadline_ns);
+        greetings.chain(self.accept_again_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// Sleeps until there is something to do, or that time has come; after one more look.
+    pub(crate) fn sleep(&mut self, sink: &mut impl Sink, deadline_ns: u64) {
+        for &place in &self.active {
+            if let Some(link) = &mut self.places[place as usize].link {
+                link.declare_sleep();
+            }
+        }
+        self.inbox.set_asleep(true);
+        // SeqCst: whoever hands something over from now on sees that this side sleeps, or this last look
+        // sees what it was. Pairs with the fences in Sm::ring_if_asleep and Inbox::tell.
+        fence(Ordering::SeqCst);
+        if !self.turn(sink, false) {
+            let deadline_ns = deadline_ns.min(self.own_deadline_ns());
+            let timeout_ns = match deadline_ns {
+                u64::MAX => None,
+                at_ns => Some(at_ns.saturating_sub(clock::now_ns())),
+            };
+            self.stats.sleeps_count += 1;
+            self.look(timeout_ns);
+        }
+        self.inbox.set_asleep(false);
+        for &place in &self.active {
+            if let Some(link) = &mut self.places[place as usize].link {
+                link.withdraw();
+            }
+        }
+    }
+
+    /// Turns until `done`, or that time has come: false. Spins first, then sleeps, as configured.
+    #[inline]
+    pub(crate) fn turn_until<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        deadline_ns: u64,
+        mut done: impl FnMut(&mut Self, bool) -> bool,
+    ) -> bool {
+        let spins = self.config.spin_forever || self.spin_ticks > 0;
+        let (mut idle_turns, mut idle_ticks) = (0u32, 0);
+        loop {
+            let did = self.turn(sink, spins);
+            if done(self, did) {
+                return true;
+            }
+            if did {
+                idle_turns = 0;
+                continue;
+            }
+            idle_turns = idle_turns.wrapping_add(1);
+            if spins && !idle_turns.is_multiple_of(TURNS_PER_LOOK) {
+                continue;
+            }
+            let now_ticks = clock::ticks();
+            if idle_turns == TURNS_PER_LOOK {
+                idle_ticks = now_ticks;
+            }
+            if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
+                return false;
+            }
+            let spent = now_ticks.wrapping_sub(idle_ticks) >= self.spin_ticks;
+            if !self.config.spin_forever && spent {
+                self.sleep(sink, deadline_ns);
+                idle_turns = 0;
+            }
+        }
+    }
+
+    // Sending.
+
+    #[inline]
+    fn send(&mut self, peer: PeerKey, header: Header, body: &[u8]) -> Result<(), CallError> {
+        let Some(link) = self.link(peer) else { return Err(CallError::Stale) };
+        match link.send(header, body) {
+            Ok(()) => {
+                if link.queued_bytes() > 0 {
+                    self.any_queued = true;
+                }
+                Ok(())
+            }
+            Err(gone) => {
+                self.close(peer, &gone);
+                Err(gone.into())
+            }
+        }
+    }
+
+    /// Refused where it cannot be sent; nothing is under way then.
+    #[inline]
+    pub(crate) fn start(
+        &mut self,
+        peer: PeerKey,
+        method: u64,
+        body: &[u8],
+        deadline_ns: u64,
+    ) -> Result<CallId, CallError> {
+        self.may_send(peer, body)?;
+        let Some(id) = self.calls.start(peer, deadline_ns) else { return Err(CallError::Full) };
+        self.stats.calls_count += 1;
+        let body_bytes = body.len() as u32; // message_bytes_max is a u32.
+        let header = Header { body_bytes, kind: Kind::Request, method, call: id.word() };
+        match self.send(peer, header, body) {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.calls.forget(id);
+                Err(error)
+            }
+        }
+    }
+
+    #[inline]
+    fn may_send(&self, peer: PeerKey, body: &[u8]) -> Result<(), CallError> {
+        let Some(place) = self.place(peer) else { return Err(CallError::Stale) };
+        if body.len() > place.message_bytes_max {
+            let (bytes, bytes_max) = (body.len(), place.message_bytes_max);
+            return Err(CallError::TooLong { bytes, bytes_max });
+        }
+        let quarter_bytes = self.config.queued_bytes_max as usize / 4;
+        if self.any_queued
+            && place.link.as_ref().is_some_and(|link| link.queued_bytes() > quarter_bytes)
+        {
+            return Err(CallError::Full);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send_one_way(
+        &mut self,
+        peer: PeerKey,
+        method: u64,
+        body: &[u8],
+    ) -> Result<(), CallError> {
+        self.may_send(peer, body)?;
+        let body_bytes = body.len() as u32; // message_bytes_max is a u32.
+        self.send(peer, Header { body_bytes, kind: Kind::OneWay, method, call: 0 }, body)
+    }
+
+    #[inline]
+    pub(crate) fn respond(
+        &mut self,
+        peer: PeerKey,
+        call: u64,
+        answer: Result<(), Refusal>,
+        body: &[u8],
+    ) {
+        let Some(place) = self.place(peer) else { return };
+        let fits = body.len() <= place.message_bytes_max;
+        let answer = if fits { answer } else { answer.and(Err(Refusal::TooLong)) };
+        let (kind, method) = match answer {
+            Ok(()) => (Kind::Response, 0),
+            Err(refusal) => (Kind::Refusal, refusal as u64),
+        };
+        let told = matches!(answer, Ok(()) | Err(Refusal::Failed)) && fits;
+        let body = if told { body } else { &[] };
+        let body_bytes = body.len() as u32; // message_bytes_max is a u32.
+        // Who is gone needs no answer.
+        let _ = self.send(peer, Header { body_bytes, kind, method, call }, body);
+    }
+
+    /// Ends a call of this side: what comes for it later is dropped.
+    pub(crate) fn give_up(&mut self, id: CallId) {
+        let Some(peer) = self.calls.peer(id) else { return };
+        let pending = self.calls.is_done(id) == Some(false);
+        self.calls.forget(id);
+        if pending {
+            let header = Header { body_bytes: 0, kind: Kind::Cancel, method: 0, call: id.word() };
+            // Who is gone need not be told.
+            let _ = self.send(peer, header, &[]);
+        }
+    }
+
+    pub(crate) fn disconnect(&mut self, peer: PeerKey) -> bool {
+        let known = self.is_connected(peer);
+        let header = Header { body_bytes: 0, kind: Kind::Bye, method: 0, call: 0 };
+        let _ = self.send(peer, header, &[]);
+        self.close(peer, &Gone::Closed);
+        known
+    }
+}
+
+impl From<FrameError> for CallError {
+    fn from(error: FrameError) -> Self {
+        CallError::Gone(error.into())
+    }
+}

@@ -1,0 +1,20 @@
+//! What needs neither a socket nor a clock: frames, who waits for which answer, and which name means what.
+//!
+//! ```text
+//!  caller                              peer
+//!  Calls::start ──▶ Header, arguments ──▶ Method looked up, handler called
+//!  Calls::complete ◀── Header, result ◀──┘
+//! ```
+//!
+//! Time, where it matters, is an argument in ns. The drive of this crate stands on it, and
+//! `tests/simulation.rs` plays two of them on a network that delays, splits and cuts.
+
+mod calls;
+mod frame;
+mod inbound;
+mod method;
+
+pub use calls::{CallId, Calls, Outcome, PeerKey};
+pub use frame::{HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Refusal, VERSION};
+pub use inbound::Inbound;
+pub use method::{Method, Methods};

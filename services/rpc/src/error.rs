@@ -1,0 +1,275 @@
+//! What can go wrong: one enum per operation that can fail.
+
+use rustix::io::Errno;
+
+/// Why a text is no [`Address`](crate::Address).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// What stands before `://` is unknown.
+    #[error("`{0}`: no transport of that name; sm, tcp and uds there are")]
+    Scheme(String),
+    /// No port, or none that can be.
+    #[error("`{0}`: HOST:PORT is wanted, with a port in 0..=65535")]
+    Port(String),
+    /// A slash in the name of shared memory, or a control character.
+    #[error("an address holds a letter that it may not")]
+    Letters,
+    /// Longer than a socket's name can be.
+    #[error("a name of {bytes} bytes: at most 100 fit a socket's")]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+/// Why a [`Config`](crate::Config) is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A knob is outside its range.
+    #[error("{knob}={value}: must lie in {min}..={max}")]
+    OutOfRange {
+        /// The field's name.
+        knob: &'static str,
+        /// What it was set to.
+        value: u64,
+        /// The least it may be.
+        min: u64,
+        /// The most it may be.
+        max: u64,
+    },
+    /// What must be a power of two is none.
+    #[error("{knob}={value}: must be a power of two")]
+    NoPowerOfTwo {
+        /// The field's name.
+        knob: &'static str,
+        /// What it was set to.
+        value: u64,
+    },
+}
+
+/// Why bytes are no frame. Who sends such bytes is disconnected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// A kind of frame that there is not.
+    #[error("a frame of kind {0}, which there is not")]
+    Kind(u8),
+    /// The bits that must be zero are not.
+    #[error("a frame whose reserved bits are set")]
+    Reserved,
+    /// Its body is longer than was agreed.
+    #[error("a frame of {bytes} bytes, where {bytes_max} are agreed")]
+    TooLong {
+        /// What it says that follows.
+        bytes: u64,
+        /// What may follow.
+        bytes_max: u64,
+    },
+    /// Fewer bytes than its kind has.
+    #[error("a frame that ends too early")]
+    Short,
+    /// The first bytes of a connection are not ours.
+    #[error("the peer does not speak this protocol")]
+    Magic,
+    /// The peer speaks another version.
+    #[error("the peer speaks version {its}, this is version {ours}")]
+    Version {
+        /// The peer's version.
+        its: u16,
+        /// Ours.
+        ours: u16,
+    },
+    /// A place in shared memory outside of what is shared.
+    #[error("a body of {bytes} bytes at {offset}, outside of the {shared_bytes} bytes shared")]
+    Outside {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+        /// How much is shared.
+        shared_bytes: u64,
+    },
+}
+
+/// Why a connection ended. It is told to every call that was under way on it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Gone {
+    /// The peer ended the connection, or the peer's process has ended.
+    #[error("the peer is gone")]
+    HungUp,
+    /// The peer sent what it may not.
+    #[error("the peer was disconnected: {0}")]
+    Refused(#[from] FrameError),
+    /// The kernel refused to send or to receive.
+    #[error("the connection broke: {call}: {errno}")]
+    Broken {
+        /// The system call.
+        call: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// This side ended it.
+    #[error("disconnected by this side")]
+    Closed,
+    /// The peer did not say in time who it is.
+    #[error("the peer does not greet")]
+    Silent,
+    /// The peer asks on and on and does not read its answers.
+    #[error("the peer was disconnected: it does not read its answers")]
+    Flooded,
+}
+
+/// Why an endpoint cannot listen, connect or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The configuration is not valid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The address is only half of one.
+    #[error("{0} says how, and not where")]
+    Incomplete(crate::Address),
+    /// The host is unknown, or has no address.
+    #[error("{place}: {error}")]
+    Unresolved {
+        /// What was asked for.
+        place: String,
+        /// What the resolver said.
+        error: std::io::Error,
+    },
+    /// The kernel refused.
+    #[error("{call} for {place} failed: {errno}")]
+    Refused {
+        /// The system call.
+        call: &'static str,
+        /// For which address.
+        place: String,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// Who listens at that name is another user, in whose memory nothing is to be shared.
+    #[error("{place} belongs to user {uid}")]
+    Stranger {
+        /// The address.
+        place: String,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// The peer does not answer as it should.
+    #[error("no agreement with {place}: {why}")]
+    Handshake {
+        /// The address.
+        place: String,
+        /// What was wrong.
+        why: Gone,
+    },
+    /// The peer did not answer in time.
+    #[error("{place} does not answer within {timeout_ms} ms")]
+    Silent {
+        /// The address.
+        place: String,
+        /// How long it was given.
+        timeout_ms: u32,
+    },
+    /// As many peers as there may be.
+    #[error("{peers_max} peers are connected: raise peers_max")]
+    Full {
+        /// How many there may be.
+        peers_max: u32,
+    },
+    /// A thread could not be started.
+    #[error("a thread could not be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Why a name cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// That name is registered for that provider.
+    #[error("`{name}` of provider {provider} is registered already")]
+    Taken {
+        /// The name.
+        name: String,
+        /// The provider.
+        provider: u16,
+    },
+    /// Two names share one identity: one of them must be another.
+    #[error("`{name}` cannot be told apart from `{other}`: rename one")]
+    Alike {
+        /// The name that was to be registered.
+        name: String,
+        /// The name that is.
+        other: String,
+    },
+}
+
+/// Why a call brought no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The deadline passed. Whether the peer has done it, is doing it or will is not known.
+    #[error("the deadline passed")]
+    Deadline,
+    /// It was cancelled by this side. Whether the peer has done it is not known.
+    #[error("cancelled")]
+    Cancelled,
+    /// The connection ended. Whether the peer has done it is not known.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The peer knows no procedure of that name and provider. Nothing was done.
+    #[error("the peer has no such procedure")]
+    Unknown,
+    /// The peer could not make sense of the arguments. Nothing was done.
+    #[error("the peer cannot read the arguments")]
+    BadArguments,
+    /// The peer's handler panicked.
+    #[error("the peer's handler panicked")]
+    Panicked,
+    /// The handler said no: its own error.
+    #[error("the peer failed: {0}")]
+    Failed(Failure),
+    /// The result is not what was expected.
+    #[error("the result cannot be read")]
+    BadResult,
+    /// The arguments, or the result, are longer than was agreed when connecting.
+    #[error("{bytes} bytes, where {bytes_max} are agreed: raise message_bytes_max, or use bulk")]
+    TooLong {
+        /// How long.
+        bytes: usize,
+        /// How long they may be.
+        bytes_max: usize,
+    },
+    /// The result is longer than was agreed when connecting. The peer has done it.
+    #[error("the result is longer than was agreed: raise message_bytes_max, or use bulk")]
+    ResultTooLong,
+    /// As many requests wait at the peer as there may be. Nothing was done.
+    #[error("the peer has no room for a request")]
+    PeerFull,
+    /// As many calls are under way, or bytes waiting, as there may be.
+    #[error("too much is under way: wait for some of it")]
+    Full,
+    /// There is no such peer, or no such call: it was disconnected, or waited for before.
+    #[error("no such peer or call")]
+    Stale,
+}
+
+/// What a handler answers in place of a result: a number and words, both the handler's own.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[error("{words} ({code})")]
+pub struct Failure {
+    /// The handler's number for it.
+    pub code: i32,
+    /// The handler's words for it.
+    pub words: String,
+}
+
+impl Failure {
+    /// A number and words.
+    pub fn new(code: i32, words: impl Into<String>) -> Self {
+        Self { code, words: words.into() }
+    }
+}

@@ -1,0 +1,71 @@
+//! A call that has been made before allocates nothing, on either side.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod raw;
+
+use handover_rpc::{Calling, Config, Endpoint, Method};
+use raw::allocations_count;
+
+const NOOP: Method = Method::named("noop");
+const ADD: Method = Method::named("add");
+const ECHO: Method = Method::named("echo");
+
+/// Two endpoints in one thread: the caller's turns are the server's, in between.
+fn calls_allocate_nothing(address: &str) {
+    let mut server = Endpoint::new(Config::default()).unwrap();
+    let address = server.listen(&address.parse().unwrap()).unwrap();
+    server.register("noop", 0, |_, ()| Ok(())).unwrap();
+    server.register("add", 3, |_, (a, b): (u64, u64)| Ok(a + b)).unwrap();
+    server
+        .register_bytes("echo", 0, |_, bytes, answer| {
+            answer.extend_from_slice(bytes);
+            Ok(())
+        })
+        .unwrap();
+    let stopper = server.stopper();
+    let serving = std::thread::spawn(move || {
+        let mut per_call = Vec::new();
+        // Three rounds, told apart by being stopped between them.
+        for _ in 0..3 {
+            let before = allocations_count();
+            server.serve();
+            per_call.push(allocations_count() - before);
+        }
+        per_call
+    });
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let text = "x".repeat(3000);
+    let mut round = || {
+        let before = allocations_count();
+        for number in 0..100u64 {
+            client.call::<_, ()>(peer, NOOP, &()).unwrap();
+            let sum: u64 = client.call(peer, ADD.of_provider(3), &(number, 2 * number)).unwrap();
+            assert_eq!(sum, 3 * number);
+            client.call::<_, (u64, u8)>(peer, ECHO, &(number, 1u8)).unwrap();
+            // Too long for a slot; the result is not read, so that no text is made of it.
+            let echo = client.start::<_, ()>(peer, ECHO, text.as_str()).unwrap();
+            client.wait(echo).unwrap();
+        }
+        stopper.stop();
+        allocations_count() - before
+    };
+    let of_client = [round(), round(), round()];
+    let of_server = serving.join().unwrap();
+    assert!(of_client[0] > 0, "the first calls make room: {of_client:?}");
+    assert_eq!(of_client[2], 0, "{address}: {of_client:?}");
+    assert_eq!(of_server[2], 0, "{address}: {of_server:?}");
+}
+
+#[test]
+fn a_call_in_shared_memory_allocates_nothing() {
+    calls_allocate_nothing("sm://");
+}
+
+#[test]
+fn a_call_over_a_socket_allocates_nothing() {
+    calls_allocate_nothing("tcp://127.0.0.1:0");
+    calls_allocate_nothing("uds://");
+}

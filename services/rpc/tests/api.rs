@@ -1,0 +1,302 @@
+//! The promises of an endpoint, over each transport.
+
+use handover_rpc::{
+    Address, CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, Method, Peer,
+    RegisterError, Stopper,
+};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const EACH: [&str; 3] = ["sm://", "uds://", "tcp://127.0.0.1:0"];
+const ECHO: Method = Method::named("echo");
+const LATER: Method = Method::named("later");
+
+struct Server {
+    address: Address,
+    stopper: Stopper,
+    thread: Option<JoinHandle<Endpoint>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking(), "the server panicked");
+        }
+    }
+}
+
+fn serve(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Server {
+    let mut server = Endpoint::new(config).unwrap();
+    let address = server.listen(&how.parse().unwrap()).unwrap();
+    server
+        .register_bytes("echo", 0, |_, bytes, answer| {
+            answer.extend_from_slice(bytes);
+            Ok(())
+        })
+        .unwrap();
+    server.register("fail", 0, |_, ()| Err::<(), _>(Failure::new(-7, "on purpose"))).unwrap();
+    server.register("panic", 0, |_, ()| -> Result<(), Failure> { panic!("on purpose") }).unwrap();
+    server.start_pool().unwrap();
+    let later = |ms: u64| {
+        thread::sleep(Duration::from_millis(ms));
+        Ok(ms)
+    };
+    server.register_pooled("later", 0, later).unwrap();
+    more(&mut server);
+    let stopper = server.stopper();
+    let thread = thread::spawn(move || {
+        server.serve();
+        server
+    });
+    Server { address, stopper, thread: Some(thread) }
+}
+
+fn client(server: &Server) -> (Endpoint, Peer) {
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let peer = client.connect(&server.address).unwrap();
+    (client, peer)
+}
+
+#[test]
+fn what_is_sent_comes_back_however_long_it_is() {
+    for how in EACH {
+        let server = serve(how, Config::default(), |_| {});
+        let (mut client, peer) = client(&server);
+        for length in [0usize, 1, 31, 32, 33, 94, 95, 96, 97, 4095, 4096, 70_000, (1 << 20) - 3] {
+            let sent: Vec<u8> = (0..length).map(|at| (at * 7 + length) as u8).collect();
+            let came: Vec<u8> = client.call(peer, ECHO, &sent).unwrap();
+            assert!(came == sent, "{how}: {length} bytes");
+        }
+        let too_long = client.call::<_, Vec<u8>>(peer, ECHO, &vec![0u8; 1 << 20]);
+        let (bytes, bytes_max) = ((1 << 20) + 3, 1 << 20);
+        assert_eq!(too_long, Err(CallError::TooLong { bytes, bytes_max }), "{how}");
+    }
+}
+
+#[test]
+fn what_the_peer_refuses_is_told_apart() {
+    for how in EACH {
+        let server = serve(how, Config::default(), |server| {
+            server.register("long", 0, |_, ()| Ok(vec![0u8; 2 << 20])).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        let mut call = |name| client.call::<_, ()>(peer, Method::named(name), &());
+        assert_eq!(call("fail"), Err(CallError::Failed(Failure::new(-7, "on purpose"))));
+        assert_eq!(call("panic"), Err(CallError::Panicked));
+        assert_eq!(call("nothing"), Err(CallError::Unknown));
+        assert_eq!(call("later"), Err(CallError::BadArguments));
+        assert_eq!(call("long"), Err(CallError::ResultTooLong));
+        assert_eq!(call("echo"), Ok(()));
+        let other = client.call::<_, ()>(peer, ECHO.of_provider(1), &());
+        assert_eq!(other, Err(CallError::Unknown), "another provider's");
+        assert_eq!(client.call::<_, String>(peer, ECHO, &[9u8, 1]), Err(CallError::BadResult));
+    }
+}
+
+#[test]
+fn ten_thousand_calls_are_under_way_and_none_is_lost() {
+    for how in EACH {
+        let server = serve(how, Config::default(), |_| {});
+        let (mut client, peer) = client(&server);
+        let start = |number| client.start::<_, u64>(peer, ECHO, &number).map(|it| (it, number));
+        let calls: Result<Vec<_>, _> = (0..10_000u64).map(start).collect();
+        for (call, number) in calls.unwrap() {
+            assert_eq!(client.wait(call), Ok(number), "{how}");
+            assert_eq!(client.wait(call), Err(CallError::Stale), "only once");
+        }
+    }
+}
+
+#[test]
+fn a_deadline_ends_a_call_and_its_late_answer_is_dropped() {
+    for how in EACH {
+        let server = serve(how, Config::default(), |_| {});
+        let (mut client, peer) = client(&server);
+        let began = Instant::now();
+        let late = client.call_within::<_, u64>(peer, LATER, &100u64, Duration::from_millis(5));
+        assert_eq!(late, Err(CallError::Deadline), "{how}");
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert_eq!(client.call::<_, u64>(peer, LATER, &150u64), Ok(150));
+        assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
+        assert!(client.stats().late_count <= 1);
+    }
+}
+
+#[test]
+fn whichever_is_done_first_is_found_first() {
+    let server = serve("sm://", Config::default(), |_| {});
+    let (mut client, peer) = client(&server);
+    let mut start = |ms: u64| client.start::<_, u64>(peer, LATER, &ms).unwrap();
+    let mut calls = vec![start(120), start(1)];
+    assert_eq!(client.test(calls[0]), None);
+    assert_eq!(client.wait_any(&mut calls), Some((1, Ok(1))));
+    assert_eq!(client.wait_any(&mut calls), Some((0, Ok(120))));
+    assert_eq!(client.wait_any::<u64>(&mut calls), None);
+    let soon = Duration::from_millis(3);
+    let mut calls = vec![client.start_within(peer, LATER, &60u64, soon).unwrap()];
+    assert_eq!(client.wait_any::<u64>(&mut calls), Some((0, Err(CallError::Deadline))));
+}
+
+#[test]
+fn a_call_that_was_cancelled_is_forgotten_and_does_not_begin() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let config = Config { pool_threads: 1, ..Config::default() };
+    let server = serve("sm://", config, |server| {
+        let begun = move |number: u64| {
+            tell.send(number).unwrap();
+            thread::sleep(Duration::from_millis(if number == 1 { 50 } else { 0 }));
+            Ok(())
+        };
+        server.register_pooled("begun", 0, begun).unwrap();
+    });
+    let (mut client, peer) = client(&server);
+    let begun = Method::named("begun");
+    let mut start = |number: u64| client.start::<_, ()>(peer, begun, &number).unwrap();
+    let (first, second, third) = (start(1), start(2), start(3));
+    client.cancel(second);
+    assert_eq!(client.wait(second), Err(CallError::Stale));
+    assert_eq!((client.wait(first), client.wait(third)), (Ok(()), Ok(())));
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn one_way_requests_arrive_in_order_and_are_not_answered() {
+    for how in EACH {
+        let (tell, told) = std::sync::mpsc::channel();
+        let server = serve(how, Config::default(), |server| {
+            let note = move |_: &mut handover_rpc::Context<'_>, number: u32| {
+                tell.send(number).unwrap();
+                Ok(())
+            };
+            server.register("note", 0, note).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        for number in 0..1000u32 {
+            client.send(peer, Method::named("note"), &number).unwrap();
+        }
+        client.call::<_, ()>(peer, ECHO, &()).unwrap();
+        assert!(told.try_iter().eq(0..1000), "{how}");
+        assert_eq!(client.stats().late_count, 0);
+    }
+}
+
+#[test]
+fn handlers_call_back_and_each_other_without_end_in_sight() {
+    for how in EACH {
+        // The server asks its caller for half of the number, and the caller asks back, down to zero.
+        let down = Method::named("down");
+        let handler = move |context: &mut handover_rpc::Context<'_>, number: u32| {
+            let peer = context.peer();
+            match number {
+                0 => Ok(0),
+                _ => {
+                    let sum: Result<u32, _> = context.call(peer, down, &(number / 2));
+                    Ok(number + sum.map_err(|error| Failure::new(1, error.to_string()))?)
+                }
+            }
+        };
+        // A handler that waits leaves the peer's request for later: so only one level deep.
+        let server = serve(how, Config::default(), |server| {
+            server.register("down", 0, handler).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        client.register("down", 0, |_, number: u32| Ok(number)).unwrap();
+        assert_eq!(client.call::<_, u32>(peer, down, &10u32), Ok(15), "{how}");
+    }
+}
+
+#[test]
+fn two_endpoints_of_one_thread_connect_and_an_endpoint_connects_to_itself() {
+    for how in EACH {
+        let mut one = Endpoint::new(Config::default()).unwrap();
+        let address = one.listen(&how.parse().unwrap()).unwrap();
+        one.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
+        let itself = one.connect(&address).unwrap();
+        assert_eq!(one.call::<_, u64>(itself, ECHO, &9u64), Ok(9), "{how}");
+        assert_eq!(one.peers().count(), 2, "both ends");
+        assert!(one.disconnect(itself) && !one.disconnect(itself));
+        assert_eq!(one.call::<_, u64>(itself, ECHO, &9u64), Err(CallError::Stale));
+        assert!(one.progress(Duration::from_secs(5)), "the other end is told");
+        assert_eq!(one.peers().count(), 0);
+    }
+}
+
+#[test]
+fn names_addresses_and_configurations_that_cannot_be_are_refused() {
+    let mut one = Endpoint::new(Config::default()).unwrap();
+    one.register("a", 0, |_, ()| Ok(())).unwrap();
+    let again = one.register("a", 0, |_, ()| Ok(()));
+    assert_eq!(again, Err(RegisterError::Taken { name: "a".into(), provider: 0 }));
+    assert!(one.unregister("a", 0) && !one.unregister("a", 0));
+
+    for how in EACH {
+        let address = one.listen(&how.parse().unwrap()).unwrap();
+        let again = Endpoint::new(Config::default()).unwrap().listen(&address);
+        assert!(matches!(again, Err(EndpointError::Refused { call: "bind", .. })), "{again:?}");
+    }
+    for nobody in ["sm://nobody-is-here", "uds:///nobody/is/here", "tcp://127.0.0.1:1"] {
+        let refused = one.connect(&nobody.parse().unwrap());
+        assert!(matches!(refused, Err(EndpointError::Refused { .. })), "{refused:?}");
+    }
+    let unknown = one.connect(&"tcp://no.such.host.invalid:1".parse().unwrap());
+    assert!(matches!(unknown, Err(EndpointError::Unresolved { .. })), "{unknown:?}");
+    let half = one.connect(&"sm://".parse().unwrap());
+    assert!(matches!(half, Err(EndpointError::Incomplete(_))), "{half:?}");
+    let config = Config { shared_bytes: 1 << 20, ..Config::default() };
+    assert!(matches!(Endpoint::new(config), Err(EndpointError::Config(_))));
+}
+
+#[test]
+fn as_many_peers_as_may_be_and_no_more() {
+    for how in EACH {
+        let server = serve(how, Config { peers_max: 2, ..Config::default() }, |_| {});
+        let ((mut one, peer), _two) = (client(&server), client(&server));
+        let mut three = Endpoint::new(Config::default()).unwrap();
+        let refused = three.connect(&server.address);
+        let why = Gone::HungUp;
+        assert!(matches!(refused, Err(EndpointError::Handshake { why: it, .. }) if it == why));
+        assert_eq!(one.call::<_, u64>(peer, ECHO, &1u64), Ok(1), "{how}");
+    }
+}
+
+#[test]
+fn many_clients_are_served_and_those_that_sleep_are_woken() {
+    for how in EACH {
+        for config in [Config { spin_ns_max: 0, ..Config::default() }, Config::default()] {
+            let server = serve(how, config.clone(), |_| {});
+            thread::scope(|scope| {
+                for number in 0..8u64 {
+                    let (config, server) = (config.clone(), &server);
+                    scope.spawn(move || {
+                        let mut client = Endpoint::new(config).unwrap();
+                        let peer = client.connect(&server.address).unwrap();
+                        for turn in 0..60 {
+                            let sent = number << 32 | turn;
+                            assert_eq!(client.call::<_, u64>(peer, ECHO, &sent), Ok(sent));
+                        }
+                    });
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::env::temp_dir().join(format!("handover-rpc-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("socket");
+    let address: Address = format!("uds://{}", path.display()).parse().unwrap();
+    // One that was left by a process that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let mut one = Endpoint::new(Config::default()).unwrap();
+    one.listen(&address).unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    drop(one);
+    assert!(!path.exists());
+    std::fs::remove_dir(&folder).unwrap();
+}

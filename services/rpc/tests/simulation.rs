@@ -1,0 +1,170 @@
+//! A caller and a server on a network of the tests' own, which delays, splits and cuts, from a seed: the
+//! engine alone, with neither sockets nor clocks.
+
+use handover_rpc::engine::{CallId, Calls, Header, Inbound, Kind, Outcome, PeerKey, Refusal};
+use handover_rpc::{FrameError, Gone};
+use proptest::prelude::*;
+use std::collections::{HashMap, VecDeque};
+
+const BODY_MAX: u32 = 300;
+const SERVER: PeerKey = PeerKey { place: 0, generation: 0 };
+
+/// Bytes on their way, each with the time when it arrives.
+#[derive(Default)]
+struct Pipe {
+    bytes: VecDeque<(u64, u8)>,
+    arrives_ns: u64,
+}
+
+impl Pipe {
+    fn send(&mut self, header: Header, body: &[u8], arrives_ns: u64) {
+        self.arrives_ns = self.arrives_ns.max(arrives_ns);
+        let frame = header.encode().into_iter().chain(body.iter().copied());
+        self.bytes.extend(frame.map(|byte| (self.arrives_ns, byte)));
+    }
+
+    /// What has arrived, `count` bytes at most.
+    fn receive(&mut self, now_ns: u64, count: usize, into: &mut Inbound) {
+        for _ in 0..count {
+            match self.bytes.front() {
+                Some(&(at_ns, byte)) if at_ns <= now_ns => {
+                    into.room()[0] = byte;
+                    into.filled(1);
+                    self.bytes.pop_front();
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What is asked: a number, in so many bytes; the answer is the body backwards, or a refusal.
+fn answer(body: &[u8]) -> Result<Vec<u8>, Refusal> {
+    match body.first() {
+        Some(0..=19) => Err(Refusal::Failed),
+        _ => Ok(body.iter().rev().copied().collect()),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    body: Vec<u8>,
+    delay_ns: u64,
+    pieces: usize,
+    gives_up: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let body = proptest::collection::vec(any::<u8>(), 0..BODY_MAX as usize);
+    (body, 0u64..5000, 1usize..200, proptest::bool::weighted(0.1))
+        .prop_map(|(body, delay_ns, pieces, gives_up)| Step { body, delay_ns, pieces, gives_up })
+}
+
+proptest! {
+    // A quarter of the usual number: each is some hundred frames. PROPTEST_CASES asks for more.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_call_ends_once_with_its_own_answer_or_with_the_connection(
+        steps in proptest::collection::vec(step(), 1..60),
+        cut_at in proptest::option::of(0usize..120),
+    ) {
+        let (mut there, mut back) = (Pipe::default(), Pipe::default());
+        let (mut at_server, mut at_client) = (Inbound::new(BODY_MAX), Inbound::new(BODY_MAX));
+        let mut calls = Calls::new(1000);
+        let mut asked: HashMap<u64, Vec<u8>> = HashMap::new();
+        let mut ids: Vec<CallId> = Vec::new();
+        let (mut now_ns, mut answered, mut given_up) = (0u64, 0, 0);
+        let idle = Step { body: Vec::new(), delay_ns: 1000, pieces: 500, gives_up: false };
+        let turns = steps.len() + 120;
+        let mut cut = false;
+        for turn in 0..turns {
+            let step = steps.get(turn).unwrap_or(&idle);
+            now_ns += 700;
+            if turn < steps.len() && !cut {
+                let id = calls.start(SERVER, u64::MAX).expect("there is room");
+                let body_bytes = step.body.len() as u32;
+                let header = Header { body_bytes, kind: Kind::Request, method: 7, call: id.word() };
+                there.send(header, &step.body, now_ns + step.delay_ns);
+                if step.gives_up {
+                    calls.forget(id);
+                    given_up += 1;
+                } else {
+                    asked.insert(id.word(), step.body.clone());
+                    ids.push(id);
+                }
+            }
+            there.receive(now_ns, step.pieces, &mut at_server);
+            while let Some((header, body)) = at_server.frame().expect("only whole frames are sent") {
+                let (kind, method, body) = match answer(body) {
+                    Ok(body) => (Kind::Response, 0, body),
+                    Err(refusal) => (Kind::Refusal, refusal as u64, Vec::new()),
+                };
+                let header = Header { body_bytes: body.len() as u32, kind, method, ..header };
+                back.send(header, &body, now_ns + step.delay_ns / 2);
+            }
+            back.receive(now_ns, step.pieces, &mut at_client);
+            while let Some((header, body)) = at_client.frame().expect("only whole frames are sent") {
+                let outcome = match header.kind {
+                    Kind::Response => Outcome::Result,
+                    _ => Outcome::Refused(Refusal::of(header.method)),
+                };
+                calls.complete(header.call, SERVER, outcome.clone(), body);
+                prop_assert!(!calls.complete(header.call, SERVER, outcome, body), "once");
+            }
+            if cut_at == Some(turn) {
+                there.bytes.clear();
+                back.bytes.clear();
+                calls.fail(SERVER, &Gone::HungUp);
+                cut = true;
+            }
+            ids.retain(|&id| {
+                let taken = calls.take(id, |outcome, body| (outcome, body.to_vec()));
+                let Some((outcome, body)) = taken else { return true };
+                let expected = answer(&asked[&id.word()]);
+                match outcome {
+                    Outcome::Result => assert_eq!(Ok(body), expected),
+                    Outcome::Refused(refusal) => assert_eq!(Err(refusal), expected),
+                    Outcome::Gone(gone) => assert!(cut && gone == Gone::HungUp),
+                }
+                answered += 1;
+                false
+            });
+        }
+        prop_assert!(ids.is_empty(), "{} calls never ended", ids.len());
+        prop_assert_eq!(calls.count(), 0);
+        let started = if cut { cut_at.map_or(0, |at| steps.len().min(at + 1)) } else { steps.len() };
+        prop_assert_eq!(answered + given_up, started);
+    }
+
+    #[test]
+    fn any_bytes_however_cut_are_the_same_frames_then_perhaps_a_refusal(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        frames in proptest::collection::vec((1u8..=6, proptest::collection::vec(any::<u8>(), 0..50)), 0..5),
+        piece in 1usize..70,
+    ) {
+        let mut stream = Vec::new();
+        for (kind, body) in frames {
+            let words = [u64::from(kind) << 32 | body.len() as u64, 5, 6];
+            let header = Header::from_words(words, BODY_MAX).expect("one of ours");
+            stream.extend(header.encode().into_iter().chain(body));
+        }
+        stream.extend(bytes);
+        let read = |pieces: usize| -> (Vec<(Header, Vec<u8>)>, Option<FrameError>) {
+            let (mut inbound, mut found) = (Inbound::new(BODY_MAX), Vec::new());
+            for piece in stream.chunks(pieces) {
+                inbound.room()[..piece.len()].copy_from_slice(piece);
+                inbound.filled(piece.len());
+                loop {
+                    match inbound.frame() {
+                        Ok(Some((header, body))) => found.push((header, body.to_vec())),
+                        Ok(None) => break,
+                        Err(error) => return (found, Some(error)),
+                    }
+                }
+            }
+            (found, None)
+        };
+        prop_assert_eq!(read(piece), read(stream.len().max(1)));
+    }
+}
