@@ -1,200 +1,25 @@
-//! Connections: a message to the event handler and its echo back, over loopback TCP.
+//! Connections: messages to the event handler and their echoes back, over loopback TCP, plain and by TLS.
 
-use crate::floor::relay::{Medium, Relay};
-use crate::floor::socket::Loopback;
-use handover_harness::{Bench, Fault, Rig};
-use handover_net::engine::LengthPrefixed;
-use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
-use handover_record::{Bytes, Contender, Spec, args};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+mod echo;
+mod load;
+mod secured;
+mod servers;
 
-args! {
-    /// What an echo over a connection sends.
-    pub struct NetEcho {
-        /// Bytes in each message, its length of four bytes included, both ways.
-        message_bytes: Bytes = 64 (smoke 8, range 5 ..= 65536),
-    }
-}
-
-const LENGTH_BYTES: usize = 4;
-/// In place of the first byte of a message: is the echo at its work? It is answered and not counted.
-const GREETING: u8 = 0xfe;
-/// In place of the first byte of a message: the round is over.
-const END: u8 = 0xff;
-
-/// Who echoes what comes over a stream.
-trait Echoing: Send + Sync + 'static {
-    /// Serves until the stream ends; how many messages were echoed, the greeting apart.
-    fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
-}
-
-/// Ours, asleep between messages, or spinning for so long.
-struct Ours<const SPIN_NS: u32>;
-
-struct Echo {
-    turns: u64,
-    stopper: Option<Stopper<()>>,
-}
-
-impl Handler for Echo {
-    type Codec = LengthPrefixed;
-    type Data = ();
-
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
-        match message.first() {
-            Some(&END) => return conn.close(),
-            Some(&GREETING) => {}
-            _ => self.turns += 1,
-        }
-        // Refused only where the peer is gone, who then tells.
-        let _ = conn.send(message);
-    }
-
-    fn on_close(&mut self, _: &mut Room<'_, LengthPrefixed, ()>, _: Key, (): (), _: &CloseReason) {
-        if let Some(stopper) = &self.stopper {
-            stopper.stop(Duration::ZERO);
-        }
-    }
-}
-
-impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
-    fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
-        let config = Config { spin_ns_max: SPIN_NS, ..Config::default() };
-        let codec = LengthPrefixed::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
-        let echo = Echo { turns: 0, stopper: None };
-        let mut reactor = Reactor::new(config, codec, echo).map_err(refused)?;
-        let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
-        reactor.adopt(far).map_err(refused)?;
-        reactor.run().map_err(refused)?;
-        Ok(reactor.handler().turns)
-    }
-}
-
-/// A loop written out for this one stream: no framing beyond its own messages, no state, no limits.
-struct Epoll;
-
-impl Echoing for Epoll {
-    fn serve(mut far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        far.set_nonblocking(true)?;
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&set, &far, epoll::EventData::new_u64(0), flags)?;
-        let mut events = Vec::with_capacity(16);
-        let mut buffer = vec![0; 1 << 16];
-        let (mut filled, mut turns) = (0, 0);
-        loop {
-            events.clear();
-            match epoll::wait(&set, spare_capacity(&mut events), None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            loop {
-                match far.read(&mut buffer[filled..message_bytes]) {
-                    Ok(0) => return Ok(turns),
-                    Ok(count) => filled += count,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error.into()),
-                }
-                if filled < message_bytes {
-                    continue;
-                }
-                match buffer[LENGTH_BYTES] {
-                    END => return Ok(turns),
-                    GREETING => {}
-                    _ => turns += 1,
-                }
-                // One message at a time: there is always room for it.
-                far.write_all(&buffer[..message_bytes])?;
-                filled = 0;
-                // All there was, as there is only one at a time.
-                break;
-            }
-        }
-    }
-}
-
-/// A connection whose far end echoes.
-struct Link<E> {
-    near: TcpStream,
-    far: TcpStream,
-    message_bytes: usize,
-    echoing: std::marker::PhantomData<fn() -> E>,
-}
-
-/// What the pinging party sends and what came back.
-struct Messages {
-    sent: Vec<u8>,
-    came: Vec<u8>,
-    /// What was wrong with the greeting, which has no way to say so.
-    fault: Option<Fault>,
-}
-
-impl<E: Echoing> Medium for Link<E> {
-    type Args = NetEcho;
-    const SPEC: Spec = Spec {
-        id: "net/echo",
-        what: "a message to a connection of the event handler, and its echo, over loopback TCP",
-        floor: Some("floor/socket"),
-        classic: Some("evh_perf"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
-    type Ping = Messages;
-
-    fn rig(args: &NetEcho, rig: &mut Rig) -> Result<Self, Fault> {
-        let (near, far) = Loopback::ends(rig)?;
-        let message_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX);
-        Ok(Self { near, far, message_bytes, echoing: std::marker::PhantomData })
-    }
-
-    fn ping(&self) -> Messages {
-        let body_bytes = self.message_bytes - LENGTH_BYTES;
-        let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
-        let letters = (b'a'..=b'z').cycle().take(body_bytes);
-        let sent: Vec<u8> = length.to_be_bytes().into_iter().chain(letters).collect();
-        let came = vec![0; sent.len()];
-        let mut messages = Messages { sent, came, fault: None };
-        let letter = std::mem::replace(&mut messages.sent[LENGTH_BYTES], GREETING);
-        messages.fault = self.round_trip(&mut messages).err();
-        messages.sent[LENGTH_BYTES] = letter;
-        messages
-    }
-
-    fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
-        (&self.near).write_all(&messages.sent)?;
-        (&self.near).read_exact(&mut messages.came)?;
-        Ok(())
-    }
-
-    fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
-        // The last echo is looked at, untimed; every one before it was read into the same place.
-        let right = messages.came == messages.sent;
-        messages.sent[LENGTH_BYTES] = END;
-        (&self.near).write_all(&messages.sent)?;
-        self.near.shutdown(std::net::Shutdown::Write)?;
-        match messages.fault.take() {
-            Some(fault) => Err(fault),
-            None if right => Ok(()),
-            None => Err(Fault::new("the echo is not what was sent")),
-        }
-    }
-
-    fn echo(&self) -> Result<u64, Fault> {
-        E::serve(self.far.try_clone()?, self.message_bytes)
-    }
-}
+use handover_harness::Bench;
+use handover_record::Contender;
 
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
-    Bench::many::<Relay<Link<Ours<0>>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Link<Ours<50_000>>>>(Contender::ours("spin")),
-    Bench::many::<Relay<Link<Epoll>>>(Contender::peer("epoll")),
+    Bench::many::<echo::Relayed<echo::Ours<0>>>(Contender::ours("handover")),
+    Bench::many::<echo::Relayed<echo::Ours<50_000>>>(Contender::ours("spin")),
+    Bench::many::<echo::Relayed<echo::Epoll>>(Contender::peer("epoll")),
+    Bench::many::<load::Load<servers::Ours>>(Contender::ours("handover")),
+    Bench::many::<load::Load<servers::Epoll>>(Contender::peer("epoll")),
+    #[cfg(feature = "peers")]
+    Bench::many::<load::Load<servers::Mio>>(Contender::peer("mio")),
+    #[cfg(feature = "peers")]
+    Bench::many::<load::Load<servers::Tokio>>(Contender::peer("tokio")),
+    Bench::many::<secured::Load<false>>(Contender::ours("handover")),
+    Bench::many::<secured::Load<true>>(Contender::ours("each")),
+    Bench::one::<secured::Handshake>(Contender::ours("handover")),
 ];

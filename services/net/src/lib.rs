@@ -7,6 +7,7 @@ pub mod engine;
 mod error;
 #[allow(unsafe_code)]
 mod raw;
+mod stage;
 mod stats;
 pub mod tls;
 

@@ -1,11 +1,11 @@
-//! Connections: a message to the event handler and its echo back, over loopback TCP.
+//! One message at a time to one connection, and its echo back.
 
 use crate::floor::relay::{Medium, Relay};
 use crate::floor::socket::Loopback;
-use handover_harness::{Bench, Fault, Rig};
+use handover_harness::{Fault, Rig};
 use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
-use handover_record::{Bytes, Contender, Spec, args};
+use handover_record::{Bytes, Spec, args};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
@@ -26,14 +26,17 @@ const GREETING: u8 = 0xfe;
 /// In place of the first byte of a message: the round is over.
 const END: u8 = 0xff;
 
+/// The benchmark, with that server.
+pub(super) type Relayed<E> = Relay<Link<E>>;
+
 /// Who echoes what comes over a stream.
-trait Echoing: Send + Sync + 'static {
+pub(super) trait Echoing: Send + Sync + 'static {
     /// Serves until the stream ends; how many messages were echoed, the greeting apart.
     fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
 }
 
 /// Ours, asleep between messages, or spinning for so long.
-struct Ours<const SPIN_NS: u32>;
+pub(super) struct Ours<const SPIN_NS: u32>;
 
 struct Echo {
     turns: u64,
@@ -77,7 +80,7 @@ impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
 }
 
 /// A loop written out for this one stream: no framing beyond its own messages, no state, no limits.
-struct Epoll;
+pub(super) struct Epoll;
 
 impl Echoing for Epoll {
     fn serve(mut far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
@@ -120,7 +123,7 @@ impl Echoing for Epoll {
 }
 
 /// A connection whose far end echoes.
-struct Link<E> {
+pub(super) struct Link<E> {
     near: TcpStream,
     far: TcpStream,
     message_bytes: usize,
@@ -128,7 +131,7 @@ struct Link<E> {
 }
 
 /// What the pinging party sends and what came back.
-struct Messages {
+pub(super) struct Messages {
     sent: Vec<u8>,
     came: Vec<u8>,
     /// What was wrong with the greeting, which has no way to say so.
@@ -191,10 +194,3 @@ impl<E: Echoing> Medium for Link<E> {
         E::serve(self.far.try_clone()?, self.message_bytes)
     }
 }
-
-/// The benchmarks of this file.
-pub const ALL: &[Bench] = &[
-    Bench::many::<Relay<Link<Ours<0>>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Link<Ours<50_000>>>>(Contender::ours("spin")),
-    Bench::many::<Relay<Link<Epoll>>>(Contender::peer("epoll")),
-];

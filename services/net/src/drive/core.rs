@@ -7,7 +7,7 @@ use super::slab::{Flags, Key, Slab, Slot};
 use super::socket;
 use crate::config::ns;
 use crate::engine::{Census, Crossing, Link, Overflow, Rules, Seat, Tls};
-use crate::{CloseReason, Config, NetError, Stats, WriteError};
+use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
 use handover_timer::Wheel;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -114,6 +114,7 @@ impl<D> Core<D> {
         let Some(slot) = slot else { return Err(WriteError::Closed) };
         if self.turn.key == Some(key) {
             append(&mut self.turn.replies)?;
+            stage::written(self.turn.replies.len());
             if self.turn.record_per_message {
                 self.turn.ends.push(self.turn.replies.len());
             }

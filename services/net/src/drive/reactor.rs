@@ -13,9 +13,9 @@ use super::slab::{Flags, Key, Slab};
 use super::socket;
 use crate::config::ns;
 use crate::engine::{Census, Link, Seat, Spin, Tls};
-use crate::raw;
 use crate::tls::Server;
 use crate::{CloseReason, Config, NetError, Stats};
+use crate::{raw, stage};
 use accept::Listener;
 use handover_base::clock;
 use handover_notify::adaptive_fd;
@@ -587,6 +587,7 @@ fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix:
         let Some(slot) = slab.get_mut(key) else { return };
         let writable = told.writable && slot.flags.any(Flags::CLOGGED.or(Flags::CONNECTING));
         if told.readable {
+            stage::readable(key.place);
             slot.flags.set(Flags::READABLE);
         }
         if told.hung_up {

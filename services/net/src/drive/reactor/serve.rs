@@ -8,6 +8,7 @@ use crate::drive::core::Core;
 use crate::drive::handler::Handler;
 use crate::drive::slab::{Flags, Key};
 use crate::engine::{Crossing, Opened, Taken};
+use crate::stage;
 use crate::tls::TlsError;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
@@ -119,6 +120,7 @@ impl<H: Handler> Reactor<H> {
                 }
                 Err(errno) => return Err(CloseReason::Reset(errno)),
             }
+            stage::read(bytes_count);
             slot.active_ms = now_ms;
             // Less than was asked for is all there was. What comes later makes an edge of its own.
             if bytes_count < self.buffer.len() && !slot.flags.any(Flags::HUNG_UP) {
@@ -225,7 +227,9 @@ impl<H: Handler> Reactor<H> {
         let now_ns = core.now_ns;
         let handed = catch_unwind(AssertUnwindSafe(|| {
             reading.receive(bytes, codec, now_ns, |message| {
+                stage::decoded(message.len());
                 handler.on_message(&mut Conn { core, codec, key }, message);
+                stage::dispatched(message.len());
                 let enough = core.turn.halt || core.turn.replies.len() >= core.rules.high_bytes;
                 match enough || is_last {
                     true => ControlFlow::Break(()),
@@ -293,6 +297,7 @@ impl<H: Handler> Reactor<H> {
             return Ok(());
         }
         let sent_bytes = socket::send(slot.fd.as_fd(), waiting).map_err(CloseReason::Reset)?;
+        stage::sent(sent_bytes);
         if sent_bytes < waiting.len() {
             slot.flags.set(Flags::CLOGGED);
             core.stats.delayed_count += 1;
@@ -458,6 +463,7 @@ fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
     let waits = Flags::CONNECTING.or(Flags::CLOGGED);
     if slot.link.waiting().is_empty() && !slot.flags.any(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
+        stage::sent(sent_bytes);
         core.stats.sends_count += u64::from(sent_bytes > 0);
         core.stats.sent_bytes += sent_bytes as u64;
         rest = &rest[sent_bytes..];

@@ -1,0 +1,275 @@
+//! Who echoes: ours, a loop around epoll written out for this one thing, and the libraries that one would
+//! take instead. All of them read as much at a time, cut it into messages, and send all echoes together.
+
+use super::load::{LENGTH_BYTES, NetLoad, Serving};
+use handover_harness::Fault;
+use handover_net::engine::LengthPrefixed;
+use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// What is read at a time.
+const READ_BYTES: usize = 1 << 16;
+
+pub(super) fn length_max(load: &NetLoad) -> u32 {
+    u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
+}
+
+/// The event handler of this house.
+pub(super) struct Ours;
+
+/// Echoes until the last of so many connections is gone.
+pub(super) struct Echo {
+    pub(super) left: usize,
+    pub(super) stopper: Option<Stopper<()>>,
+    pub(super) fault: Option<Fault>,
+}
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        // Refused only where the peer is gone, who then tells.
+        let _ = conn.send(message);
+    }
+
+    fn on_close(
+        &mut self,
+        _: &mut Room<'_, LengthPrefixed, ()>,
+        _: Key,
+        (): (),
+        why: &CloseReason,
+    ) {
+        if !matches!(why, CloseReason::Peer) {
+            self.fault.get_or_insert_with(|| Fault::new(why.to_string()));
+        }
+        self.left -= 1;
+        if self.left == 0
+            && let Some(stopper) = &self.stopper
+        {
+            stopper.stop(Duration::ZERO);
+        }
+    }
+}
+
+impl Echo {
+    /// Runs a thread of connections, which `adopt` hands to it, until all of them are gone.
+    pub(super) fn serve(
+        connections_count: usize,
+        load: &NetLoad,
+        adopt: impl FnOnce(&mut Reactor<Self>) -> Result<(), handover_net::NetError>,
+    ) -> Result<(), Fault> {
+        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
+        let codec = LengthPrefixed::new(length_max(load));
+        let echo = Self { left: connections_count, stopper: None, fault: None };
+        let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(refused)?;
+        let stopper = reactor.stopper();
+        reactor.handler().stopper = Some(stopper);
+        adopt(&mut reactor).map_err(refused)?;
+        reactor.run().map_err(refused)?;
+        reactor.handler().fault.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Serving for Ours {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
+        Echo::serve(streams.len(), load, |reactor| {
+            streams.into_iter().try_for_each(|stream| reactor.adopt(stream).map(drop))
+        })
+    }
+}
+
+/// How many of these bytes are whole messages.
+fn whole_bytes(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(&length) = bytes[at..].first_chunk::<LENGTH_BYTES>() {
+        let end = at + LENGTH_BYTES + u32::from_be_bytes(length) as usize;
+        if end > bytes.len() {
+            break;
+        }
+        at = end;
+    }
+    at
+}
+
+/// A connection of the hand-written loops: what came and is no message yet, what is not sent yet.
+struct Talk<S> {
+    stream: S,
+    begun: Vec<u8>,
+    unsent: Vec<u8>,
+    has_ended: bool,
+}
+
+impl<S: Read + Write> Talk<S> {
+    fn new(stream: S) -> Self {
+        Self { stream, begun: Vec::new(), unsent: Vec::new(), has_ended: false }
+    }
+
+    /// Reads all there is and echoes what is whole; whether the peer has ended and has all it asked for.
+    fn serve(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while !self.has_ended {
+            let begun_bytes = self.begun.len();
+            buffer[..begun_bytes].copy_from_slice(&self.begun);
+            match self.stream.read(&mut buffer[begun_bytes..]) {
+                Ok(0) => self.has_ended = true,
+                Ok(count) => {
+                    let filled = begun_bytes + count;
+                    let whole = whole_bytes(&buffer[..filled]);
+                    self.begun.clear();
+                    self.begun.extend_from_slice(&buffer[whole..filled]);
+                    if !self.echo(&buffer[..whole])? {
+                        return Ok(false);
+                    }
+                    if filled < buffer.len() {
+                        return Ok(false);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the kernel took all of it.
+    fn echo(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        let sent_bytes = match self.stream.write(bytes) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error.into()),
+        };
+        self.unsent.extend_from_slice(&bytes[sent_bytes..]);
+        Ok(self.unsent.is_empty())
+    }
+}
+
+/// The room for a read behind the beginning of a message.
+fn buffer(load: &NetLoad) -> Vec<u8> {
+    vec![0; READ_BYTES + length_max(load) as usize]
+}
+
+/// A loop around epoll, by its edges, written out for this one thing: no limits, no time-outs.
+pub(super) struct Epoll;
+
+impl Serving for Epoll {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let mut talks = Vec::new();
+        for stream in streams {
+            stream.set_nonblocking(true)?;
+            epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
+            talks.push(Talk::new(stream));
+        }
+        let (mut buffer, mut left) = (buffer(load), talks.len());
+        let mut events = Vec::with_capacity(256);
+        while left > 0 {
+            events.clear();
+            match epoll::wait(&set, spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            for event in &events {
+                let data = event.data;
+                let talk = &mut talks[data.u64() as usize];
+                let had_ended = talk.has_ended && talk.unsent.is_empty();
+                if !had_ended && talk.serve(&mut buffer)? {
+                    left -= 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The thin layer that many runtimes stand on.
+#[cfg(feature = "peers")]
+pub(super) struct Mio;
+
+#[cfg(feature = "peers")]
+impl Serving for Mio {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
+        use mio::{Events, Interest, Poll, Token, net};
+        let mut poll = Poll::new()?;
+        let mut talks = Vec::new();
+        for stream in streams {
+            stream.set_nonblocking(true)?;
+            let mut stream = net::TcpStream::from_std(stream);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            poll.registry().register(&mut stream, Token(talks.len()), interest)?;
+            talks.push(Talk::new(stream));
+        }
+        let (mut buffer, mut left) = (buffer(load), talks.len());
+        let mut events = Events::with_capacity(256);
+        while left > 0 {
+            match poll.poll(&mut events, None) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
+                _ => {}
+            }
+            for event in &events {
+                let talk = &mut talks[event.token().0];
+                let had_ended = talk.has_ended && talk.unsent.is_empty();
+                if !had_ended && talk.serve(&mut buffer)? {
+                    left -= 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A task for each connection, all on one thread.
+#[cfg(feature = "peers")]
+pub(super) struct Tokio;
+
+#[cfg(feature = "peers")]
+impl Serving for Tokio {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            let mut tasks = Vec::new();
+            for stream in streams {
+                stream.set_nonblocking(true)?;
+                let stream = tokio::net::TcpStream::from_std(stream)?;
+                tasks.push(tokio::spawn(talk(stream, buffer(load))));
+            }
+            for task in tasks {
+                task.await.map_err(|error| Fault::new(error.to_string()))??;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// As one writes it: reads, echoes what is whole.
+#[cfg(feature = "peers")]
+async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<(), Fault> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut begun_bytes = 0;
+    loop {
+        let count = stream.read(&mut buffer[begun_bytes..]).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        let filled = begun_bytes + count;
+        let whole = whole_bytes(&buffer[..filled]);
+        stream.write_all(&buffer[..whole]).await?;
+        buffer.copy_within(whole..filled, 0);
+        begun_bytes = filled - whole;
+    }
+}

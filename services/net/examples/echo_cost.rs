@@ -1,0 +1,121 @@
+//! What an echo costs the server's thread: messages of 64 bytes, so many on their way on each of some
+//! connections, with and without TLS. Figures are for this machine and this moment; `handover run net/load` has
+//! peers beside them.
+//!
+//! `net-echo-cost [CONNECTIONS [DEPTH [MILLISECONDS]]]`
+
+use handover_base::usage;
+use handover_net::engine::{LengthPrefixed, Tls};
+use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
+use handover_net::{Config, Conn, Handler, Listen, Net, Spread, Stats};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// A message of 64 bytes, its length included.
+const MESSAGE_BYTES: usize = 64;
+
+/// Echoes, and counts what its thread has used.
+struct Echo {
+    cpu_ns: u64,
+}
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        let _ = conn.send(message);
+    }
+
+    fn housekeep(&mut self, _: &mut handover_net::Room<'_, LengthPrefixed, ()>) {
+        self.cpu_ns = usage::thread().cpu_ns();
+    }
+}
+
+/// One connection that keeps so many messages on their way, until it is time.
+fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instant) {
+    let failed = "the server is there until we have ended";
+    let mut stream = TcpStream::connect(address).expect(failed);
+    stream.set_nodelay(true).expect(failed);
+    let mut tls = client.map(|it| Tls::client(&it, "localhost", 0).expect("a name"));
+    let mut message = [b'x'; MESSAGE_BYTES];
+    message[..4].copy_from_slice(&(MESSAGE_BYTES as u32 - 4).to_be_bytes());
+    let lot = message.repeat(depth);
+    let (mut plain, mut out) = (Vec::new(), Vec::new());
+    match &mut tls {
+        // Waits, sealed, until the handshake is done.
+        Some(tls) => {
+            tls.open(&mut [], &mut plain, &mut out).expect("a hello");
+            tls.seal(&lot, &[], &mut out).expect("it is kept");
+        }
+        None => out.extend_from_slice(&lot),
+    }
+    stream.write_all(&out).expect(failed);
+    let mut buffer = vec![0; 1 << 16];
+    let mut came_bytes = 0;
+    while Instant::now() < until {
+        let count = stream.read(&mut buffer).expect(failed);
+        out.clear();
+        let before = came_bytes / MESSAGE_BYTES;
+        match &mut tls {
+            Some(tls) => {
+                plain.clear();
+                tls.open(&mut buffer[..count], &mut plain, &mut out)
+                    .expect("records of the server");
+                came_bytes += plain.len();
+            }
+            None => came_bytes += count,
+        }
+        let more = &lot[..(came_bytes / MESSAGE_BYTES - before) * MESSAGE_BYTES];
+        match &mut tls {
+            Some(tls) => tls.seal(more, &[], &mut out).expect("keys that last"),
+            None => out.extend_from_slice(more),
+        }
+        stream.write_all(&out).expect(failed);
+    }
+}
+
+fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> (Stats, u64) {
+    let identity = Identity::made_for(&["localhost"]).expect("a name");
+    let server = Server::new(&identity, ServerOptions::default()).expect("an identity");
+    let client = Client::new(Verify::Nothing, ClientOptions::default()).expect("valid");
+    let mut listen = Listen::at("127.0.0.1:0".parse().expect("an address"));
+    if with_tls {
+        listen = listen.tls(&server);
+    }
+    let config = Config { housekeep_ms: 10, ..Config::default() };
+    let codec = LengthPrefixed::new(1 << 16);
+    let make = |_| Echo { cpu_ns: 0 };
+    let net = Net::start_at(1, &[listen], Spread::ReusePort, config, codec, make).expect("a port");
+    let address = net.addresses()[0];
+    let until = Instant::now() + span;
+    let talks: Vec<_> = (0..connections)
+        .map(|_| {
+            let client = with_tls.then(|| client.clone());
+            std::thread::spawn(move || talk(address, client, depth, until))
+        })
+        .collect();
+    talks.into_iter().for_each(|it| it.join().expect("no client fails"));
+    let (stats, handlers) = net.stop(Duration::from_secs(1)).expect("it ends");
+    (stats, handlers.iter().map(|it| it.cpu_ns).sum())
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|it| it.parse::<usize>());
+    let mut next = |default| arguments.next().and_then(Result::ok).unwrap_or(default);
+    let (connections, depth, span_ms) = (next(4), next(64), next(200));
+    let span = Duration::from_millis(span_ms as u64);
+    println!("{connections} connections, {depth} messages of 64 bytes on their way on each");
+    for (with_tls, name) in [(false, "plain"), (true, "TLS")] {
+        let (stats, cpu_ns) = measure(connections, depth, span, with_tls);
+        let messages = stats.messages_count.max(1);
+        println!(
+            "{name:5}  {:>9} messages, {:>6.1} ns of CPU each, {:>5.1} messages a read, {:.2} sends a read",
+            stats.messages_count,
+            cpu_ns as f64 / messages as f64,
+            messages as f64 / stats.reads_count.max(1) as f64,
+            stats.sends_count as f64 / stats.reads_count.max(1) as f64,
+        );
+    }
+}

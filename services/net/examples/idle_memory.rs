@@ -1,0 +1,114 @@
+//! What an idle connection takes of a server's memory: `RssAnon` of a process that serves so many, beside that of
+//! one that serves one. The server is this same program, in a process of its own.
+//!
+//! `net-idle-memory [CONNECTIONS]`: 1,000 if nothing is said; each takes a descriptor here and one there.
+
+use handover_net::engine::{LengthPrefixed, Tls};
+use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
+use handover_net::{Config, Conn, Handler, Listen, Net, Spread};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+struct Echo;
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        let _ = conn.send(message);
+    }
+}
+
+type Failed = Box<dyn std::error::Error>;
+
+/// Serves until its input ends.
+fn serve(how: &str) -> Result<(), Failed> {
+    let mut listen = Listen::at("127.0.0.1:0".parse()?);
+    if how == "tls" {
+        let identity = Identity::made_for(&["localhost"])?;
+        listen = listen.tls(&Server::new(&identity, ServerOptions::default())?);
+    }
+    let codec = LengthPrefixed::new(1 << 16);
+    let net = Net::start_at(1, &[listen], Spread::ReusePort, Config::default(), codec, |_| Echo)?;
+    println!("{}", net.addresses()[0]);
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    net.stop(Duration::ZERO)?;
+    Ok(())
+}
+
+/// Connects, and has one message echoed, so that the connection has been at work before it is idle.
+fn connect(
+    address: SocketAddr,
+    client: Option<&Client>,
+) -> Result<(TcpStream, Option<Tls>), Failed> {
+    let mut stream = TcpStream::connect(address)?;
+    let message = b"\0\0\0\x05hello";
+    let mut buffer = [0; 4096];
+    let Some(client) = client else {
+        stream.write_all(message)?;
+        stream.read_exact(&mut buffer[..message.len()])?;
+        return Ok((stream, None));
+    };
+    let mut tls = Tls::client(client, "localhost", 0)?;
+    let (mut plain, mut out) = (Vec::new(), Vec::new());
+    tls.open(&mut [], &mut plain, &mut out)?;
+    tls.seal(message, &[], &mut out)?;
+    while plain.len() < message.len() {
+        stream.write_all(&out)?;
+        out.clear();
+        let count = stream.read(&mut buffer)?;
+        tls.open(&mut buffer[..count], &mut plain, &mut out)?;
+    }
+    Ok((stream, Some(tls)))
+}
+
+fn rss_anon_bytes(pid: u32) -> Result<u64, Failed> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:"));
+    let kb: u64 = line.ok_or("no RssAnon")?.trim().trim_end_matches(" kB").parse()?;
+    Ok(kb * 1024)
+}
+
+/// A server's memory when it holds so many.
+fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
+    let mut server = Command::new(std::env::current_exe()?)
+        .args(["--serve", how])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    let address = line.trim().parse()?;
+    let client = Client::new(Verify::Nothing, ClientOptions::default())?;
+    let client = (how == "tls").then_some(&client);
+    let held: Result<Vec<_>, _> = (0..connections).map(|_| connect(address, client)).collect();
+    let held = held?;
+    // What the last one has freed is free by then.
+    std::thread::sleep(Duration::from_millis(50));
+    let bytes = rss_anon_bytes(server.id())?;
+    drop(held);
+    drop(server.stdin.take());
+    server.wait()?;
+    Ok(bytes)
+}
+
+fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, how] = &arguments[..]
+        && flag == "--serve"
+    {
+        return serve(how);
+    }
+    let connections: u64 = arguments.first().map_or(Ok(1_000), |it| it.parse())?;
+    for how in ["plain", "tls"] {
+        let (one, all) = (held_bytes(how, 1)?, held_bytes(how, connections)?);
+        let each = all.saturating_sub(one) as f64 / connections.saturating_sub(1).max(1) as f64;
+        println!(
+            "{how:5}  {one:>9} bytes with 1 connection, {all:>9} with {connections}: {each:.0} each"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The stages of a message, by name: where the probe sites stand.
+//!
+//! Without the feature `probes` and under Miri each is nothing, but in this crate's own tests, which record
+//! them. Sites stand where a system call is near, or once for a message; a site that is off is one
+//! instruction.
+
+/// A probe site, where there are any, and the record of the tests. The value is looked at only while it
+/// is on.
+macro_rules! site {
+    ($stage:ident, $name:literal, $value:expr) => {
+        #[cfg(all(feature = "probes", not(miri)))]
+        handover_probe::probe!($name, $value);
+        #[cfg(not(all(feature = "probes", not(miri))))]
+        let _ = || $value;
+        #[cfg(test)]
+        tests::record(tests::Stage::$stage);
+    };
+}
+
+/// The kernel has told of that connection.
+#[inline(always)]
+pub(crate) fn readable(place: u32) {
+    site!(Readable, "net.readable", place as usize);
+}
+
+/// So many bytes were read.
+#[inline(always)]
+pub(crate) fn read(bytes_count: usize) {
+    site!(Read, "net.read", bytes_count);
+}
+
+/// A message of that length was found in them.
+#[inline(always)]
+pub(crate) fn decoded(message_bytes: usize) {
+    site!(Decoded, "net.decoded", message_bytes);
+}
+
+/// The handler has returned from it.
+#[inline(always)]
+pub(crate) fn dispatched(message_bytes: usize) {
+    site!(Dispatched, "net.dispatched", message_bytes);
+}
+
+/// What it wrote stands in the buffer, so many bytes with what was written before.
+#[inline(always)]
+pub(crate) fn written(bytes_count: usize) {
+    site!(Written, "net.written", bytes_count);
+}
+
+/// The kernel has taken so many bytes.
+#[inline(always)]
+pub(crate) fn sent(bytes_count: usize) {
+    site!(Sent, "net.sent", bytes_count);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Lines;
+    use crate::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+    use Stage::{Decoded, Dispatched, Read, Readable, Sent, Written};
+    use std::cell::RefCell;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Stage {
+        Readable,
+        Read,
+        Decoded,
+        Dispatched,
+        Written,
+        Sent,
+    }
+
+    thread_local! {
+        /// What this thread has passed through.
+        static PASSED: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn record(stage: Stage) {
+        PASSED.with_borrow_mut(|passed| passed.push(stage));
+    }
+
+    struct Echo(Option<Stopper<()>>);
+
+    impl Handler for Echo {
+        type Codec = Lines;
+        type Data = ();
+
+        fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
+            conn.send(line).expect("room");
+        }
+
+        fn on_close(&mut self, _: &mut Room<'_, Lines, ()>, _: Key, (): (), _: &CloseReason) {
+            self.0.as_ref().expect("it was given one").stop(Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn two_messages_of_one_read_pass_through_all_stages_and_are_sent_together() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let mut near = TcpStream::connect(listener.local_addr().expect("one")).expect("a peer");
+        let far = listener.accept().expect("it has connected").0;
+        near.write_all(b"one\ntwo\n").expect("room");
+        let mut reactor =
+            Reactor::new(Config::default(), Lines::new(9), Echo(None)).expect("valid");
+        let stopper = reactor.stopper();
+        reactor.handler().0 = Some(stopper);
+        reactor.adopt(far).expect("room");
+        near.shutdown(std::net::Shutdown::Write).expect("connected");
+        reactor.run().expect("it runs");
+        let each = [Decoded, Written, Dispatched];
+        let expected = [&[Readable, Read][..], &each, &each, &[Sent]].concat();
+        let passed = PASSED.take();
+        assert_eq!(passed[..expected.len()], expected);
+    }
+}
