@@ -43,6 +43,8 @@ enum Command {
     Run(Run),
     /// Say where the time of one hand-off goes, stage by stage, from the probes inside the mechanism
     Anatomy(commands::anatomy::Anatomy),
+    /// Say what on this machine disturbs measurement, and the command that mends it
+    Doctor(commands::doctor::Doctor),
     /// List the benchmarks: id, what is timed, floor, contenders, classic tool
     List(List),
     /// Show a stored run: the last one, or by id, by a prefix of it, or counted back (-1, -2)
@@ -226,7 +228,7 @@ pub struct Links {
     pub folder: PathBuf,
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -308,6 +310,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
     match app.command.unwrap_or(the_ladder) {
         Command::Run(run) => commands::run::run(&run, &mut out)?,
         Command::Anatomy(args) => commands::anatomy::anatomy(&args, &mut out)?,
+        Command::Doctor(args) => commands::doctor::doctor(&args, &mut out)?,
         Command::List(list) => commands::list::list(&list, &mut out)?,
         Command::Show(show) => commands::stored::show(&show, &mut out)?,
         Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,

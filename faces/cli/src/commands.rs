@@ -1,6 +1,7 @@
 //! The lab's commands.
 
 pub mod anatomy;
+pub mod doctor;
 pub mod links;
 pub mod list;
 pub mod run;

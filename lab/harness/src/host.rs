@@ -81,7 +81,7 @@ fn describe_cpu(host: &mut Host, cpuinfo: &str) {
     host.cpu_model = field("model name").unwrap_or_default();
 }
 
-fn memory_bytes(meminfo: &str) -> u64 {
+pub(crate) fn memory_bytes(meminfo: &str) -> u64 {
     meminfo
         .lines()
         .find_map(|line| {

@@ -4,6 +4,7 @@
 mod bench;
 mod counters;
 mod crew;
+pub mod doctor;
 mod fault;
 mod host;
 mod lab;

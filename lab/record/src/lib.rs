@@ -3,6 +3,7 @@
 
 mod anatomy;
 mod args;
+mod finding;
 mod host;
 mod record;
 mod spec;
@@ -11,6 +12,7 @@ pub use anatomy::{
     Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, OffCpu, Unmatched,
 };
 pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
+pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
 pub use record::{
     Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,

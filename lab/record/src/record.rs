@@ -1,6 +1,7 @@
 //! What came out of a run.
 
 use crate::anatomy::Anatomy;
+use crate::finding::Finding;
 use crate::host::Host;
 use crate::spec::{ContenderKind, Unit};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,9 @@ pub struct Run {
     pub command: String,
     /// The machine.
     pub host: Host,
+    /// What on it disturbed measurement when the run began, worst first; empty in runs that did not look.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
     /// Whether it came to its end (an interrupted or killed run did not).
     pub complete: bool,
     /// By how much the null rows of this run differ from 1: the least relative difference that this

@@ -18,6 +18,7 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         profile: _,
         command: _,
         host,
+        findings: _,
         complete: _,
         null_one,
         null_several,

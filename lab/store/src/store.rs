@@ -456,6 +456,7 @@ mod tests {
             profile: "quick".to_string(),
             command: String::new(),
             host: Host::default(),
+            findings: Vec::new(),
             complete: false,
             null_one: None,
             null_several: None,

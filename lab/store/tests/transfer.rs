@@ -3,8 +3,8 @@
 mod support;
 
 use handover_record::{
-    Cache, ContenderKind, Document, Hardware, Host, Mode, Parties, Ratio, Record, Round, Run,
-    Summary, Unit, Warning, WarningCode,
+    Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Ratio, Record,
+    Round, Run, Summary, Unit, Warning, WarningCode,
 };
 use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
 use proptest::collection::{btree_map, vec};
@@ -412,6 +412,14 @@ fn any_run() -> impl Strategy<Value = Run> {
         let (n, cgroup_cpus, null_one, null_several) = numbers;
         let (started_unix_ns, complete, turbo, memory_bytes, optional, cpus_allowed, list) = rest;
         let t = |place: usize| t[place].clone();
+        let finding = |found: &String| Finding {
+            code: t(10),
+            level: if complete { Level::Disturbs } else { Level::Fine },
+            found: found.clone(),
+            why: t(11),
+            mend: optional.clone(),
+        };
+        let findings = list.iter().map(finding).collect();
         let host = Host {
             name: t(0),
             cpu_model: t(1),
@@ -446,6 +454,7 @@ fn any_run() -> impl Strategy<Value = Run> {
             profile: t(8),
             command: t(9),
             host,
+            findings,
             complete,
             null_one,
             null_several,

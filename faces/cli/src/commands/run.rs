@@ -1,11 +1,11 @@
 //! `handover run`: measure, store, show.
 
 use crate::app::{Run, RunOptions};
-use crate::commands::stored;
+use crate::commands::{doctor, stored};
 use crate::console;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
-use handover_harness::{Fault, Lab, Watch};
+use handover_harness::{Fault, Lab, Profile, Watch};
 use handover_record::{Document, Record};
 use handover_store::Store;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -28,6 +28,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupted().context("cannot listen for signals")?;
 
     let mut run = begin(&lab, options.profile.to_string());
+    run.findings = doctor::before_run(options.profile == Profile::Smoke);
     let mut watcher = Watcher::new(store, &run.id, options.json);
     watcher.keep(|store| store.begin(&run));
     let outcome = lab.run(&mut watcher, &interrupted);
@@ -74,6 +75,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> handover_record::Run {
         profile,
         command: words.join(" "),
         host: lab.host(),
+        findings: Vec::new(),
         complete: false,
         null_one: None,
         null_several: None,

@@ -9,6 +9,7 @@ use std::fs;
 const LISTED: &[&str] = &[
     "run",
     "anatomy",
+    "doctor",
     "list",
     "show",
     "runs",
@@ -40,6 +41,26 @@ fn every_command_has_help_that_touches_nothing() {
         }
     }
     assert!(!home.data().exists() && tree(&home.cwd()).is_empty());
+}
+
+#[test]
+fn the_doctor_says_what_it_found_and_what_mends_it() {
+    let home = Home::new();
+    let said = home.ok("doctor --time 50ms");
+    for code in ["governor", "clock-source", "steal", "neighbours", "fds"] {
+        assert!(said.lines().any(|line| line.split_whitespace().nth(1) == Some(code)), "{said}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&home.ok("doctor --time 0 --json")).expect("one document");
+    let findings = json["findings"].as_array().expect("a list");
+    assert!(findings.len() >= 15 && findings.iter().all(|it| it["code"] != "steal"), "{json}");
+    assert!(findings.iter().all(|it| it["level"] != "disturbs" || it["mend"].is_string()));
+    // A run looks too, and keeps what it found.
+    let run: serde_json::Value =
+        serde_json::from_str(&home.ok("run clock --profile smoke --json --no-report"))
+            .expect("JSON");
+    let kept = run["run"]["findings"].as_array().expect("kept");
+    assert!(kept.iter().any(|it| it["code"] == "clock-source"), "{run}");
 }
 
 #[test]

@@ -45,6 +45,8 @@ const ARGUMENTS: &[Refusal] = &[
     ("run notify --idle-gap abc", &["--idle-gap", "abc", "30us"]),
     ("run notify --idle-gap 5", &["--idle-gap", "5", "5ms"]),
     ("run notify --idle-gap", &["--idle-gap"]),
+    ("doctor --time 2h", &["--time", "7200s", "0..=1h"]),
+    ("doctor --time soon", &["--time", "soon"]),
     ("run notify --time 2h", &["--time", "7200s", "100ms..=1h"]),
     ("run notify --time 5", &["--time", "5", "5ms"]),
     ("run notify --time 1s --profile smoke", &["--time", "smoke", "quick"]),

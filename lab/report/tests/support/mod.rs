@@ -63,6 +63,7 @@ pub fn run() -> Run {
         profile: "quick".into(),
         command: "handover".into(),
         host: host(),
+        findings: Vec::new(),
         complete: true,
         null_one: Some(0.006),
         null_several: Some(0.034),

@@ -18,6 +18,7 @@ pub fn run(id: &str, started_unix_ns: i64) -> Run {
         profile: "quick".into(),
         command: "handover run".into(),
         host,
+        findings: Vec::new(),
         complete: false,
         null_one: Some(0.1 + 0.2),
         null_several: None,

@@ -1,0 +1,75 @@
+//! `handover doctor`: what on this machine disturbs measurement, and the command that mends it.
+
+use crate::app::span;
+use crate::console;
+use clap::Args;
+use handover_harness::doctor;
+use handover_record::{Finding, Level};
+use serde_json::json;
+use std::io::Write;
+use std::time::Duration;
+
+/// How long a machine may be looked at.
+const TIME_MAX: Duration = Duration::from_secs(3600);
+/// How long it is looked at before each run.
+const TIME_OF_RUN: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// How long to look at what the CPUs give, 0 to 1h; 0: not at all
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(allow_hyphen_values = true)]
+    time: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    match span(text)? {
+        time if time <= TIME_MAX => Ok(time),
+        time => Err(format!("{time:?}: must lie in 0..=1h")),
+    }
+}
+
+pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
+    let findings = doctor::examine(args.time);
+    if args.json {
+        writeln!(out, "{}", json!({"schema": 1, "findings": findings}))?;
+        return Ok(());
+    }
+    let widest = findings.iter().map(|it| it.code.len()).max().unwrap_or(0);
+    for it in &findings {
+        writeln!(out, "{:8}  {:widest$}  {}", it.level, it.code, it.found)?;
+        if it.level == Level::Fine {
+            continue;
+        }
+        for (word, text) in [("why", Some(&it.why)), ("mend", it.mend.as_ref())] {
+            if let Some(text) = text {
+                writeln!(out, "{:8}  {:widest$}  {word}: {text}", "", "")?;
+            }
+        }
+    }
+    let count = |level| findings.iter().filter(|it| it.level == level).count();
+    let (disturbs, notes) = (count(Level::Disturbs), count(Level::Note));
+    writeln!(out)?;
+    match (disturbs, notes) {
+        (0, 0) => writeln!(out, "Nothing here disturbs measurement.")?,
+        _ => writeln!(out, "{disturbs} of {} disturb, {notes} to know of.", findings.len())?,
+    }
+    Ok(())
+}
+
+/// The same before a run: what is found is stored with it, and what disturbs is told in a line.
+pub fn before_run(is_smoke: bool) -> Vec<Finding> {
+    let findings = doctor::examine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
+    let disturbing: Vec<&str> =
+        findings.iter().filter(|it| it.level == Level::Disturbs).map(|it| &*it.code).collect();
+    if !disturbing.is_empty() && !is_smoke {
+        console::tell(format!(
+            "this machine disturbs measurement ({}): see handover doctor",
+            disturbing.join(", ")
+        ));
+    }
+    findings
+}

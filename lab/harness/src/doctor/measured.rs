@@ -1,0 +1,84 @@
+//! What the CPUs give just now.
+
+use crate::pace;
+use handover_base::topology;
+use handover_base::{affinity, usage};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// CPUs that are looked at, at most.
+const CPUS_MAX: usize = 16;
+
+/// What threads that spin on our CPUs were given.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Measured {
+    pub(super) time: Duration,
+    /// The share of the machine's CPU time that the hypervisor gave to others.
+    pub(super) steal: Option<f64>,
+    pub(super) cpus: Vec<Core>,
+}
+
+/// What one of them was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Core {
+    pub(super) cpu: u32,
+    /// The share of looks at which the core ran below its pace.
+    pub(super) slowed: f64,
+    /// How often another thread took the CPU.
+    pub(super) switches_involuntary: u64,
+}
+
+impl Measured {
+    /// Spins for so long.
+    pub(super) fn take(time: Duration) -> Self {
+        let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
+        let cpus: Vec<u32> = topology::allowed().into_iter().take(CPUS_MAX.min(quota)).collect();
+        let before = usage::steal_ticks();
+        let spinning: Vec<_> = cpus
+            .into_iter()
+            .map(|cpu| thread::Builder::new().spawn(move || spin(cpu, time)))
+            .collect();
+        let cpus = spinning
+            .into_iter()
+            .flatten()
+            .filter_map(|thread| thread.join().ok().flatten())
+            .collect();
+        let steal = match (before, usage::steal_ticks()) {
+            (Some(before), Some(after)) => Some((after - before).share()),
+            _ => None,
+        };
+        Self { time, steal, cpus }
+    }
+}
+
+/// Looks at one CPU for so long; `None` where one may not.
+fn spin(cpu: u32, time: Duration) -> Option<Core> {
+    affinity::pin(cpu).ok()?;
+    let before = usage::thread();
+    let until = Instant::now() + time;
+    let (mut looks, mut slowed) = (0u64, 0u64);
+    while Instant::now() < until {
+        slowed += u64::from(pace::is_slowed());
+        looks += 1;
+    }
+    let spent = usage::thread() - before;
+    Some(Core {
+        cpu,
+        slowed: slowed as f64 / looks.max(1) as f64,
+        switches_involuntary: spent.switches_involuntary,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpus_that_we_may_use_are_looked_at() {
+        let measured = Measured::take(Duration::from_millis(20));
+        assert!(!measured.cpus.is_empty());
+        assert!(measured.cpus.iter().all(|core| (0.0..=1.0).contains(&core.slowed)));
+        let allowed = topology::allowed();
+        assert!(measured.cpus.iter().all(|core| allowed.contains(&core.cpu)));
+    }
+}

@@ -1,0 +1,523 @@
+//! What the facts mean for figures, and what mends it.
+
+use super::facts::{Facts, Limit};
+use super::measured::Measured;
+use handover_record::{Finding, Level};
+
+/// A governor that lets the frequency follow the load moves figures; these do not.
+const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
+/// Steal, or time at less than a core's pace, from which figures suffer.
+const STEAL_MAX: f64 = 0.01;
+const SLOWED_MAX: f64 = 0.05;
+/// The slack of a timer that nobody set, and one that is small beside a wake-up.
+const TIMER_SLACK_FINE_NS: u64 = 1_000;
+/// Descriptors and threads that a server of a benchmark, or of its user, soon needs.
+const FDS_MIN: u64 = 65_536;
+const THREADS_MIN: u64 = 4_096;
+/// Memory below which the larger arguments do not fit.
+const MEMORY_MIN_BYTES: u64 = 2 << 30;
+
+/// A finding under construction.
+struct About {
+    code: &'static str,
+    why: &'static str,
+}
+
+impl About {
+    fn say(&self, level: Level, found: impl Into<String>, mend: Option<String>) -> Finding {
+        let (code, why) = (self.code.to_string(), self.why.to_string());
+        Finding { code, level, found: found.into(), why, mend }
+    }
+
+    fn fine(&self, found: impl Into<String>) -> Finding {
+        self.say(Level::Fine, found, None)
+    }
+
+    fn disturbs(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+        self.say(Level::Disturbs, found, Some(mend.into()))
+    }
+
+    fn note(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+        self.say(Level::Note, found, Some(mend.into()))
+    }
+
+    /// Not to be seen; in a guest the host has it, and may be asked.
+    fn unseen(&self, facts: &Facts) -> Finding {
+        match &facts.hypervisor {
+            Some(hypervisor) => {
+                self.say(Level::Unknown, format!("the host's, behind {hypervisor}"), None)
+            }
+            None => self.say(Level::Unknown, "the kernel does not say", None),
+        }
+    }
+}
+
+/// All that was looked at, worst first, in a fixed order within a level.
+pub(super) fn of(facts: &Facts, measured: Option<&Measured>) -> Vec<Finding> {
+    let mut findings = vec![
+        governor(facts),
+        turbo(facts),
+        smt(facts),
+        isolation(facts),
+        tickless(facts),
+        mitigations(facts),
+        huge_pages(facts),
+        clock_source(facts),
+        timer_slack(facts),
+        cgroup_cpus(facts),
+        memory(facts),
+        fds(facts),
+        threads(facts),
+        load(facts),
+        counters(facts),
+    ];
+    if facts.numa_nodes > 1 {
+        findings.push(numa_balancing(facts));
+    }
+    if let Some(measured) = measured {
+        findings.extend([steal(measured), pace(measured), switches(measured)]);
+    }
+    findings.sort_by_key(|finding| finding.level);
+    findings
+}
+
+fn governor(facts: &Facts) -> Finding {
+    let about = About {
+        code: "governor",
+        why: "the frequency follows the load with some milliseconds' delay: the first rounds are slow",
+    };
+    match facts.governor.as_deref() {
+        None => about.unseen(facts),
+        Some(steady) if STEADY_GOVERNORS.contains(&steady) => about.fine(steady),
+        Some(other) => about.disturbs(other, "sudo cpupower frequency-set -g performance"),
+    }
+}
+
+fn turbo(facts: &Facts) -> Finding {
+    let about = About {
+        code: "turbo",
+        why: "the frequency depends on the temperature and on what other cores do: runs differ by it",
+    };
+    match facts.turbo {
+        None => about.unseen(facts),
+        Some(turbo) if turbo.on => {
+            about.note("on", format!("echo {} | sudo tee {}", turbo.off, turbo.file))
+        }
+        Some(_) => about.fine("off"),
+    }
+}
+
+fn smt(facts: &Facts) -> Finding {
+    let about = About {
+        code: "smt",
+        why: "a thread whose sibling is busy runs at half to two thirds of its pace",
+    };
+    match (facts.smt_active, facts.smt_control.as_deref()) {
+        (Some(true), _) => {
+            about.note("on", "echo off | sudo tee /sys/devices/system/cpu/smt/control")
+        }
+        (Some(false), _) if facts.hypervisor.is_none() => about.fine("off"),
+        _ => about.unseen(facts),
+    }
+}
+
+fn isolation(facts: &Facts) -> Finding {
+    let about = About {
+        code: "isolation",
+        why: "the scheduler puts other work on the measured CPUs; isolated ones it leaves alone",
+    };
+    match facts.isolated.as_deref() {
+        None => about.unseen(facts),
+        Some("") if facts.cpus_online < 4 => {
+            about.say(Level::Note, "none, and too few CPUs to set some apart", None)
+        }
+        Some("") => {
+            let last = facts.cpus_online - 1;
+            let word = format!("kernel command line: isolcpus=managed_irq,domain,2-{last}");
+            about.note("no CPU is isolated", word)
+        }
+        Some(cpus) => about.fine(format!("CPUs {cpus}")),
+    }
+}
+
+fn tickless(facts: &Facts) -> Finding {
+    let about = About {
+        code: "tickless",
+        why: "the timer tick takes a microsecond or more from a busy CPU, 100 to 1000 times a second",
+    };
+    match facts.nohz_full.as_deref() {
+        Some("") | None if facts.cpus_online < 4 => {
+            about.say(Level::Note, "every CPU has its tick", None)
+        }
+        Some("") | None => {
+            let last = facts.cpus_online - 1;
+            let word = format!("kernel command line: nohz_full=2-{last} rcu_nocbs=2-{last}");
+            about.note("every CPU has its tick", word)
+        }
+        Some(cpus) => about.fine(format!("CPUs {cpus} run without a tick")),
+    }
+}
+
+fn mitigations(facts: &Facts) -> Finding {
+    let about = About {
+        code: "mitigations",
+        why: "system calls and switches cost more than the hardware needs; compare machines with care",
+    };
+    match &*facts.mitigations {
+        [] => about.fine("none is active"),
+        some => {
+            let names: Vec<&str> =
+                some.iter().filter_map(|it| Some(it.split_once(':')?.0)).collect();
+            about.note(
+                names.join(", "),
+                "kernel command line: mitigations=off (only where every program is trusted)",
+            )
+        }
+    }
+}
+
+fn huge_pages(facts: &Facts) -> Finding {
+    let about = About {
+        code: "huge-pages",
+        why: "memory is moved into huge pages while it is used: now and then an access takes long",
+    };
+    match facts.huge_pages.as_deref() {
+        None => about.unseen(facts),
+        Some("always") => about
+            .note("always", "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
+        Some(other) => about.fine(other),
+    }
+}
+
+fn clock_source(facts: &Facts) -> Finding {
+    let about = About {
+        code: "clock-source",
+        why: "other clocks than the TSC cost a system call, or a read of a device, at each reading",
+    };
+    let Some(source) = facts.clock_source.as_deref() else { return about.unseen(facts) };
+    let is_cheap = matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
+    let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    if is_cheap {
+        about.fine(source)
+    } else if facts.clock_sources.iter().any(|it| it == "tsc") {
+        about.disturbs(source, format!("echo tsc | sudo tee {file}"))
+    } else {
+        about.disturbs(source, "kernel command line: tsc=reliable, if the machine's TSC is one")
+    }
+}
+
+fn timer_slack(facts: &Facts) -> Finding {
+    let about = About {
+        code: "timer-slack",
+        why: "a sleep, or a wait with a time-out, ends later by up to so much",
+    };
+    match facts.timer_slack_ns {
+        None => about.unseen(facts),
+        Some(ns) if ns <= TIMER_SLACK_FINE_NS => about.fine(format!("{ns} ns")),
+        Some(ns) => about.note(
+            format!("{} us", ns / 1000),
+            "sudo chrt -f 1 handover run (real-time threads have none)",
+        ),
+    }
+}
+
+fn cgroup_cpus(facts: &Facts) -> Finding {
+    let about = About {
+        code: "cgroup-cpus",
+        why: "who has used up a quota is stopped until the next period: a round loses tens of milliseconds",
+    };
+    match facts.cgroup_cpus {
+        Some(cpus) if cpus < facts.cpus_allowed as f64 => about.disturbs(
+            format!("{cpus} of {} CPUs", facts.cpus_allowed),
+            "docker run --cpuset-cpus=..., or systemctl set-property UNIT CPUQuota=",
+        ),
+        Some(cpus) => about.fine(format!("a quota of {cpus} CPUs, for {}", facts.cpus_allowed)),
+        None if facts.cpus_allowed == 1 => about.note(
+            "1 CPU: whoever hands over shares it with who takes over",
+            "taskset -c 0-1 handover run, where there are two",
+        ),
+        None => about.fine(format!("no quota on {} CPUs", facts.cpus_allowed)),
+    }
+}
+
+fn memory(facts: &Facts) -> Finding {
+    let about = About {
+        code: "memory",
+        why: "with too little of it benchmarks of many flows, fibers or connections are refused or killed",
+    };
+    let limit = facts.cgroup_memory_bytes.unwrap_or(u64::MAX).min(facts.memory_bytes);
+    let found = format!("{:.1} GiB", limit as f64 / f64::from(1 << 30));
+    if facts.memory_bytes == 0 {
+        about.unseen(facts)
+    } else if limit < MEMORY_MIN_BYTES {
+        about.note(found, "docker run --memory=4g, or systemctl set-property UNIT MemoryMax=4G")
+    } else {
+        about.fine(found)
+    }
+}
+
+fn fds(facts: &Facts) -> Finding {
+    let about = About {
+        code: "fds",
+        why: "each connection takes a descriptor: with few, servers are measured refusing",
+    };
+    match facts.fds {
+        None => about.unseen(facts),
+        Some(limit) if limit.soft >= FDS_MIN => about.fine(words(limit.soft)),
+        Some(limit) => about.note(words(limit.soft), raise("-n", limit, "fs.nr_open")),
+    }
+}
+
+fn threads(facts: &Facts) -> Finding {
+    let about =
+        About { code: "threads", why: "benchmarks of a thousand parties cannot start them all" };
+    let Some(limit) = facts.threads else { return about.unseen(facts) };
+    let pids_max = facts.pids_max.unwrap_or(u64::MAX);
+    if pids_max < THREADS_MIN && pids_max <= limit.soft {
+        return about.note(
+            format!("{pids_max} in this cgroup"),
+            "docker run --pids-limit=-1, or systemctl set-property UNIT TasksMax=infinity",
+        );
+    }
+    match limit.soft {
+        soft if soft >= THREADS_MIN => about.fine(words(soft.min(pids_max))),
+        soft => about.note(words(soft), raise("-u", limit, "kernel.threads-max")),
+    }
+}
+
+fn words(limit: u64) -> String {
+    if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
+}
+
+/// The command that raises a limit: as far as anybody may, or else by root.
+fn raise(option: &str, limit: Limit, sysctl: &str) -> String {
+    if limit.hard > limit.soft {
+        format!("ulimit {option} {}", words(limit.hard).replace("no limit", "unlimited"))
+    } else {
+        format!("/etc/security/limits.conf, and sysctl {sysctl}")
+    }
+}
+
+fn load(facts: &Facts) -> Finding {
+    let about = About {
+        code: "load",
+        why: "others run here: they take CPUs, caches and memory from what is measured",
+    };
+    match facts.load_1min {
+        None => about.unseen(facts),
+        Some(load) if load < 0.5 => about.fine(format!("{load:.2} in the last minute")),
+        Some(load) => about.disturbs(
+            format!("{load:.2} in the last minute"),
+            "top -o %CPU, and stop what is not needed",
+        ),
+    }
+}
+
+fn counters(facts: &Facts) -> Finding {
+    let about = About {
+        code: "counters",
+        why: "instructions and cache misses of an operation can be told only with the hardware's counters",
+    };
+    match facts.perf_event_paranoid {
+        None => about.unseen(facts),
+        Some(level) if level <= 2 => about.fine(format!("perf_event_paranoid={level}")),
+        Some(level) => about.note(
+            format!("perf_event_paranoid={level}"),
+            "sudo sysctl kernel.perf_event_paranoid=2",
+        ),
+    }
+}
+
+fn numa_balancing(facts: &Facts) -> Finding {
+    let about = About {
+        code: "numa-balancing",
+        why: "pages are unmapped to see who uses them, and moved between nodes in mid-run",
+    };
+    match facts.numa_balancing {
+        None => about.unseen(facts),
+        Some(false) => about.fine("off"),
+        Some(true) => about.disturbs("on", "sudo sysctl kernel.numa_balancing=0"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn steal(measured: &Measured) -> Finding {
+    let about = About {
+        code: "steal",
+        why: "the hypervisor runs others on our CPUs: what is measured stands still meanwhile",
+    };
+    let over = |share| format!("{} of {:?}", percent(share), measured.time);
+    match measured.steal {
+        None => about.say(Level::Unknown, "the kernel does not say", None),
+        Some(share) if share < STEAL_MAX => about.fine(over(share)),
+        Some(share) => {
+            about.disturbs(over(share), "a host, or an instance, with CPUs of one's own")
+        }
+    }
+}
+
+fn pace(measured: &Measured) -> Finding {
+    let about = About {
+        code: "neighbours",
+        why: "a core below its pace has a busy sibling thread, or a lower frequency: half the throughput",
+    };
+    let slowed: Vec<String> = measured
+        .cpus
+        .iter()
+        .filter(|core| core.slowed >= SLOWED_MAX)
+        .map(|core| format!("CPU {} {}", core.cpu, percent(core.slowed)))
+        .collect();
+    let looked = measured.cpus.len();
+    if looked == 0 {
+        return about.say(Level::Unknown, "no CPU could be looked at", None);
+    }
+    if slowed.is_empty() {
+        return about.fine(format!("{looked} CPUs ran at their pace"));
+    }
+    let found = format!("below their pace for {:?}: {}", measured.time, slowed.join(", "));
+    about.disturbs(found, "other hours, other CPUs (taskset), or cores of one's own")
+}
+
+fn switches(measured: &Measured) -> Finding {
+    let about = About {
+        code: "switches",
+        why: "other threads of this machine took the CPU from one that spun",
+    };
+    let total: u64 = measured.cpus.iter().map(|core| core.switches_involuntary).sum();
+    let rate = total as f64 / measured.time.as_secs_f64() / measured.cpus.len().max(1) as f64;
+    let found = format!("{rate:.0} a second on each CPU");
+    // A kernel's own threads take a CPU some tens of times a second.
+    if rate < 50.0 {
+        about.fine(found)
+    } else {
+        about.disturbs(found, "top -o %CPU, and stop what is not needed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::Turbo;
+    use super::super::measured::Core;
+    use super::*;
+    use std::time::Duration;
+
+    /// A machine that was made for measuring.
+    fn quiet() -> Facts {
+        Facts {
+            governor: Some("performance".into()),
+            turbo: Some(Turbo { on: false, file: "/turbo", off: "1" }),
+            smt_active: Some(false),
+            smt_control: Some("off".into()),
+            isolated: Some("2-7".into()),
+            nohz_full: Some("2-7".into()),
+            huge_pages: Some("madvise".into()),
+            clock_source: Some("tsc".into()),
+            clock_sources: vec!["tsc".into(), "hpet".into()],
+            timer_slack_ns: Some(1),
+            cpus_online: 8,
+            cpus_allowed: 8,
+            memory_bytes: 16 << 30,
+            fds: Some(Limit { soft: 1 << 20, hard: 1 << 20 }),
+            threads: Some(Limit { soft: u64::MAX, hard: u64::MAX }),
+            load_1min: Some(0.1),
+            perf_event_paranoid: Some(1),
+            numa_nodes: 2,
+            numa_balancing: Some(false),
+            ..Facts::default()
+        }
+    }
+
+    fn at_rest() -> Measured {
+        let core = |cpu| Core { cpu, slowed: 0.001, switches_involuntary: 3 };
+        Measured { time: Duration::from_secs(1), steal: Some(0.0), cpus: vec![core(2), core(3)] }
+    }
+
+    fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
+        findings.iter().find(|it| it.code == code).unwrap_or_else(|| panic!("{code} is looked at"))
+    }
+
+    #[test]
+    fn a_machine_made_for_measuring_is_fine_throughout() {
+        let findings = of(&quiet(), Some(&at_rest()));
+        assert_eq!(findings.len(), 19);
+        for finding in &findings {
+            assert_eq!(finding.level, Level::Fine, "{finding:?}");
+            assert_eq!(finding.mend, None, "{finding:?}");
+            assert!(!finding.why.is_empty() && !finding.found.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_disturbs_comes_first_with_the_command_that_mends_it() {
+        let facts = Facts {
+            governor: Some("powersave".into()),
+            turbo: Some(Turbo { on: true, file: "/turbo", off: "1" }),
+            smt_active: Some(true),
+            clock_source: Some("hpet".into()),
+            numa_balancing: Some(true),
+            fds: Some(Limit { soft: 1024, hard: 1 << 20 }),
+            threads: Some(Limit { soft: 512, hard: 512 }),
+            ..quiet()
+        };
+        let findings = of(&facts, None);
+        let levels: Vec<_> = findings.iter().map(|it| it.level).collect();
+        assert!(levels.is_sorted(), "{levels:?}");
+        let mend = |code| found(&findings, code).mend.as_deref().expect("it can be mended");
+        assert_eq!(mend("governor"), "sudo cpupower frequency-set -g performance");
+        assert_eq!(mend("turbo"), "echo 1 | sudo tee /turbo");
+        assert!(mend("clock-source").starts_with("echo tsc | sudo tee /sys/"));
+        assert_eq!(mend("numa-balancing"), "sudo sysctl kernel.numa_balancing=0");
+        assert_eq!(mend("fds"), format!("ulimit -n {}", 1 << 20));
+        assert!(mend("threads").contains("threads-max"));
+        assert!(findings.iter().all(|it| it.code != "steal"), "nothing was measured");
+    }
+
+    #[test]
+    fn a_guest_is_told_what_only_its_host_can_see() {
+        let facts = Facts {
+            hypervisor: Some("KVM".into()),
+            governor: None,
+            turbo: None,
+            smt_active: Some(false),
+            ..quiet()
+        };
+        let findings = of(&facts, None);
+        for code in ["governor", "turbo", "smt"] {
+            let it = found(&findings, code);
+            assert_eq!(
+                (it.level, &*it.found),
+                (Level::Unknown, "the host's, behind KVM"),
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_host_and_the_neighbours_take_is_told_by_cpu() {
+        let mut measured = at_rest();
+        measured.steal = Some(0.125);
+        measured.cpus[1] = Core { cpu: 3, slowed: 0.9, switches_involuntary: 400 };
+        let findings = of(&quiet(), Some(&measured));
+        assert_eq!(found(&findings, "steal").found, "12.5 % of 1s");
+        assert_eq!(found(&findings, "neighbours").found, "below their pace for 1s: CPU 3 90.0 %");
+        assert_eq!(found(&findings, "switches").level, Level::Disturbs);
+    }
+
+    #[test]
+    fn limits_of_a_container_are_told_with_what_lifts_them() {
+        let facts = Facts {
+            cgroup_cpus: Some(1.5),
+            cpus_allowed: 4,
+            cgroup_memory_bytes: Some(1 << 30),
+            pids_max: Some(100),
+            ..quiet()
+        };
+        let findings = of(&facts, None);
+        assert_eq!(found(&findings, "cgroup-cpus").found, "1.5 of 4 CPUs");
+        assert_eq!(found(&findings, "memory").found, "1.0 GiB");
+        assert_eq!(found(&findings, "threads").found, "100 in this cgroup");
+    }
+}
