@@ -25,6 +25,7 @@ pub const LAB: &[(&str, &[&str])] = &[
     ("lab/record", &[]),
     ("lab/harness", &["lab/record"]),
     ("lab/anatomy", &["lab/record", "lab/harness"]),
+    ("lab/load", &[]),
     ("lab/store", &["lab/record"]),
     ("lab/report", &["lab/record"]),
     ("lab/suite", &["lab/record", "lab/harness"]),

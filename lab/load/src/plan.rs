@@ -1,0 +1,153 @@
+//! What load is to be made.
+
+use crate::PlanError;
+use crate::wire::LETTERS_MAX;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How much is sent, and when it ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// Each connection sends `count` messages, waits for all of them, and does that `iterations` times; then
+    /// each thread pauses, and makes its connections anew, `reconns` times in all.
+    Counted {
+        /// Messages in a burst.
+        count: u64,
+        /// Bursts of a connection.
+        iterations: u64,
+        /// How often connections are made.
+        reconns: u64,
+        /// The pause after each.
+        pause: Duration,
+    },
+    /// Until the time is over: what is sent during `warm_up` is checked and not measured, what is sent in
+    /// `duration` after it is.
+    Timed {
+        /// Before anything is measured.
+        warm_up: Duration,
+        /// While it is.
+        duration: Duration,
+        /// Messages a second, of all connections together, sent when they are due whatever became of those
+        /// before (an open loop); None: the next is sent when one comes back (a closed loop).
+        rate: Option<f64>,
+    },
+}
+
+/// What load is to be made, on whom.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The server.
+    pub address: SocketAddr,
+    /// Threads, each with its own connections.
+    pub threads_count: u32,
+    /// Connections of each thread.
+    pub clients_count: u32,
+    /// What they do.
+    pub work: Work,
+    /// How many messages of a connection may be under way at a time.
+    pub depth: u64,
+    /// The fewest letters of a message.
+    pub letters_min: u32,
+    /// The most.
+    pub letters_max: u32,
+    /// How much one read takes at most: each thread's one buffer.
+    pub read_bytes: u32,
+    /// How long nothing may come back, and how long it may take to connect.
+    pub timeout: Duration,
+    /// Also count by steps of that width.
+    pub linear_step: Option<Duration>,
+    /// Distinguishes the connections' ids, and their messages' lengths, from those of other processes.
+    pub salt: u32,
+}
+
+/// Threads at most.
+const THREADS_MAX: u64 = 4096;
+/// Connections of a thread at most.
+const CLIENTS_MAX: u64 = 1 << 20;
+
+impl Plan {
+    /// One connection that sends one message.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        let pause = Duration::ZERO;
+        Self {
+            address,
+            threads_count: 1,
+            clients_count: 1,
+            work: Work::Counted { count: 1, iterations: 1, reconns: 1, pause },
+            depth: u64::MAX,
+            letters_min: 3,
+            letters_max: 10,
+            read_bytes: 1 << 16,
+            timeout: Duration::from_secs(10),
+            linear_step: None,
+            salt: 0,
+        }
+    }
+
+    /// Whether everything is within its range.
+    ///
+    /// # Errors
+    /// [`PlanError`] names what is not.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        within("threads_count", self.threads_count.into(), 1, THREADS_MAX)?;
+        within("clients_count", self.clients_count.into(), 1, CLIENTS_MAX)?;
+        within("depth", self.depth, 1, u64::MAX)?;
+        within("letters_max", self.letters_max.into(), 0, LETTERS_MAX.into())?;
+        within("letters_min", self.letters_min.into(), 0, self.letters_max.into())?;
+        within("read_bytes", self.read_bytes.into(), 512, 1 << 24)?;
+        match self.work {
+            Work::Counted { count, iterations, reconns, .. } => {
+                within("count", count, 1, u64::MAX)?;
+                within("iterations", iterations, 1, u64::MAX)?;
+                within("reconns", reconns, 1, u64::MAX)?;
+                self.total_count().map(drop).ok_or(PlanError::TooMany)
+            }
+            Work::Timed { rate: Some(rate), .. } if !(rate.is_finite() && rate > 0.0) => {
+                Err(PlanError::Rate)
+            }
+            Work::Timed { .. } => Ok(()),
+        }
+    }
+
+    /// How many messages there will be; None until the time is over, or beyond counting.
+    #[must_use]
+    pub fn total_count(&self) -> Option<u64> {
+        let Work::Counted { count, iterations, reconns, .. } = self.work else { return None };
+        [count, iterations, reconns, self.threads_count.into()]
+            .into_iter()
+            .try_fold(u64::from(self.clients_count), u64::checked_mul)
+    }
+}
+
+fn within(knob: &'static str, value: u64, min: u64, max: u64) -> Result<(), PlanError> {
+    match (min..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(PlanError::OutOfRange { knob, value, min, max }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_done_is_refused_with_its_range() {
+        let plan = Plan::new(([127, 0, 0, 1], 1).into());
+        assert_eq!((plan.validate(), plan.total_count()), (Ok(()), Some(1)));
+        let refused = |plan: Plan| plan.validate().unwrap_err().to_string();
+        let none = Plan { threads_count: 0, ..plan.clone() };
+        assert_eq!(refused(none), "threads_count=0: must lie in 1..=4096");
+        let crossed = Plan { letters_min: 11, ..plan.clone() };
+        assert_eq!(refused(crossed), "letters_min=11: must lie in 0..=10");
+        let pause = Duration::ZERO;
+        let many = u64::MAX / 2;
+        let work = Work::Counted { count: many, iterations: 3, reconns: 1, pause };
+        assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::TooMany));
+        let second = Duration::from_secs(1);
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let work = Work::Timed { warm_up: second, duration: second, rate: Some(rate) };
+            assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::Rate));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! When messages are due, whatever became of those before.
+
+/// Messages at a fixed rate: the first at `first_ns`, then one every `step_ns`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    first_ns: u64,
+    step_ns: f64,
+}
+
+impl Schedule {
+    /// The first message, and the time between two.
+    #[must_use]
+    pub fn new(first_ns: u64, step_ns: f64) -> Self {
+        Self { first_ns, step_ns: step_ns.max(f64::MIN_POSITIVE) }
+    }
+
+    /// When a message is due, counted from 0.
+    #[must_use]
+    #[inline]
+    pub fn at_ns(&self, index: u64) -> u64 {
+        self.first_ns.saturating_add((index as f64 * self.step_ns) as u64)
+    }
+
+    /// How many are due by then.
+    #[must_use]
+    #[inline]
+    pub fn due_count(&self, now_ns: u64) -> u64 {
+        let Some(since_ns) = now_ns.checked_sub(self.first_ns) else { return 0 };
+        let mut count = (since_ns as f64 / self.step_ns) as u64 + 1;
+        // Rounding may be off by one, either way.
+        while count > 0 && self.at_ns(count - 1) > now_ns {
+            count -= 1;
+        }
+        while self.at_ns(count) <= now_ns && count < u64::MAX {
+            count += 1;
+        }
+        count
+    }
+
+    /// The part of every `of`-th message, beginning with that one.
+    #[must_use]
+    pub fn share(&self, index: u64, of: u64) -> Self {
+        Self::new(self.at_ns(index), self.step_ns * of as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_due_from_its_time_on_and_not_before() {
+        for step_ns in [1.0, 3.7, 1e6 / 3.0, 1e9] {
+            let schedule = Schedule::new(1000, step_ns);
+            assert_eq!(schedule.due_count(999), 0);
+            for index in [0, 1, 2, 1000, 123_457] {
+                let at_ns = schedule.at_ns(index);
+                assert!(schedule.due_count(at_ns) > index, "{step_ns} {index}");
+                assert!(schedule.due_count(at_ns - 1) <= index, "{step_ns} {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn shares_together_are_the_whole() {
+        let whole = Schedule::new(50, 10.0);
+        let shares = [0, 1, 2].map(|index| whole.share(index, 3));
+        for now_ns in [0, 50, 59, 60, 75, 1000, 12_345] {
+            let sum: u64 = shares.iter().map(|it| it.due_count(now_ns)).sum();
+            assert_eq!(sum, whole.due_count(now_ns), "{now_ns}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The calls on sockets, none of which blocks.
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{ipproto, sockopt};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What is watched of a connection: everything, by its edges.
+pub(crate) const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::ET);
+
+/// Begins to connect, from `source` if that is given.
+pub(crate) fn connect(
+    address: SocketAddr,
+    source: Option<SocketAddr>,
+) -> Result<OwnedFd, (&'static str, Errno)> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+        .map_err(|errno| ("socket", errno))?;
+    if let Some(source) = source {
+        net::bind(&fd, &source).map_err(|errno| ("bind", errno))?;
+    }
+    sockopt::set_tcp_nodelay(&fd, true).map_err(|errno| ("setsockopt", errno))?;
+    match net::connect(&fd, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(errno) => Err(("connect", errno)),
+    }
+}
+
+/// Whether connecting has come to a good end.
+pub(crate) fn connected(fd: impl AsFd) -> Result<(), Errno> {
+    sockopt::socket_error(fd)?
+}
+
+/// How many bytes came; 0 when the other side has ended.
+#[inline]
+pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match net::recv(fd.as_fd(), &mut *into, RecvFlags::DONTWAIT) {
+            Ok((bytes_count, _)) => return Ok(bytes_count),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// How many bytes the kernel took; 0 where it has no room.
+#[inline]
+pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+    loop {
+        match net::send(fd.as_fd(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(bytes_count) => return Ok(bytes_count),
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}

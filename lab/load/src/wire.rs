@@ -1,0 +1,179 @@
+//! The message that is sent and comes back.
+//!
+//! ```text
+//!   0        4                    20             28
+//!   ┌────────┬────────────────────┬──────────────┬─────────────────────┐
+//!   │ length │ connection's id    │ sent at, ns  │ so many letters:    │
+//!   │ u32    │ u128               │ u64          │ abc...zabc...       │
+//!   └────────┴────────────────────┴──────────────┴─────────────────────┘
+//! ```
+//!
+//! All numbers are big-endian; the length counts the letters alone.
+
+/// What stands before the letters.
+pub const HEADER_BYTES: usize = 28;
+/// The most letters that a message may have.
+pub const LETTERS_MAX: u32 = 1 << 20;
+
+/// The letters of all messages: a message of n letters has the first n of them.
+#[derive(Debug, Clone)]
+pub struct Letters(Vec<u8>);
+
+impl Letters {
+    /// Enough for messages of so many.
+    #[must_use]
+    pub fn new(letters_max: u32) -> Self {
+        Self((b'a'..=b'z').cycle().take(letters_max as usize).collect())
+    }
+
+    /// Appends a message of so many letters.
+    ///
+    /// # Panics
+    /// When there are more than [`new`](Self::new) was told.
+    #[inline]
+    pub fn append(&self, out: &mut Vec<u8>, id: u128, sent_ns: u64, letters_count: u32) {
+        let mut header = [0; HEADER_BYTES];
+        header[..4].copy_from_slice(&letters_count.to_be_bytes());
+        header[4..20].copy_from_slice(&id.to_be_bytes());
+        header[20..].copy_from_slice(&sent_ns.to_be_bytes());
+        out.extend_from_slice(&header);
+        out.extend_from_slice(&self.0[..letters_count as usize]);
+    }
+
+    /// Checks the message at the beginning of `bytes` against what must come next, and says when it was
+    /// sent; None when it is not whole yet.
+    ///
+    /// # Errors
+    /// [`Wrong`] as soon as what has come cannot become the message that was expected.
+    #[inline]
+    pub fn check(&self, bytes: &[u8], id: u128, letters_count: u32) -> Result<Option<u64>, Wrong> {
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return check_length(bytes, letters_count).map(|()| None);
+        };
+        check_length(header, letters_count)?;
+        let found_id = u128::from_be_bytes(part(header, 4));
+        if found_id != id {
+            return Err(Wrong::Id { found: found_id, expected: id });
+        }
+        let Some(letters) = rest.get(..letters_count as usize) else { return Ok(None) };
+        if letters != &self.0[..letters_count as usize] {
+            let at = letters.iter().zip(&self.0).take_while(|(one, other)| one == other).count();
+            return Err(Wrong::Letter { at });
+        }
+        Ok(Some(u64::from_be_bytes(part(header, 20))))
+    }
+}
+
+#[inline]
+fn part<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&header[at..at + N]);
+    bytes
+}
+
+#[inline]
+fn check_length(bytes: &[u8], expected: u32) -> Result<(), Wrong> {
+    match bytes.first_chunk::<4>().map(|length| u32::from_be_bytes(*length)) {
+        Some(found) if found != expected => Err(Wrong::Length { found, expected }),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with a message that came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Wrong {
+    /// It says that it has another length than the one that was sent at its place.
+    #[error("a message of {found} letters came back, where one of {expected} was sent")]
+    Length {
+        /// What it says.
+        found: u32,
+        /// What was sent.
+        expected: u32,
+    },
+    /// It is another connection's.
+    #[error("the message of connection {found:x} came back on connection {expected:x}")]
+    Id {
+        /// Whose it says it is.
+        found: u128,
+        /// On whose connection it came.
+        expected: u128,
+    },
+    /// A letter is another than was sent.
+    #[error("letter {at} of a message is not the one that was sent")]
+    Letter {
+        /// Which one, from 0.
+        at: usize,
+    },
+}
+
+/// The lengths of a connection's messages: spread evenly over a range, and the same for the same seed, so
+/// that who reads knows what to expect next without being told by who writes.
+#[derive(Debug, Clone)]
+pub struct Lengths {
+    state: u64,
+    min: u32,
+    span: u64,
+}
+
+impl Lengths {
+    /// Between these two, inclusive.
+    #[must_use]
+    pub fn new(seed: u64, min: u32, max: u32) -> Self {
+        // Zero would stay zero for ever.
+        let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Self { state, min, span: u64::from(max.max(min) - min) + 1 }
+    }
+
+    /// The next one.
+    #[inline]
+    pub fn draw(&mut self) -> u32 {
+        // G. Marsaglia, "Xorshift RNGs" (2003), the triple 13, 7, 17.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        // Below the span, which has 32 bits at most.
+        self.min + (((self.state >> 32) * self.span) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_recognised_and_anything_else_is_not() {
+        let letters = Letters::new(30);
+        let mut bytes = Vec::new();
+        letters.append(&mut bytes, 7, 1234, 30);
+        assert_eq!(bytes.len(), HEADER_BYTES + 30);
+        assert_eq!(&bytes[..4], [0, 0, 0, 30]);
+        assert_eq!(&bytes[HEADER_BYTES..], b"abcdefghijklmnopqrstuvwxyzabcd");
+        assert_eq!(letters.check(&bytes, 7, 30), Ok(Some(1234)));
+        for end in 0..bytes.len() {
+            assert_eq!(letters.check(&bytes[..end], 7, 30), Ok(None), "{end} bytes");
+        }
+        assert_eq!(letters.check(&bytes, 8, 30), Err(Wrong::Id { found: 7, expected: 8 }));
+        let other = Err(Wrong::Length { found: 30, expected: 29 });
+        assert_eq!(letters.check(&bytes, 7, 29), other);
+        assert_eq!(letters.check(&bytes[..4], 7, 29), other);
+        bytes[HEADER_BYTES + 17] ^= 1;
+        assert_eq!(letters.check(&bytes, 7, 30), Err(Wrong::Letter { at: 17 }));
+    }
+
+    #[test]
+    fn lengths_cover_their_range_and_repeat_for_the_same_seed() {
+        let (mut one, mut other) = (Lengths::new(5, 3, 10), Lengths::new(5, 3, 10));
+        let mut counts = [0; 16];
+        for _ in 0..8000 {
+            let length = one.draw();
+            assert_eq!(length, other.draw());
+            counts[length as usize] += 1;
+        }
+        for (length, count) in counts.iter().enumerate() {
+            let expected = if (3..=10).contains(&length) { 800..=1200 } else { 0..=0 };
+            assert!(expected.contains(count), "{length}: {count}");
+        }
+        assert_eq!(Lengths::new(0, 4, 4).draw(), 4);
+    }
+}

@@ -1,0 +1,249 @@
+//! The load on servers that answer as they should, and on those that do not.
+
+use handover_load::hold::{Held, Limit, Wanted};
+use handover_load::wire::Wrong;
+use handover_load::{Event, Fault, Load, Plan, Report, Work};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A server that has each connection handled so, on a thread of its own.
+fn serve(each: fn(TcpStream)) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || each(stream.unwrap()));
+        }
+    });
+    address
+}
+
+fn echo(mut stream: TcpStream) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        if stream.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Echoes, with that done to what comes from the byte of that number on.
+fn spoil(mut stream: TcpStream, at: usize, how: fn(&mut Vec<u8>, usize)) {
+    let (mut bytes, mut seen) = (vec![0; 1 << 16], 0);
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        let mut answer = bytes[..count].to_vec();
+        if (seen..seen + count).contains(&at) {
+            how(&mut answer, at - seen);
+        }
+        seen += count;
+        if stream.write_all(&answer).is_err() {
+            return;
+        }
+    }
+}
+
+fn counted(count: u64, iterations: u64, reconns: u64) -> Work {
+    Work::Counted { count, iterations, reconns, pause: Duration::ZERO }
+}
+
+fn timed(ms: u64, rate: Option<f64>) -> Work {
+    let warm_up = Duration::from_millis(ms / 4);
+    Work::Timed { warm_up, duration: Duration::from_millis(ms), rate }
+}
+
+fn done(plan: &Plan) -> Report {
+    Load::start(plan).unwrap().finish().unwrap()
+}
+
+#[test]
+fn every_message_comes_back_whatever_the_numbers() {
+    let address = serve(echo);
+    for (work, depth, letters) in [
+        (counted(1, 1, 1), u64::MAX, (3, 10)),
+        (counted(1000, 3, 2), u64::MAX, (3, 10)),
+        (counted(500, 2, 1), 7, (0, 0)),
+        (counted(50, 1, 1), u64::MAX, (20_000, 100_000)),
+    ] {
+        let plan = Plan {
+            threads_count: 2,
+            clients_count: 3,
+            work,
+            depth,
+            letters_min: letters.0,
+            letters_max: letters.1,
+            linear_step: Some(Duration::from_micros(10)),
+            ..Plan::new(address)
+        };
+        let report = done(&plan);
+        let total = plan.total_count().unwrap();
+        assert_eq!((report.sent_count, report.received_count), (total, total), "{plan:?}");
+        assert_eq!((report.lost_count, report.faults_count, report.tally.count()), (0, 0, total));
+        let linear = report.tally.linear.unwrap();
+        assert_eq!(linear.counts.iter().sum::<u64>(), total);
+        assert!(report.tally.corrected.is_empty() && report.elapsed_ns > 0);
+    }
+}
+
+#[test]
+fn a_wrong_letter_a_wrong_id_and_a_wrong_length_are_found_and_counted() {
+    // Messages of 1000 bytes each: the tenth is spoilt.
+    let wrong = |each: fn(TcpStream)| {
+        let plan = Plan {
+            work: counted(1000, 1, 1),
+            letters_min: 972,
+            letters_max: 972,
+            ..Plan::new(serve(each))
+        };
+        let report = done(&plan);
+        assert_eq!((report.received_count, report.lost_count), (10, 990));
+        match &report.faults[..] {
+            [Fault::Wrong(wrong)] => *wrong,
+            other => panic!("{other:?}"),
+        }
+    };
+    let length = wrong(|stream| spoil(stream, 10_003, |bytes, at| bytes[at] ^= 1));
+    assert_eq!(length, Wrong::Length { found: 973, expected: 972 });
+    let id = wrong(|stream| spoil(stream, 10_019, |bytes, at| bytes[at] ^= 1));
+    assert_eq!(id, Wrong::Id { found: 1, expected: 0 });
+    let letter = wrong(|stream| spoil(stream, 10_500, |bytes, at| bytes[at] ^= 1));
+    assert_eq!(letter, Wrong::Letter { at: 472 });
+    // A byte that is missing moves all that follow.
+    let missing = wrong(|stream| spoil(stream, 10_500, |bytes, at| drop(bytes.drain(at..=at))));
+    assert_eq!(missing, Wrong::Letter { at: 472 });
+}
+
+#[test]
+fn a_server_that_ends_or_resets_or_is_not_there_is_a_fault_at_once() {
+    let ends = |mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 100]);
+    };
+    let plan = Plan {
+        threads_count: 2,
+        clients_count: 2,
+        work: counted(1000, 2, 50),
+        ..Plan::new(serve(ends))
+    };
+    let began = Instant::now();
+    let report = done(&plan);
+    let total = plan.total_count().unwrap();
+    assert_eq!((report.lost_count, report.received_count), (total, 0), "{:?}", report.faults);
+    // They are not made fifty times where all have failed.
+    assert_eq!(report.faults_count, 4);
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let report = done(&Plan { address: gone, ..plan });
+    assert!(matches!(report.faults[0], Fault::Unconnected { .. }), "{:?}", report.faults);
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_server_that_falls_silent_is_a_fault_after_the_time_out() {
+    let silent = |stream: TcpStream| {
+        thread::sleep(Duration::from_secs(60));
+        drop(stream);
+    };
+    let timeout = Duration::from_millis(200);
+    let report = done(&Plan { timeout, ..Plan::new(serve(silent)) });
+    assert_eq!((&report.faults[..], report.lost_count), (&[Fault::Silent(timeout)][..], 1));
+}
+
+#[test]
+fn a_closed_loop_ends_in_time_with_nothing_under_way() {
+    let plan =
+        Plan { clients_count: 4, work: timed(200, None), depth: 3, ..Plan::new(serve(echo)) };
+    let report = done(&plan);
+    assert_eq!((report.lost_count, report.faults_count), (0, 0), "{:?}", report.faults);
+    assert_eq!(report.sent_count, report.received_count);
+    // What was sent before and after is not among what was measured.
+    assert!(report.tally.count() > 0 && report.tally.count() < report.received_count);
+    assert_eq!(report.elapsed_ns, 200_000_000);
+}
+
+#[test]
+fn an_open_loop_sends_what_is_due_and_measures_from_then() {
+    let plan = Plan {
+        threads_count: 2,
+        clients_count: 3,
+        work: timed(400, Some(2000.0)),
+        ..Plan::new(serve(echo))
+    };
+    let report = done(&plan);
+    // 500 ms of 2,000 a second, of which 400 are measured.
+    let tally = &report.tally;
+    let measured = tally.corrected.len() + report.unsent_count;
+    assert!((790..=810).contains(&measured), "{:?}", report.faults);
+    assert!(
+        (990..=1010).contains(&(report.sent_count + report.unsent_count)),
+        "{:?}",
+        report.faults
+    );
+    assert_eq!((report.lost_count, tally.raw.len()), (0, tally.corrected.len()));
+    assert!(tally.corrected.max() >= tally.raw.min());
+}
+
+#[test]
+fn a_pause_of_the_server_is_seen_by_all_who_were_due_in_it() {
+    // It sleeps once, for 200 ms: a closed loop of one message sees that once in a thousand.
+    let naps = |mut stream: TcpStream| {
+        let (mut bytes, mut reads) = ([0; 4096], 0);
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            reads += 1;
+            if reads == 100 {
+                thread::sleep(Duration::from_millis(200));
+            }
+            if stream.write_all(&bytes[..count]).is_err() {
+                return;
+            }
+        }
+    };
+    let work = Work::Timed {
+        warm_up: Duration::ZERO,
+        duration: Duration::from_millis(1000),
+        rate: Some(1000.0),
+    };
+    let report = done(&Plan { work, depth: 1, ..Plan::new(serve(naps)) });
+    let slow = |it: &hdrhistogram::Histogram<u64>| it.len() - it.count_between(0, 50_000_000);
+    let (raw, corrected) = (slow(&report.tally.raw), slow(&report.tally.corrected));
+    assert!(raw <= 10, "{raw} are slow");
+    assert!(corrected >= 100, "{corrected} are slow");
+}
+
+#[test]
+fn a_load_that_is_stopped_keeps_what_it_has() {
+    let load = Load::start(&Plan { work: timed(60_000, None), ..Plan::new(serve(echo)) }).unwrap();
+    assert_eq!(load.event(Duration::from_secs(10)), Some(Event::Connected { count: 1 }));
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(load.progress().open_count, 1);
+    load.stop();
+    let report = load.finish().unwrap();
+    assert!(report.stopped && report.received_count > 0 && report.faults_count == 0);
+}
+
+#[test]
+fn many_are_opened_held_and_sampled_from_addresses_of_their_own() {
+    let address = serve(echo);
+    let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
+    let timeout = Duration::from_secs(10);
+    let wanted = Wanted { address, count: 60, first: 9_970, timeout };
+    let mut held = Held::open(&wanted, &stop, &opened).unwrap();
+    assert_eq!((held.len(), held.limit, opened.into_inner()), (60, None, 60));
+    assert_eq!(held.look_for_closed(), Ok(0));
+    assert_eq!(held.sample(20, timeout).unwrap().len(), 20);
+    assert_eq!(held.sample(1000, timeout).unwrap().len(), 60);
+    assert_eq!(held.look_for_closed(), Ok(0));
+}
+
+#[test]
+fn those_that_are_turned_away_are_not_held() {
+    let address = serve(drop);
+    let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
+    let wanted = Wanted { address, count: 1000, first: 0, timeout: Duration::from_secs(10) };
+    let mut held = Held::open(&wanted, &stop, &opened).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while !held.is_empty() && Instant::now() < until {
+        held.look_for_closed().unwrap();
+    }
+    assert_eq!((held.len(), held.limit), (0, Some(Limit::TurnedAway)));
+}
