@@ -81,6 +81,9 @@ enum Command {
     /// What small local operations cost (classic)
     #[command(name = "node-microbench")]
     NodeMicrobench(classic::node_microbench::NodeMicrobench),
+    /// Server, client, or a million idle connections, of an event handler that echoes (classic)
+    #[command(name = "evh_perf", disable_help_flag = true, args_override_self = true)]
+    EvhPerf(Box<classic::evh_perf::EvhPerf>),
     /// Print shell completions
     #[command(hide = true)]
     Completions {
@@ -328,6 +331,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Notify(args) => classic::notify::run(&args, &mut out)?,
         Command::Calls(args) => classic::calls::run(&args, &mut out)?,
         Command::NodeMicrobench(args) => classic::node_microbench::run(&args, &mut out)?,
+        Command::EvhPerf(args) => classic::evh_perf::run(&args, &mut out)?,
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut App::command(), "handover", &mut text);

@@ -1,6 +1,7 @@
 //! The classic programs: their options, their lines, their columns; the measuring is the suite's.
 
 pub mod calls;
+pub mod evh_perf;
 pub mod hello;
 pub mod node_microbench;
 pub mod notify;

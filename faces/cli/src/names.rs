@@ -24,7 +24,7 @@ pub const CLASSICS: &[Classic] = &[
     Classic { command: "trylock", links: &["trylock"], here: true },
     Classic { command: "notify", links: &["notify"], here: true },
     Classic { command: "calls", links: &["calls"], here: true },
-    Classic { command: "evh_perf", links: &["evh_perf", "target/release/evh_perf"], here: false },
+    Classic { command: "evh_perf", links: &["evh_perf", "target/release/evh_perf"], here: true },
     Classic {
         command: "margo-p2p-latency",
         links: &[

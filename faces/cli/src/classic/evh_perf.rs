@@ -1,0 +1,109 @@
+//! `evh_perf`: an event handler that echoes, the client that loads it, and a great many idle connections.
+
+mod client;
+mod connect;
+mod document;
+mod options;
+mod outcome;
+mod parts;
+mod printer;
+mod secret;
+mod serve;
+mod stages;
+
+pub use options::EvhPerf;
+
+use crate::console;
+use crate::exit::{Interrupted, Passed};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
+    args.check()?;
+    if args.part.is_none() && args.processes > 1 {
+        let signals = Signals::new()?;
+        return match (args.connect, args.eventhandler) {
+            (true, _) => connect::run(args, &signals, out),
+            (_, true) => parts::serve(args, &signals, out),
+            _ => client::of_processes(args, &signals, out),
+        };
+    }
+    if args.part.is_some() {
+        return match (args.connect, args.eventhandler) {
+            (true, _) => connect::be_part(args),
+            (_, true) => serve::be_part(args),
+            _ => client::be_part(args),
+        };
+    }
+    let signals = Signals::new()?;
+    if args.connect {
+        return connect::run(args, &signals, out);
+    }
+    if !args.client {
+        return serve::run(args, &signals, out);
+    }
+    let mut args = args.clone();
+    let server = match args.eventhandler {
+        true => {
+            let server = serve::start(&args)?;
+            args.port = server.address().port();
+            let mut printer = printer::Printer::new(out, args.json);
+            printer.settings("EventHandler", &serve::settings(&args))?;
+            server.tell_started(&mut printer)?;
+            Some(server)
+        }
+        false => None,
+    };
+    let ran = client::run(&args, &signals, out);
+    if let Some(server) = server {
+        server.stop()?;
+    }
+    ran
+}
+
+/// SIGINT and SIGTERM, as flags.
+pub struct Signals {
+    interrupted: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Looks out for both. A second one ends the process at once.
+    fn new() -> anyhow::Result<Self> {
+        let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
+            let flag = Arc::new(AtomicBool::new(false));
+            // The order matters: the first signal only raises the flag, the second finds it raised.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+            std::io::Result::Ok(flag)
+        });
+        Ok(Self { interrupted: interrupted?, terminated: terminated? })
+    }
+
+    /// Whether either has come.
+    fn came(&self) -> bool {
+        // Relaxed: flags alone.
+        self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
+    }
+
+    /// How the program ends that ran until a signal came, and has done all that it was to do.
+    fn ended(&self) -> anyhow::Result<()> {
+        // Relaxed: a flag alone.
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(Passed(130).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// How it ends when it was cut short.
+    fn cut_short(&self) -> anyhow::Error {
+        Interrupted.into()
+    }
+}
+
+/// Warns on standard error.
+fn warn(text: impl std::fmt::Display) {
+    console::tell(format_args!("evh_perf: warning: {text}"));
+}

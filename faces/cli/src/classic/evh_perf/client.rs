@@ -1,0 +1,518 @@
+//! The client: makes the load, and tells what became of it.
+
+use super::document::{self, Log};
+use super::options::{EvhPerf, Mode, Ramp};
+use super::outcome::{Outcome, line};
+use super::parts::{self, Orders, Part};
+use super::printer::{Printer, commas, micros, seconds};
+use super::stages::{Costs, Watch};
+use super::{Signals, secret};
+use anyhow::{Context as _, bail};
+use handover_load::{Event, Load, Plan, Progress, Work};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// How often progress is told.
+const PROGRESS_EVERY: Duration = Duration::from_secs(3);
+/// How often signals are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often one of several processes tells how far it is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+/// Where a search begins, and where it gives up.
+const SEARCHED_FROM: f64 = 1000.0;
+const SEARCHED_TO: f64 = 1e8;
+/// What a search multiplies a rate by that holds, until one does not.
+const SEARCH_STRIDE: f64 = 4.0;
+/// How near a rate that does not hold is to one that does, when a search ends.
+const SEARCH_PRECISION: f64 = 1.05;
+/// One in so many messages, and those of so many seconds, may still be unsent at the end for a rate to have
+/// been reached.
+const UNSENT_SHARE: u64 = 100;
+const UNSENT_S: f64 = 0.01;
+
+/// The settings that are listed.
+fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("clients", commas(args.clients())),
+        ("count", commas(args.count())),
+        ("debug", args.debug.to_string()),
+        ("histo", args.histo.to_string()),
+        ("histo_delta_micros", commas(delta_micros(args))),
+        ("host", args.host.clone()),
+        ("iterations", commas(args.itt.unwrap_or(1))),
+        ("max", commas(args.max())),
+        ("max_handles_per_thread", commas(args.handles_max())),
+        ("min", commas(args.min())),
+        ("port", args.port.to_string()),
+        ("read_slab_count", commas(args.read_slab_count)),
+        ("reconns", commas(args.reconns.unwrap_or(1))),
+        ("sleep", commas(args.sleep.unwrap_or(0))),
+        ("stats", args.stats.to_string()),
+        ("threads", args.threads.to_string()),
+    ];
+    // What the classic program does not have is listed where it is given.
+    if let Mode::Timed { duration, .. } = args.mode() {
+        settings.push(("duration", format!("{} s", duration.as_secs_f64())));
+        settings.push(("warm-up", format!("{} s", args.warm_up(duration).as_secs_f64())));
+    }
+    settings.extend(args.depth.map(|depth| ("depth", commas(depth))));
+    settings.extend(args.rate.map(|rate| ("rate", commas(rate as u64))));
+    settings.extend(args.slo.as_ref().map(|slo| ("slo", slo.text.clone())));
+    if args.processes > 1 {
+        settings.push(("processes", args.processes.to_string()));
+    }
+    if args.tls {
+        settings.push(("tls", args.tls.to_string()));
+    }
+    settings.sort_by_key(|(name, _)| *name);
+    settings
+}
+
+fn delta_micros(args: &EvhPerf) -> u64 {
+    args.histo_delta_micros.unwrap_or(10)
+}
+
+/// The work of a load that is not one of several.
+fn work(args: &EvhPerf) -> Work {
+    match args.mode() {
+        Mode::Timed { duration, rate } => timed(args, duration, rate),
+        _ => Work::Counted {
+            count: args.count(),
+            iterations: args.itt.unwrap_or(1),
+            reconns: args.reconns.unwrap_or(1),
+            pause: Duration::from_millis(args.sleep.unwrap_or(0)),
+        },
+    }
+}
+
+fn timed(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> Work {
+    Work::Timed { warm_up: args.warm_up(duration), duration, rate }
+}
+
+fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
+    let all = match work {
+        // In a closed loop it decides how much is under way.
+        Work::Timed { rate: None, .. } => args.count(),
+        _ => u64::MAX,
+    };
+    let step = Duration::from_micros(delta_micros(args));
+    let plan = Plan {
+        // All of these are bounded by the options.
+        threads_count: args.threads as u32,
+        clients_count: args.clients() as u32,
+        work,
+        depth: args.depth.unwrap_or(all),
+        letters_min: args.min() as u32,
+        letters_max: args.max() as u32,
+        read_bytes: args.read_bytes(),
+        timeout: args.timeout,
+        linear_step: args.histo.then_some(step),
+        salt: args.part.unwrap_or(0),
+        ..Plan::new(args.address()?)
+    };
+    plan.validate().map_err(crate::exit::usage)?;
+    Ok(plan)
+}
+
+/// How far a load is, told every 3 s.
+struct Ticker {
+    began: Instant,
+    last: Instant,
+    before: Progress,
+    /// How many messages there will be, or how long it takes.
+    total: Option<u64>,
+    whole: Duration,
+}
+
+impl Ticker {
+    fn new(plan: &Plan, processes: u64) -> Self {
+        let whole = match plan.work {
+            Work::Timed { warm_up, duration, .. } => warm_up + duration,
+            Work::Counted { .. } => Duration::ZERO,
+        };
+        let total = plan.total_count().map(|total| total.saturating_mul(processes));
+        let now = Instant::now();
+        Self { began: now, last: now, before: Progress::default(), total, whole }
+    }
+
+    /// Tells, if it is time.
+    fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
+        let now = Instant::now();
+        if now - self.last < PROGRESS_EVERY {
+            return Ok(());
+        }
+        let (since, elapsed) = (now - self.last, now - self.began);
+        let received = so_far.received_count;
+        printer.rule()?;
+        match self.total {
+            Some(total) => printer.info(format_args!(
+                "{} of {} messages received. [{:.2}% complete]",
+                commas(received),
+                commas(total),
+                received as f64 * 100.0 / total as f64
+            ))?,
+            None => printer.info(format_args!(
+                "{} messages received. [{:.2}% complete]",
+                commas(received),
+                (elapsed.as_secs_f64() * 100.0 / self.whole.as_secs_f64()).min(100.0)
+            ))?,
+        }
+        let fresh = received - self.before.received_count;
+        let latency_ns = so_far.latency_ns.wrapping_sub(self.before.latency_ns);
+        let blocks = [
+            ("incremental", fresh, since, latency_ns),
+            ("total", received, elapsed, so_far.latency_ns),
+        ];
+        for (name, count, time, latency_ns) in blocks {
+            let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let rate = count as f64 / time.as_secs_f64();
+            printer.info(format_args!(
+                "{name}_messages=[{}],elapsed_time=[{}]",
+                commas(count),
+                seconds(time_ns)
+            ))?;
+            printer.info(format_args!(
+                "{name}_mps=[{}],{name}_avg_latency=[{}]",
+                commas(rate as u64),
+                micros(latency_ns as f64 / count.max(1) as f64)
+            ))?;
+        }
+        printer.flush()?;
+        self.before = so_far;
+        self.last += PROGRESS_EVERY;
+        Ok(())
+    }
+}
+
+fn start(args: &EvhPerf, plan: &Plan) -> anyhow::Result<Load> {
+    Ok(match secret::client(args)? {
+        Some(secures) => Load::start_secured(plan, secures)?,
+        None => Load::start(plan)?,
+    })
+}
+
+/// Says what is not verified.
+fn tell_trust(args: &EvhPerf, printer: &mut Printer<'_>) -> std::io::Result<()> {
+    match args.tls && args.ca.is_none() {
+        true => printer.warn(format_args!(
+            "The server's certificate is not verified: --ca FILE names whom to trust."
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Makes one load, to its end.
+fn make(
+    args: &EvhPerf,
+    plan: &Plan,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+    is_alone: bool,
+) -> anyhow::Result<(Outcome, Costs)> {
+    let watch = Watch::begin(vec![std::process::id()], plan.address);
+    let began = Instant::now();
+    let load = start(args, plan)?;
+    if is_alone {
+        printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+        printer.flush()?;
+    }
+    let mut ticker = Ticker::new(plan, 1);
+    loop {
+        let is_over = load.is_over();
+        let mut within = if is_over { Duration::ZERO } else { LOOK_EVERY };
+        while let Some(event) = load.event(within) {
+            within = Duration::ZERO;
+            match event {
+                Event::Pausing(pause) => {
+                    printer.info(format_args!("sleeping for {} ms.", pause.as_millis()))?;
+                }
+                Event::Failed(fault) if args.debug => printer.debug(format_args!("{fault}"))?,
+                Event::Connected { count } if args.debug => {
+                    printer.debug(format_args!("{count} connected"))?;
+                }
+                _ => {}
+            }
+        }
+        if is_over {
+            break;
+        }
+        if signals.came() {
+            load.stop();
+        }
+        if is_alone {
+            ticker.tick(load.progress(), printer)?;
+        }
+    }
+    let costs = watch.end();
+    Ok((load.finish()?.into(), costs))
+}
+
+/// Makes the load that the options ask for.
+pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut log = Log::new(args)?;
+    let first = plan(args, work(args))?;
+    let mut printer = Printer::new(out, args.json);
+    printer.settings("Client", &settings(args))?;
+    tell_trust(args, &mut printer)?;
+    let (loads, more) = match args.mode() {
+        Mode::Ramp { ramp, each } => ramped(args, ramp, each, signals, &mut printer)?,
+        Mode::Search { each } => searched(args, each, signals, &mut printer)?,
+        Mode::Counted | Mode::Timed { .. } => {
+            let load = make(args, &first, signals, &mut printer, true)?;
+            (vec![load], json!({}))
+        }
+    };
+    conclude(args, loads, more, signals, printer, log.as_mut())
+}
+
+/// What was made, and how it ends.
+fn conclude(
+    args: &EvhPerf,
+    loads: Vec<(Outcome, Costs)>,
+    more: Value,
+    signals: &Signals,
+    mut printer: Printer<'_>,
+    log: Option<&mut Log>,
+) -> anyhow::Result<()> {
+    let is_alone = matches!(args.mode(), Mode::Counted | Mode::Timed { .. });
+    let mut warnings = Vec::new();
+    let mut failed = Vec::new();
+    for (outcome, costs) in &loads {
+        if is_alone {
+            outcome.tell(&mut printer)?;
+            outcome.tell_histogram(&mut printer)?;
+            outcome.tell_percentiles(&mut printer)?;
+            costs.tell(&mut printer)?;
+            warnings.extend(costs.bottleneck(args, outcome));
+        }
+        failed.extend(outcome.missing());
+        if outcome.unsent > 0 && is_alone {
+            let unsent = commas(outcome.unsent);
+            warnings.push(format!("{unsent} messages were due and could not be sent in time"));
+        }
+    }
+    if let (true, Some(slo)) = (is_alone, &args.slo) {
+        let misses = loads.iter().flat_map(|(outcome, _)| outcome.misses(slo));
+        failed.extend(misses.map(|miss| format!("--slo is missed: {miss}")));
+    }
+    for warning in &warnings {
+        printer.warn(format_args!("{warning}"))?;
+    }
+    printer.flush()?;
+    if args.json {
+        let documents = loads.iter().map(|(outcome, costs)| document::load(outcome, costs));
+        let whole = document::whole(args, documents.collect(), more.clone(), &warnings);
+        printer = printer.aloud();
+        printer.plain(format_args!("{whole}"))?;
+        printer.flush()?;
+    }
+    if let Some(log) = log {
+        let outcomes: Vec<Outcome> = loads.into_iter().map(|(outcome, _)| outcome).collect();
+        log.write(&outcomes)?;
+    }
+    if signals.came() {
+        return Err(signals.cut_short());
+    }
+    match failed.first() {
+        Some(why) => bail!("{why}"),
+        None if more["holds"].as_bool() == Some(false) => {
+            bail!("--slo is missed at every rate that was tried")
+        }
+        None => Ok(()),
+    }
+}
+
+/// One rate, and whether it holds.
+fn try_rate(
+    args: &EvhPerf,
+    rate: f64,
+    each: Duration,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<((Outcome, Costs), bool)> {
+    let plan = plan(args, timed(args, each, Some(rate)))?;
+    let load = make(args, &plan, signals, printer, false)?;
+    let outcome = &load.0;
+    let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
+    let unsent_max = outcome.tally.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
+    let is_reached = outcome.unsent <= unsent_max;
+    let holds = outcome.is_whole() && is_reached && misses.is_empty();
+    let verdict = match (&args.slo, holds) {
+        (None, _) => String::new(),
+        (Some(_), true) => ": holds".to_string(),
+        (Some(_), false) => match misses.first() {
+            Some(miss) => format!(": {miss}"),
+            None => ": is not reached".to_string(),
+        },
+    };
+    printer.info(format_args!(
+        "rate=[{}],messages_per_second=[{}],{}{verdict}",
+        commas(rate as u64),
+        commas(outcome.per_second() as u64),
+        line(outcome.felt())
+    ))?;
+    printer.flush()?;
+    Ok((load, holds))
+}
+
+type Loads = (Vec<(Outcome, Costs)>, Value);
+
+/// One rate after another.
+fn ramped(
+    args: &EvhPerf,
+    ramp: Ramp,
+    each: Duration,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Loads> {
+    let mut loads = Vec::new();
+    let mut highest = None;
+    for rate in ramp.rates() {
+        let (load, holds) = try_rate(args, rate, each, signals, printer)?;
+        highest = if holds { Some(rate) } else { highest };
+        loads.push(load);
+        if signals.came() {
+            break;
+        }
+    }
+    Ok((loads, found(args, highest, printer)?))
+}
+
+/// Rates until the highest is found that holds.
+fn searched(
+    args: &EvhPerf,
+    each: Duration,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Loads> {
+    let mut loads = Vec::new();
+    let (mut low, mut high) = (None, None);
+    let mut rate = SEARCHED_FROM;
+    while rate <= SEARCHED_TO {
+        let (mut load, mut holds) = try_rate(args, rate, each, signals, printer)?;
+        if !holds && !signals.came() {
+            // Once more: it may have been a neighbour's noise.
+            (load, holds) = try_rate(args, rate, each, signals, printer)?;
+        }
+        let is_whole = load.0.is_whole();
+        loads.push(load);
+        if signals.came() || !is_whole {
+            break;
+        }
+        if holds {
+            low = Some(rate)
+        } else {
+            high = Some(rate)
+        }
+        rate = match (low, high) {
+            (Some(low), None) => low * SEARCH_STRIDE,
+            (None, Some(high)) if high < 10.0 => break,
+            (None, Some(high)) => high / SEARCH_STRIDE,
+            (Some(low), Some(high)) if high / low <= SEARCH_PRECISION => break,
+            (Some(low), Some(high)) => (low * high).sqrt(),
+            (None, None) => break,
+        };
+    }
+    Ok((loads, found(args, low, printer)?))
+}
+
+/// Tells the highest rate that holds, if any was to.
+fn found(args: &EvhPerf, highest: Option<f64>, printer: &mut Printer<'_>) -> anyhow::Result<Value> {
+    let Some(slo) = &args.slo else { return Ok(json!({})) };
+    printer.rule()?;
+    match highest {
+        Some(rate) => printer.info(format_args!(
+            "the highest rate that holds {}: {} messages a second",
+            slo.text,
+            commas(rate as u64)
+        ))?,
+        None => printer.error(format_args!("no rate that was tried holds {}", slo.text))?,
+    }
+    Ok(json!({ "holds": highest.is_some(), "highest_rate": highest }))
+}
+
+/// One of several processes: makes its share when it is told to, and tells what became of it.
+pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
+    let mut args = args.clone();
+    // Each has as many threads and clients as were asked for; a rate is shared.
+    args.rate = args.rate.map(|rate| rate / args.processes as f64);
+    let plan = plan(&args, work(&args))?;
+    let orders = Orders::new()?;
+    parts::tell(&json!({ "ready": true }))?;
+    if orders.next().is_none() {
+        return Ok(());
+    }
+    let load = start(&args, &plan)?;
+    while !load.is_over() {
+        if orders.is_over(TELL_EVERY) {
+            load.stop();
+            break;
+        }
+        let Progress { received_count, latency_ns, .. } = load.progress();
+        parts::tell(&json!({ "received": received_count, "latency_ns": latency_ns }))?;
+    }
+    let outcome = Outcome::from(load.finish()?);
+    parts::tell(&json!({ "outcome": outcome.to_json() }))?;
+    orders.wait();
+    Ok(())
+}
+
+/// Makes the load with several processes.
+pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let soon = Duration::from_secs(20);
+    let mut log = Log::new(args)?;
+    let plan = plan(args, work(args))?;
+    let mut printer = Printer::new(out, args.json);
+    printer.settings("Client", &settings(args))?;
+    tell_trust(args, &mut printer)?;
+    let began = Instant::now();
+    let mut parts = Vec::new();
+    for index in 0..args.processes {
+        parts.push(Part::start(index, &[])?);
+    }
+    for part in &mut parts {
+        part.expect(soon)?;
+    }
+    let watch = Watch::begin(parts.iter().map(Part::id).collect(), plan.address);
+    for part in &mut parts {
+        part.order("go")?;
+    }
+    printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+    printer.flush()?;
+    let mut ticker = Ticker::new(&plan, args.processes);
+    let mut so_far = vec![(0, 0); parts.len()];
+    let mut outcomes: Vec<Option<Outcome>> = parts.iter().map(|_| None).collect();
+    let mut costs = None;
+    while outcomes.iter().any(Option::is_none) {
+        for ((part, so_far), outcome) in parts.iter_mut().zip(&mut so_far).zip(&mut outcomes) {
+            while outcome.is_none()
+                && let Some(told) = part.hear(Duration::from_millis(1))?
+            {
+                if let found @ Value::Object(_) = &told["outcome"] {
+                    *outcome = Some(Outcome::from_json(found)?);
+                }
+                if let Some(received) = told["received"].as_u64() {
+                    *so_far = (received, told["latency_ns"].as_u64().unwrap_or(0));
+                }
+            }
+        }
+        if signals.came() {
+            parts.iter_mut().for_each(Part::end);
+        }
+        if outcomes.iter().all(Option::is_some) {
+            costs = Some(watch.end());
+        }
+        let sum = so_far.iter().fold(Progress::default(), |mut sum, (received, latency_ns)| {
+            sum.received_count += received;
+            sum.latency_ns = sum.latency_ns.wrapping_add(*latency_ns);
+            sum
+        });
+        ticker.tick(sum, &mut printer)?;
+    }
+    let mut outcomes = outcomes.into_iter().flatten();
+    let mut sum = outcomes.next().context("there are no processes")?;
+    outcomes.for_each(|outcome| sum.add(outcome));
+    let costs = costs.unwrap_or_else(|| watch.end());
+    conclude(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
+}

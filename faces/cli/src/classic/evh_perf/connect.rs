@@ -1,0 +1,584 @@
+//! `--connect`: opens a great many connections, holds them, and says what that took.
+
+use super::Signals;
+use super::options::{EvhPerf, descriptors_max};
+use super::parts::{self, Orders, Part};
+use super::printer::{Printer, commas};
+use anyhow::{Context as _, bail};
+use handover_base::units::show_ns;
+use handover_load::hold::{Held, Limit, Wanted};
+use handover_load::process::{self, Used};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use std::io::{Read as _, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often progress is told.
+const PROGRESS_EVERY: Duration = Duration::from_secs(3);
+/// How many connections echo a message when all are open, unless told.
+const SAMPLED: u64 = 1000;
+/// How long a server may take to close what it does not want.
+const SETTLE: Duration = Duration::from_millis(50);
+/// How long a part may take to answer.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What one process holds, as it tells.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    open: u64,
+    took_ns: u64,
+    limit: Option<String>,
+    /// The command that raises the limit.
+    mend: Option<String>,
+}
+
+/// Connections of this process.
+struct Holder {
+    held: Vec<Held>,
+}
+
+impl Holder {
+    /// Opens them, on so many threads.
+    fn open(
+        args: &EvhPerf,
+        count: u64,
+        first: u64,
+        stop: &AtomicBool,
+        opened: &AtomicU64,
+    ) -> anyhow::Result<Self> {
+        let address = args.address()?;
+        let wanted = |thread: u64| {
+            let from = count * thread / args.threads;
+            let until = count * (thread + 1) / args.threads;
+            let (first, count) = (first + from, until - from);
+            Wanted { address, count, first, timeout: args.timeout }
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..args.threads)
+                .map(|thread| scope.spawn(move || Held::open(&wanted(thread), stop, opened)))
+                .collect();
+            let mut held = Vec::new();
+            for thread in threads {
+                held.push(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+            }
+            Ok(Self { held })
+        })
+    }
+
+    fn told(&self, args: &EvhPerf) -> Told {
+        let limit = self.held.iter().find_map(|held| held.limit);
+        Told {
+            open: self.held.iter().map(Held::len).sum(),
+            took_ns: self.held.iter().map(|held| held.took.as_nanos() as u64).max().unwrap_or(0),
+            limit: limit.map(|limit| limit.to_string()),
+            mend: limit.map(|limit| mend(limit, args)),
+        }
+    }
+
+    fn sample(&self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
+        let threads = self.held.len().max(1) as u64;
+        let mut took_ns = Vec::new();
+        for (held, index) in self.held.iter().zip(0..) {
+            let share = count * (index + 1) / threads - count * index / threads;
+            took_ns.extend(held.sample(share, timeout)?);
+        }
+        Ok(took_ns)
+    }
+
+    fn look_for_closed(&mut self) -> anyhow::Result<u64> {
+        let mut closed = 0;
+        for held in &mut self.held {
+            closed += held.look_for_closed()?;
+        }
+        Ok(closed)
+    }
+}
+
+/// The command that raises a limit.
+fn mend(limit: Limit, args: &EvhPerf) -> String {
+    let count = args.count();
+    match limit {
+        Limit::ProcessDescriptors => {
+            let max = descriptors_max();
+            let processes = count / max.saturating_sub(100).max(1) + 1;
+            format!(
+                "its limit is {}; raise that with `ulimit -n {}`, or share: --processes {processes}",
+                commas(max),
+                count + 100
+            )
+        }
+        Limit::SystemDescriptors => {
+            format!("raise that with `sysctl -w fs.file-max={}`", count * 2 + 100_000)
+        }
+        Limit::Ports => "give more with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
+                         from 127.0.0.0/8 to itself other source addresses are used too"
+            .to_string(),
+        Limit::Memory => {
+            "give more with `sysctl -w net.ipv4.tcp_mem=...` (in pages), or more memory".to_string()
+        }
+        Limit::Refused => "start it there: evh_perf -e".to_string(),
+        Limit::Unanswered => {
+            "see that it lives, and raise its queue with `sysctl -w net.core.somaxconn=65535`"
+                .to_string()
+        }
+        Limit::TurnedAway => {
+            "give the server more: its --max_handles_per_thread, its `ulimit -n`, \
+                              its --threads, or its --processes"
+                .to_string()
+        }
+        _ => "the kernel says no more".to_string(),
+    }
+}
+
+/// One of the processes that hold: this one, or another.
+enum Party {
+    Here(Box<Here>),
+    There(Part),
+}
+
+/// This process.
+struct Here {
+    opened: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    opening: Option<thread::JoinHandle<anyhow::Result<Holder>>>,
+    holder: Option<Holder>,
+}
+
+impl Party {
+    /// Begins to open.
+    fn begin(&mut self, args: &EvhPerf, count: u64, first: u64) -> anyhow::Result<()> {
+        match self {
+            Self::There(part) => part.order(&format!("open {count} {first}")),
+            Self::Here(here) => {
+                let (args, stop) = (args.clone(), Arc::clone(&here.stop));
+                let opened = Arc::clone(&here.opened);
+                here.opening =
+                    Some(thread::spawn(move || Holder::open(&args, count, first, &stop, &opened)));
+                Ok(())
+            }
+        }
+    }
+
+    /// How many are open so far, and what it has come to if it is done.
+    fn look(&mut self, args: &EvhPerf) -> anyhow::Result<(Option<u64>, Option<Told>)> {
+        match self {
+            Self::There(part) => {
+                let Some(told) = part.hear(Duration::from_millis(1))? else {
+                    return Ok((None, None));
+                };
+                let done = told["took_ns"].as_u64().map(|took_ns| Told {
+                    open: told["opened"].as_u64().unwrap_or(0),
+                    took_ns,
+                    limit: told["limit"].as_str().map(str::to_string),
+                    mend: told["mend"].as_str().map(str::to_string),
+                });
+                Ok((told["opened"].as_u64(), done))
+            }
+            Self::Here(here) => {
+                thread::sleep(Duration::from_millis(5));
+                // Relaxed: a count alone.
+                let opened = here.opened.load(Ordering::Relaxed);
+                let is_done = here.opening.as_ref().is_some_and(thread::JoinHandle::is_finished);
+                let Some(opening) = here.opening.take_if(|_| is_done) else {
+                    return Ok((Some(opened), None));
+                };
+                let holder = opening.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+                let told = holder.told(args);
+                here.holder = Some(holder);
+                Ok((Some(told.open), Some(told)))
+            }
+        }
+    }
+
+    fn stop(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::There(part) => part.order("stop"),
+            Self::Here(here) => {
+                // Relaxed: a flag alone.
+                here.stop.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
+        match self {
+            Self::There(part) => {
+                part.order(&format!("sample {count}"))?;
+                let told = part.expect(SOON + timeout)?;
+                if let Some(fault) = told["fault"].as_str() {
+                    bail!("{fault}");
+                }
+                let took_ns = told["took_ns"].as_array().context("no sample")?;
+                Ok(took_ns.iter().filter_map(Value::as_u64).collect())
+            }
+            Self::Here(here) => match &here.holder {
+                Some(holder) => holder.sample(count, timeout),
+                None => Ok(Vec::new()),
+            },
+        }
+    }
+
+    fn look_for_closed(&mut self) -> anyhow::Result<u64> {
+        match self {
+            Self::There(part) => {
+                part.order("closed")?;
+                Ok(part.expect(SOON)?["closed"].as_u64().unwrap_or(0))
+            }
+            Self::Here(here) => here.holder.as_mut().map_or(Ok(0), Holder::look_for_closed),
+        }
+    }
+
+    fn id(&self) -> u32 {
+        match self {
+            Self::There(part) => part.id(),
+            Self::Here(_) => std::process::id(),
+        }
+    }
+}
+
+/// One of several processes: opens and holds what it is told to.
+pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
+    descriptors_max();
+    let orders = Orders::new()?;
+    parts::tell(&json!({ "ready": true }))?;
+    let here = Here { opened: Arc::default(), stop: Arc::default(), opening: None, holder: None };
+    let mut party = Party::Here(Box::new(here));
+    while let Some(order) = orders.next() {
+        let words: Vec<&str> = order.split(' ').collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        match (words[0], number(1), number(2)) {
+            ("open", Some(count), Some(first)) => {
+                party.begin(args, count, first)?;
+                let mut last = Instant::now();
+                let told = loop {
+                    let (opened, told) = party.look(args)?;
+                    if let Some(told) = told {
+                        break told;
+                    }
+                    if orders.is_stopped() {
+                        party.stop()?;
+                    }
+                    if last.elapsed() > Duration::from_millis(200) {
+                        last = Instant::now();
+                        parts::tell(&json!({ "opened": opened }))?;
+                    }
+                };
+                parts::tell(&json!({
+                    "opened": told.open,
+                    "took_ns": told.took_ns,
+                    "limit": told.limit,
+                    "mend": told.mend,
+                }))?;
+            }
+            ("sample", Some(count), _) => parts::tell(&match party.sample(count, args.timeout) {
+                Ok(took_ns) => json!({ "took_ns": took_ns }),
+                Err(error) => json!({ "fault": error.to_string() }),
+            })?,
+            ("closed", ..) => parts::tell(&json!({ "closed": party.look_for_closed()? }))?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What memory there is in use, by where.
+struct Memory {
+    client: u64,
+    server: Option<u64>,
+    kernel: u64,
+}
+
+impl Memory {
+    fn now(parties: &[Party], servers: &[u32]) -> Self {
+        let sum = |processes: &mut dyn Iterator<Item = u32>| {
+            processes.filter_map(process::used).fold(Used::default(), Used::and).anon_bytes
+        };
+        Self {
+            client: sum(&mut parties.iter().map(Party::id)),
+            server: (!servers.is_empty()).then(|| sum(&mut servers.iter().copied())),
+            kernel: process::kernel_bytes(),
+        }
+    }
+}
+
+fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("count", commas(args.count())),
+        ("debug", args.debug.to_string()),
+        ("host", args.host.clone()),
+        ("port", args.port.to_string()),
+        ("threads", args.threads.to_string()),
+    ];
+    if args.processes > 1 {
+        settings.insert(4, ("processes", args.processes.to_string()));
+    }
+    settings
+}
+
+/// Opens, samples, holds, and tells.
+pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.tls {
+        return Err(crate::exit::usage(
+            "--connect opens plain connections: leave --tls out, or use -c with --clients",
+        ));
+    }
+    let began = Instant::now();
+    descriptors_max();
+    let address = args.address()?;
+    let mut printer = Printer::new(out, args.json);
+    printer.settings("Connect", &settings(args))?;
+    let mut parties = Vec::new();
+    if args.processes == 1 {
+        parties.push(Party::Here(Box::new(Here {
+            opened: Arc::default(),
+            stop: Arc::default(),
+            opening: None,
+            holder: None,
+        })));
+    }
+    for index in 0..args.processes * u64::from(args.processes > 1) {
+        parties.push(Party::There(Part::start(index, &[])?));
+    }
+    for party in &mut parties {
+        if let Party::There(part) = party {
+            part.expect(SOON)?;
+        }
+    }
+    printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+    printer.flush()?;
+    let servers = process::listeners(address);
+    let before = Memory::now(&parties, &servers);
+    let (opened, took) = open(args, &mut parties, signals, &mut printer)?;
+    let mut failed = tell_opened(args, &opened, took, &mut printer)?;
+    let open: u64 = opened.iter().map(|told| told.open).sum();
+    let memory = Memory::now(&parties, &servers);
+    let each = |now: u64, then: u64| now.saturating_sub(then) / open.max(1);
+    let user = each(memory.client, before.client);
+    let server = memory.server.map(|now| each(now, before.server.unwrap_or(0)));
+    let kernel = each(memory.kernel, before.kernel);
+    let of_server = match server {
+        Some(server) => format!("server {} bytes", commas(server)),
+        None => "server not ours to see".to_string(),
+    };
+    printer.info(format_args!(
+        "memory per connection: client {} bytes, {of_server} in user space; {} bytes in the kernel{}",
+        commas(user),
+        commas(kernel),
+        if server.is_some() { ", both ends together" } else { "" }
+    ))?;
+    let mut document = json!({
+        "schema": 1,
+        "program": "evh_perf",
+        "wanted": args.count(),
+        "opened": open,
+        "elapsed_s": took.as_secs_f64(),
+        "connections_per_second": open as f64 / took.as_secs_f64().max(1e-9),
+        "bytes_per_connection": { "client": user, "server": server, "kernel": kernel },
+        "limit": failed,
+    });
+    if !signals.came() {
+        // Those that the server does not want are closed about now.
+        thread::sleep(SETTLE);
+        let mut closed = closed_of(args, &mut parties, open)?;
+        match sample(args, &mut parties, address, &mut printer) {
+            Ok(sampled) => document["echo_ns"] = sampled.unwrap_or(Value::Null),
+            Err(error) => {
+                thread::sleep(SETTLE);
+                closed = closed.or(closed_of(args, &mut parties, open)?);
+                closed = closed.or(Some(format!("{error:#}")));
+            }
+        }
+        if let (None, Some(closed)) = (&failed, closed) {
+            printer.error(format_args!("{closed}"))?;
+            failed = Some(closed);
+        }
+        document["limit"] = json!(failed);
+    }
+    if args.json {
+        printer = printer.aloud();
+        printer.plain(format_args!("{document}"))?;
+        printer = printer.hushed();
+    }
+    let closed = hold(args, &mut parties, signals, &mut printer)?;
+    if signals.came() {
+        return signals.ended();
+    }
+    match failed {
+        Some(failed) => bail!("{failed}"),
+        None if closed > 0 => bail!("the server has closed {} of them", commas(closed)),
+        None => Ok(()),
+    }
+}
+
+/// Has every party open its share.
+fn open(
+    args: &EvhPerf,
+    parties: &mut [Party],
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<(Vec<Told>, Duration)> {
+    let (count, parties_count) = (args.count(), parties.len() as u64);
+    let began = Instant::now();
+    for (party, index) in parties.iter_mut().zip(0..) {
+        let from = count * index / parties_count;
+        party.begin(args, count * (index + 1) / parties_count - from, from)?;
+    }
+    let mut so_far = vec![0; parties.len()];
+    let mut done: Vec<Option<Told>> = vec![None; parties.len()];
+    let mut next = began + PROGRESS_EVERY;
+    let mut is_stopped = false;
+    while done.iter().any(Option::is_none) {
+        for ((party, so_far), done) in parties.iter_mut().zip(&mut so_far).zip(&mut done) {
+            if done.is_none() {
+                let (opened, told) = party.look(args)?;
+                *so_far = opened.unwrap_or(*so_far);
+                *done = told;
+            }
+        }
+        if signals.came() && !is_stopped {
+            is_stopped = true;
+            for party in parties.iter_mut() {
+                party.stop()?;
+            }
+        }
+        if Instant::now() >= next {
+            next += PROGRESS_EVERY;
+            let open: u64 = so_far.iter().sum();
+            printer.rule()?;
+            printer.info(format_args!(
+                "{} of {} connections open. [{:.2}% complete]",
+                commas(open),
+                commas(count),
+                open as f64 * 100.0 / count as f64
+            ))?;
+            printer.flush()?;
+        }
+    }
+    Ok((done.into_iter().flatten().collect(), began.elapsed()))
+}
+
+/// Tells how many are open; why not all, if so.
+fn tell_opened(
+    args: &EvhPerf,
+    opened: &[Told],
+    took: Duration,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Option<String>> {
+    let open: u64 = opened.iter().map(|told| told.open).sum();
+    printer.rule()?;
+    printer.info(format_args!(
+        "{} of {} connections open in {:.2} s.",
+        commas(open),
+        commas(args.count()),
+        took.as_secs_f64()
+    ))?;
+    let rate = open as f64 / took.as_secs_f64().max(1e-9);
+    printer.info(format_args!("connections_per_second=[{}]", commas(rate as u64)))?;
+    let Some(told) = opened.iter().find(|told| told.limit.is_some()) else { return Ok(None) };
+    let why = format!(
+        "{} of {} connections are open: {}; {}",
+        commas(open),
+        commas(args.count()),
+        told.limit.as_deref().unwrap_or_default(),
+        told.mend.as_deref().unwrap_or_default()
+    );
+    printer.error(format_args!("{why}"))?;
+    Ok(Some(why))
+}
+
+/// How many of them the server has closed, in words, if it has any.
+fn closed_of(args: &EvhPerf, parties: &mut [Party], open: u64) -> anyhow::Result<Option<String>> {
+    let mut closed = 0;
+    for party in parties {
+        closed += party.look_for_closed()?;
+    }
+    let (limit, mend) = (Limit::TurnedAway, mend(Limit::TurnedAway, args));
+    let text =
+        format!("{} of {} connections were closed: {limit}; {mend}", commas(closed), commas(open));
+    Ok((closed > 0).then_some(text))
+}
+
+/// Has some of them echo.
+fn sample(
+    args: &EvhPerf,
+    parties: &mut [Party],
+    address: SocketAddr,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Option<Value>> {
+    let wanted = args.sample.unwrap_or(SAMPLED);
+    let parties_count = parties.len() as u64;
+    let mut echoes: Histogram<u64> = Histogram::new(3).context("a histogram")?;
+    for (party, index) in parties.iter_mut().zip(0..) {
+        let share = wanted * (index + 1) / parties_count - wanted * index / parties_count;
+        let took_ns = party.sample(share, args.timeout);
+        let took_ns =
+            took_ns.with_context(|| format!("a connection to {address} does not echo"))?;
+        took_ns.into_iter().for_each(|ns| echoes.saturating_record(ns));
+    }
+    if echoes.is_empty() {
+        return Ok(None);
+    }
+    let at = |percentile| show_ns(echoes.value_at_percentile(percentile) as f64);
+    printer.info(format_args!(
+        "{} of them echoed: p50 {}, p99 {}, max {}",
+        commas(echoes.len()),
+        at(50.0),
+        at(99.0),
+        at(100.0)
+    ))?;
+    Ok(Some(json!({
+        "count": echoes.len(),
+        "p50": echoes.value_at_percentile(50.0),
+        "p99": echoes.value_at_percentile(99.0),
+        "max": echoes.max(),
+    })))
+}
+
+/// Holds them until Enter, a signal, or the end of the time; how many the server has closed meanwhile.
+fn hold(
+    args: &EvhPerf,
+    parties: &mut [Party],
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<u64> {
+    match args.hold {
+        Some(hold) => printer.info(format_args!("Holding them for {} s.", hold.as_secs_f64()))?,
+        None => printer.info(format_args!("Holding them. Press Enter to close them."))?,
+    }
+    printer.flush()?;
+    let entered = if args.hold.is_none() { Some(enter()?) } else { None };
+    let until = args.hold.map(|hold| Instant::now() + hold);
+    while !signals.came() && until.is_none_or(|until| Instant::now() < until) {
+        if entered.as_ref().is_some_and(|entered| entered.try_recv() == Ok(())) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut closed = 0;
+    for party in parties {
+        closed += party.look_for_closed()?;
+    }
+    if closed > 0 {
+        printer.error(format_args!("the server has closed {} of them", commas(closed)))?;
+    }
+    Ok(closed)
+}
+
+/// Tells when a line has been entered. Where standard input has none, that is never.
+fn enter() -> anyhow::Result<Receiver<()>> {
+    let (sender, entered) = channel();
+    let wait = move || {
+        let mut bytes = std::io::stdin().lock().bytes();
+        if bytes.any(|byte| byte.is_ok_and(|byte| byte == b'\n')) {
+            let _ = sender.send(());
+        }
+    };
+    thread::Builder::new().name("enter".into()).spawn(wait).context("a thread")?;
+    Ok(entered)
+}

@@ -1,0 +1,456 @@
+//! The options, and which of them contradict.
+
+use super::super::whole;
+use crate::exit::usage;
+use clap::{ArgAction, Args};
+use handover_base::units::Span;
+use handover_load::wire::LETTERS_MAX;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Threads of a side at most.
+const THREADS_MAX: u64 = 1024;
+/// Connections of a thread at most.
+const HANDLES_MAX: u64 = 1 << 24;
+/// Processes of a side at most.
+const PROCESSES_MAX: u64 = 1000;
+/// One slab of a read buffer: 20 of them, the default, are 64 KiB and a little.
+const SLAB_BYTES: u32 = 3277;
+/// Slabs at most: 16 MB.
+const SLABS_MAX: u64 = 5000;
+/// A step of the histogram at most: a minute.
+const DELTA_MICROS_MAX: u64 = 60_000_000;
+/// How long a rate is kept while one is looked for that holds, unless told.
+const PROBE: Duration = Duration::from_secs(2);
+/// How long a timed load lasts, unless told.
+const TIMED: Duration = Duration::from_secs(10);
+
+/// Server, client, or a great many idle connections, of an event handler that echoes.
+///
+/// `-e` serves, `-c` sends messages and checks their echoes, both do both in one process; `--connect`
+/// opens connections and holds them.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Here -h is an option of the classic program; help is --help alone.\n\n\
+Each client sends --count messages, waits for their echoes, and does that --itt times; each thread does so with \
+--clients clients, then sleeps, --reconns times. With --duration, --rate, --ramp or --slo time decides instead: \
+in a closed loop, --depth messages of each client under way, or in an open one, each message sent when it is \
+due. Exit 1: a message is missing or wrong, or --slo is missed. docs/evh_perf.md says more, and how to hold a \
+million connections.")]
+pub struct EvhPerf {
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
+    /// Serve: be the event handler, until SIGINT or SIGTERM
+    #[arg(short = 'e', long)]
+    pub eventhandler: bool,
+    /// Be the client
+    #[arg(short = 'c', long)]
+    pub client: bool,
+    /// Open --count connections, and hold them until Enter, SIGINT, or --hold
+    #[arg(short = 'b', long)]
+    pub connect: bool,
+    /// Messages of a client in each iteration; with --connect, connections [default: 1]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    pub count: Option<u64>,
+    /// Iterations [default: 1]
+    #[arg(short = 'i', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    pub itt: Option<u64>,
+    /// Clients of each thread [default: 1]
+    #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX))]
+    pub clients: Option<u64>,
+    /// Threads, of each side
+    #[arg(short = 't', long, value_name = "N", default_value_t = 1, value_parser = whole(1..=THREADS_MAX))]
+    pub threads: u64,
+    /// The port; 0, for a server: one that is free
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081)]
+    pub port: u16,
+    /// The server's address, or where it listens
+    #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub host: String,
+    /// The fewest letters of a message [default: 3]
+    #[arg(short = 'n', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
+    pub min: Option<u64>,
+    /// The most letters of a message [default: 10]
+    #[arg(short = 'm', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
+    pub max: Option<u64>,
+    /// How often each thread makes its connections [default: 1]
+    #[arg(short = 'r', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    pub reconns: Option<u64>,
+    /// Sleep so long after each time, in ms [default: 0]
+    #[arg(short = 'x', long, value_name = "MS", value_parser = whole(0..=86_400_000))]
+    pub sleep: Option<u64>,
+    /// Print the latency histogram
+    #[arg(short = 'z', long)]
+    pub histo: bool,
+    /// How wide its steps are, in µs [default: 10]
+    #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
+    #[arg(value_parser = whole(1..=DELTA_MICROS_MAX))]
+    pub histo_delta_micros: Option<u64>,
+    /// Slabs of each thread's read buffer, of 3277 bytes each
+    #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = whole(1..=SLABS_MAX))]
+    pub read_slab_count: u64,
+    /// Connections of a thread at most [default: what this process may open]
+    #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
+    #[arg(value_parser = whole(1..=HANDLES_MAX))]
+    pub max_handles_per_thread: Option<u64>,
+    /// Serve: each thread listens, and the kernel spreads connections, instead of the first thread
+    #[arg(long = "reuse_port")]
+    pub reuse_port: bool,
+    /// Say more: every connection that fails, or with -e, that comes and goes
+    #[arg(short = 'd', long)]
+    pub debug: bool,
+    /// Print the event handler's statistics every 3 s and in the end
+    #[arg(short = 'l', long)]
+    pub stats: bool,
+    /// Encrypt, by TLS
+    #[arg(long)]
+    pub tls: bool,
+    /// With -e: the certificate, a PEM file; without, one is made on the spot
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// With -e: its private key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// With -c: verify the server's certificate by these, a PEM file; without, it is not verified
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Share it among processes: each has --threads threads, and with --connect its share of --count
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=PROCESSES_MAX))]
+    pub processes: u64,
+    /// With --connect: hold so long, in s, and end
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub hold: Option<Duration>,
+    /// With --connect: how many connections echo a message when all are open [default: 1000]
+    #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32))]
+    pub sample: Option<u64>,
+    /// Go on for so long, in s, instead of by numbers
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<Duration>,
+    /// Before it is measured, in s [default: a tenth of --duration, where there is one]
+    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds)]
+    pub warm_up: Option<Duration>,
+    /// Messages a second, sent when they are due (an open loop): 5000, 50k, 1.5M
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Messages of a client under way at a time [default: --count]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    pub depth: Option<u64>,
+    /// One rate after another, 10 of them unless told, each for --duration: 1k..50k, 1k..50k:20
+    #[arg(long, value_name = "FROM..TO[:STEPS]")]
+    pub ramp: Option<Ramp>,
+    /// What must hold: p99=1ms, p50=100us,p99.9=5ms. Without --duration or --rate: find the highest rate that
+    /// holds it
+    #[arg(long, value_name = "PERCENTILE=TIME,...")]
+    pub slo: Option<Slo>,
+    /// Print one JSON document instead of lines
+    #[arg(long)]
+    pub json: bool,
+    /// Write the latencies to this file, as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// How long an echo, or a connection, may be waited for, in s
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub timeout: Duration,
+    /// Be one of several processes
+    #[arg(long, hide = true, value_name = "INDEX")]
+    pub part: Option<u32>,
+}
+
+/// Seconds, as a number.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
+    match (0.0..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("must lie in 0..=86400".to_string()),
+    }
+}
+
+/// A number a second: 5000, 50k, 1.5M.
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1e3),
+        None => text.strip_suffix('M').map_or((text, 1.0), |number| (number, 1e6)),
+    };
+    let rate = number.parse::<f64>().map_err(|_| "must be a number, as in 5000, 50k or 1.5M")?;
+    match (0.1..=1e9).contains(&(rate * factor)) {
+        true => Ok(rate * factor),
+        false => Err("must lie in 0.1..=1000M".to_string()),
+    }
+}
+
+/// Rates, one after another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ramp {
+    pub from: f64,
+    pub to: f64,
+    pub steps: u32,
+}
+
+impl Ramp {
+    /// Each of them.
+    pub fn rates(self) -> impl Iterator<Item = f64> {
+        let gaps = f64::from(self.steps.max(2) - 1);
+        (0..self.steps).map(move |step| self.from + (self.to - self.from) * f64::from(step) / gaps)
+    }
+}
+
+impl FromStr for Ramp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (range, steps) = text.split_once(':').unwrap_or((text, "10"));
+        let form = || "must be FROM..TO or FROM..TO:STEPS, as in 1k..50k:20".to_string();
+        let (from, to) = range.split_once("..").ok_or_else(form)?;
+        let (from, to) = (rate(from)?, rate(to)?);
+        let steps = steps.parse().ok().filter(|steps| (1..=1000).contains(steps));
+        let steps = steps.ok_or("STEPS must lie in 1..=1000")?;
+        match from <= to {
+            true => Ok(Self { from, to, steps }),
+            false => Err("FROM must not be above TO".to_string()),
+        }
+    }
+}
+
+/// What must hold of latencies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slo {
+    pub text: String,
+    /// Percentile, and how long at most, in ns.
+    pub bounds: Vec<(f64, u64)>,
+}
+
+impl FromStr for Slo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bound = |part: &str| {
+            let form = || format!("{part:?}: must be like p99=1ms");
+            let (percentile, time) =
+                part.strip_prefix('p').and_then(|it| it.split_once('=')).ok_or_else(form)?;
+            let percentile = percentile.parse().ok().filter(|it| (0.0..=100.0).contains(it));
+            let span: Span = time.parse().map_err(|refused| format!("{refused}"))?;
+            Ok::<_, String>((percentile.ok_or_else(form)?, span.0))
+        };
+        let bounds = text.split(',').map(bound).collect::<Result<_, _>>()?;
+        Ok(Self { text: text.to_string(), bounds })
+    }
+}
+
+/// How a client's load is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// By numbers, as the classic program.
+    Counted,
+    /// For a time, in a closed loop, or an open one of that rate.
+    Timed { duration: Duration, rate: Option<f64> },
+    /// One rate after another.
+    Ramp { ramp: Ramp, each: Duration },
+    /// Rates until the highest is found that holds.
+    Search { each: Duration },
+}
+
+impl EvhPerf {
+    /// Whether everything goes together.
+    ///
+    /// # Errors
+    /// A refusal of the command line, that says what to change.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let refuse = |text: String| Err(usage(text));
+        if !(self.eventhandler || self.client || self.connect) {
+            return refuse("one of -e (serve), -c (client) and --connect is needed".into());
+        }
+        if self.connect && (self.eventhandler || self.client) {
+            return refuse("--connect goes with neither -e nor -c: run it beside them".into());
+        }
+        let clients = [
+            ("--itt", self.itt.is_some()),
+            ("--clients", self.clients.is_some()),
+            ("--min", self.min.is_some()),
+            ("--max", self.max.is_some()),
+            ("--reconns", self.reconns.is_some()),
+            ("--sleep", self.sleep.is_some()),
+            ("--histo", self.histo),
+            ("--histo_delta_micros", self.histo_delta_micros.is_some()),
+            ("--duration", self.duration.is_some()),
+            ("--warm-up", self.warm_up.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--depth", self.depth.is_some()),
+            ("--ramp", self.ramp.is_some()),
+            ("--slo", self.slo.is_some()),
+            ("--hdr", self.hdr.is_some()),
+        ];
+        if let Some((name, _)) = clients.iter().find(|(_, given)| *given && !self.client) {
+            return refuse(format!("{name} is the client's: it needs -c"));
+        }
+        if self.count.is_some() && !self.client && !self.connect {
+            return refuse("--count is the client's: it needs -c or --connect".into());
+        }
+        if self.json && !self.client && !self.connect {
+            return refuse("--json needs -c or --connect".into());
+        }
+        for (name, given) in [("--cert", self.cert.is_some()), ("--ca", self.ca.is_some())] {
+            if given && !self.tls {
+                return refuse(format!("{name} needs --tls"));
+            }
+        }
+        if self.cert.is_some() && !self.eventhandler {
+            return refuse("--cert is the server's: it needs -e".into());
+        }
+        if self.ca.is_some() && !self.client {
+            return refuse("--ca is the client's: it needs -c".into());
+        }
+        for (name, given) in [("--hold", self.hold.is_some()), ("--sample", self.sample.is_some())]
+        {
+            if given && !self.connect {
+                return refuse(format!("{name} needs --connect"));
+            }
+        }
+        if self.reuse_port && !self.eventhandler {
+            return refuse("--reuse_port is the server's: it needs -e".into());
+        }
+        if self.processes > 1 && self.eventhandler && self.client {
+            return refuse("--processes goes with -e or with -c, not with both at once".into());
+        }
+        if self.min() > self.max() {
+            let (min, max) = (self.min(), self.max());
+            return refuse(format!("--min {min} is above --max {max}"));
+        }
+        self.check_time()?;
+        let handles_max = self.handles_max();
+        if self.client && self.clients() > handles_max {
+            let clients = self.clients();
+            return refuse(format!(
+                "--clients {clients}: a thread may hold {handles_max} connections; raise \
+                 --max_handles_per_thread, or what this process may open (ulimit -n)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Numbers and time exclude each other.
+    fn check_time(&self) -> anyhow::Result<()> {
+        let times = [
+            ("--duration", self.duration.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--ramp", self.ramp.is_some()),
+        ];
+        let is_timed = self.mode() != Mode::Counted;
+        let numbers = [
+            ("--itt", self.itt.is_some()),
+            ("--reconns", self.reconns.is_some()),
+            ("--sleep", self.sleep.is_some()),
+        ];
+        if let (true, Some((name, _))) = (is_timed, numbers.iter().find(|(_, given)| *given)) {
+            let by = times.iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
+            return Err(usage(format!("{name} contradicts {by}: numbers decide, or time does")));
+        }
+        if self.warm_up.is_some() && !is_timed {
+            return Err(usage("--warm-up needs --duration, --rate, --ramp or --slo"));
+        }
+        if self.ramp.is_some() && self.rate.is_some() {
+            return Err(usage("--ramp and --rate contradict: a ramp has its own rates"));
+        }
+        if self.processes > 1 && matches!(self.mode(), Mode::Ramp { .. } | Mode::Search { .. }) {
+            return Err(usage("--processes goes with one rate, not with --ramp or a search"));
+        }
+        if self.duration.is_some_and(|duration| duration.is_zero()) {
+            return Err(usage("--duration 0: nothing would be measured"));
+        }
+        Ok(())
+    }
+
+    /// How the load is made.
+    pub fn mode(&self) -> Mode {
+        if let Some(ramp) = self.ramp {
+            return Mode::Ramp { ramp, each: self.duration.unwrap_or(PROBE) };
+        }
+        if self.rate.is_some() || self.duration.is_some() && self.slo.is_none() {
+            return Mode::Timed { duration: self.duration.unwrap_or(TIMED), rate: self.rate };
+        }
+        match self.slo {
+            Some(_) => Mode::Search { each: self.duration.unwrap_or(PROBE) },
+            None => Mode::Counted,
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count.unwrap_or(1)
+    }
+
+    pub fn clients(&self) -> u64 {
+        self.clients.unwrap_or(1)
+    }
+
+    pub fn min(&self) -> u64 {
+        // The fewest there are by default are no reason to refuse fewer at most.
+        self.min.unwrap_or(3.min(self.max.unwrap_or(3)))
+    }
+
+    pub fn max(&self) -> u64 {
+        // Nor are the most a reason to refuse more at least.
+        self.max.unwrap_or(10.max(self.min.unwrap_or(10)))
+    }
+
+    /// The warm-up of a timed load.
+    pub fn warm_up(&self, duration: Duration) -> Duration {
+        self.warm_up.unwrap_or(duration / 10)
+    }
+
+    /// The most connections of a thread: as asked, or as many as the process may open.
+    pub fn handles_max(&self) -> u64 {
+        self.max_handles_per_thread.unwrap_or_else(|| descriptors_max().min(HANDLES_MAX))
+    }
+
+    /// A thread's one read buffer.
+    pub fn read_bytes(&self) -> u32 {
+        // 5000 slabs at most.
+        self.read_slab_count as u32 * SLAB_BYTES
+    }
+
+    /// The address that host and port mean.
+    ///
+    /// # Errors
+    /// The host is no address and has none.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        let refused = |why: String| usage(format!("--host {}: {why}", self.host));
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let mut found = found.map_err(|error| refused(error.to_string()))?;
+        found.next().ok_or_else(|| refused("it has no address".into()))
+    }
+}
+
+/// How many descriptors this process may open, after its soft limit has been raised to the hard one.
+pub fn descriptors_max() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        // Refused at worst: then the limit stays.
+        let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_ramps_and_bounds_are_read_as_people_write_them() {
+        assert_eq!(rate("50k"), Ok(50_000.0));
+        assert_eq!(rate("1.5M"), Ok(1_500_000.0));
+        assert!(rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err());
+        let ramp: Ramp = "1k..50k:3".parse().expect("a ramp");
+        assert_eq!(ramp.rates().collect::<Vec<_>>(), [1000.0, 25_500.0, 50_000.0]);
+        assert_eq!("5..5:1".parse::<Ramp>().expect("one").rates().collect::<Vec<_>>(), [5.0]);
+        assert!("50k..1k".parse::<Ramp>().is_err() && "1k".parse::<Ramp>().is_err());
+        let slo: Slo = "p99=1ms,p99.9=5ms".parse().expect("bounds");
+        assert_eq!(slo.bounds, [(99.0, 1_000_000), (99.9, 5_000_000)]);
+        for text in ["99=1ms", "p101=1ms", "p99", "p99=soon", ""] {
+            assert!(text.parse::<Slo>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! What a load has come to, as it is told, printed, and passed between processes.
+
+use super::options::Slo;
+use super::printer::{Printer, commas, micros, seconds};
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use handover_base::units::show_ns;
+use handover_load::{Linear, Report, Tally};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use serde_json::{Value, json};
+use std::io;
+
+/// The percentiles that are told, with their names.
+pub const PERCENTILES: [(f64, &str); 7] = [
+    (50.0, "p50"),
+    (90.0, "p90"),
+    (99.0, "p99"),
+    (99.9, "p99.9"),
+    (99.99, "p99.99"),
+    (99.999, "p99.999"),
+    (100.0, "max"),
+];
+
+/// What a load has come to.
+pub struct Outcome {
+    pub tally: Tally,
+    pub sent: u64,
+    pub received: u64,
+    pub lost: u64,
+    pub unsent: u64,
+    pub connected: u64,
+    pub faults_count: u64,
+    pub faults: Vec<String>,
+    pub elapsed_ns: u64,
+    pub busy_share: f64,
+    pub is_stopped: bool,
+}
+
+impl From<Report> for Outcome {
+    fn from(report: Report) -> Self {
+        Self {
+            sent: report.sent_count,
+            received: report.received_count,
+            lost: report.lost_count,
+            unsent: report.unsent_count,
+            connected: report.connected_count,
+            faults_count: report.faults_count,
+            faults: report.faults.iter().map(ToString::to_string).collect(),
+            elapsed_ns: report.elapsed_ns,
+            busy_share: report.busy_share,
+            is_stopped: report.stopped,
+            tally: report.tally,
+        }
+    }
+}
+
+impl Outcome {
+    /// Messages a second, of those that were measured.
+    pub fn per_second(&self) -> f64 {
+        self.tally.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+
+    /// What a user saw: from when a message was due, where there is a schedule.
+    pub fn felt(&self) -> &Histogram<u64> {
+        match self.tally.corrected.is_empty() {
+            true => &self.tally.raw,
+            false => &self.tally.corrected,
+        }
+    }
+
+    /// Whether everything that was to come back has, or it was stopped before.
+    pub fn is_whole(&self) -> bool {
+        self.is_stopped || self.lost == 0 && self.faults_count == 0
+    }
+
+    /// The bounds that do not hold: what was seen, in words.
+    pub fn misses(&self, slo: &Slo) -> Vec<String> {
+        let felt = self.felt();
+        let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
+            let seen_ns = felt.value_at_percentile(percentile);
+            (seen_ns > bound_ns).then(|| {
+                let (seen, bound) = (show_ns(seen_ns as f64), show_ns(bound_ns as f64));
+                format!("p{percentile} is {seen}, where {bound} was to hold")
+            })
+        });
+        over.collect()
+    }
+
+    /// What is missing, in words; None when nothing is.
+    pub fn missing(&self) -> Option<String> {
+        if self.is_whole() {
+            return None;
+        }
+        let (lost, all) = (commas(self.lost), commas(self.lost + self.received));
+        let first = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+        let connections = match self.faults_count {
+            1 => "1 connection".to_string(),
+            count => format!("{} connections", commas(count)),
+        };
+        Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
+    }
+
+    /// For another process.
+    pub fn to_json(&self) -> Value {
+        let tally = &self.tally;
+        json!({
+            "sent": self.sent,
+            "received": self.received,
+            "lost": self.lost,
+            "unsent": self.unsent,
+            "connected": self.connected,
+            "faults_count": self.faults_count,
+            "faults": self.faults,
+            "elapsed_ns": self.elapsed_ns,
+            "busy_share": self.busy_share,
+            "is_stopped": self.is_stopped,
+            "sum_ns": tally.sum_ns,
+            "raw": packed(&tally.raw),
+            "corrected": packed(&tally.corrected),
+            "late": packed(&tally.late),
+            "linear": tally.linear.as_ref().map(|linear| {
+                let counts = linear.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+                json!({ "step_ns": linear.step_ns, "counts": counts.collect::<Vec<_>>() })
+            }),
+        })
+    }
+
+    /// From another process.
+    pub fn from_json(value: &Value) -> anyhow::Result<Self> {
+        let number = |name: &str| value[name].as_u64().with_context(|| format!("no {name}"));
+        let linear = match &value["linear"] {
+            Value::Null => None,
+            linear => {
+                let mut found = Linear::new(linear["step_ns"].as_u64().context("no step")?);
+                for pair in linear["counts"].as_array().context("no counts")? {
+                    let part = |at: usize| pair[at].as_u64().context("no count");
+                    found.record(part(0)? * found.step_ns, part(1)?);
+                }
+                Some(found)
+            }
+        };
+        let faults = value["faults"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Self {
+            tally: Tally {
+                raw: unpacked(&value["raw"])?,
+                corrected: unpacked(&value["corrected"])?,
+                late: unpacked(&value["late"])?,
+                linear,
+                sum_ns: number("sum_ns")?,
+            },
+            sent: number("sent")?,
+            received: number("received")?,
+            lost: number("lost")?,
+            unsent: number("unsent")?,
+            connected: number("connected")?,
+            faults_count: number("faults_count")?,
+            faults: faults.iter().filter_map(|it| it.as_str().map(str::to_string)).collect(),
+            elapsed_ns: number("elapsed_ns")?,
+            busy_share: value["busy_share"].as_f64().unwrap_or(0.0),
+            is_stopped: value["is_stopped"].as_bool().unwrap_or(false),
+        })
+    }
+
+    /// Adds what another process has come to beside this one.
+    pub fn add(&mut self, other: Self) {
+        self.tally.add(&other.tally);
+        self.sent += other.sent;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.unsent += other.unsent;
+        self.connected += other.connected;
+        self.faults_count += other.faults_count;
+        self.faults.extend(other.faults);
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.busy_share = self.busy_share.max(other.busy_share);
+        self.is_stopped |= other.is_stopped;
+    }
+
+    /// The classic program's last block.
+    pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        printer.rule()?;
+        match self.missing() {
+            _ if self.is_stopped => printer.info(format_args!("Perf test was interrupted."))?,
+            None => printer.info(format_args!("Perf test completed successfully!"))?,
+            Some(missing) => printer.error(format_args!("Perf test failed: {missing}"))?,
+        }
+        let (received, elapsed) = (commas(self.received), seconds(self.elapsed_ns));
+        printer.info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
+        printer.info(format_args!(
+            "messages_per_second=[{}],average_latency=[{}]",
+            commas(self.per_second() as u64),
+            micros(self.tally.mean_ns())
+        ))
+    }
+
+    /// The classic program's histogram.
+    pub fn tell_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let Some(linear) = &self.tally.linear else { return Ok(()) };
+        let step = linear.step_ns / 1000;
+        let all: u64 = linear.counts.iter().sum();
+        printer.rule()?;
+        printer.plain(format_args!("Latency Histogram"))?;
+        printer.rule()?;
+        for (index, &count) in (0..).zip(&linear.counts).filter(|(_, count)| **count > 0) {
+            let (low, high) = (format!("{}µs", index * step), format!("{}µs", (index + 1) * step));
+            let percent = count as f64 * 100.0 / all.max(1) as f64;
+            // 100 at most.
+            let bar = "=".repeat(percent as usize);
+            let count = commas(count);
+            printer.plain(format_args!("[{low:<7} - {high:<7}]{bar}> {count} ({percent:.2}%)"))?;
+        }
+        printer.rule()
+    }
+
+    /// What the classic program does not tell.
+    pub fn tell_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.tally.raw.is_empty() && self.tally.corrected.is_empty() {
+            return Ok(());
+        }
+        let is_open = !self.tally.corrected.is_empty();
+        let name = if is_open { "latency from when sent" } else { "latency" };
+        printer.info(format_args!("{name}: {}", line(&self.tally.raw)))?;
+        if is_open {
+            printer.info(format_args!("latency from when due: {}", line(&self.tally.corrected)))?;
+            printer.info(format_args!("sent late by: {}", line(&self.tally.late)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Percentiles in a line: as many as there are messages for.
+pub fn line(histogram: &Histogram<u64>) -> String {
+    let parts: Vec<String> =
+        percentiles(histogram).map(|(name, ns)| format!("{name} {}", show_ns(ns as f64))).collect();
+    parts.join(", ")
+}
+
+/// Those percentiles that are more than the slowest message alone.
+pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
+    let beyond = |percentile: f64| histogram.len() as f64 * (100.0 - percentile) / 100.0;
+    PERCENTILES
+        .into_iter()
+        .filter(move |(percentile, _)| *percentile == 100.0 || beyond(*percentile) >= 1.0)
+        .map(|(percentile, name)| (name, histogram.value_at_percentile(percentile)))
+}
+
+fn packed(histogram: &Histogram<u64>) -> String {
+    let mut bytes = Vec::new();
+    // Into memory: it cannot fail.
+    let _ = V2Serializer::new().serialize(histogram, &mut bytes);
+    BASE64.encode(bytes)
+}
+
+fn unpacked(value: &Value) -> anyhow::Result<Histogram<u64>> {
+    let bytes = BASE64.decode(value.as_str().context("no histogram")?)?;
+    Ok(Deserializer::new().deserialize(&mut bytes.as_slice())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(latencies_us: &[u64]) -> Outcome {
+        let mut tally = Tally::new(Some(10_000));
+        for us in latencies_us {
+            tally.record(us * 1000, 1);
+        }
+        let count = latencies_us.len() as u64;
+        Outcome {
+            tally,
+            sent: count,
+            received: count,
+            lost: 0,
+            unsent: 0,
+            connected: 1,
+            faults_count: 0,
+            faults: Vec::new(),
+            elapsed_ns: 130_000_000,
+            busy_share: 0.5,
+            is_stopped: false,
+        }
+    }
+
+    fn printed(f: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        f(&mut Printer::new(&mut out, false)).expect("memory");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn the_histogram_is_the_classic_program_s_to_the_column() {
+        let mut all = vec![44_295; 1];
+        all.extend([105; 2].into_iter().chain([115; 3]).chain([145; 26]));
+        let text = printed(|printer| outcome(&all).tell_histogram(printer));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "Latency Histogram");
+        assert_eq!(lines[3], "[100µs   - 110µs  ]======> 2 (6.25%)");
+        assert_eq!(lines[4], "[110µs   - 120µs  ]=========> 3 (9.38%)");
+        assert!(lines[5].starts_with("[140µs   - 150µs  ]===="), "{text}");
+        assert_eq!(lines[6], "[44290µs - 44300µs]===> 1 (3.12%)");
+    }
+
+    #[test]
+    fn what_goes_to_another_process_comes_back_as_it_was() {
+        let mut one = outcome(&[100, 200, 44_295]);
+        one.faults = vec!["a fault".into()];
+        let mut sum = Outcome::from_json(&one.to_json()).expect("an outcome");
+        assert_eq!(sum.to_json(), one.to_json());
+        sum.add(one);
+        assert_eq!((sum.received, sum.tally.count(), sum.faults.len()), (6, 6, 2));
+        assert_eq!(sum.tally.linear.map(|linear| linear.counts[4429]), Some(2));
+    }
+
+    #[test]
+    fn what_is_missing_and_what_is_missed_is_said_with_its_number() {
+        let mut it = outcome(&[100; 1000]);
+        assert_eq!(it.missing(), None);
+        let slo: Slo = "p50=1ms,p99=50us".parse().expect("bounds");
+        assert_eq!(it.misses(&slo), ["p99 is 100 µs, where 50.0 µs was to hold"]);
+        (it.lost, it.faults_count, it.faults) = (2000, 1, vec!["the server ended it".into()]);
+        let text = "2,000 of 3,000 messages are missing; 1 connection failed: the server ended it";
+        assert_eq!(it.missing().as_deref(), Some(text));
+        it.is_stopped = true;
+        assert_eq!(it.missing(), None);
+    }
+
+    #[test]
+    fn a_percentile_that_is_the_slowest_message_alone_is_not_told() {
+        let it = outcome(&[100; 150]);
+        let names: Vec<_> = percentiles(&it.tally.raw).map(|(name, _)| name).collect();
+        assert_eq!(names, ["p50", "p90", "p99", "max"]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Several processes that do one thing: this one, which speaks to the user, and parts of it, which are told by
+//! lines on their standard input and tell by JSON lines on their standard output.
+
+use super::options::EvhPerf;
+use super::printer::{Printer, commas};
+use super::{Signals, serve};
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a part is told, each on a line. The end of its standard input ends it.
+pub struct Orders(Receiver<String>);
+
+impl Orders {
+    /// Begins to listen.
+    pub fn new() -> anyhow::Result<Self> {
+        let (sender, orders) = channel();
+        let listen = move || {
+            for line in stdin().lock().lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        };
+        // It ends with the process.
+        thread::Builder::new().name("orders".into()).spawn(listen).context("a thread")?;
+        Ok(Self(orders))
+    }
+
+    /// The next order; None when there will be no more.
+    pub fn next(&self) -> Option<String> {
+        self.0.recv().ok()
+    }
+
+    /// Waits for the end.
+    pub fn wait(&self) {
+        while self.next().is_some() {}
+    }
+
+    /// Whether it is to stop what it is at.
+    pub fn is_stopped(&self) -> bool {
+        match self.0.try_recv() {
+            Ok(order) => order == "stop",
+            Err(error) => error == TryRecvError::Disconnected,
+        }
+    }
+
+    /// Whether it is to end, after so long at most.
+    pub fn is_over(&self, within: Duration) -> bool {
+        matches!(self.0.recv_timeout(within), Err(RecvTimeoutError::Disconnected))
+    }
+}
+
+/// Tells the process that speaks to the user.
+pub fn tell(line: &Value) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// A process that does a part.
+pub struct Part {
+    child: Child,
+    orders: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Part {
+    /// Starts it, with the command line of this process and what is added.
+    pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
+        let binary = std::env::current_exe().context("the path of this binary")?;
+        let mut command = Command::new(binary);
+        // As a subcommand, whatever name this process was called by.
+        command.arg("evh_perf").args(own_words()).args(added);
+        command.arg("--part").arg(index.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A signal of the terminal is for the process that speaks to the user, which ends its parts.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().context("a process could not be started")?;
+        let orders = child.stdin.take();
+        let out = child.stdout.take().context("its standard output")?;
+        let (sender, lines) = channel();
+        let listen = move || {
+            for line in BufReader::new(out).lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("part".into()).spawn(listen).context("a thread")?;
+        Ok(Self { child, orders, lines })
+    }
+
+    /// What it tells next; None when nothing comes for so long.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn hear(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
+        match self.lines.recv_timeout(within) {
+            Ok(line) => Ok(Some(serde_json::from_str(&line).context("a part's line")?)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("one of the processes has ended: {}", self.child.wait()?)
+            }
+        }
+    }
+
+    /// What it tells next, which must come in time.
+    pub fn expect(&mut self, within: Duration) -> anyhow::Result<Value> {
+        self.hear(within)?.context("one of the processes does not answer")
+    }
+
+    /// Tells it something.
+    pub fn order(&mut self, order: &str) -> anyhow::Result<()> {
+        let orders = self.orders.as_mut().context("it was told to end")?;
+        writeln!(orders, "{order}").context("one of the processes")?;
+        Ok(orders.flush()?)
+    }
+
+    /// Tells it to end.
+    pub fn end(&mut self) {
+        self.orders = None;
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// Ends it: by itself if it was told to, or at once.
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.end();
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until && !matches!(self.child.try_wait(), Ok(Some(_))) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command line's words behind the program's name, and behind the subcommand where there was one.
+fn own_words() -> Vec<std::ffi::OsString> {
+    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
+    if words.first().is_some_and(|word| word == "evh_perf") {
+        words.remove(0);
+    }
+    words
+}
+
+/// Serves with several processes at one port, until a signal comes.
+pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let soon = Duration::from_secs(20);
+    let mut parts = vec![Part::start(0, &[])?];
+    let port = parts[0].expect(soon)?["port"].as_u64().context("a port")?;
+    let at = ["-p".to_string(), port.to_string()];
+    for index in 1..args.processes {
+        parts.push(Part::start(index, &at)?);
+    }
+    for part in &mut parts[1..] {
+        part.expect(soon)?;
+    }
+    let listed = EvhPerf { port: u16::try_from(port)?, ..args.clone() };
+    let mut printer = Printer::new(out, false);
+    printer.settings("EventHandler", &serve::settings(&listed))?;
+    printer.info(format_args!("Server started in {} ms.", began.elapsed().as_millis()))?;
+    printer.flush()?;
+    while !signals.came() {
+        for part in &mut parts {
+            // Nothing is told before the end, but the end itself.
+            part.hear(Duration::ZERO)?;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    parts.iter_mut().for_each(Part::end);
+    let (mut accepted, mut messages) = (0, 0);
+    for part in &mut parts {
+        let told = part.expect(soon)?;
+        accepted += told["accepted"].as_u64().unwrap_or(0);
+        messages += told["messages"].as_u64().unwrap_or(0);
+    }
+    let (accepted, messages) = (commas(accepted), commas(messages));
+    printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
+    printer.flush()?;
+    signals.ended()
+}

@@ -1,0 +1,131 @@
+//! The classic program's lines.
+
+use std::fmt::{Arguments, Display};
+use std::io::{self, Write};
+
+/// The line between blocks.
+const RULE: &str = "----------------------------------------------------------------------------------------------------";
+
+/// Prints lines as the classic program does, or none where a document is asked for.
+pub struct Printer<'a> {
+    out: &'a mut dyn Write,
+    is_quiet: bool,
+}
+
+impl<'a> Printer<'a> {
+    pub fn new(out: &'a mut dyn Write, is_quiet: bool) -> Self {
+        Self { out, is_quiet }
+    }
+
+    /// A line between blocks.
+    pub fn rule(&mut self) -> io::Result<()> {
+        self.plain(format_args!("{RULE}"))
+    }
+
+    /// A line without a time.
+    pub fn plain(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        match self.is_quiet {
+            true => Ok(()),
+            false => writeln!(self.out, "{text}"),
+        }
+    }
+
+    /// A line with the time.
+    pub fn timed(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        let now = jiff::Zoned::now();
+        self.plain(format_args!("[{}]: {text}", now.strftime("%Y-%m-%d %H:%M:%S%.3f")))
+    }
+
+    pub fn info(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        self.timed(format_args!("(INFO)  {text}"))
+    }
+
+    pub fn warn(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        self.timed(format_args!("(WARN)  {text}"))
+    }
+
+    pub fn error(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        self.timed(format_args!("(ERROR) {text}"))
+    }
+
+    pub fn debug(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        self.timed(format_args!("(DEBUG) {text}"))
+    }
+
+    /// Who this is, and the settings, by name.
+    pub fn settings(&mut self, who: &str, settings: &[(&str, String)]) -> io::Result<()> {
+        self.timed(format_args!("evh_perf {who}/{}", env!("CARGO_PKG_VERSION")))?;
+        self.rule()?;
+        for (name, value) in settings {
+            self.timed(format_args!("{:<23} '{value}'", format!("{name}:")))?;
+        }
+        self.rule()
+    }
+
+    /// The same, where lines are printed.
+    pub fn aloud(self) -> Self {
+        Self { is_quiet: false, ..self }
+    }
+
+    /// The same, where none are.
+    pub fn hushed(self) -> Self {
+        Self { is_quiet: true, ..self }
+    }
+
+    /// What was printed is to be seen now.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// A whole number with commas: `20,000,000`.
+pub fn commas(number: impl Display) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Seconds with two decimals.
+pub fn seconds(ns: u64) -> String {
+    format!("{:.2}s", ns as f64 / 1e9)
+}
+
+/// Microseconds with two decimals.
+pub fn micros(ns: f64) -> String {
+    format!("{:.2}µs", ns / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_printed_as_the_classic_program_prints_them() {
+        assert_eq!(commas(20_000_000), "20,000,000");
+        assert_eq!(
+            (commas(999), commas(1000), commas(0)),
+            ("999".into(), "1,000".into(), "0".into())
+        );
+        assert_eq!(seconds(7_850_000_000), "7.85s");
+        assert_eq!(micros(42_679_070.0), "42679.07µs");
+    }
+
+    #[test]
+    fn a_setting_is_a_line_with_its_value_in_quotes() {
+        let mut out = Vec::new();
+        let settings = [("max_handles_per_thread", commas(300)), ("min", "3".to_string())];
+        Printer::new(&mut out, false).settings("Client", &settings).expect("memory");
+        let text = String::from_utf8(out).expect("text");
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("]: evh_perf Client/"), "{text}");
+        assert_eq!((lines[1].len(), lines[1], lines[4]), (100, RULE, RULE));
+        assert!(lines[2].ends_with("]: max_handles_per_thread: '300'"), "{text}");
+        assert!(lines[3].ends_with("]: min:                    '3'"), "{text}");
+    }
+}

@@ -1,0 +1,88 @@
+//! TLS on both sides: the server's certificate, and the client's trust.
+
+use super::options::EvhPerf;
+use crate::exit::usage;
+use handover_base::clock;
+use handover_load::{Insecure, Secure, Secures};
+use handover_net::engine::Tls;
+use handover_net::tls::{
+    Client, ClientOptions, Identity, Roots, Server, ServerOptions, SetupError, Verify,
+};
+use std::path::Path;
+
+/// The server's side; None where nothing is encrypted.
+///
+/// # Errors
+/// A file that is named is missing, or is no certificate, or the key is another's.
+pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
+    if !args.tls {
+        return Ok(None);
+    }
+    let identity = match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => Identity::from_files(cert, key).map_err(|refused| {
+            usage(format!("--cert {} --key {}: {refused}", cert.display(), key.display()))
+        })?,
+        _ => Identity::made_for(&[&args.host, "localhost", "127.0.0.1", "::1"])?,
+    };
+    Ok(Some(Server::new(&identity, ServerOptions::default())?))
+}
+
+/// The client's side.
+struct Trust {
+    client: Client,
+    name: String,
+}
+
+/// The client's side; None where nothing is encrypted.
+///
+/// # Errors
+/// The file that is named is missing, or holds no certificate.
+pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn Secures>>> {
+    if !args.tls {
+        return Ok(None);
+    }
+    let verify = match &args.ca {
+        Some(file) => Verify::Roots(roots(file)?),
+        None => Verify::Nothing,
+    };
+    let client = Client::new(verify, ClientOptions::default())?;
+    Ok(Some(std::sync::Arc::new(Trust { client, name: args.host.clone() })))
+}
+
+fn roots(file: &Path) -> anyhow::Result<Roots> {
+    Roots::from_file(file).map_err(|refused| usage(format!("--ca {}: {refused}", file.display())))
+}
+
+fn insecure(why: impl ToString) -> Insecure {
+    Insecure(why.to_string())
+}
+
+impl Secures for Trust {
+    fn begin(&self) -> Result<Box<dyn Secure>, Insecure> {
+        let begun: Result<Tls, SetupError> = Tls::client(&self.client, &self.name, clock::now_ns());
+        Ok(Box::new(Connection(begun.map_err(insecure)?)))
+    }
+}
+
+/// One connection of the client's.
+struct Connection(Tls);
+
+impl Secure for Connection {
+    fn open(
+        &mut self,
+        sealed: &mut [u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Insecure> {
+        self.0.open(sealed, plain, out).map_err(insecure)?;
+        Ok(self.0.is_ready())
+    }
+
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Insecure> {
+        self.0.seal(plain, &[], out).map_err(insecure)
+    }
+
+    fn part(&mut self, out: &mut Vec<u8>) {
+        self.0.part(out);
+    }
+}

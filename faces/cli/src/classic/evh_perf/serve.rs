@@ -1,0 +1,211 @@
+//! The event handler: echoes what comes.
+
+use super::options::{EvhPerf, descriptors_max};
+use super::parts;
+use super::printer::{Printer, commas};
+use super::{Signals, secret, warn};
+use anyhow::Context as _;
+use handover_load::wire::{HEADER_BYTES, LETTERS_MAX};
+use handover_net::engine::LengthPrefixed;
+use handover_net::{
+    CloseReason, Config, Conn, Handler, Key, Listen, Net, Room, Spread, Stats, WhenFull,
+};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How often statistics are printed.
+const STATS_EVERY: Duration = Duration::from_secs(3);
+/// How long a stop may take.
+const GRACE: Duration = Duration::from_secs(10);
+/// How much may wait for one peer: a few of the longest messages.
+const QUEUED_BYTES_MAX: u32 = 8 << 20;
+/// What the wire's length does not count.
+const UNCOUNTED_BYTES: u32 = HEADER_BYTES as u32 - 4;
+
+/// Sends back every message.
+struct Echo {
+    /// Who is told of connections, if anybody is.
+    told: Option<Sender<String>>,
+}
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
+        if let Some(told) = &self.told {
+            let peer = conn.peer().map_or("a peer".to_string(), |peer| peer.to_string());
+            let _ = told.send(format!("{peer} has connected"));
+        }
+    }
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        // Refused only where the peer is gone, or does not read: the connection is closed then.
+        let _ = conn.send(message);
+    }
+
+    fn on_close(
+        &mut self,
+        _: &mut Room<'_, LengthPrefixed, ()>,
+        _: Key,
+        (): (),
+        why: &CloseReason,
+    ) {
+        if let Some(told) = &self.told {
+            let _ = told.send(format!("a connection was closed: {why}"));
+        }
+    }
+}
+
+/// The event handler, while it serves.
+pub struct Server {
+    net: Net<Echo>,
+    told: Receiver<String>,
+    took: Duration,
+}
+
+/// The settings that are listed.
+pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("debug", args.debug.to_string()),
+        ("host", args.host.clone()),
+        ("max_handles_per_thread", commas(args.handles_max())),
+        ("port", args.port.to_string()),
+        ("read_slab_count", commas(args.read_slab_count)),
+        ("reuse_port", args.reuse_port.to_string()),
+        ("stats", args.stats.to_string()),
+        ("threads", args.threads.to_string()),
+    ];
+    if args.processes > 1 {
+        settings.insert(4, ("processes", args.processes.to_string()));
+    }
+    if args.tls {
+        settings.push(("tls", args.tls.to_string()));
+    }
+    settings
+}
+
+/// Starts to serve.
+pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
+    let began = Instant::now();
+    let handles_max = args.handles_max();
+    let descriptors_max = descriptors_max();
+    if handles_max > descriptors_max {
+        warn(format_args!(
+            "this process may open {descriptors_max} descriptors, fewer than \
+             --max_handles_per_thread {handles_max}; raise that with: ulimit -n {}",
+            handles_max.saturating_mul(args.threads) + 64
+        ));
+    }
+    let config = Config {
+        // 2^24 at most.
+        connections_max: handles_max as u32,
+        when_full: WhenFull::TurnAway,
+        read_bytes: args.read_bytes(),
+        queued_bytes_max: QUEUED_BYTES_MAX,
+        ..Config::default()
+    };
+    let codec = LengthPrefixed::new(LETTERS_MAX).with_header(UNCOUNTED_BYTES);
+    let is_shared = args.reuse_port || args.part.is_some();
+    let spread = if is_shared { Spread::ReusePort } else { Spread::HandOut };
+    let address = args.address()?;
+    let (sender, told) = channel();
+    let mut listen = Listen::at(address);
+    if let Some(server) = secret::server(args)? {
+        listen = listen.tls(&server);
+    }
+    let echo = |_| Echo { told: args.debug.then(|| sender.clone()) };
+    let net = Net::start_at(args.threads as u32, &[listen], spread, config, codec, echo);
+    let net = net.with_context(|| format!("cannot serve at {address}"))?;
+    Ok(Server { net, told, took: began.elapsed() })
+}
+
+impl Server {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.net.addresses()[0]
+    }
+
+    pub fn tell_started(&self, printer: &mut Printer<'_>) -> std::io::Result<()> {
+        printer.info(format_args!("Server started in {} ms.", self.took.as_millis()))?;
+        printer.flush()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.net.stats()
+    }
+
+    /// Answers what has come, and ends.
+    pub fn stop(self) -> anyhow::Result<Stats> {
+        let (stats, _) = self.net.stop(GRACE).context("the event handler")?;
+        Ok(stats)
+    }
+}
+
+/// Serves until a signal comes.
+pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let server = start(args)?;
+    let listed = EvhPerf { port: server.address().port(), ..args.clone() };
+    let mut printer = Printer::new(out, false);
+    printer.settings("EventHandler", &settings(&listed))?;
+    server.tell_started(&mut printer)?;
+    let mut next = Instant::now() + STATS_EVERY;
+    while !signals.came() {
+        if let Ok(line) = server.told.recv_timeout(Duration::from_millis(50)) {
+            printer.debug(format_args!("{line}"))?;
+        } else if !args.debug {
+            // Nobody tells anything: the channel is closed, and waits for nothing.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if args.stats && Instant::now() >= next {
+            next += STATS_EVERY;
+            tell_stats(&server.stats(), &mut printer)?;
+        }
+    }
+    let stats = server.stop()?;
+    if args.stats {
+        tell_stats(&stats, &mut printer)?;
+    }
+    printer.info(format_args!(
+        "Server stopped: {} connections, {} messages.",
+        commas(stats.accepted_count),
+        commas(stats.messages_count)
+    ))?;
+    printer.flush()?;
+    signals.ended()
+}
+
+/// One of several that serve at the same port: tells which, and goes on until it is told to end.
+pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
+    let server = start(args)?;
+    let orders = parts::Orders::new()?;
+    parts::tell(&serde_json::json!({ "port": server.address().port() }))?;
+    orders.wait();
+    let stats = server.stop()?;
+    parts::tell(&serde_json::json!({
+        "accepted": stats.accepted_count,
+        "messages": stats.messages_count,
+    }))
+}
+
+pub fn tell_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
+    printer.rule()?;
+    let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = stats;
+    printer.info(format_args!(
+        "accepts=[{}],closes=[{}],reads=[{}],delayed_writes=[{}]",
+        commas(accepted_count),
+        commas(closed_count),
+        commas(reads_count),
+        commas(delayed_count)
+    ))?;
+    printer.info(format_args!(
+        "event_loops=[{}],bytes_read=[{}],bytes_written=[{}],turned_away=[{}]",
+        commas(stats.rounds_count),
+        commas(stats.read_bytes),
+        commas(stats.sent_bytes),
+        commas(stats.turned_away_count)
+    ))?;
+    printer.flush()
+}

@@ -1,0 +1,438 @@
+//! `evh_perf`: its lines, what it refuses, and what becomes of it when the other side fails.
+
+use crate::common::{Home, Running, Said, json, said, wait_until};
+use regex_lite::Regex;
+use rustix::process::Signal;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// A line's head.
+const HEAD: &str = r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\]: ";
+
+/// The texts of the lines, without the time where there is one.
+fn texts(out: &str) -> Vec<String> {
+    let head = Regex::new(HEAD).expect("a form");
+    out.lines().map(|line| head.replace(line, "").into_owned()).collect()
+}
+
+/// What a line of that form holds.
+#[track_caller]
+fn found(texts: &[String], form: &str) -> Vec<String> {
+    let form = Regex::new(form).expect("a form");
+    let captures = texts.iter().find_map(|text| form.captures(text));
+    let captures = captures.unwrap_or_else(|| panic!("no line has the form {form}: {texts:#?}"));
+    captures.iter().skip(1).flatten().map(|it| it.as_str().to_string()).collect()
+}
+
+fn number(text: &str) -> u64 {
+    text.replace(',', "").parse().expect("a number")
+}
+
+/// The messages that came back, as the last block tells.
+#[track_caller]
+fn received(texts: &[String]) -> u64 {
+    let all: Vec<String> =
+        texts.iter().filter(|text| text.contains("total_messages=[")).cloned().collect();
+    let last = &all[all.len().saturating_sub(1)..];
+    number(&found(last, r"total_messages=\[([\d,]+)\],elapsed_time=\[\d+\.\d\ds\]$")[0])
+}
+
+/// A server with these words, at a port of its own, and the port.
+fn server<'a>(home: &'a Home, words: &str) -> (Running<'a>, u64) {
+    let line = format!("evh_perf -e -p 0 {words}");
+    let running = home.start(home.handover(line.split_whitespace()));
+    let port = started(home);
+    (running, port)
+}
+
+/// Waits until it serves; its port.
+fn started(home: &Home) -> u64 {
+    let out = || fs::read_to_string(home.path().join("out")).unwrap_or_default();
+    wait_until("a server", || out().contains("Server started in "));
+    number(&found(&texts(&out()), r"^port: +'(\d+)'$")[0])
+}
+
+/// Waits until that server has been busy for a while.
+fn wait_for_load(serving: &Running<'_>) {
+    let cpu = || handover_load::process::used(serving.id()).unwrap_or_default().cpu();
+    let enough = cpu() + Duration::from_millis(100);
+    wait_until("load", || cpu() >= enough);
+}
+
+/// A client of that port, run to its end.
+fn client(port: u64, words: &str) -> Said {
+    Home::new().run(&format!("evh_perf -c -p {port} {words}"))
+}
+
+#[test]
+fn server_and_client_in_one_process_print_the_lines_of_the_original() {
+    let home = Home::new();
+    let words = "evh_perf -e -c -p 0 -t 2 --clients 2 -i 2 --count 50 --reconns 2 --sleep 10 -z";
+    let said = home.run(words).code(0);
+    let texts = texts(&said.out);
+    let rule = "-".repeat(100);
+    for (index, form) in [
+        r"^evh_perf EventHandler/\d+\.\d+\.\d+$",
+        "^-{100}$",
+        "^debug:                  'false'$",
+        r"^host:                   '127\.0\.0\.1'$",
+        r"^max_handles_per_thread: '[\d,]+'$",
+        r"^port:                   '\d+'$",
+        "^read_slab_count:        '20'$",
+        "^reuse_port:             'false'$",
+        "^stats:                  'false'$",
+        "^threads:                '2'$",
+        "^-{100}$",
+        r"^\(INFO\)  Server started in \d+ ms\.$",
+        r"^evh_perf Client/\d+\.\d+\.\d+$",
+        "^-{100}$",
+        "^clients:                '2'$",
+        "^count:                  '50'$",
+        "^debug:                  'false'$",
+        "^histo:                  'true'$",
+        "^histo_delta_micros:     '10'$",
+        r"^host:                   '127\.0\.0\.1'$",
+        "^iterations:             '2'$",
+        "^max:                    '10'$",
+        r"^max_handles_per_thread: '[\d,]+'$",
+        "^min:                    '3'$",
+        r"^port:                   '\d+'$",
+        "^read_slab_count:        '20'$",
+        "^reconns:                '2'$",
+        "^sleep:                  '10'$",
+        "^stats:                  'false'$",
+        "^threads:                '2'$",
+        "^-{100}$",
+        r"^\(INFO\)  Client started in \d+ ms\.$",
+    ]
+    .iter()
+    .enumerate()
+    {
+        assert!(Regex::new(form).expect("a form").is_match(&texts[index]), "{form}: {said}");
+    }
+    let rest = &texts[32..];
+    let sleeps = rest.iter().take_while(|text| *text == "(INFO)  sleeping for 10 ms.").count();
+    // Each thread, after each time.
+    assert_eq!(sleeps, 4, "{said}");
+    let end = &rest[sleeps..];
+    assert_eq!((&end[0], &end[4], &end[6]), (&rule, &rule, &rule), "{said}");
+    assert_eq!(end[1], "(INFO)  Perf test completed successfully!");
+    assert_eq!(received(&end[2..3]), 800);
+    let form = r"^\(INFO\)  messages_per_second=\[[\d,]+\],average_latency=\[\d+\.\d\dµs\]$";
+    found(&end[3..4], form);
+    assert_eq!(end[5], "Latency Histogram");
+    let row =
+        Regex::new(r"^\[(\d+)µs *- (\d+)µs *\](=*)> ([\d,]+) \((\d+\.\d\d)%\)$").expect("a form");
+    let rows: Vec<_> = end[7..].iter().map_while(|text| row.captures(text)).collect();
+    let mut sum = 0;
+    for it in &rows {
+        assert_eq!(number(&it[2]) - number(&it[1]), 10);
+        let percent: f64 = it[5].parse().expect("a number");
+        assert!((it[3].len() as f64 - percent).abs() <= 1.01, "{it:?}");
+        sum += number(&it[4]);
+    }
+    assert_eq!((sum, &end[7 + rows.len()]), (800, &rule), "{said}");
+    // What the original does not tell comes after.
+    found(&end[8 + rows.len()..], r"^\(INFO\)  latency: p50 .*, p99 .*, max ");
+}
+
+#[test]
+fn the_documented_command_lines_run_as_written() {
+    let home = Home::new();
+    home.ok("links .");
+    let serving = home.start(home.shell("exec ./target/release/evh_perf -e"));
+    started(&home);
+    let theirs = Home::new();
+    theirs.ok("links .");
+    // As many messages as documented take a while without optimisation.
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    let count = if is_long { 10_000 } else { 100 };
+    let line = format!("./target/release/evh_perf -c -i 10 -t 20 --count {count} --reconns 10");
+    let said = said(theirs.shell(&line)).code(0);
+    assert_eq!(received(&texts(&said.out)), 2000 * count, "{said}");
+    let line = "./target/release/evh_perf --connect --host 127.0.0.1 --count 1500 --hold 0";
+    let said = crate::common::said(theirs.shell(line)).code(0);
+    found(&texts(&said.out), r"^\(INFO\)  1,500 of 1,500 connections open in ");
+    serving.signal(Signal::TERM);
+    let said = serving.finish().code(0);
+    found(&texts(&said.out), r"^\(INFO\)  Server stopped: 1,7\d\d connections, ");
+}
+
+#[test]
+fn the_documented_command_lines_with_tls_run_as_written() {
+    let home = Home::new();
+    home.ok("links .");
+    let line = "./target/release/evh_perf -e --debug --host 0.0.0.0 --max_handles_per_thread 1000 \
+                --port 8082 --read_slab_count 500 --reuse_port --threads 10 --tls";
+    let serving = home.start(home.shell(&format!("exec {line}")));
+    assert_eq!(started(&home), 8082);
+    let line = "./target/release/evh_perf -c --host 127.0.0.1 --max_handles_per_thread 100 --port \
+                8082 --tls --read_slab_count 500 --threads 2 --itt 2 --count 2 --clients 2 --histo \
+                --min 20 --max 30 --reconns 2 --sleep 10";
+    let said = said(home.shell(line)).code(0);
+    let texts = texts(&said.out);
+    assert_eq!(received(&texts), 32, "{said}");
+    found(&texts, r"^\(WARN\)  The server's certificate is not verified");
+    serving.signal(Signal::TERM);
+    serving.finish().code(0);
+}
+
+#[test]
+fn a_certificate_is_verified_by_those_who_are_trusted() {
+    let home = Home::new();
+    for name in ["here", "there"] {
+        let made = handover_net::tls::Identity::made_for(&["127.0.0.1", "localhost"]);
+        let made = made.expect("a certificate");
+        let file = |end: &str| home.cwd().join(format!("{name}.{end}"));
+        fs::write(file("pem"), made.certificate_pem()).expect("a file");
+        fs::write(file("key"), made.key_pem()).expect("a file");
+    }
+    let (serving, port) = server(&home, "--tls --cert here.pem --key here.key");
+    // Another home would put its output elsewhere, but has not the files.
+    let ask = |words: &str| home.run(&format!("evh_perf -c -p {port} --tls --count 50 {words}"));
+    let said = ask("--ca here.pem").code(0);
+    assert!(!said.out.contains("not verified"), "{said}");
+    ask("--ca there.pem").code(1).tells(&["50 of 50 messages are missing", "not secure"]);
+    ask("--ca none.pem").code(2).tells(&["--ca none.pem"]);
+    ask("").code(0);
+    // Who speaks no TLS is not answered.
+    client(port, "--timeout 1").code(1).tells(&["1 of 1 messages are missing"]);
+    serving.signal(Signal::TERM);
+    serving.finish().code(0);
+    let words = "evh_perf -e -p 0 --tls --cert here.pem --key there.key";
+    home.run(words).code(2).tells(&["--cert here.pem --key there.key"]);
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_with_the_way_out() {
+    let home = Home::new();
+    for (words, told) in [
+        ("", "one of -e (serve), -c (client) and --connect is needed"),
+        ("--connect -c", "--connect goes with neither -e nor -c"),
+        ("-e --count 5", "--count is the client's: it needs -c"),
+        ("-e --histo", "--histo is the client's: it needs -c"),
+        ("-e --rate 5k", "--rate is the client's: it needs -c"),
+        ("-c --reuse_port", "--reuse_port is the server's: it needs -e"),
+        ("-c --min 11 --max 10", "--min 11 is above --max 10"),
+        ("-c --duration 1 -i 3", "--itt contradicts --duration: numbers decide, or time does"),
+        ("-c --ramp 1k..2k --rate 5", "--ramp and --rate contradict"),
+        ("-c --warm-up 1", "--warm-up needs --duration"),
+        ("-c --clients 5 -h 4", "--clients 5: a thread may hold 4 connections"),
+        ("-e --cert a --key b", "--cert needs --tls"),
+        ("-e --tls --ca a", "--ca is the client's"),
+        ("-c --hold 1", "--hold needs --connect"),
+        ("-e -c --processes 2", "--processes goes with -e or with -c"),
+        ("-c --slo p99", "must be like p99=1ms"),
+        ("-c --count 0", "must lie in 1..="),
+        ("-c -i 99999999999 --count 99999999999", "more than can be counted"),
+        ("-c --host no.such.host.invalid", "--host no.such.host.invalid"),
+        ("-c --hdr /no/such/folder/file", "name a file that can be written"),
+    ] {
+        let said = home.run(&format!("evh_perf {words}")).code(2).tells(&[told]);
+        assert_eq!(said.err.lines().count(), 1, "{said}");
+    }
+    // -h is an option of its own here, and help is --help.
+    let said = home.run("evh_perf -h").code(2).tells(&["max_handles_per_thread"]);
+    assert!(said.out.is_empty());
+    assert!(home.ok("evh_perf --help").contains("Usage: handover evh_perf"));
+}
+
+#[test]
+fn a_server_that_is_killed_under_load_costs_messages_and_no_hang() {
+    let home = Home::new();
+    let (serving, port) = server(&home, "");
+    let theirs = Home::new();
+    let line = format!("evh_perf -c -p {port} -t 2 --clients 4 --count 1000000 --reconns 100");
+    let loading = theirs.start(theirs.handover(line.split_whitespace()));
+    wait_for_load(&serving);
+    let began = Instant::now();
+    serving.signal(Signal::KILL);
+    let said = loading.finish().code(1).tells(&["messages are missing", "connections failed"]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{said}");
+    let texts = texts(&said.out);
+    let lost = found(&texts, r"^\(ERROR\) Perf test failed: ([\d,]+) of 800,000,000 messages");
+    assert_eq!(number(&lost[0]) + received(&texts), 800_000_000, "{said}");
+}
+
+#[test]
+fn a_server_that_falls_silent_is_given_up() {
+    let home = Home::new();
+    let (serving, port) = server(&home, "");
+    serving.signal(Signal::STOP);
+    let said = client(port, "--timeout 0.3").code(1).tells(&["nothing came back for 300ms"]);
+    assert!(said.took < Duration::from_secs(10), "{said}");
+    serving.signal(Signal::CONT);
+    serving.signal(Signal::TERM);
+    serving.finish().code(0);
+}
+
+#[test]
+fn a_server_that_is_told_to_end_under_load_has_answered_all_that_it_took() {
+    let home = Home::new();
+    let (serving, port) = server(&home, "-t 2 --reuse_port");
+    let theirs = Home::new();
+    let line = format!("evh_perf -c -p {port} -t 2 --clients 4 --duration 60 --depth 100");
+    let loading = theirs.start(theirs.handover(line.split_whitespace()));
+    wait_for_load(&serving);
+    serving.signal(Signal::TERM);
+    let served = serving.finish().code(0);
+    let stopped = r"^\(INFO\)  Server stopped: 8 connections, ([\d,]+) messages\.$";
+    let answered = number(&found(&texts(&served.out), stopped)[0]);
+    let said = loading.finish().code(1).tells(&["messages are missing"]);
+    assert_eq!(received(&texts(&said.out)), answered, "{said}");
+}
+
+#[test]
+fn a_client_that_is_interrupted_tells_what_it_has() {
+    let home = Home::new();
+    let (serving, port) = server(&home, "--debug --stats");
+    let theirs = Home::new();
+    for words in ["", "--processes 2"] {
+        let line = format!("evh_perf -c -p {port} --duration 60 {words}");
+        let loading = theirs.start(theirs.handover(line.split_whitespace()));
+        wait_for_load(&serving);
+        loading.signal_all(Signal::INT);
+        let said = loading.finish().code(130);
+        let texts = texts(&said.out);
+        assert!(received(&texts) > 0, "{said}");
+        found(&texts, r"^\(INFO\)  Perf test was interrupted\.$");
+    }
+    serving.signal(Signal::INT);
+    let said = serving.finish().code(130);
+    let texts = texts(&said.out);
+    found(&texts, r"^\(DEBUG\) 127\.0\.0\.1:\d+ has connected$");
+    found(&texts, r"^\(INFO\)  accepts=\[3\],closes=\[3\],reads=\[[\d,]+\],delayed_writes=");
+}
+
+#[test]
+fn the_limit_of_a_thread_s_connections_is_real() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "-h 3");
+    client(port, "--clients 3 --count 10").code(0);
+    let said = client(port, "--clients 5 --count 10").code(1);
+    let lost = "20 of 50 messages are missing; 2 connections failed: the server ended a connection";
+    let reset = "20 of 50 messages are missing; 2 connections failed: a connection broke";
+    assert!(said.err.contains(lost) || said.err.contains(reset), "{said}");
+    let home = Home::new();
+    let said = home.run(&format!("evh_perf --connect -p {port} --count 10 --hold 0")).code(1);
+    assert!(said.err.contains("--max_handles_per_thread"), "{said}");
+}
+
+#[test]
+fn each_thread_listens_when_the_port_is_reused_and_one_does_when_not() {
+    for (words, expected) in [("-t 3", 1), ("-t 3 --reuse_port", 3)] {
+        let home = Home::new();
+        let (_serving, port) = server(&home, words);
+        let table = fs::read_to_string("/proc/net/tcp").expect("a table");
+        let at = format!(":{port:04X} 00000000:0000 0A");
+        assert_eq!(table.matches(&at).count(), expected, "{words}");
+        client(port, "-t 2 --clients 8 --count 20").code(0);
+    }
+}
+
+#[test]
+fn out_of_descriptors_a_server_serves_those_it_has_and_accepts_again_later() {
+    let home = Home::new();
+    let serving = home.start(home.shell("ulimit -n 64; exec handover evh_perf -e -p 0"));
+    let port = started(&home);
+    let theirs = Home::new();
+    let line = format!("evh_perf --connect -p {port} --count 200 --timeout 1 --hold 0 --sample 0");
+    let said = theirs.run(&line).code(1);
+    assert!(said.err.contains(" of 200 connections"), "{said}");
+    client(port, "--clients 10 --count 10").code(0);
+    serving.signal(Signal::TERM);
+    serving.finish().code(0);
+}
+
+#[test]
+fn many_connections_are_opened_told_of_and_held_until_asked_to_end() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    let theirs = Home::new();
+    let line = format!("evh_perf --connect -p {port} --count 200 -t 2 --sample 50");
+    // Until Enter.
+    let said = crate::common::said_to(theirs.handover(line.split_whitespace()), b"\n".to_vec());
+    let texts = texts(&said.code(0).out);
+    found(&texts, r"^\(INFO\)  200 of 200 connections open in \d+\.\d\d s\.$");
+    let form = r"^\(INFO\)  memory per connection: client [\d,]+ bytes, server [\d,]+ bytes in user space; [\d,]+ bytes in the kernel, both ends together$";
+    found(&texts, form);
+    found(&texts, r"^\(INFO\)  50 of them echoed: p50 .*, p99 .*, max ");
+    // Until a signal, although standard input has ended.
+    let holding = theirs.start(theirs.handover(line.split_whitespace()));
+    let out = || fs::read_to_string(theirs.path().join("out")).unwrap_or_default();
+    wait_until("hold", || out().contains("Holding them."));
+    holding.signal(Signal::INT);
+    holding.finish().code(130);
+    // And by several processes, which tell JSON.
+    let (home, theirs) = (Home::new(), Home::new());
+    let (serving, port) = server(&home, "--processes 2");
+    let line = format!("evh_perf --connect -p {port} --count 300 --processes 3 --json --hold 0");
+    let document = json(&theirs.ok(&line));
+    assert_eq!((&document["opened"], &document["echo_ns"]["count"]), (&300.into(), &300.into()));
+    client(port, "--processes 2 -t 2 --count 100").code(0);
+    serving.signal(Signal::TERM);
+    let said = serving.finish().code(0);
+    found(&crate::evh_perf::texts(&said.out), r"Server stopped: 304 connections, 700 messages\.$");
+}
+
+#[test]
+fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    let theirs = Home::new();
+    let line = format!("ulimit -n 100; handover evh_perf --connect -p {port} --count 200 --hold 0");
+    let said = said(theirs.shell(&line)).code(1);
+    let said = said.tells(&["of 200 connections are open", "ulimit -n 300", "--processes"]);
+    found(&texts(&said.out), r"^\(ERROR\) \d+ of 200 connections are open: this process may open");
+    let theirs = Home::new();
+    let none = "evh_perf --connect -p 1 --count 2 --hold 0";
+    theirs.run(none).code(1).tells(&["nobody listens there", "evh_perf -e"]);
+}
+
+#[test]
+fn an_open_loop_tells_both_latencies_in_lines_in_json_and_in_a_log() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    let theirs = Home::new();
+    let line = "--rate 2k --duration 0.3 --warm-up 0.1 --clients 3";
+    let said = theirs.run(&format!("evh_perf -c -p {port} {line} --hdr it.hlog")).code(0);
+    let texts = texts(&said.out);
+    for form in [
+        "^duration:               '0.3 s'$",
+        "^rate:                   '2,000'$",
+        r"^\(INFO\)  latency from when sent: p50 ",
+        r"^\(INFO\)  latency from when due: p50 ",
+        r"^\(INFO\)  sent late by: p50 ",
+        r"^\(INFO\)  client: \d+\.\d\d s of CPU ",
+        r"^\(INFO\)  server: \d+\.\d\d s of CPU ",
+    ] {
+        found(&texts, form);
+    }
+    let log = fs::read_to_string(theirs.cwd().join("it.hlog")).expect("a log");
+    for tag in ["Tag=raw,0.000,0.300,", "Tag=corrected,0.000,0.300,"] {
+        assert!(log.lines().any(|line| line.starts_with(tag)), "{log}");
+    }
+    let document = json(&theirs.ok(&format!("evh_perf -c -p {port} {line} --json --processes 2")));
+    let load = &document["loads"][0];
+    let count = load["latency_ns"]["corrected"]["count"].as_u64().expect("a count");
+    assert!((590..=610).contains(&count), "{document}");
+    assert_eq!((&load["messages"]["lost"], &document["schema"]), (&0.into(), &1.into()));
+    assert!(load["server"]["cpu_s"].is_number() && load["client"]["anon_bytes"].is_number());
+}
+
+#[test]
+fn a_bound_that_does_not_hold_is_exit_1_and_a_ramp_says_which_rates_hold() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    client(port, "--rate 500 --duration 0.2 --slo p50=10s,p99=20s").code(0);
+    client(port, "--duration 0.2 --rate 500 --slo p50=1ns")
+        .code(1)
+        .tells(&["--slo is missed: p50 is ", "where 1.00 ns was to hold"]);
+    let said = client(port, "--ramp 500..1k:2 --duration 0.1 --slo p50=10s").code(0);
+    let texts = texts(&said.out);
+    found(&texts, r"^\(INFO\)  rate=\[500\],messages_per_second=\[[\d,]+\],p50 .*: holds$");
+    let highest = r"^\(INFO\)  the highest rate that holds p50=10s: 1,000 messages a second$";
+    found(&texts, highest);
+    let said = client(port, "--ramp 500..1k:2 --duration 0.1 --slo p50=1ns --json").code(1);
+    assert_eq!(json(&said.out)["holds"], false);
+}
