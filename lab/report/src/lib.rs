@@ -6,12 +6,15 @@ mod html;
 mod ladder;
 mod model;
 pub mod svg;
+mod sweep;
 mod table;
 mod text;
+pub mod usl;
 mod words;
 
 pub use anatomy::{anatomy, anatomy_chart};
 pub use html::html;
 pub use ladder::ladder;
+pub use sweep::{Sweep, sweeps};
 pub use table::{row, table};
 pub use text::Style;

@@ -17,13 +17,15 @@
 //! ```
 
 mod axis;
+mod bitmap;
 mod paint;
 
 pub use axis::{Axis, Name, Quantity};
 pub(crate) use paint::escape;
 
 use axis::{Ends, Kind, Scale};
-use paint::{Paint, shorten, text_width};
+use bitmap::Bitmap;
+use paint::{Canvas, Paint, shorten, text_width};
 
 /// The rules that colour every chart, light and dark: for the `<style>` of a page that holds charts.
 pub const STYLE: &str = include_str!("svg/style.css");
@@ -33,6 +35,7 @@ const ROW_PX: f64 = 22.0;
 const ROW_WITH_LABEL_ABOVE_PX: f64 = 36.0;
 const GROUP_GAP_PX: f64 = 8.0;
 const LEGEND_ROW_PX: f64 = 20.0;
+const HEAD_ROW_PX: f64 = 20.0;
 const WIDTH_PX_MIN: f64 = 200.0;
 /// Labels wider than this share of the chart stand above their rows instead of beside them.
 const LABELS_BESIDE_MAX: f64 = 0.36;
@@ -82,6 +85,10 @@ pub enum Mark {
     Span,
     /// Points joined in their order.
     Line,
+    /// A curve: the points joined, and not marked.
+    Curve,
+    /// The same, of dashes: what might be.
+    Dashed,
     /// Bars from zero (or from the edge of a logarithmic axis).
     Bar,
     /// Bars upon those of the stacked series before.
@@ -143,6 +150,7 @@ pub struct Chart {
     y: Axis,
     width_px: f64,
     height_px: f64,
+    headed: bool,
     series: Vec<Series>,
 }
 
@@ -156,6 +164,7 @@ impl Chart {
             y,
             width_px: 960.0,
             height_px: 360.0,
+            headed: false,
             series: Vec::new(),
         }
     }
@@ -172,6 +181,13 @@ impl Chart {
     pub fn sized(mut self, width_px: f64, height_px: f64) -> Chart {
         self.width_px = width_px.max(WIDTH_PX_MIN);
         self.height_px = height_px.max(WIDTH_PX_MIN / 2.0);
+        self
+    }
+
+    /// With its title above it, to be seen: for a picture that stands alone. Below that the description.
+    #[must_use]
+    pub fn headed(mut self) -> Chart {
+        self.headed = true;
         self
     }
 
@@ -192,6 +208,17 @@ impl Chart {
         self.paint(STYLE)
     }
 
+    /// The chart as a PNG file of twice its pixels, in light colours.
+    ///
+    /// # Cost
+    /// Some milliseconds.
+    pub fn draw_png(&self) -> Vec<u8> {
+        let plan = Plan::new(self);
+        let mut bitmap = Bitmap::new(self.width_px, plan.height_px);
+        self.paint_on(&plan, &mut bitmap);
+        bitmap.finish()
+    }
+
     fn paint(&self, style: &str) -> String {
         let plan = Plan::new(self);
         let mut paint = Paint::new(self.width_px, plan.height_px, &self.title, &self.description);
@@ -200,21 +227,42 @@ impl Chart {
             paint.raw(style);
             paint.raw("</style>");
         }
-        self.paint_legend(&mut paint, &plan);
-        plan.paint_grid(self, &mut paint);
-        let mut stack = Stack::default();
-        for series in &self.series {
-            self.paint_series(series, &plan, &mut stack, &mut paint);
-        }
+        self.paint_on(&plan, &mut paint);
         paint.finish()
     }
 
-    fn paint_legend(&self, paint: &mut Paint, plan: &Plan) {
+    fn paint_on(&self, plan: &Plan, canvas: &mut dyn Canvas) {
+        if self.headed {
+            let room_px = self.width_px - 16.0;
+            let title = shorten(&self.title, room_px, TEXT_PX);
+            canvas.text(8.0, 17.0, "start", "name", &title);
+            let description = shorten(&self.description, room_px, TEXT_PX);
+            canvas.text(8.0, 35.0, "start", "label", &description);
+        }
+        self.paint_legend(canvas, plan);
+        plan.paint_grid(self, canvas);
+        let mut stack = Stack::default();
+        for series in &self.series {
+            self.paint_series(series, plan, &mut stack, canvas);
+        }
+    }
+
+    /// What its head takes up.
+    fn head_px(&self) -> f64 {
+        match (self.headed, self.description.is_empty()) {
+            (false, _) => 0.0,
+            (true, true) => HEAD_ROW_PX,
+            (true, false) => 2.0 * HEAD_ROW_PX,
+        }
+    }
+
+    fn paint_legend(&self, paint: &mut dyn Canvas, plan: &Plan) {
         for Entry { series, x, y } in &plan.legend {
             let series = &self.series[*series];
             paint.open_group(&series.role.class(), "");
             match series.mark {
-                Mark::Line => paint.line(x - 7.0, *y, x + 7.0, *y, "span"),
+                Mark::Line | Mark::Curve => paint.line(x - 7.0, *y, x + 7.0, *y, "span"),
+                Mark::Dashed => paint.polyline(&[(x - 7.0, *y), (x + 7.0, *y)], DASHED),
                 Mark::Span => paint.line(x - 7.0, *y, x + 7.0, *y, "span"),
                 Mark::Bar | Mark::Stacked => paint.rect(x - 5.0, y - 5.0, 10.0, 10.0),
                 mark => paint_mark(paint, mark, *x, *y),
@@ -224,16 +272,24 @@ impl Chart {
         }
     }
 
-    fn paint_series(&self, series: &Series, plan: &Plan, stack: &mut Stack, paint: &mut Paint) {
+    fn paint_series(
+        &self,
+        series: &Series,
+        plan: &Plan,
+        stack: &mut Stack,
+        paint: &mut dyn Canvas,
+    ) {
         let visible = |point: &&Point| point.x.is_finite() && point.y.is_finite();
         let points: Vec<&Point> = series.points.iter().filter(visible).collect();
         if points.is_empty() {
             return;
         }
         paint.open_group(&series.role.class(), "");
-        if series.mark == Mark::Line {
-            let path: Vec<_> = points.iter().map(|point| plan.place(point.x, point.y)).collect();
-            paint.polyline(&path);
+        let path = || points.iter().map(|point| plan.place(point.x, point.y)).collect::<Vec<_>>();
+        match series.mark {
+            Mark::Line | Mark::Curve => paint.polyline(&path(), JOINED),
+            Mark::Dashed => paint.polyline(&path(), DASHED),
+            _ => {}
         }
         for point in points {
             paint.open_group("", &point.text);
@@ -259,23 +315,20 @@ fn both_finite((low, high): (f64, f64)) -> bool {
     low.is_finite() && high.is_finite()
 }
 
-fn paint_mark(paint: &mut Paint, mark: Mark, x: f64, y: f64) {
+/// The classes of joined points.
+const JOINED: &str = "joined";
+const DASHED: &str = "joined dashed";
+
+fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     match mark {
         Mark::Dot => paint.circle(x, y, 4.0, "dot"),
         Mark::Ring => paint.circle(x, y, 3.0, "ring"),
-        Mark::Diamond => paint.path(
-            &format!(
-                "M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z",
-                x - 4.5,
-                y - 4.5,
-                x + 4.5,
-                y + 4.5
-            ),
-            "dot",
-        ),
+        Mark::Diamond => {
+            paint.polygon(&[(x - 4.5, y), (x, y - 4.5), (x + 4.5, y), (x, y + 4.5)], "dot");
+        }
         Mark::Tick => paint.line(x, y - 7.0, x, y + 7.0, "tick"),
         Mark::Line => paint.circle(x, y, 2.5, "dot"),
-        Mark::Span | Mark::Bar | Mark::Stacked => {}
+        Mark::Span | Mark::Bar | Mark::Stacked | Mark::Curve | Mark::Dashed => {}
     }
 }
 
@@ -353,7 +406,7 @@ impl Plan {
         let right = chart.width_px - beside_px.max(24.0);
         let (legend, legend_rows) = lay_legend(chart);
         let upright_title = if chart.y.title.is_empty() || lying { 0.0 } else { 22.0 };
-        let top = 8.0 + legend_rows as f64 * LEGEND_ROW_PX + upright_title;
+        let top = 8.0 + chart.head_px() + legend_rows as f64 * LEGEND_ROW_PX + upright_title;
         let below = if chart.x.title.is_empty() { 26.0 } else { 44.0 };
         let row_px = if labels_above { ROW_WITH_LABEL_ABOVE_PX } else { ROW_PX };
         let mut rows = Vec::new();
@@ -385,7 +438,7 @@ impl Plan {
         }
     }
 
-    fn paint_grid(&self, chart: &Chart, paint: &mut Paint) {
+    fn paint_grid(&self, chart: &Chart, paint: &mut dyn Canvas) {
         paint.open_group("grid", "");
         let x_ticks = self.x.ticks(((self.right - self.left) / 56.0) as usize);
         for (at, label) in &x_ticks {
@@ -444,7 +497,7 @@ impl Plan {
         }
     }
 
-    fn paint_bar(&self, paint: &mut Paint, point: &Point, base: f64) {
+    fn paint_bar(&self, paint: &mut dyn Canvas, point: &Point, base: f64) {
         if self.lying {
             let (from, to) = (self.x.place(base), self.x.place(base + point.x));
             let y = self.upright(point.y);
@@ -500,7 +553,11 @@ fn lay_legend(chart: &Chart) -> (Vec<Entry>, usize) {
         if x + width > chart.width_px && x > 12.0 {
             (x, row) = (12.0, row + 1);
         }
-        places.push(Entry { series: index, x, y: 12.0 + row as f64 * LEGEND_ROW_PX });
+        places.push(Entry {
+            series: index,
+            x,
+            y: chart.head_px() + 12.0 + row as f64 * LEGEND_ROW_PX,
+        });
         x += width;
     }
     let rows = if places.is_empty() { 0 } else { row + 1 };

@@ -62,7 +62,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
     render(vec![line], width, style)
 }
 
-fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
+pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     let mut text = String::new();
     for line in lines {
         line.cut(width, style).render(style, &mut text);

@@ -3,6 +3,21 @@
 use crate::text::steers;
 use std::fmt::Write;
 
+/// What a chart is painted upon: lengths in pixels, what it looks like by class, as in the style sheet.
+pub(super) trait Canvas {
+    /// Opens a group of a class, with what is shown under the pointer; either may be empty.
+    fn open_group(&mut self, class: &str, told: &str);
+    fn close_group(&mut self);
+    fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str);
+    fn circle(&mut self, x: f64, y: f64, radius: f64, class: &str);
+    fn rect(&mut self, x: f64, y: f64, width: f64, height: f64);
+    /// Closed, and filled.
+    fn polygon(&mut self, points: &[(f64, f64)], class: &str);
+    fn polyline(&mut self, points: &[(f64, f64)], class: &str);
+    /// Text; empty text is left out.
+    fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str);
+}
+
 /// An SVG document that grows.
 pub(super) struct Paint {
     out: String,
@@ -34,8 +49,14 @@ impl Paint {
         self.out.push_str(text);
     }
 
-    /// Opens a group of a class, with what is shown under the pointer; either may be empty.
-    pub fn open_group(&mut self, class: &str, told: &str) {
+    fn add(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = self.out.write_fmt(text);
+    }
+}
+
+impl Canvas for Paint {
+    fn open_group(&mut self, class: &str, told: &str) {
         match class {
             "" => self.out.push_str("<g>"),
             class => self.add(format_args!("<g class=\"{class}\">")),
@@ -45,35 +66,40 @@ impl Paint {
         }
     }
 
-    pub fn close_group(&mut self) {
+    fn close_group(&mut self) {
         self.out.push_str("</g>\n");
     }
 
-    pub fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str) {
+    fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str) {
         self.add(format_args!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
         ));
     }
 
-    pub fn circle(&mut self, x: f64, y: f64, radius: f64, class: &str) {
+    fn circle(&mut self, x: f64, y: f64, radius: f64, class: &str) {
         self.add(format_args!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
         ));
     }
 
-    pub fn rect(&mut self, x: f64, y: f64, width: f64, height: f64) {
+    fn rect(&mut self, x: f64, y: f64, width: f64, height: f64) {
         self.add(format_args!(
             "<rect class=\"bar\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
              height=\"{height:.1}\"/>"
         ));
     }
 
-    pub fn path(&mut self, data: &str, class: &str) {
-        self.add(format_args!("<path class=\"{class}\" d=\"{data}\"/>"));
+    fn polygon(&mut self, points: &[(f64, f64)], class: &str) {
+        self.add(format_args!("<path class=\"{class}\" d=\""));
+        for (place, (x, y)) in points.iter().enumerate() {
+            let command = if place == 0 { "M" } else { "L" };
+            self.add(format_args!("{command}{x:.1} {y:.1}"));
+        }
+        self.out.push_str("Z\"/>");
     }
 
-    pub fn polyline(&mut self, points: &[(f64, f64)]) {
-        self.out.push_str("<polyline class=\"joined\" points=\"");
+    fn polyline(&mut self, points: &[(f64, f64)], class: &str) {
+        self.add(format_args!("<polyline class=\"{class}\" points=\""));
         for (place, (x, y)) in points.iter().enumerate() {
             let between = if place == 0 { "" } else { " " };
             self.add(format_args!("{between}{x:.1},{y:.1}"));
@@ -81,19 +107,13 @@ impl Paint {
         self.out.push_str("\"/>\n");
     }
 
-    /// Text; empty text is left out.
-    pub fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
+    fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
         if !text.is_empty() {
             self.add(format_args!(
                 "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
                 escape(text)
             ));
         }
-    }
-
-    fn add(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = self.out.write_fmt(text);
     }
 }
 

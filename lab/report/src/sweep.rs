@@ -1,0 +1,288 @@
+//! A benchmark by one of its arguments: curves, intervals, contenders side by side, and the fitted law.
+
+use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+use crate::text::{Line, Style, Tone, wrap};
+use crate::usl::Usl;
+use crate::words;
+use handover_base::units;
+use handover_record::{ContenderKind, Document, Record, Unit};
+use std::collections::BTreeSet;
+
+/// Values that reach over more than such a factor are laid on a logarithmic axis.
+const LOG_FROM: f64 = 30.0;
+/// Points of a drawn law.
+const CURVE_POINTS: u32 = 120;
+const WIDTH_PX: f64 = 960.0;
+const HEIGHT_PX: f64 = 520.0;
+
+/// One figure by one argument.
+#[derive(Debug)]
+pub struct Sweep<'a> {
+    /// The figure's id.
+    pub id: &'a str,
+    /// The argument that varies.
+    pub argument: &'a str,
+    curves: Vec<Curve<'a>>,
+    unit: Unit,
+}
+
+/// One contender of it.
+#[derive(Debug)]
+struct Curve<'a> {
+    contender: &'a str,
+    role: Role,
+    /// By the argument.
+    points: Vec<(f64, &'a Record)>,
+    law: Option<Usl>,
+}
+
+/// Every figure of a document that was measured with several values of one argument, all others alike.
+pub fn sweeps(document: &Document) -> Vec<Sweep<'_>> {
+    let mut ids: Vec<&str> = Vec::new();
+    for record in &document.records {
+        if !ids.contains(&record.id.as_str()) {
+            ids.push(&record.id);
+        }
+    }
+    ids.into_iter().filter_map(|id| sweep(document, id)).collect()
+}
+
+fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
+    let records: Vec<&Record> = document.records.iter().filter(|it| it.id == id).collect();
+    let first = *records.first()?;
+    let varies = |name: &&String| {
+        let values: BTreeSet<_> = records.iter().map(|it| it.args.get(*name)).collect();
+        values.len() > 1
+    };
+    let mut varying = first.args.keys().filter(varies);
+    let argument = varying.next()?;
+    if varying.next().is_some() {
+        return None; // which of them it depends upon, no curve could tell
+    }
+    let mut curves: Vec<Curve<'a>> = Vec::new();
+    for record in records {
+        let value = *record.args.get(argument)? as f64;
+        let place = curves.iter().position(|it| it.contender == record.contender);
+        let place = place.unwrap_or_else(|| {
+            let role = match (record.kind, curves.len()) {
+                (ContenderKind::Floor, _) => Role::Floor,
+                (_, count) => Role::Nth(u8::try_from(count % 8).unwrap_or(0)),
+            };
+            let contender = &record.contender;
+            curves.push(Curve { contender, role, points: Vec::new(), law: None });
+            curves.len() - 1
+        });
+        curves[place].points.push((value, record));
+    }
+    for curve in &mut curves {
+        curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        curve.law = Usl::fit(&curve.rates());
+    }
+    Some(Sweep { id, argument, curves, unit: first.unit })
+}
+
+impl Curve<'_> {
+    /// Operations a second, by the argument.
+    fn rates(&self) -> Vec<(f64, f64)> {
+        self.points.iter().map(|(value, record)| (*value, record.rate_per_s)).collect()
+    }
+}
+
+impl Sweep<'_> {
+    /// How many values there are of the argument.
+    pub fn values_count(&self) -> usize {
+        let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0.to_bits());
+        values.collect::<BTreeSet<_>>().len()
+    }
+
+    /// The law of a contender's rate, if its points determine one.
+    pub fn law(&self, contender: &str) -> Option<Usl> {
+        self.curves.iter().find(|it| it.contender == contender)?.law
+    }
+
+    /// The figure with its intervals, by the argument.
+    pub fn figures(&self) -> Chart {
+        let quantity = match self.unit {
+            Unit::Ns => Quantity::Nanos,
+            Unit::Bytes => Quantity::Bytes,
+            Unit::Count => Quantity::Count,
+        };
+        let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.1.summary.median);
+        let mut chart = Chart::new(
+            format!("{}, by {}", self.id, self.argument),
+            self.axis(),
+            axis("the median, with its 95 % interval", quantity, values),
+        )
+        .described(self.what())
+        .sized(WIDTH_PX, HEIGHT_PX)
+        .headed();
+        for curve in &self.curves {
+            let point = |(value, record): &(f64, &Record)| {
+                let it = &record.summary;
+                let shown = words::figure(self.unit, it.median);
+                Point::at(*value, it.median)
+                    .between(it.low, it.high)
+                    .told(format!("{} at {value}: {shown}", curve.contender))
+            };
+            let points = curve.points.iter().map(point).collect();
+            chart = chart.with(Series::new(curve.contender, curve.role, Mark::Line, points));
+        }
+        chart
+    }
+
+    /// Operations a second by the argument, with the laws, a little way beyond what was measured.
+    pub fn rates(&self) -> Chart {
+        let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
+        let mut chart = Chart::new(
+            format!("{}: rate, by {}", self.id, self.argument),
+            self.axis(),
+            axis("rate; dashed: the fitted Universal Scalability Law", Quantity::PerSecond, rates),
+        )
+        .described(self.what())
+        .sized(WIDTH_PX, HEIGHT_PX)
+        .headed();
+        for curve in &self.curves {
+            if let Some(law) = curve.law {
+                chart = chart.with(Series::new("", curve.role, Mark::Dashed, drawn(curve, law)));
+            }
+        }
+        for curve in &self.curves {
+            let point = |(value, record): &(f64, &Record)| {
+                let (rate, it) = (record.rate_per_s, &record.summary);
+                let told = format!("{} at {value}: {}", curve.contender, units::show_rate(rate));
+                // As wide as the figure's own interval, the other way round.
+                let (low, high) = (rate * it.median / it.high, rate * it.median / it.low);
+                Point::at(*value, rate).between(low, high).told(told)
+            };
+            let points = curve.points.iter().map(point).collect();
+            let name = match curve.law {
+                Some(law) => format!("{}: {}", curve.contender, coefficients(law)),
+                None => curve.contender.to_string(),
+            };
+            chart = chart.with(Series::new(name, curve.role, Mark::Line, points));
+        }
+        chart
+    }
+
+    fn axis(&self) -> Axis {
+        let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0);
+        axis(self.argument, Quantity::Count, values)
+    }
+
+    fn what(&self) -> String {
+        let first = self.curves.first().and_then(|it| it.points.first());
+        first.map(|it| it.1.what.clone()).unwrap_or_default()
+    }
+
+    /// What was measured, and what the laws say, as lines for a terminal.
+    pub fn text(&self, width: usize, style: Style) -> String {
+        let mut rows = vec![
+            ["contender", self.argument, "median", "", "p99", "rate", "CPUs"].map(str::to_string),
+        ];
+        for curve in &self.curves {
+            for (value, record) in &curve.points {
+                rows.push([
+                    curve.contender.to_string(),
+                    value.to_string(),
+                    words::figure(self.unit, record.summary.median),
+                    words::interval(record),
+                    words::figure(self.unit, record.summary.p99),
+                    units::show_rate(record.rate_per_s),
+                    cpus(record),
+                ]);
+            }
+        }
+        let mut widths = [0; 7];
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let head = format!("{} by {}: {}", self.id, self.argument, self.what());
+        let mut lines = wrap(&head, Tone::Strong, 2, width);
+        lines.push(Line::default());
+        for (place, row) in rows.iter().enumerate() {
+            let tone = if place == 0 { Tone::Faint } else { Tone::Plain };
+            let mut text = format!("{:<1$}", row[0], widths[0]);
+            for (cell, width) in row[1..].iter().zip(&widths[1..]) {
+                text.push_str(&format!("  {cell:>width$}"));
+            }
+            lines.push(Line::new(text.trim_end(), tone));
+        }
+        lines.push(Line::default());
+        for curve in &self.curves {
+            let said = match curve.law {
+                Some(law) => law_in_words(law, &curve.rates()),
+                None => "no law: it takes four values of the argument, from 1".to_string(),
+            };
+            lines.extend(wrap(&format!("{}: {said}", curve.contender), Tone::Plain, 2, width));
+        }
+        crate::table::render(lines, width, style)
+    }
+}
+
+/// CPUs burnt: by the whole process, where the workload has told that.
+fn cpus(record: &Record) -> String {
+    record.counters.get("cpus").map_or_else(|| words::cpus(record), |cpus| format!("{cpus:.2}"))
+}
+
+fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
+    let (least, most) = values
+        .filter(|value| value.is_finite())
+        .fold((f64::MAX, 0.0f64), |(least, most), it| (least.min(it), most.max(it)));
+    if least > 0.0 && most / least > LOG_FROM {
+        Axis::log(title, quantity)
+    } else {
+        Axis::linear(title, quantity).from(0.0)
+    }
+}
+
+/// A law between the first and the last value, at equal factors.
+fn drawn(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
+    let ends = curve.points.first().zip(curve.points.last());
+    let Some((from, to)) = ends.map(|(first, last)| (first.0.max(1.0), last.0)) else {
+        return Vec::new();
+    };
+    let at = |step: u32| from * (to / from).powf(f64::from(step) / f64::from(CURVE_POINTS));
+    (0..=CURVE_POINTS).map(at).map(|n| Point::at(n, law.throughput(n))).collect()
+}
+
+fn coefficients(law: Usl) -> String {
+    let peak = match (law.peak(), law.limit()) {
+        (Some((n, rate)), _) => format!("peak {} at {}", units::show_rate(rate), number(n)),
+        (None, Some(limit)) => format!("at most {}", units::show_rate(limit)),
+        (None, None) => "no peak".to_string(),
+    };
+    format!("σ {}, κ {}, {peak}", scientific(law.sigma), scientific(law.kappa))
+}
+
+fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
+    let beyond = match (law.peak(), law.limit()) {
+        (Some((n, rate)), _) => {
+            let most = points.iter().map(|it| it.0).fold(0.0, f64::max);
+            let seen = if n > most { ", beyond what was measured" } else { "" };
+            format!("the most is {} with {}{seen}; more do less", units::show_rate(rate), number(n))
+        }
+        (None, Some(limit)) => format!("more do more, but never {}", units::show_rate(limit)),
+        (None, None) => "more do more, in proportion".to_string(),
+    };
+    format!(
+        "one alone {}, contention σ {}, coherency κ {} (off by {}): {beyond}",
+        units::show_rate(law.gamma),
+        scientific(law.sigma),
+        scientific(law.kappa),
+        words::share(law.error(points))
+    )
+}
+
+fn number(n: f64) -> String {
+    if n < 1e6 { format!("{n:.0}") } else { format!("{n:.1e}") }
+}
+
+fn scientific(value: f64) -> String {
+    match value {
+        0.0 => "0".to_string(),
+        v if v < 0.001 => format!("{v:.1e}"),
+        v => format!("{v:.4}"),
+    }
+}

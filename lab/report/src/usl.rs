@@ -1,0 +1,210 @@
+//! How throughput grows with the number of those who share the work: a fitted law, and what it foretells.
+
+/// The Universal Scalability Law: `X(N) = γN / (1 + σ(N - 1) + κN(N - 1))`.
+///
+/// γ is what one alone does; σ, contention, is the share that is done one after the other; κ, coherency,
+/// is what each costs every other. With κ above zero there is a peak, beyond which more do less.
+///
+/// ```
+/// use handover_report::usl::Usl;
+///
+/// let law = Usl { gamma: 1000.0, sigma: 0.05, kappa: 0.0002 };
+/// let points: Vec<_> = [1.0, 2.0, 8.0, 32.0, 100.0].map(|n| (n, law.throughput(n))).into();
+/// let fitted = Usl::fit(&points).expect("five points are enough");
+/// assert!((fitted.sigma - 0.05).abs() < 1e-9);
+/// let (n, _) = fitted.peak().expect("coherency makes a peak");
+/// assert_eq!(n.round(), 69.0);
+/// ```
+///
+/// # Source
+/// N. J. Gunther, "A Simple Capacity Model of Massively Parallel Transaction Systems", CMG 1993;
+/// "Guerrilla Capacity Planning", Springer 2007, chapters 4 to 6.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usl {
+    /// γ: the throughput of one.
+    pub gamma: f64,
+    /// σ: contention, never below 0.
+    pub sigma: f64,
+    /// κ: coherency, never below 0.
+    pub kappa: f64,
+}
+
+/// Fewer points determine no curve of three coefficients.
+const POINTS_MIN: usize = 4;
+
+impl Usl {
+    /// The law that comes nearest to points of number and throughput; none for fewer than four different
+    /// numbers from 1, or throughputs that are not above zero.
+    ///
+    /// Nearest is least squares of the relative error of `N / X`, which is linear in `1/γ`, `σ/γ` and
+    /// `κ/γ`: so there is one answer, and no starting point to choose. Relative, as throughputs lie decades
+    /// apart. A coefficient that would be negative is held at zero.
+    pub fn fit(points: &[(f64, f64)]) -> Option<Usl> {
+        let is_fine = |(n, x): &(f64, f64)| *n >= 1.0 && *x > 0.0 && n.is_finite() && x.is_finite();
+        if !points.iter().all(is_fine) {
+            return None;
+        }
+        let mut numbers: Vec<f64> = points.iter().map(|it| it.0).collect();
+        numbers.sort_by(f64::total_cmp);
+        numbers.dedup();
+        if numbers.len() < POINTS_MIN {
+            return None;
+        }
+        // Which of contention and coherency are in it: the best of those without a negative coefficient.
+        let choices = [[true, true], [true, false], [false, true], [false, false]];
+        let laws = choices.into_iter().filter_map(|choice| Usl::fit_with(points, choice));
+        laws.min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
+    }
+
+    /// The sum of squares that is left, and the law; none if a coefficient would be negative.
+    fn fit_with(points: &[(f64, f64)], choice: [bool; 2]) -> Option<(f64, Usl)> {
+        // Columns of about the same size keep the sums exact.
+        let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
+        let columns = |n: f64| [1.0, (n - 1.0) / most, n * (n - 1.0) / (most * most)];
+        let used = [true, choice[0], choice[1]];
+        let (mut matrix, mut right) = ([[0.0; 3]; 3], [0.0; 3]);
+        for (n, x) in points {
+            let (row, weight) = (columns(*n), x / n);
+            for i in (0..3).filter(|i| used[*i]) {
+                for j in (0..3).filter(|j| used[*j]) {
+                    matrix[i][j] += row[i] * row[j] * weight * weight;
+                }
+                right[i] += row[i] * weight;
+            }
+        }
+        for i in (0..3).filter(|i| !used[*i]) {
+            matrix[i][i] = 1.0;
+        }
+        let solved = solve(matrix, right)?;
+        if solved[0] <= 0.0 || solved.iter().any(|it| *it < 0.0 || !it.is_finite()) {
+            return None;
+        }
+        let law = Usl {
+            gamma: 1.0 / solved[0],
+            sigma: solved[1] / solved[0] / most,
+            kappa: solved[2] / solved[0] / (most * most),
+        };
+        let left = points.iter().map(|(n, x)| (x / law.throughput(*n) - 1.0).powi(2)).sum();
+        Some((left, law))
+    }
+
+    /// What so many do together.
+    pub fn throughput(&self, n: f64) -> f64 {
+        self.gamma * n / (1.0 + self.sigma * (n - 1.0) + self.kappa * n * (n - 1.0))
+    }
+
+    /// How many do the most, and how much that is; none if more always do more.
+    pub fn peak(&self) -> Option<(f64, f64)> {
+        let n = ((1.0 - self.sigma) / self.kappa).sqrt();
+        // With more contention than that, one alone does the most.
+        let n = if self.sigma >= 1.0 { 1.0 } else { n };
+        (self.kappa > 0.0 && n.is_finite()).then(|| (n.max(1.0), self.throughput(n.max(1.0))))
+    }
+
+    /// What no number reaches, where there is contention and no peak.
+    pub fn limit(&self) -> Option<f64> {
+        (self.kappa == 0.0 && self.sigma > 0.0).then(|| self.gamma / self.sigma)
+    }
+
+    /// By how much points lie off the law: the root of the mean square of the relative error.
+    pub fn error(&self, points: &[(f64, f64)]) -> f64 {
+        let squares = points.iter().map(|(n, x)| (x / self.throughput(*n) - 1.0).powi(2));
+        (squares.sum::<f64>() / points.len().max(1) as f64).sqrt()
+    }
+}
+
+/// Three equations (Gauss, with pivots); none if they leave anything open.
+fn solve(mut matrix: [[f64; 3]; 3], mut right: [f64; 3]) -> Option<[f64; 3]> {
+    for column in 0..3 {
+        let pivot = (column..3)
+            .max_by(|a, b| matrix[*a][column].abs().total_cmp(&matrix[*b][column].abs()))?;
+        if matrix[pivot][column].abs() < 1e-15 * matrix[0][0].abs().max(f64::MIN_POSITIVE) {
+            return None;
+        }
+        matrix.swap(column, pivot);
+        right.swap(column, pivot);
+        for row in column + 1..3 {
+            let factor = matrix[row][column] / matrix[column][column];
+            let above = matrix[column];
+            for (place, value) in matrix[row].iter_mut().enumerate().skip(column) {
+                *value -= factor * above[place];
+            }
+            right[row] -= factor * right[column];
+        }
+    }
+    let mut solved = [0.0; 3];
+    for row in (0..3).rev() {
+        let known: f64 = (row + 1..3).map(|place| matrix[row][place] * solved[place]).sum();
+        solved[row] = (right[row] - known) / matrix[row][row];
+    }
+    Some(solved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(law: Usl, noise: impl Fn(usize) -> f64) -> Vec<(f64, f64)> {
+        let numbers = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+        let point = |(place, n): (usize, &f64)| (*n, law.throughput(*n) * (1.0 + noise(place)));
+        numbers.iter().enumerate().map(point).collect()
+    }
+
+    fn near(a: f64, b: f64, relative: f64) -> bool {
+        (a - b).abs() <= relative * b.abs()
+    }
+
+    #[test]
+    fn known_coefficients_are_found_again() {
+        for (gamma, sigma, kappa) in [
+            (1000.0, 0.05, 0.0003),
+            (1e7, 0.4, 1e-5),
+            (0.5, 0.001, 0.01),
+            (42.0, 0.9, 0.05),
+            (1e9, 1e-4, 1e-8),
+        ] {
+            let fitted = Usl::fit(&points(Usl { gamma, sigma, kappa }, |_| 0.0)).expect("a law");
+            let is_near = near(fitted.gamma, gamma, 1e-6)
+                && near(fitted.sigma, sigma, 1e-4)
+                && near(fitted.kappa, kappa, 1e-4);
+            assert!(is_near, "{fitted:?} for {gamma} {sigma} {kappa}");
+        }
+    }
+
+    #[test]
+    fn noise_of_two_percent_moves_the_peak_a_little() {
+        let law = Usl { gamma: 1000.0, sigma: 0.03, kappa: 0.0004 };
+        let noisy = points(law, |place| [0.02, -0.02, 0.01, -0.01, 0.02, -0.015, 0.0, 0.01][place]);
+        let fitted = Usl::fit(&noisy).expect("a law");
+        assert!(near(fitted.gamma, 1000.0, 0.03), "{fitted:?}");
+        let (peak, best) = (fitted.peak().expect("a peak"), law.peak().expect("a peak"));
+        assert!(near(peak.0, best.0, 0.15) && near(peak.1, best.1, 0.05), "{peak:?} {best:?}");
+        assert!(fitted.error(&noisy) < 0.02);
+    }
+
+    #[test]
+    fn the_special_cases_are_what_they_are_called() {
+        let linear = Usl::fit(&points(Usl { gamma: 7.0, sigma: 0.0, kappa: 0.0 }, |_| 0.0));
+        let linear = linear.expect("a law");
+        assert!(linear.sigma < 1e-9 && linear.kappa < 1e-9, "{linear:?}");
+        let amdahl = Usl { gamma: 10.0, sigma: 0.1, kappa: 0.0 };
+        assert_eq!((amdahl.peak(), amdahl.limit()), (None, Some(100.0)));
+        // Faster than linear: held at zero rather than negative.
+        let faster: Vec<_> = [1.0, 2.0, 3.0, 4.0].map(|n: f64| (n, n.powf(1.2))).into();
+        let held = Usl::fit(&faster).expect("a law");
+        assert_eq!((held.sigma, held.kappa), (0.0, 0.0));
+        // So much contention that one alone does the most.
+        let alone = Usl { gamma: 5.0, sigma: 1.5, kappa: 0.1 };
+        assert_eq!(alone.peak(), Some((1.0, 5.0)));
+    }
+
+    #[test]
+    fn what_determines_no_curve_has_none() {
+        let points = [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)];
+        assert_eq!(Usl::fit(&points), None);
+        assert_eq!(Usl::fit(&[points, points].concat()), None, "three numbers, twice");
+        for bad in [(0.5, 1.0), (4.0, 0.0), (4.0, -1.0), (4.0, f64::NAN), (f64::INFINITY, 1.0)] {
+            assert_eq!(Usl::fit(&[&points[..], &[(5.0, 4.0), bad]].concat()), None, "{bad:?}");
+        }
+    }
+}
