@@ -10,7 +10,7 @@ use crate::host;
 use crate::select::{SelectError, Selection, select};
 use handover_base::clock;
 use handover_base::topology::{self, Placement, Topology};
-use handover_record::{ArgsError, ContenderKind, Host, Record, Values};
+use handover_record::{ArgsError, ContenderKind, Host, Over, OverError, Record, Values};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -162,6 +162,33 @@ pub enum PlanError {
         /// What they take.
         hint: String,
     },
+    /// A sweep over an argument that is set, too.
+    #[error("--set {name}: the sweep goes over it; leave it out")]
+    Twice {
+        /// The argument.
+        name: String,
+    },
+    /// A sweep of something that is no single benchmark.
+    #[error("{id}: a sweep takes one benchmark by its full id: {ids}")]
+    NotOne {
+        /// What was asked for.
+        id: String,
+        /// What it means.
+        ids: String,
+    },
+    /// A sweep over an argument that the benchmark does not take.
+    #[error("--over {name}: {id} has no such argument; {hint}")]
+    NotTaken {
+        /// The benchmark.
+        id: String,
+        /// The argument.
+        name: String,
+        /// What it takes.
+        hint: String,
+    },
+    /// A range that is refused.
+    #[error(transparent)]
+    Over(#[from] OverError),
     /// The pause is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
@@ -268,6 +295,47 @@ impl Lab {
         }
         let topology = Topology::read().map_err(|error| PlanError::Topology(error.to_string()))?;
         Ok(Lab { plan, groups, topology, allowed: topology::allowed() })
+    }
+
+    /// The same for one benchmark, by its full id, with several values of one argument: all of them in
+    /// each pass, so that a spell of noise falls on a few rounds of each.
+    ///
+    /// # Errors
+    /// As [`new`](Lab::new); also a benchmark that takes no such argument, or a range that is refused.
+    pub fn sweep(
+        all: &[&'static [Bench]],
+        id: &str,
+        over: &Over,
+        plan: Plan,
+    ) -> Result<Lab, PlanError> {
+        let name = &over.name;
+        if plan.set.iter().any(|(set, _)| set == name) {
+            return Err(PlanError::Twice { name: name.clone() });
+        }
+        let mut lab = Lab::new(all, &[id.to_string()], plan)?;
+        let is_it = |group: &Group| group.selection.spec.id == id;
+        let Some(at) = lab.groups.iter().position(is_it) else {
+            let ids = lab.groups.iter().map(|group| group.selection.spec.id);
+            let ids: Vec<&str> = ids.filter(|id| !id.starts_with(NULL_PREFIX)).collect();
+            return Err(PlanError::NotOne { id: id.to_string(), ids: ids.join(", ") });
+        };
+        let of_it = lab.groups[at].clone();
+        let params = of_it.selection.contenders.first().map_or(&[][..], |it| it.params());
+        let Some(param) = params.iter().find(|param| param.name == name) else {
+            let names: Vec<&str> = params.iter().map(|param| param.name).collect();
+            let hint = match names.is_empty() {
+                true => "it takes none".to_string(),
+                false => format!("it takes {}", names.join(", ")),
+            };
+            return Err(PlanError::NotTaken { id: id.to_string(), name: name.clone(), hint });
+        };
+        lab.groups.retain(|group| group.selection.spec.id.starts_with(NULL_PREFIX));
+        for (place, value) in over.values(param)?.into_iter().enumerate() {
+            let mut group = of_it.clone();
+            group.values.set_checked(name, value)?;
+            lab.groups.insert(place, group);
+        }
+        Ok(lab)
     }
 
     /// What will be measured.

@@ -53,6 +53,9 @@ pub(crate) struct Notes {
     pub parts: Vec<PartNotes>,
     pub counters: BTreeMap<String, f64>,
     pub bytes_per_op: u64,
+    /// So many operations go on at a time, of which one is timed; 0 stands for 1.
+    #[serde(default)]
+    pub abreast: u64,
     pub wall_ns: u64,
     pub user_ns: u64,
     pub system_ns: u64,
@@ -208,6 +211,7 @@ pub struct Samples {
     parts: Vec<PartNotes>,
     counters: BTreeMap<String, f64>,
     bytes_per_op: u64,
+    abreast: u64,
     began_ticks: u64,
     deadline_ticks: u64,
     rounds_left: u32,
@@ -232,6 +236,7 @@ impl Samples {
             parts: (0..parts_count.max(1)).map(|_| PartNotes::new()).collect(),
             counters: BTreeMap::new(),
             bytes_per_op: 0,
+            abreast: 1,
             began_ticks: 0,
             deadline_ticks: 0,
             rounds_left: 0,
@@ -288,6 +293,7 @@ impl Samples {
             parts: self.parts,
             counters: self.counters,
             bytes_per_op: self.bytes_per_op,
+            abreast: self.abreast,
             wall_ns,
             user_ns: used.user_ns,
             system_ns: used.system_ns,
@@ -456,6 +462,12 @@ impl Samples {
     /// Says how many bytes one operation moves, for the rate in bytes.
     pub fn bytes_per_op(&mut self, bytes: u64) {
         self.bytes_per_op = bytes;
+    }
+
+    /// Says that so many operations go on at a time in this party, of which each sample is one's: the rate
+    /// is that of all of them.
+    pub fn abreast(&mut self, count: u64) {
+        self.abreast = count.max(1);
     }
 
     #[inline]

@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    fn parse(self, text: &str) -> Result<u64, String> {
+    pub(crate) fn parse(self, text: &str) -> Result<u64, String> {
         let parsed = match self {
             Kind::Count => text.parse::<units::Count>().map(|it| it.0),
             Kind::Bytes => text.parse::<units::Size>().map(|it| it.0),

@@ -5,6 +5,7 @@ mod anatomy;
 mod args;
 mod finding;
 mod host;
+mod over;
 mod record;
 mod spec;
 
@@ -14,6 +15,7 @@ pub use anatomy::{
 pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
 pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
+pub use over::{Over, OverError};
 pub use record::{
     Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,
     WarningCode,

@@ -13,8 +13,9 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use handover_record::{Record, Run};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 /// What a line of an export holds besides the run or record: type, run id, schema.
@@ -90,6 +91,15 @@ impl rusqlite::ToSql for Histogram<'_> {
 /// The run of a row, or what is wrong with the row.
 pub(crate) fn unpack_run(body: &[u8]) -> Result<Run, String> {
     inflate(body)
+}
+
+/// The arguments of a record's row, if it can be read.
+pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
+    #[derive(Deserialize)]
+    struct Part {
+        args: BTreeMap<String, u64>,
+    }
+    inflate(body).ok().map(|part: Part| part.args)
 }
 
 /// The record of a row, or what is wrong with the row.

@@ -128,8 +128,8 @@ impl Store {
         self.keep(run_id, records, false)
     }
 
-    /// Keeps the records of one benchmark in place of those of the same id and contender that the run
-    /// has already, as [`insert`](Store::insert) where it has none: all of them or, where this fails, none.
+    /// Keeps the records of one benchmark in place of those of the same id, contender and arguments that the
+    /// run has already, as [`insert`](Store::insert) where it has none: all of them or, where this fails, none.
     ///
     /// # Errors
     /// As [`insert`](Store::insert).
@@ -399,15 +399,23 @@ fn take_out(
     run: i64,
     PackedRecord { record, .. }: &PackedRecord<'_>,
 ) -> rusqlite::Result<Option<i64>> {
-    let delete = "DELETE FROM main.records WHERE run = ?1 AND id = ?2 AND contender = ?3
-        RETURNING place";
-    let mut statement = connection.prepare_cached(delete)?;
+    let find = "SELECT place, body FROM main.records WHERE run = ?1 AND id = ?2 AND contender = ?3";
+    let mut statement = connection.prepare_cached(find)?;
     let mut rows = statement.query(params![run, record.id, record.contender])?;
-    let mut place = None;
+    let mut found = None;
     while let Some(row) = rows.next()? {
-        place = Some(row.get(0)?);
+        // A sweep has records that differ in their arguments alone. What cannot be read is no other's.
+        let body: Vec<u8> = row.get(1)?;
+        if pack::unpack_args(&body).is_none_or(|args| args == record.args) {
+            found = Some(row.get(0)?);
+        }
     }
-    Ok(place)
+    drop(rows);
+    if let Some(place) = found {
+        let delete = "DELETE FROM main.records WHERE run = ?1 AND place = ?2";
+        connection.prepare_cached(delete)?.execute(params![run, place])?;
+    }
+    Ok(found)
 }
 
 pub(crate) fn insert_record(

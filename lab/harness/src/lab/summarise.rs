@@ -232,7 +232,8 @@ fn keep_part(part: &mut PartLane, index: usize, notes: &[Notes], round: Round, p
         ops += said.ops_total;
         sum += own_sum;
         let over_ns = if said.singles { party.wall_ns as f64 } else { own_sum };
-        rate += said.ops_total as f64 / over_ns.max(1.0) * 1e9;
+        let abreast = party.abreast.max(1) as f64;
+        rate += said.ops_total as f64 * abreast / over_ns.max(1.0) * 1e9;
         part.batches.push(said.batch as f64);
     }
     if values.is_empty() {

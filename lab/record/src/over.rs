@@ -1,0 +1,234 @@
+//! A range of an argument, to be gone through.
+
+use crate::args::{Kind, Param};
+use std::str::FromStr;
+
+/// Values at most: a run of more would take hours.
+const VALUES_MAX: usize = 256;
+/// So many values there are about where nothing is said of their distance.
+const VALUES_WANTED: u64 = 12;
+
+/// `ARG=a..b`, `ARG=a..b:step` or `ARG=a..b:log`: an argument and the values that it takes one after the
+/// other. Both ends belong to it; with `:log` each value is twice the one before.
+///
+/// ```
+/// use handover_record::{Kind, Over, Param};
+/// let slots = Param {
+///     name: "slots_count", help: "", kind: Kind::Count, default: 8, smoke: 2, min: 1, max: 4096,
+/// };
+/// let over: Over = "slots_count=1..40:log".parse()?;
+/// assert_eq!(over.values(&slots)?, [1, 2, 4, 8, 16, 32, 40]);
+/// let over: Over = "slots_count=10..40:10".parse()?;
+/// assert_eq!(over.values(&slots)?, [10, 20, 30, 40]);
+/// # Ok::<(), handover_record::OverError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// The argument's name.
+    pub name: String,
+    from: String,
+    to: String,
+    step: Step,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Even,
+    By(String),
+    Log,
+}
+
+/// Why a range was refused; names it, and the way out.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OverError {
+    /// Not of the form.
+    #[error("must be ARG=a..b, ARG=a..b:step or ARG=a..b:log, as in slots_count=1..4096:log")]
+    Form,
+    /// An end or the step is no value of the argument.
+    #[error("--over {name}: {text}: {why}")]
+    Text {
+        /// The argument.
+        name: String,
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An end beyond the argument's bounds.
+    #[error("--over {name}={text}: must lie in {min}..={max}")]
+    Bounds {
+        /// The argument.
+        name: String,
+        /// The end that was written.
+        text: String,
+        /// The least allowed.
+        min: String,
+        /// The most allowed.
+        max: String,
+    },
+    /// The first value is not below the last.
+    #[error("--over {name}={from}..{to}: the first must be below the last")]
+    Backwards {
+        /// The argument.
+        name: String,
+        /// The first.
+        from: String,
+        /// The last.
+        to: String,
+    },
+    /// A step of nothing, or by factors from nothing.
+    #[error("--over {name}: {what}")]
+    Stuck {
+        /// The argument.
+        name: String,
+        /// What does not move.
+        what: &'static str,
+    },
+    /// Too many values.
+    #[error("--over {name}: {count} values, of {VALUES_MAX} at most; take a longer step, or :log")]
+    TooMany {
+        /// The argument.
+        name: String,
+        /// How many.
+        count: u64,
+    },
+}
+
+impl FromStr for Over {
+    type Err = OverError;
+
+    fn from_str(text: &str) -> Result<Over, OverError> {
+        let (name, range) = text.split_once('=').ok_or(OverError::Form)?;
+        let (range, step) = match range.split_once(':') {
+            None => (range, Step::Even),
+            Some((range, "log")) => (range, Step::Log),
+            Some((range, step)) => (range, Step::By(step.to_string())),
+        };
+        let (from, to) = range.split_once("..").ok_or(OverError::Form)?;
+        let to = to.strip_prefix('=').unwrap_or(to);
+        let is_bare = matches!(&step, Step::By(step) if step.is_empty());
+        if [name, from, to].contains(&"") || is_bare {
+            return Err(OverError::Form);
+        }
+        Ok(Over { name: name.to_string(), from: from.to_string(), to: to.to_string(), step })
+    }
+}
+
+impl Over {
+    /// The values, rising.
+    ///
+    /// # Errors
+    /// An end that is no value of the argument or beyond its bounds, an empty range, or too many values.
+    pub fn values(&self, param: &Param) -> Result<Vec<u64>, OverError> {
+        let (from, to) = (self.end(param, &self.from)?, self.end(param, &self.to)?);
+        let name = self.name.clone();
+        if from >= to {
+            let (from, to) = (self.from.clone(), self.to.clone());
+            return Err(OverError::Backwards { name, from, to });
+        }
+        let step = match &self.step {
+            Step::Log => return self.doubled(from, to),
+            Step::Even => ((to - from) / VALUES_WANTED).max(1),
+            Step::By(text) => self.value(param.kind, text)?,
+        };
+        if step == 0 {
+            return Err(OverError::Stuck { name, what: "the step must be above 0" });
+        }
+        let count = (to - from) / step + 1;
+        if count >= VALUES_MAX as u64 {
+            return Err(OverError::TooMany { name, count });
+        }
+        let mut values: Vec<u64> = (0..count).map(|place| from + place * step).collect();
+        if values.last() != Some(&to) {
+            values.push(to);
+        }
+        Ok(values)
+    }
+
+    fn doubled(&self, from: u64, to: u64) -> Result<Vec<u64>, OverError> {
+        if from == 0 {
+            let what = "the first value must be above 0 with :log";
+            return Err(OverError::Stuck { name: self.name.clone(), what });
+        }
+        let mut values = vec![from];
+        let mut value = from;
+        while let Some(next) = value.checked_mul(2).filter(|next| *next < to) {
+            values.push(next);
+            value = next;
+        }
+        values.push(to);
+        Ok(values)
+    }
+
+    fn end(&self, param: &Param, text: &str) -> Result<u64, OverError> {
+        let value = self.value(param.kind, text)?;
+        if (param.min..=param.max).contains(&value) {
+            return Ok(value);
+        }
+        Err(OverError::Bounds {
+            name: self.name.clone(),
+            text: text.to_string(),
+            min: param.kind.show(param.min),
+            max: param.kind.show(param.max),
+        })
+    }
+
+    fn value(&self, kind: Kind, text: &str) -> Result<u64, OverError> {
+        kind.parse(text).map_err(|why| OverError::Text {
+            name: self.name.clone(),
+            text: text.to_string(),
+            why,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: Param = Param {
+        name: "size",
+        help: "",
+        kind: Kind::Bytes,
+        default: 1,
+        smoke: 1,
+        min: 0,
+        max: 1 << 20,
+    };
+
+    fn values(text: &str) -> Result<Vec<u64>, OverError> {
+        text.parse::<Over>()?.values(&BYTES)
+    }
+
+    #[test]
+    fn both_ends_belong_to_a_range() {
+        assert_eq!(values("size=1..4:2"), Ok(vec![1, 3, 4]));
+        assert_eq!(values("size=1..=5:2"), Ok(vec![1, 3, 5]));
+        assert_eq!(values("size=1KiB..8KiB:log"), Ok(vec![1024, 2048, 4096, 8192]));
+        assert_eq!(values("size=3..4"), Ok(vec![3, 4]));
+        assert_eq!(values("size=0..1200").map(|it| (it.len(), it[1])), Ok((13, 100)));
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_with_the_way_out() {
+        for (text, why) in [
+            ("size", "must be ARG=a..b"),
+            ("size=3", "must be ARG=a..b"),
+            ("=1..2", "must be ARG=a..b"),
+            ("size=..2", "must be ARG=a..b"),
+            ("size=1..", "must be ARG=a..b"),
+            ("size=1..2:", "must be ARG=a..b"),
+            ("size=2..1", "--over size=2..1: the first must be below the last"),
+            ("size=2..2", "--over size=2..2: the first must be below the last"),
+            ("size=1..2MiB", "--over size=2MiB: must lie in 0B..=1MiB"),
+            ("size=1..many", "--over size: many: "),
+            ("size=1..9:0", "--over size: the step must be above 0"),
+            ("size=0..9:log", "--over size: the first value must be above 0"),
+            ("size=1..1MiB:1", "--over size: 1048576 values"),
+        ] {
+            let refused = values(text).expect_err(text).to_string();
+            assert!(refused.starts_with(why), "{text}: {refused}");
+        }
+    }
+}
