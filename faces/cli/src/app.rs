@@ -41,6 +41,10 @@ fn version() -> &'static str {
 enum Command {
     /// Measure: the ladder, or what the patterns name
     Run(Run),
+    /// Measure one benchmark by one of its arguments
+    Sweep(commands::sweep::Sweep),
+    /// Draw a sweep: intervals, contenders side by side, and what more would give
+    Plot(commands::plot::Plot),
     /// Say where the time of one hand-off goes, stage by stage, from the probes inside the mechanism
     Anatomy(commands::anatomy::Anatomy),
     /// Say what on this machine disturbs measurement, and the command that mends it
@@ -84,6 +88,15 @@ enum Command {
     /// Server, client, or a million idle connections, of an event handler that echoes (classic)
     #[command(name = "evh_perf", disable_help_flag = true, args_override_self = true)]
     EvhPerf(Box<classic::evh_perf::EvhPerf>),
+    /// How well many eventuals at a time are made, waited for and set (classic)
+    #[command(name = "abt-eventual-bench")]
+    AbtEventualBench(classic::eventual::bench::Bench),
+    /// abt-eventual-bench by the number of its fibers, into a file (classic)
+    #[command(name = "sweep-abt-eventual-bench")]
+    SweepAbtEventualBench(classic::eventual::sweep::Sweep),
+    /// Pictures of that file (classic)
+    #[command(name = "plot-abt-eventual-bench")]
+    PlotAbtEventualBench(classic::eventual::plot::Plot),
     /// Print shell completions
     #[command(hide = true)]
     Completions {
@@ -312,6 +325,8 @@ fn dispatch(app: App) -> anyhow::Result<()> {
     let mut out = console::out();
     match app.command.unwrap_or(the_ladder) {
         Command::Run(run) => commands::run::run(&run, &mut out)?,
+        Command::Sweep(args) => commands::sweep::sweep(&args, &mut out)?,
+        Command::Plot(args) => commands::plot::plot(&args, &mut out)?,
         Command::Anatomy(args) => commands::anatomy::anatomy(&args, &mut out)?,
         Command::Doctor(args) => commands::doctor::doctor(&args, &mut out)?,
         Command::List(list) => commands::list::list(&list, &mut out)?,
@@ -332,6 +347,9 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Calls(args) => classic::calls::run(&args, &mut out)?,
         Command::NodeMicrobench(args) => classic::node_microbench::run(&args, &mut out)?,
         Command::EvhPerf(args) => classic::evh_perf::run(&args, &mut out)?,
+        Command::AbtEventualBench(args) => classic::eventual::bench::run(&args, &mut out)?,
+        Command::SweepAbtEventualBench(args) => classic::eventual::sweep::run(&args, &mut out)?,
+        Command::PlotAbtEventualBench(args) => classic::eventual::plot::run(&args, &mut out)?,
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut App::command(), "handover", &mut text);

@@ -1,6 +1,7 @@
 //! The classic programs: their options, their lines, their columns; the measuring is the suite's.
 
 pub mod calls;
+pub mod eventual;
 pub mod evh_perf;
 pub mod hello;
 pub mod node_microbench;
@@ -18,7 +19,9 @@ use std::thread;
 fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| {
         let value = text.parse().ok().filter(|value| bounds.contains(value));
-        value.ok_or_else(|| format!("must lie in {}..={}", bounds.start(), bounds.end()))
+        let is_fraction = text.parse().is_ok_and(|value: f64| value.fract() != 0.0);
+        let must = if is_fraction { "must be a whole number in" } else { "must lie in" };
+        value.ok_or_else(|| format!("{must} {}..={}", bounds.start(), bounds.end()))
     }
 }
 

@@ -4,6 +4,8 @@ pub mod anatomy;
 pub mod doctor;
 pub mod links;
 pub mod list;
+pub mod plot;
 pub mod run;
 pub mod stored;
+pub mod sweep;
 pub mod trace;

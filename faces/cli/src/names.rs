@@ -63,17 +63,17 @@ pub const CLASSICS: &[Classic] = &[
             "tests/perf-regression/abt-eventual-bench",
             "build/perf-regression/abt-eventual-bench",
         ],
-        here: false,
+        here: true,
     },
     Classic {
         command: "sweep-abt-eventual-bench",
         links: &["sweep-abt-eventual-bench.sh", "tests/sweep-abt-eventual-bench.sh"],
-        here: false,
+        here: true,
     },
     Classic {
         command: "plot-abt-eventual-bench",
         links: &["plot-abt-eventual-bench.sh", "tests/plot-abt-eventual-bench.sh"],
-        here: false,
+        here: true,
     },
 ];
 

@@ -1,13 +1,20 @@
 //! Fibers: switched, spawned, woken, put to sleep; beside threads, tasks and bare coroutines.
 
 mod contenders;
+mod eventuals;
+pub mod local;
+mod parked;
 #[cfg(feature = "peers")]
 mod peers;
 
+pub use eventuals::{EventualsError, Load, Turns, eventuals};
+
 use contenders::{Bare, Ours, Threads};
+use handover_base::usage;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
 use handover_record::{Contender, Spec, args};
 use std::marker::PhantomData;
+use std::time::Instant;
 
 /// What is done, by whoever can. Each takes how often, and gives the clock ticks that it took.
 pub(crate) trait Fibers: Sized + 'static {
@@ -162,8 +169,14 @@ impl<F: Fibers> Workload for Loops<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
+        out.abreast(self.fibers_count.into());
         while out.running() {
+            let (before, began) = (usage::process(), Instant::now());
             let Ok(ticks) = self.fibers.loops(self.fibers_count, LOOPS) else { break };
+            // The workers' threads are none of the party's own.
+            let cpus =
+                (usage::process() - before).cpu_ns() as f64 / began.elapsed().as_nanos() as f64;
+            out.tally("cpus", cpus * LOOPS as f64);
             out.note_batch(0, ticks, LOOPS);
         }
     }
@@ -200,4 +213,8 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Loops<Ours>>(Contender::ours("handover")),
     #[cfg(feature = "peers")]
     Bench::one::<Loops<peers::Tasks>>(Contender::peer("tokio")),
+    parked::OURS,
+    parked::THREADS,
+    #[cfg(feature = "peers")]
+    parked::TASKS,
 ];

@@ -4,10 +4,12 @@ use crate::console::tell;
 use anyhow::Context;
 use clap::Args;
 use handover_base::clock;
+use handover_harness::Fault;
 use handover_suite::call::{Level, Way, c_loop, library};
 use handover_suite::clock::{
     GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Reading, Realtime, RealtimeCoarse, readings,
 };
+use handover_suite::fiber::local;
 use std::ffi::{CStr, CString};
 use std::hint::black_box;
 use std::io::Write;
@@ -29,18 +31,16 @@ pub struct NodeMicrobench {
     millions: u64,
 }
 
-/// An operation, done so often.
-type Operation<'a> = Box<dyn Fn(u64) -> anyhow::Result<()> + 'a>;
+/// An operation, done so often; the clock ticks that it took.
+type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     clock::calibration();
     let variable = a_variable();
     let (millions, n) = (args.millions, args.millions * 1_000_000);
     writeln!(out, "#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>")?;
-    for (name, operation) in operations(variable.as_deref()) {
-        let began = clock::ticks();
-        operation(n).context(name)?;
-        let took_ns = clock::ns(clock::ticks() - began).max(1) as f64;
+    for (name, mut operation) in operations(variable.as_deref()) {
+        let took_ns = clock::ns(operation(n).context(name)?).max(1) as f64;
         let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
         let each_ns = took_ns / n as f64;
         writeln!(out, "\"{name}\"\t{millions}\t{total_s:.6}\t{rate:.6}\t{each_ns:.6}")?;
@@ -67,17 +67,22 @@ fn operations(variable: Option<&CStr>) -> Vec<(&'static str, Operation<'_>)> {
         ("clock_gettime(REALTIME_COARSE)", asked::<RealtimeCoarse>()),
         ("clock_gettime(MONOTONIC)", asked::<Monotonic>()),
         ("clock_gettime(MONOTONIC_COARSE)", asked::<MonotonicCoarse>()),
-        ("pthread_mutex_lock/unlock", Box::new(|n| Ok(library::mutex_lock_unlock(n)?))),
+        ("pthread_mutex_lock/unlock", timed(|n| Ok(library::mutex_lock_unlock(n)?))),
         (
             "pthread_mutex_recursive_lock/unlock",
-            Box::new(|n| Ok(library::recursive_mutex_lock_unlock(n)?)),
+            timed(|n| Ok(library::recursive_mutex_lock_unlock(n)?)),
         ),
-        ("pthread_spin_lock/unlock", Box::new(|n| Ok(library::spin_lock_unlock(n)?))),
+        ("pthread_spin_lock/unlock", timed(|n| Ok(library::spin_lock_unlock(n)?))),
         ("stdatomic lock/unlock", done(library::atomic_lock_unlock)),
     ];
     if Rdtscp::is_here() {
         rows.push(("rdtscp", asked::<Rdtscp>()));
     }
+    rows.push(("ABT_eventual dynamic per fn", Box::new(|n| Ok(local::eventual_dynamic(n)))));
+    rows.push(("ABT_eventual static per fn", Box::new(|n| Ok(local::eventual_static(n)))));
+    rows.push(("fiber create/join", in_fiber(local::Worker::create_join)));
+    rows.push(("fiber yield", in_fiber(local::Worker::yields)));
+    rows.push(("fiber switch", in_fiber(local::Worker::switches)));
     rows.push(("pthread_self", done(library::pthread_self)));
     rows.push(("gettid", done(library::gettid)));
     if let Some(variable) = variable {
@@ -87,9 +92,29 @@ fn operations(variable: Option<&CStr>) -> Vec<(&'static str, Operation<'_>)> {
     rows
 }
 
+/// With the time that it takes.
+fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a> {
+    Box::new(move |n| {
+        let began = clock::ticks();
+        operation(n)?;
+        Ok(clock::ticks() - began)
+    })
+}
+
+/// What takes a worker, which is started before the time runs.
+fn in_fiber<'a>(
+    operation: impl Fn(&mut local::Worker, u64) -> Result<u64, Fault> + 'a,
+) -> Operation<'a> {
+    Box::new(move |n| {
+        let mut worker = local::Worker::start()?;
+        operation(&mut worker, 2)?;
+        Ok(operation(&mut worker, n)?)
+    })
+}
+
 /// A function of C, called as the optimiser calls it.
 fn called<'a>(way: Way) -> Operation<'a> {
-    Box::new(move |n| {
+    timed(move |n| {
         let counted = c_loop(way, Level::O3)?(black_box(n));
         anyhow::ensure!(counted == n, "{n} calls were asked for and {counted} counted");
         Ok(())
@@ -103,7 +128,7 @@ fn asked<'a, R: Reading>() -> Operation<'a> {
 
 /// What cannot fail.
 fn done<'a>(operation: fn(u64)) -> Operation<'a> {
-    Box::new(move |n| {
+    timed(move |n| {
         operation(n);
         Ok(())
     })
@@ -111,7 +136,7 @@ fn done<'a>(operation: fn(u64)) -> Operation<'a> {
 
 /// An environment variable that is there, or is not.
 fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
-    Box::new(move |n| {
+    timed(move |n| {
         anyhow::ensure!(library::getenv(n, name) == there, "{name:?} came or went meanwhile");
         Ok(())
     })
@@ -128,7 +153,7 @@ fn a_variable() -> Option<CString> {
 mod tests {
     use super::*;
 
-    const ROWS: [&str; 17] = [
+    const ROWS: [&str; 22] = [
         "fn_call_normal",
         "fn_call_inline",
         "fn_call_cross_object",
@@ -142,6 +167,11 @@ mod tests {
         "pthread_spin_lock/unlock",
         "stdatomic lock/unlock",
         "rdtscp",
+        "ABT_eventual dynamic per fn",
+        "ABT_eventual static per fn",
+        "fiber create/join",
+        "fiber yield",
+        "fiber switch",
         "pthread_self",
         "gettid",
         "getenv(set)",

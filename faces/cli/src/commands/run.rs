@@ -1,6 +1,6 @@
 //! `handover run`: measure, store, show.
 
-use crate::app::{Run, RunOptions};
+use crate::app::{Db, Run, RunOptions};
 use crate::commands::{doctor, stored};
 use crate::console;
 use crate::exit::{self, Interrupted, usage};
@@ -24,12 +24,35 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab =
         Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
     let page = page(options)?;
-    let store = Store::open(stored::path(&options.db)?).map_err(exit::of_store)?;
+    let measured = measure(&lab, &options.profile.to_string(), &options.db, options.json, None)?;
+    let shown = show(&measured, options, page.as_deref(), out);
+    measured.verdict(shown)
+}
+
+/// What was measured, and what went wrong with it.
+pub(crate) struct Measured {
+    pub document: Document,
+    /// Where it was stored, if it was.
+    pub store: Option<PathBuf>,
+    refused: Option<handover_store::StoreError>,
+    interrupted: bool,
+    faults_count: usize,
+}
+
+/// Measures, and stores what comes. `over` is the argument that a sweep goes over.
+pub(crate) fn measure(
+    lab: &Lab,
+    profile: &str,
+    db: &Db,
+    quiet: bool,
+    over: Option<&str>,
+) -> anyhow::Result<Measured> {
+    let store = Store::open(stored::path(db)?).map_err(exit::of_store)?;
     let interrupted = console::interrupted().context("cannot listen for signals")?;
 
-    let mut run = begin(&lab, options.profile.to_string());
-    run.findings = doctor::before_run(options.profile == Profile::Smoke);
-    let mut watcher = Watcher::new(store, &run.id, options.json);
+    let mut run = begin(lab, profile.to_string());
+    run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
+    let mut watcher = Watcher::new(store, &run.id, quiet, over);
     watcher.keep(|store| store.begin(&run));
     let outcome = lab.run(&mut watcher, &interrupted);
     watcher.bar.finish_and_clear();
@@ -37,28 +60,38 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     run.complete = !outcome.interrupted && watcher.refused.is_none();
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     watcher.keep(|store| store.finish(&run));
-    let document = Document::new(run, outcome.records);
-    let store = watcher.refused.is_none().then(|| watcher.store.path());
-    let shown = show(&document, options, store, page.as_deref(), out);
+    Ok(Measured {
+        document: Document::new(run, outcome.records),
+        store: watcher.refused.is_none().then(|| watcher.store.path().to_path_buf()),
+        refused: watcher.refused,
+        // Relaxed: a flag alone.
+        interrupted: outcome.interrupted || interrupted.load(Ordering::Relaxed),
+        faults_count: outcome.faults.len(),
+    })
+}
 
-    // The figures are out, whatever else went wrong; now say that it did.
-    if let Some(refused) = watcher.refused {
-        return Err(anyhow::Error::new(refused)
-            .context("not all results above could be stored; nothing that was stored is lost"));
-    }
-    if let Err(error) = shown
-        && !exit::is_closed_pipe(&error)
-    {
-        return Err(error);
-    }
-    // Relaxed: a flag alone.
-    if outcome.interrupted || interrupted.load(Ordering::Relaxed) {
-        return Err(Interrupted.into());
-    }
-    match outcome.faults.len() {
-        0 => Ok(()),
-        1 => anyhow::bail!("1 benchmark could not be measured: see above"),
-        count => anyhow::bail!("{count} benchmarks could not be measured: see above"),
+impl Measured {
+    /// How it ended, once it has been shown.
+    pub fn verdict(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
+        // The figures are out, whatever else went wrong; now say that it did.
+        if let Some(refused) = self.refused {
+            return Err(anyhow::Error::new(refused).context(
+                "not all results above could be stored; nothing that was stored is lost",
+            ));
+        }
+        if let Err(error) = shown
+            && !exit::is_closed_pipe(&error)
+        {
+            return Err(error);
+        }
+        if self.interrupted {
+            return Err(Interrupted.into());
+        }
+        match self.faults_count {
+            0 => Ok(()),
+            1 => anyhow::bail!("1 benchmark could not be measured: see above"),
+            count => anyhow::bail!("{count} benchmarks could not be measured: see above"),
+        }
     }
 }
 
@@ -109,9 +142,8 @@ pub(crate) fn writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a P
 }
 
 fn show(
-    document: &Document,
+    Measured { document, store, .. }: &Measured,
     options: &RunOptions,
-    store: Option<&Path>,
     page: Option<&Path>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -153,6 +185,8 @@ struct Watcher {
     bar: ProgressBar,
     plain: bool,
     done: u64,
+    /// The argument that a sweep goes over.
+    over: Option<String>,
     /// Benchmarks that have been told to be measured.
     told: BTreeSet<String>,
 }
@@ -161,7 +195,7 @@ struct Watcher {
 const STEPS: u64 = 60;
 
 impl Watcher {
-    fn new(store: Store, run: &str, quiet: bool) -> Watcher {
+    fn new(store: Store, run: &str, quiet: bool, over: Option<&str>) -> Watcher {
         let bar = if console::bar_wanted() {
             ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(8))
         } else {
@@ -178,6 +212,7 @@ impl Watcher {
             plain: !console::bar_wanted() && !quiet,
             bar,
             done: 0,
+            over: over.map(str::to_string),
             told: BTreeSet::new(),
         }
     }
@@ -210,8 +245,14 @@ impl Watch for Watcher {
         let run = self.run.clone();
         self.keep(|store| store.put(&run, records));
         if self.plain {
-            let id = records.first().map_or("", |it| &it.spec);
-            let again = if self.told.insert(id.to_string()) { "" } else { " again" };
+            let id = records.first().map(|first| {
+                let over =
+                    self.over.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
+                let over = over.map(|(name, value)| format!(" {name}={value}"));
+                format!("{}{}", first.spec, over.unwrap_or_default())
+            });
+            let id = id.unwrap_or_default();
+            let again = if self.told.insert(id.clone()) { "" } else { " again" };
             console::tell(format_args!("{id} measured{again}"));
         }
         // A run goes on without its store: the figures are still worth showing.

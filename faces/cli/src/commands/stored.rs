@@ -18,7 +18,7 @@ pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
     }
 }
 
-fn existing(db: &Db) -> anyhow::Result<Store> {
+pub(super) fn existing(db: &Db) -> anyhow::Result<Store> {
     Store::open_existing(path(db)?).map_err(exit::of_store)
 }
 
@@ -102,7 +102,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// A run that is not there is the command line's fault; a store that fails is the world's.
-fn asked(refused: StoreError) -> anyhow::Error {
+pub(super) fn asked(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::Empty { .. } | StoreError::UnknownRun { .. } | StoreError::Ambiguous { .. } => {
             usage(refused)

@@ -294,9 +294,6 @@ fn the_documented_command_lines_run_as_written() {
     for line in [
         "tests/perf-regression/margo-p2p-latency -i 10 -n sm://",
         "./margo-p2p-bw -x 4096 -n sm:// -c 1 -D 10",
-        "./abt-eventual-bench -d 5 -i 1 -n 16",
-        "tests/sweep-abt-eventual-bench.sh build/perf-regression/abt-eventual-bench",
-        "tests/plot-abt-eventual-bench.sh sweep-abt-eventual-bench.1122789.dat",
     ] {
         let said = typed(&home, line).code(2).tells(&["not in this version yet"]);
         let name = Path::new(line.split(' ').next().expect("a word")).file_name().expect("a name");

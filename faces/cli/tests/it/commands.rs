@@ -8,6 +8,8 @@ use std::fs;
 /// Every command that `--help` lists.
 const LISTED: &[&str] = &[
     "run",
+    "sweep",
+    "plot",
     "anatomy",
     "doctor",
     "list",
@@ -28,6 +30,9 @@ const LISTED: &[&str] = &[
     "calls",
     "node-microbench",
     "evh_perf",
+    "abt-eventual-bench",
+    "sweep-abt-eventual-bench",
+    "plot-abt-eventual-bench",
 ];
 /// Those that it does not list.
 const UNLISTED: &[&str] = &["completions", "man"];

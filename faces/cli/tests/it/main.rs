@@ -7,6 +7,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod corpora;
+mod eventual;
 mod evh_perf;
 mod hello;
 mod refusals;

@@ -61,6 +61,28 @@ const ARGUMENTS: &[Refusal] = &[
     ("--json runs", &["--json", "runs"]),
 ];
 
+/// What is measured by an argument.
+const SWEEPS: &[Refusal] = &[
+    ("sweep", &["<ID>"]),
+    ("sweep floor/memcpy", &["--over"]),
+    ("sweep floor/memcpy --over size_bytes", &["ARG=a..b", "size_bytes"]),
+    ("sweep floor/memcpy --over size_bytes=4..2", &["size_bytes=4..2", "below the last"]),
+    ("sweep floor/memcpy --over size_bytes=0..2", &["size_bytes=0", "1B..=256MiB"]),
+    ("sweep floor/memcpy --over size_bytes=1..2GiB", &["size_bytes=2GiB", "1B..=256MiB"]),
+    ("sweep floor/memcpy --over size_bytes=1..9:0", &["step", "above 0"]),
+    ("sweep floor/memcpy --over size_bytes=1..1MiB:1", &["1048576 values", ":log"]),
+    ("sweep floor/memcpy --over sise_bytes=1..2", &["sise_bytes", "it takes size_bytes"]),
+    ("sweep floor/syscall --over size_bytes=1..2", &["size_bytes", "it takes none"]),
+    ("sweep floor --over size_bytes=1..2", &["floor", "full id", "floor/memcpy"]),
+    ("sweep flor/memcpy --over size_bytes=1..2", &["flor/memcpy", "did you mean floor/memcpy"]),
+    (
+        "sweep floor/memcpy --over size_bytes=1..2 --set size_bytes=3",
+        &["--set size_bytes", "leave it out"],
+    ),
+    ("plot nowhere.json --db nowhere.db", &["nowhere.db", "no such file"]),
+    ("plot text.txt", &["text.txt", "line 1"]),
+];
+
 /// What can be taken apart.
 const ANATOMIES: &[Refusal] = &[
     ("anatomy", &["<ID>"]),
@@ -118,7 +140,7 @@ const CLASSIC: &[Refusal] = &[
     ("trylock -n 1025", &["-n", "1025", "1..=1024"]),
     ("trylock -n x", &["-n", "'x'", "1..=1024"]),
     ("trylock -n -1", &["-n", "-1", "1..=1024"]),
-    ("trylock -n 1.5", &["-n", "1.5", "1..=1024"]),
+    ("trylock -n 1.5", &["-n", "1.5", "whole number", "1..=1024"]),
     ("trylock -n", &["-n"]),
     ("trylock -t 0", &["-t", "0", "1..=30000000"]),
     ("trylock -t 30000001", &["-t", "30000001", "1..=30000000"]),
@@ -141,6 +163,31 @@ const CLASSIC: &[Refusal] = &[
     ("node-microbench -m 0", &["-m", "0", "1..="]),
     ("node-microbench -m -5", &["-m", "-5", "1..="]),
     ("node-microbench -m x", &["-m", "'x'", "1..="]),
+    ("abt-eventual-bench -d 0", &["-d", "0", "1..=86400"]),
+    ("abt-eventual-bench -d 0.5", &["-d", "0.5", "whole number", "1..=86400"]),
+    ("abt-eventual-bench -d -1", &["-d", "-1", "1..=86400"]),
+    ("abt-eventual-bench -d x", &["-d", "'x'", "1..=86400"]),
+    ("abt-eventual-bench -n 0", &["-n", "0", "1..=1000000"]),
+    ("abt-eventual-bench -n 1.5", &["-n", "1.5", "whole number", "1..=1000000"]),
+    ("abt-eventual-bench -n 1e9", &["-n", "1e9", "1..=1000000"]),
+    ("abt-eventual-bench -n -4", &["-n", "-4", "1..=1000000"]),
+    ("abt-eventual-bench -n", &["-n"]),
+    ("abt-eventual-bench -i 0", &["-i", "0", "0.001..=3600000"]),
+    ("abt-eventual-bench -i -1", &["-i", "-1", "0.001..=3600000"]),
+    ("abt-eventual-bench -i nan", &["-i", "nan", "0.001..=3600000"]),
+    ("abt-eventual-bench -i inf", &["-i", "inf", "0.001..=3600000"]),
+    ("abt-eventual-bench -i often", &["-i", "often", "number of milliseconds"]),
+    ("abt-eventual-bench --workers 0", &["--workers", "0", "1..=1024"]),
+    ("abt-eventual-bench many", &["many"]),
+    ("sweep-abt-eventual-bench --from 0", &["--from", "0", "1..=1000000"]),
+    ("sweep-abt-eventual-bench --step 0", &["--step", "0", "1..=1000000"]),
+    ("sweep-abt-eventual-bench --step 2.5", &["--step", "2.5", "whole number"]),
+    ("sweep-abt-eventual-bench --from 200 --to 100", &["--from 200", "--to 100", "beyond"]),
+    ("sweep-abt-eventual-bench --to 1000000 --step 1", &["--step 1", "longer step"]),
+    ("plot-abt-eventual-bench", &["<FILE.dat>"]),
+    ("plot-abt-eventual-bench text.txt", &["text.txt", "line 1", "num_ults"]),
+    ("plot-abt-eventual-bench empty", &["empty", "no rows"]),
+    ("plot-abt-eventual-bench pipe", &["pipe", "not a regular file"]),
     ("calls -m 0", &["-m", "0", "1..="]),
     ("calls -m x", &["-m", "'x'", "1..="]),
     ("calls --calls 0", &["--calls", "0", "1..=10000000000"]),
@@ -185,6 +232,11 @@ fn check_all(refusals: &[Refusal]) {
         assert!(!home.data().exists(), "{line}: a store was made");
         assert!(tree(&home.cwd()) == before, "{line}: a file was made or changed");
     }
+}
+
+#[test]
+fn ranges_that_cannot_be_gone_through_are_refused() {
+    check_all(SWEEPS);
 }
 
 #[test]

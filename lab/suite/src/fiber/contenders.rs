@@ -42,6 +42,11 @@ impl Ours {
     ) -> Result<T, Fault> {
         Builder::new().worker(0).spawn_on(&self.handle, run).map_err(fault)?.join().map_err(fault)
     }
+
+    /// `count` times, one yields to nobody.
+    pub(super) fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+        self.within(move || timed(|| yield_often(count)))
+    }
 }
 
 /// One place in the code from which all of them yield.
@@ -151,17 +156,7 @@ impl Fibers for Ours {
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
-        fn once() {
-            let eventual = Arc::new(Eventual::<()>::new());
-            let sets = Arc::clone(&eventual);
-            let spawned = spawn_detached(move || {
-                sleep(MS);
-                let _ = sets.set(());
-            });
-            if spawned.is_ok() {
-                eventual.wait();
-            }
-        }
+        let once = || drop(super::eventuals::turn(MS));
         let is_over = Arc::new(AtomicBool::new(false));
         let mut others = Vec::new();
         for _ in 1..fibers {

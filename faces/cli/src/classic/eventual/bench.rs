@@ -1,0 +1,97 @@
+//! `abt-eventual-bench`: how well many eventuals at a time are made, waited for, set and freed.
+
+use super::{FIBERS_MAX, SECONDS_MAX};
+use crate::console;
+use crate::exit::Interrupted;
+use anyhow::Context;
+use clap::Args;
+use handover_suite::fiber::{Load, Turns, eventuals};
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Workers at most.
+const WORKERS_MAX: u64 = 1024;
+
+/// How well concurrent eventuals are made, waited for, set and freed: each fiber, in a loop, makes an
+/// eventual and begins a detached fiber that sleeps and then sets it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints two lines of tab-separated columns: the fibers, seconds and milliseconds asked \
+for, eventuals a second, and the user CPU time in seconds. Then, as comments, by how much a turn took \
+longer than its sleep was to (of up to 16 of the fibers), the system CPU time, and what was switched.\n\n\
+Ideal are FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
+)]
+pub struct Bench {
+    /// How long, in seconds
+    #[arg(short = 'd', value_name = "SECONDS", default_value_t = 5)]
+    #[arg(value_parser = crate::classic::whole(1..=SECONDS_MAX), allow_negative_numbers = true)]
+    seconds: u64,
+    /// How long each sleep is, in milliseconds; fractions too
+    #[arg(short = 'i', value_name = "MSEC", default_value = "1")]
+    #[arg(value_parser = super::milliseconds, allow_negative_numbers = true)]
+    interval_ms: f64,
+    /// How many fibers
+    #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
+    #[arg(value_parser = crate::classic::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    fibers: u64,
+    /// How many threads run them
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(value_parser = crate::classic::whole(1..=WORKERS_MAX), allow_negative_numbers = true)]
+    workers: u64,
+}
+
+pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
+    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let load = Load {
+        fibers_count: u32::try_from(args.fibers)?,
+        interval: Duration::from_secs_f64(args.interval_ms / 1e3),
+        duration: Duration::from_secs(args.seconds),
+        workers_count: u32::try_from(args.workers)?,
+    };
+    // Relaxed: a flag alone.
+    let turns = eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
+    table(args, &turns, out)?;
+    if turns.interrupted {
+        return Err(Interrupted.into());
+    }
+    Ok(())
+}
+
+fn table(args: &Bench, turns: &Turns, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Bench { seconds, interval_ms, fibers, .. } = args;
+    // Of the time that was asked for, as the original; of what it got, if it was ended before.
+    let (time, over_s) = match turns.interrupted {
+        true => (format!("{:.3}", turns.wall_s), turns.wall_s),
+        false => (seconds.to_string(), *seconds as f64),
+    };
+    let rate = turns.turns_count as f64 / over_s;
+    let s = |ns: u64| ns as f64 / 1e9;
+    writeln!(out, "#<num_ults>\t<test_duration_sec>\t<interval_msec>\t<ops/s>\t<cpu_time_sec>")?;
+    writeln!(out, "{fibers}\t{time}\t{interval_ms}\t{rate:.6}\t{:.6}", s(turns.used.user_ns))?;
+
+    let late_us = |quantile| turns.late_ns.value_at_quantile(quantile) as f64 / 1e3;
+    writeln!(
+        out,
+        "#<late_p50_usec>\t<late_p90_usec>\t<late_p99_usec>\t<late_p99.9_usec>\t<late_max_usec>"
+    )?;
+    write!(out, "#{:.1}\t{:.1}\t{:.1}", late_us(0.5), late_us(0.9), late_us(0.99))?;
+    writeln!(out, "\t{:.1}\t{:.1}", late_us(0.999), turns.late_ns.max() as f64 / 1e3)?;
+    let ideal = *fibers as f64 * 1e3 / interval_ms;
+    writeln!(
+        out,
+        "#<percent_of_ideal>\t<system_cpu_sec>\t<fiber_switches>\t<worker_sleeps>\t\
+         <voluntary_switches>\t<involuntary_switches>"
+    )?;
+    writeln!(
+        out,
+        "#{:.2}\t{:.6}\t{}\t{}\t{}\t{}",
+        100.0 * rate / ideal,
+        s(turns.used.system_ns),
+        turns.switches_count,
+        turns.parks_count,
+        turns.used.switches_voluntary,
+        turns.used.switches_involuntary
+    )?;
+    Ok(())
+}

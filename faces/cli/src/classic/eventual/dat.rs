@@ -1,0 +1,114 @@
+//! The lines that `abt-eventual-bench` prints, read again.
+
+use std::io::Read;
+use std::path::Path;
+
+/// A sweep's file is smaller by far.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    pub fibers: f64,
+    pub seconds: f64,
+    pub interval_ms: f64,
+    pub ops_per_s: f64,
+    /// In user space.
+    pub cpu_s: f64,
+}
+
+impl Row {
+    /// What there would be if nothing cost anything.
+    pub fn ideal_per_s(&self) -> f64 {
+        self.fibers * 1e3 / self.interval_ms
+    }
+}
+
+/// The row of a line; none of a comment or of an empty line.
+pub fn row(line: &str) -> Result<Option<Row>, String> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [fibers, seconds, interval_ms, ops_per_s, cpu_s] = fields[..] else {
+        let count = fields.len();
+        return Err(format!("it has {count} columns, where abt-eventual-bench prints 5"));
+    };
+    let number = |name: &str, text: &str, is_positive: bool| match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 && (value > 0.0 || !is_positive) => {
+            Ok(value)
+        }
+        _ => Err(format!("{name} cannot be {text:?}")),
+    };
+    Ok(Some(Row {
+        fibers: number("num_ults", fibers, true)?,
+        seconds: number("test_duration_sec", seconds, true)?,
+        interval_ms: number("interval_msec", interval_ms, true)?,
+        ops_per_s: number("ops/s", ops_per_s, false)?,
+        cpu_s: number("cpu_time_sec", cpu_s, false)?,
+    }))
+}
+
+/// All rows of a file, by fibers.
+///
+/// # Errors
+/// In words for a command line: it cannot be read, is something else, or has no row.
+pub fn read(path: &Path) -> Result<Vec<Row>, String> {
+    let told = |why: &str| format!("{}: {why}", path.display());
+    let meta = std::fs::metadata(path).map_err(|error| told(&error.to_string()))?;
+    if !meta.is_file() {
+        return Err(told("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| told(&error.to_string()))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(told("longer than any sweep's file: 16 MiB at most"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| told("not a text file"))?;
+    let mut rows = Vec::new();
+    for (place, line) in text.lines().enumerate() {
+        match row(line) {
+            Ok(row) => rows.extend(row),
+            Err(why) => return Err(told(&format!("line {}: {why}", place + 1))),
+        }
+    }
+    if rows.is_empty() {
+        return Err(told("no rows: sweep-abt-eventual-bench writes such files"));
+    }
+    rows.sort_by(|a, b| a.fibers.total_cmp(&b.fibers));
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_and_comments_are_not() {
+        let read = row("16\t5\t1\t15952.800000\t4.255606").expect("a row").expect("no comment");
+        assert_eq!((read.fibers, read.ops_per_s, read.cpu_s), (16.0, 15952.8, 4.255606));
+        assert_eq!(read.ideal_per_s(), 16_000.0);
+        assert_eq!(row("#<num_ults>\t<test_duration_sec>"), Ok(None));
+        assert_eq!(row("  "), Ok(None));
+        assert_eq!(row("16 5 0.1 1 0").expect("spaces, too").map(|it| it.interval_ms), Some(0.1));
+    }
+
+    #[test]
+    fn what_is_no_row_is_said_with_its_column() {
+        for (line, why) in [
+            ("1 2 3", "it has 3 columns"),
+            ("1 2 3 4 5 6", "it has 6 columns"),
+            ("x 5 1 1 1", "num_ults cannot be \"x\""),
+            ("0 5 1 1 1", "num_ults cannot be \"0\""),
+            ("1 5 -1 1 1", "interval_msec cannot be \"-1\""),
+            ("1 5 1 nan 1", "ops/s cannot be \"nan\""),
+            ("1 5 1 1 inf", "cpu_time_sec cannot be \"inf\""),
+        ] {
+            let refused = row(line).expect_err(line);
+            assert!(refused.starts_with(why), "{refused}");
+        }
+    }
+}

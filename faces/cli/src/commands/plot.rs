@@ -1,0 +1,118 @@
+//! `handover plot`: a sweep as pictures.
+
+use crate::app::Db;
+use crate::classic::eventual;
+use crate::commands::stored;
+use crate::console;
+use crate::exit::usage;
+use anyhow::Context;
+use clap::Args;
+use handover_record::Document;
+use handover_store::Store;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A file of runs is smaller.
+const FILE_BYTES_MAX: u64 = 1 << 28;
+
+/// Draw a sweep, as SVG and as PNG: the medians with their intervals, and the rates with the fitted
+/// Universal Scalability Law, contenders side by side.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The law is X(N) = γN / (1 + σ(N - 1) + κN(N - 1)): σ is contention, what is done one \
+after the other; κ is coherency, what each costs every other. With coherency there is a peak, beyond \
+which more do less (N. J. Gunther, Guerrilla Capacity Planning, 2007). It is fitted by least squares of \
+the relative error, and takes four values of the argument.\n\n\
+FILE is what `handover export` or `handover show --json` has written, or a .dat file of \
+sweep-abt-eventual-bench."
+)]
+pub struct Plot {
+    /// The run (its id, a prefix of it, or counted back: -1), or a file
+    #[arg(value_name = "RUN|FILE", allow_negative_numbers = true, default_value = "last")]
+    what: String,
+    /// What the pictures' names begin with [default: for a file, its name]
+    #[arg(long, short = 'o', value_name = "PREFIX")]
+    output: Option<String>,
+    #[command(flatten)]
+    db: Db,
+}
+
+pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
+    let file = Path::new(&args.what);
+    let is_file = std::fs::metadata(file).is_ok();
+    let documents = match is_file {
+        true => match of_file(file)? {
+            Content::Runs(documents) => documents,
+            Content::Rows => {
+                let prefix = args.output.as_ref().map_or(file, |it| Path::new(it));
+                return eventual::plot::draw(file, prefix, out);
+            }
+        },
+        false => vec![stored::existing(&args.db)?.load(&args.what).map_err(stored::asked)?],
+    };
+    let prefix = match (&args.output, is_file) {
+        (Some(prefix), _) => prefix.clone(),
+        (None, true) => format!("{}.", args.what),
+        (None, false) => String::new(),
+    };
+    let mut drawn = 0;
+    for (place, document) in documents.iter().enumerate() {
+        // Several runs in one file may have the same sweep.
+        let prefix = if place == 0 { prefix.clone() } else { format!("{prefix}{}.", place + 1) };
+        for sweep in handover_report::sweeps(document) {
+            let name = format!("{prefix}{}-by-{}", sweep.id.replace('/', "-"), sweep.argument);
+            for (kind, chart) in [("median", sweep.figures()), ("rate", sweep.rates())] {
+                write(&format!("{name}.{kind}.svg"), chart.draw_alone().as_bytes(), out)?;
+                write(&format!("{name}.{kind}.png"), &chart.draw_png(), out)?;
+            }
+            out.write_all(sweep.text(console::width(), console::style(false)).as_bytes())?;
+            drawn += 1;
+        }
+    }
+    if drawn == 0 {
+        return Err(usage(format!(
+            "{}: nothing in it was measured by an argument; `handover sweep` does that",
+            args.what
+        )));
+    }
+    Ok(())
+}
+
+fn write(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
+    let path = PathBuf::from(name);
+    std::fs::write(&path, bytes).with_context(|| format!("cannot write {name}"))?;
+    Ok(writeln!(out, "{name}")?)
+}
+
+/// What a file holds.
+enum Content {
+    Runs(Vec<Document>),
+    /// The lines of abt-eventual-bench, or nothing that is known.
+    Rows,
+}
+
+fn of_file(path: &Path) -> anyhow::Result<Content> {
+    let named = path.display();
+    let refused = |why: &dyn std::fmt::Display| usage(format!("{named}: {why}"));
+    if !path.is_file() {
+        return Err(refused(&"not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| refused(&error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(refused(&"longer than 256 MiB"));
+    }
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Ok(Content::Rows);
+    }
+    if let Ok(document) = serde_json::from_slice::<Document>(&bytes) {
+        return Ok(Content::Runs(vec![document]));
+    }
+    let mut store = Store::in_memory()?;
+    store.import(&mut &bytes[..]).map_err(|error| refused(&error))?;
+    let runs = store.runs()?;
+    let documents: Result<Vec<_>, _> = runs.iter().map(|run| store.load(&run.id)).collect();
+    Ok(Content::Runs(documents?))
+}

@@ -1,0 +1,90 @@
+//! `handover sweep`: one benchmark by one of its arguments, stored as one run.
+
+use super::run;
+use crate::app::{Db, assignment, span};
+use crate::commands::stored;
+use crate::console;
+use crate::exit;
+use clap::Args;
+use handover_base::topology::Placement;
+use handover_harness::{Lab, Plan, Profile};
+use handover_record::Over;
+use std::io::Write;
+use std::time::Duration;
+
+/// Measure one benchmark with several values of one of its arguments.
+///
+/// All values are measured in each pass, so that a spell of noise falls on a few rounds of each. Stored as
+/// one run, which `handover plot` draws.
+#[derive(Debug, Args)]
+pub struct Sweep {
+    /// The benchmark, by its full id: `handover list` shows them
+    #[arg(value_name = "ID")]
+    id: String,
+    /// The argument and its values: ARG=a..b (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
+    #[arg(long, value_name = "ARG=A..B")]
+    over: Over,
+    /// How much is measured: smoke (once, to see that it works), quick, full
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    profile: Profile,
+    /// Leave out the peers
+    #[arg(long)]
+    no_peers: bool,
+    /// Where parties are placed to each other: near, far, smt or same
+    #[arg(long, value_name = "NAME", default_value = "near")]
+    place: Placement,
+    /// Pause before each hand-over, 0 to 100ms
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
+    #[arg(allow_hyphen_values = true)]
+    idle_gap: Duration,
+    /// What each value may take, 100ms to 1h, rather than what the profile gives it
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    time: Option<Duration>,
+    /// Keep a busy thread beside the parties
+    #[arg(long)]
+    neighbour: bool,
+    /// Run parties as processes rather than threads
+    #[arg(long)]
+    processes: bool,
+    /// Set another argument
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    db: Db,
+}
+
+pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
+    let plan = Plan {
+        profile: args.profile,
+        place: args.place,
+        idle_gap: args.idle_gap,
+        time: args.time,
+        neighbour: args.neighbour,
+        processes: args.processes,
+        peers: !args.no_peers,
+        set: args.set.clone(),
+    };
+    let lab = Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::of_plan)?;
+    let over = Some(args.over.name.as_str());
+    let measured = run::measure(&lab, &args.profile.to_string(), &args.db, args.json, over)?;
+    let shown = show(args, &measured, out);
+    measured.verdict(shown)
+}
+
+fn show(args: &Sweep, measured: &run::Measured, out: &mut dyn Write) -> anyhow::Result<()> {
+    let document = &measured.document;
+    if args.json {
+        return stored::json(document, out);
+    }
+    for sweep in handover_report::sweeps(document) {
+        writeln!(out, "{}", sweep.text(console::width(), console::style(false)).trim_end())?;
+    }
+    if let Some(store) = &measured.store {
+        let id = &document.run.id;
+        writeln!(out, "run {id} is in {}; `handover plot {id}` draws it", store.display())?;
+    }
+    Ok(())
+}

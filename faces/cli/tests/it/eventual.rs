@@ -1,0 +1,239 @@
+//! abt-eventual-bench, its sweep and its pictures, as their users run them.
+
+use crate::common::{Home, said, wait_until};
+use regex_lite::Regex;
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+/// A home with links to the classic programs.
+fn home() -> Home {
+    let home = Home::new();
+    home.ok("links .");
+    home
+}
+
+/// A program in the home that prints what abt-eventual-bench does, at once.
+fn a_program(home: &Home, name: &str, body: &str) {
+    let path = home.cwd().join(name);
+    fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a program");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it can be run");
+}
+
+const PRINTS: &str = "printf '#<num_ults>\\t<x>\\n%s\\t5\\t1\\t%s000\\t0.5\\n' \"$2\" \"$2\"";
+
+/// The file that a sweep has written.
+fn dat(home: &Home) -> PathBuf {
+    let files = fs::read_dir(home.cwd()).expect("the folder").map(|it| it.expect("a file").path());
+    let mut dats = files.filter(|path| path.extension().is_some_and(|it| it == "dat"));
+    dats.next().expect("a file of a sweep")
+}
+
+#[test]
+fn abt_eventual_bench_prints_the_original_s_two_lines_and_then_comments() {
+    let home = home();
+    let line = "./abt-eventual-bench -d 1 -i 0.5 -n 16";
+    let out = said(home.shell(line)).code(0).out;
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(
+        lines[0],
+        "#<num_ults>\t<test_duration_sec>\t<interval_msec>\t<ops/s>\t<cpu_time_sec>"
+    );
+    let row = Regex::new(r"^16\t1\t0\.5\t(\d+)\.\d{6}\t(\d+\.\d{6})$").expect("a pattern");
+    let row = row.captures(lines[1]).unwrap_or_else(|| panic!("{out}"));
+    let (rate, cpu_s): (f64, f64) = (row[1].parse().expect("n"), row[2].parse().expect("n"));
+    // No sleep ends early, and on a machine that does something else many end late.
+    assert!(rate > 0.0 && rate <= 32_000.0 && cpu_s < 2.0, "{out}");
+    assert!(lines[2..].iter().all(|line| line.starts_with('#')), "{out}");
+    assert!(lines[2].starts_with("#<late_p50_usec>\t") && lines[4].contains("<system_cpu_sec>"));
+    assert_eq!(lines[3].split('\t').count(), lines[2].split('\t').count());
+    assert_eq!(lines[5].split('\t').count(), lines[4].split('\t').count());
+}
+
+#[test]
+fn an_interrupted_benchmark_prints_what_it_has() {
+    let home = home();
+    let running = home.start(home.handover("abt-eventual-bench -d 600 -n 4".split(' ')));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    running.signal(Signal::INT);
+    let said = running.finish().code(130);
+    let row = said.out.lines().nth(1).expect("a row").to_string();
+    let seconds: f64 = row.split('\t').nth(1).expect("seconds").parse().expect("a number");
+    assert!(seconds > 0.0 && seconds < 60.0, "{said}");
+}
+
+#[test]
+fn a_sweep_runs_a_command_as_it_stands_with_each_number_of_fibers() {
+    let home = home();
+    a_program(&home, "my-abt-eventual-bench", PRINTS);
+    let line = "./sweep-abt-eventual-bench.sh env ./my-abt-eventual-bench";
+    let out = said(home.shell(line)).code(0).out;
+    let file = dat(&home);
+    let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(
+        Regex::new(r"^sweep-abt-eventual-bench\.\d+\.dat$").expect("a pattern").is_match(&name)
+    );
+    let mut told = format!("writing results to {name}\n");
+    for fibers in (100..=1000).step_by(100) {
+        told += &format!("... running benchmark with {fibers} ULTs\n");
+    }
+    assert_eq!(out, format!("{told}results are in {name}\n"));
+    let text = fs::read_to_string(&file).expect("rows");
+    assert_eq!(text.lines().filter(|line| line.starts_with('#')).count(), 1, "{text}");
+    assert_eq!(text.lines().nth(10), Some("1000\t5\t1\t1000000\t0.5"), "{text}");
+}
+
+#[test]
+fn a_sweep_launches_this_program_by_a_launcher_alone() {
+    let home = home();
+    a_program(&home, "launcher", "test \"$1\" = -r1 || exit 3\nshift\nexec \"$@\" -d 1 -i 1");
+    let line = "./sweep-abt-eventual-bench.sh --from 2 --to 2 ./launcher -r1";
+    said(home.shell(line)).code(0);
+    let text = fs::read_to_string(dat(&home)).expect("rows");
+    assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("2\t1\t1\t")), "{text}");
+}
+
+#[test]
+fn an_interrupted_sweep_keeps_its_points() {
+    let home = home();
+    let body = format!("test $2 -le 20 || exec sleep 600\n{PRINTS}");
+    a_program(&home, "abt-eventual-bench-then-none", &body);
+    let line =
+        "sweep-abt-eventual-bench --from 10 --to 40 --step 10 ./abt-eventual-bench-then-none";
+    let running = home.start(home.handover(line.split(' ')));
+    wait_until("the third point", || {
+        let rows = fs::read_dir(home.cwd()).expect("the folder").filter_map(|it| {
+            let path = it.ok()?.path();
+            path.extension().is_some_and(|it| it == "dat").then(|| fs::read_to_string(path).ok())?
+        });
+        rows.into_iter().any(|text| text.contains("20\t5"))
+    });
+    running.signal(Signal::INT);
+    let said = running.finish().code(130).tells(&["interrupted"]);
+    assert!(said.out.contains("the points before are in sweep-abt"), "{said}");
+    let text = fs::read_to_string(dat(&home)).expect("rows");
+    assert!(text.ends_with("20\t5\t1\t20000\t0.5\n"), "{text}");
+    assert!(home.processes().is_empty(), "the program that was run goes on");
+}
+
+#[test]
+fn a_sweep_of_what_fails_or_prints_something_else_says_so() {
+    let home = home();
+    a_program(&home, "abt-eventual-bench-fails", "exit 7");
+    a_program(&home, "abt-eventual-bench-talks", "echo hello world");
+    a_program(&home, "abt-eventual-bench-mute", "true");
+    for (program, code, says) in [
+        ("./abt-eventual-bench-fails", 1, "exit status: 7"),
+        ("./abt-eventual-bench-talks", 1, "it has 2 columns"),
+        ("./abt-eventual-bench-mute", 1, "no row of figures"),
+        ("./abt-eventual-bench-absent", 2, "No such file"),
+    ] {
+        let said = home.run(&format!("sweep-abt-eventual-bench {program}")).code(code);
+        let said = said.tells(&[says, "no point was measured"]);
+        assert_eq!(said.err.lines().count(), 1, "{said}");
+        let files = fs::read_dir(home.cwd()).expect("the folder").flatten();
+        assert!(!files.into_iter().any(|it| it.path().extension().is_some_and(|it| it == "dat")));
+    }
+}
+
+#[test]
+fn a_sweep_s_file_is_drawn_as_pictures() {
+    let home = home();
+    let rows = "#<num_ults>\t...\n100\t5\t1\t99100.5\t0.2\n1000\t5\t1\t970000\t1.4\n#12\t3\n";
+    fs::write(home.cwd().join("a.dat"), rows).expect("a file");
+    let out = said(home.shell("./plot-abt-eventual-bench.sh a.dat")).code(0).out;
+    assert_eq!(out, "a.dat.rate.png\na.dat.rate.svg\na.dat.cpu.png\na.dat.cpu.svg\n");
+    for name in ["rate", "cpu"] {
+        let png = fs::read(home.cwd().join(format!("a.dat.{name}.png"))).expect("a picture");
+        assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 10_000);
+        let svg = fs::read_to_string(home.cwd().join(format!("a.dat.{name}.svg"))).expect("text");
+        let svg = roxmltree::Document::parse(&svg).expect("well-formed");
+        let text: Vec<&str> = svg.descendants().filter_map(|node| node.text()).collect();
+        assert!(text.contains(&"ideal") && text.contains(&"measured"), "{text:?}");
+    }
+    // The same by the general command, under another name.
+    let out = home.ok("plot a.dat -o b");
+    assert_eq!(out.lines().next(), Some("b.rate.png"));
+}
+
+#[test]
+fn a_file_that_is_no_sweep_s_is_refused_with_the_line() {
+    let home = home();
+    for (bytes, says) in [
+        (&b"hello world\n"[..], "line 1: it has 2 columns"),
+        (b"1 5 1 1000 0.1\n2 5 1 x 0.1\n", "line 2: ops/s cannot be \"x\""),
+        (b"", "no rows"),
+        (b"# a comment alone\n", "no rows"),
+        (b"\xff\xfe\x00\x01", "not a text file"),
+        (b"1 5 1 1e999 0.1\n", "ops/s cannot be"),
+    ] {
+        fs::write(home.cwd().join("x.dat"), bytes).expect("a file");
+        for command in ["plot-abt-eventual-bench", "plot"] {
+            let said = home.run(&format!("{command} x.dat")).code(2).tells(&["x.dat", says]);
+            assert_eq!(said.err.lines().count(), 1, "{said}");
+        }
+    }
+    home.run("plot-abt-eventual-bench absent.dat").code(2).tells(&["absent.dat", "No such file"]);
+    fs::create_dir(home.cwd().join("folder")).expect("a folder");
+    home.run("plot-abt-eventual-bench folder").code(2).tells(&["folder", "not a regular file"]);
+    home.run("plot folder").code(2).tells(&["folder", "not a regular file"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_said() {
+    let home = home();
+    // Not even root writes there.
+    let run = |line: &str| {
+        let mut command = home.handover(line.split(' '));
+        command.current_dir("/proc");
+        said(command)
+    };
+    run("sweep-abt-eventual-bench")
+        .code(1)
+        .tells(&["sweep-abt-eventual-bench.", "cannot be written"]);
+    let row = home.cwd().join("a.dat");
+    fs::write(&row, "1 5 1 1000 0.1\n").expect("a file");
+    std::os::unix::fs::symlink("/proc/nowhere.png", home.cwd().join("a.dat.rate.png"))
+        .expect("a link");
+    home.run("plot-abt-eventual-bench a.dat").code(1).tells(&["cannot write a.dat.rate.png"]);
+}
+
+#[test]
+fn a_sweep_over_an_argument_is_one_run_that_can_be_drawn() {
+    let home = home();
+    let out = home.ok("sweep floor/memcpy --over size_bytes=64..1KiB:log --profile smoke");
+    assert!(out.contains("floor/memcpy by size_bytes") && out.contains("coherency"), "{out}");
+    let run = home.last();
+    let sizes: Vec<u64> = run
+        .records
+        .iter()
+        .filter(|it| it.id == "floor/memcpy")
+        .map(|it| it.args["size_bytes"])
+        .collect();
+    assert_eq!(sizes, [64, 128, 256, 512, 1024]);
+    assert!(run.run.complete && home.runs().len() == 1);
+
+    let out = home.ok("plot");
+    let names = ["median.svg", "median.png", "rate.svg", "rate.png"];
+    for (line, name) in out.lines().zip(names) {
+        assert_eq!(line, format!("floor-memcpy-by-size_bytes.{name}"));
+        assert!(fs::metadata(home.cwd().join(line)).expect("a picture").len() > 2_000);
+    }
+    // The same from what was exported, and from a document.
+    for command in ["export", "show --json"] {
+        fs::write(home.cwd().join("it.json"), home.ok(command)).expect("a file");
+        let out = home.ok("plot it.json");
+        assert!(out.starts_with("it.json.floor-memcpy-by-size_bytes.median.svg\n"), "{out}");
+    }
+}
+
+#[test]
+fn what_was_not_swept_cannot_be_drawn() {
+    let home = home();
+    home.ok("run floor/memcpy --profile smoke --no-report");
+    home.run("plot").code(2).tells(&["last", "nothing in it was measured by an argument"]);
+    fs::write(home.cwd().join("x.json"), "{\"schema\": 1}").expect("a file");
+    home.run("plot x.json").code(2).tells(&["x.json"]);
+    home.run("plot nobody").code(2).tells(&["nobody"]);
+}
