@@ -1,6 +1,9 @@
 //! What is promised whatever happens: overflow is told, idleness costs nothing, memory is bounded, a migrated
 //! fiber finds its way.
 
+#[path = "raw/deny.rs"]
+mod deny;
+
 use handover_fiber::{Builder, Config, Eventual, Runtime, sleep, spawn_detached, yield_now};
 use std::hint::black_box;
 use std::process::{Command, Output};
@@ -134,6 +137,69 @@ fn no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on() -> 
     assert!(spawned_count > 100);
     go.set(())?;
     while ended.load(SeqCst) < spawned_count {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(runtime.spawn(|| 5)?.join()?, 5, "there are stacks again");
+    Ok(())
+}
+
+/// Fails if the kernel refuses the filter.
+fn without_marks() -> Result<Runtime, Box<dyn std::error::Error>> {
+    deny::marked_guards()?;
+    let runtime = Runtime::new(Config { stack_bytes: 20 << 10, ..Config::default() })?;
+    assert_eq!(runtime.spawn(|| 5)?.join()?, 5);
+    assert!(runtime.stats().guards_are_mappings);
+    Ok(runtime)
+}
+
+#[test]
+fn where_guards_are_mappings_an_overflow_is_told_all_the_same() -> Outcome {
+    if told().is_some() {
+        let runtime = without_marks()?;
+        Builder::new().name("digger").spawn_on(&runtime.handle(), || recurse(0))?.join()?;
+        return Ok(());
+    }
+    let output =
+        child("where_guards_are_mappings_an_overflow_is_told_all_the_same", "mapped overflow")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("fiber 'digger' (number "), "{text}");
+    assert!(text.contains("has overflowed its stack of 20480 bytes"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on() -> Outcome
+{
+    if told().is_none() {
+        let test =
+            "where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on";
+        let output = child(test, "mapped")?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return Ok(());
+    }
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count")?;
+    let maps_max: usize = text.trim().parse()?;
+    if maps_max > 200_000 {
+        println!("skipped: the bound on mappings: {maps_max} of them take too long here");
+        return Ok(());
+    }
+    let runtime = without_marks()?;
+    let go = Arc::new(Eventual::<()>::new());
+    let mut spawned_count = 0;
+    let refused = loop {
+        let go = Arc::clone(&go);
+        match runtime.spawn_detached(move || go.wait().to_owned()) {
+            Ok(()) => spawned_count += 1,
+            Err(refused) => break refused,
+        }
+        assert!(spawned_count < maps_max);
+    };
+    assert!(refused.to_string().contains("needs two mappings for each"), "{refused}");
+    assert!(refused.to_string().contains(&maps_max.to_string()), "{refused}");
+    assert!(spawned_count > maps_max / 4, "{spawned_count}");
+    go.set(())?;
+    while runtime.stats().alive_count > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(runtime.spawn(|| 5)?.join()?, 5, "there are stacks again");
