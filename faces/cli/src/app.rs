@@ -203,6 +203,10 @@ pub struct Show {
     /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
+    /// The table's form: text, or markdown
+    #[arg(long, value_name = "FORM", default_value = "text", conflicts_with = "json")]
+    #[arg(value_parser = ["text", "markdown"])]
+    pub format: String,
     /// Show every contender in a row of its own
     #[arg(long)]
     pub all: bool,
@@ -224,6 +228,9 @@ pub struct Export {
     /// The runs; none: all
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     pub runs: Vec<String>,
+    /// The form: jsonl, which import reads, csv, openmetrics, hdr (an HdrHistogram log), or github-action
+    #[arg(long, value_name = "FORM", default_value = "jsonl")]
+    pub to: String,
     #[command(flatten)]
     pub db: Db,
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod anatomy;
+mod export;
 mod html;
 mod ladder;
 mod model;
@@ -13,6 +14,7 @@ pub mod usl;
 mod words;
 
 pub use anatomy::{anatomy, anatomy_chart};
+pub use export::{Format, UnknownFormat, export, markdown};
 pub use html::html;
 pub use ladder::ladder;
 pub use sweep::{Sweep, sweeps};

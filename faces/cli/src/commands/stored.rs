@@ -27,6 +27,9 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.json {
         return json(&document, out);
     }
+    if args.format == "markdown" {
+        return Ok(write!(out, "{}", handover_report::markdown(&document, args.all))?);
+    }
     let table = handover_report::table(&document, console::width(), console::style(args.all));
     Ok(out.write_all(table.as_bytes())?)
 }
@@ -70,6 +73,9 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.to != "jsonl" {
+        return export_to(args, out);
+    }
     let store = existing(&args.db)?;
     let mut buffered = std::io::BufWriter::new(&mut *out);
     match store.export(&args.runs, &mut buffered) {
@@ -78,6 +84,20 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
         Err(ExportError::Write(refused)) => Err(refused.into()),
         Err(other) => Err(other.into()),
     }
+}
+
+/// In the form of somebody else's tool.
+fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
+    let format: handover_report::Format =
+        args.to.parse().map_err(|refused| usage(format!("--to {}: {refused}", args.to)))?;
+    let store = existing(&args.db)?;
+    let runs = match &*args.runs {
+        [] => store.runs()?.into_iter().map(|row| row.id).collect(),
+        named => named.to_vec(),
+    };
+    let documents: Vec<Document> =
+        runs.iter().map(|run| store.load(run)).collect::<Result<_, _>>().map_err(asked)?;
+    Ok(out.write_all(handover_report::export(&documents, format).as_bytes())?)
 }
 
 pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -366,6 +366,21 @@ fn runs_are_listed_in_text_and_in_json() {
 }
 
 #[test]
+fn a_run_is_exported_in_the_forms_of_other_tools_too() {
+    let home = Home::new();
+    home.ok("run clock --profile smoke --no-report");
+    let (csv, metrics) = (home.ok("export --to csv"), home.ok("export --to openmetrics -1"));
+    assert!(csv.starts_with("run,started_unix_ns,host,") && csv.contains(",clock/now,"), "{csv}");
+    assert!(metrics.contains("id=\"clock/now\"") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(home.ok("export --to hdr last").contains("\nTag=clock/now["));
+    let action: serde_json::Value =
+        serde_json::from_str(&home.ok("export --to github-action")).expect("JSON");
+    assert!(action[0]["value"].as_f64().is_some_and(|value| value > 0.0), "{action}");
+    let shown = home.ok("show --format markdown --all");
+    assert!(shown.contains("| clock/now | "), "{shown}");
+}
+
+#[test]
 fn what_is_exported_is_imported_to_the_byte() {
     let (home, other) = (Home::new(), Home::new());
     two_runs(&home);

@@ -45,6 +45,8 @@ const ARGUMENTS: &[Refusal] = &[
     ("run notify --idle-gap abc", &["--idle-gap", "abc", "30us"]),
     ("run notify --idle-gap 5", &["--idle-gap", "5", "5ms"]),
     ("run notify --idle-gap", &["--idle-gap"]),
+    ("export --to xml", &["--to", "xml", "github-action"]),
+    ("show --format html", &["html", "markdown"]),
     ("doctor --time 2h", &["--time", "7200s", "0..=1h"]),
     ("doctor --time soon", &["--time", "soon"]),
     ("run notify --time 2h", &["--time", "7200s", "100ms..=1h"]),

@@ -1,0 +1,306 @@
+//! Runs in the forms of other people's tools.
+
+use crate::words;
+use handover_record::{Document, Record, Unit};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+/// A form of somebody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A table for spreadsheets and data frames, RFC 4180: a head, then a line for each figure.
+    Csv,
+    /// OpenMetrics 1.0, for Prometheus and its kin: a summary for what takes time, in seconds.
+    OpenMetrics,
+    /// An HdrHistogram log, version 1.3: a line for each figure's histogram, in picoseconds where the
+    /// figure is a time, tagged `id[contender]`.
+    HdrLog,
+    /// The JSON of github-action-benchmark's `customSmallerIsBetter`.
+    GithubAction,
+}
+
+/// Not the name of a form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write jsonl, csv, openmetrics, hdr or github-action")]
+pub struct UnknownFormat;
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        match text {
+            "csv" => Ok(Format::Csv),
+            "openmetrics" => Ok(Format::OpenMetrics),
+            "hdr" => Ok(Format::HdrLog),
+            "github-action" => Ok(Format::GithubAction),
+            _ => Err(UnknownFormat),
+        }
+    }
+}
+
+/// The runs in a form. The same runs give the same text.
+pub fn export(documents: &[Document], format: Format) -> String {
+    match format {
+        Format::Csv => csv(documents),
+        Format::OpenMetrics => open_metrics(documents),
+        Format::HdrLog => hdr_log(documents),
+        Format::GithubAction => github_action(documents),
+    }
+}
+
+fn figures(documents: &[Document]) -> impl Iterator<Item = (&Document, &Record)> {
+    documents.iter().flat_map(|document| document.records.iter().map(move |it| (document, it)))
+}
+
+/// A line of the table. Empty: there is none.
+#[derive(Serialize)]
+struct CsvLine<'a> {
+    run: &'a str,
+    started_unix_ns: i64,
+    host: &'a str,
+    version: &'a str,
+    commit: &'a str,
+    id: &'a str,
+    contender: &'a str,
+    kind: String,
+    args: String,
+    unit: String,
+    median: f64,
+    low: f64,
+    high: f64,
+    min: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+    mean: f64,
+    operations: u64,
+    rate_per_s: f64,
+    bytes_per_s: Option<f64>,
+    cpus_user: f64,
+    cpus_system: f64,
+    floor_id: Option<&'a str>,
+    floor_ratio: Option<f64>,
+    peer: Option<&'a str>,
+    peer_ratio: Option<f64>,
+    doubts: String,
+}
+
+fn csv(documents: &[Document]) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for (document, it) in figures(documents) {
+        let args: Vec<String> =
+            it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let doubts: Vec<&str> = it.warnings.iter().map(|it| words::doubt(it.code)).collect();
+        let (s, peer) = (&it.summary, it.best_peer());
+        let line = CsvLine {
+            run: &document.run.id,
+            started_unix_ns: it.started_unix_ns,
+            host: &document.host.name,
+            version: &document.run.version,
+            commit: &document.run.commit,
+            id: &it.id,
+            contender: &it.contender,
+            kind: it.kind.to_string(),
+            args: args.join(" "),
+            unit: it.unit.to_string(),
+            median: s.median,
+            low: s.low,
+            high: s.high,
+            min: s.min,
+            p50: s.p50,
+            p90: s.p90,
+            p99: s.p99,
+            p999: s.p999,
+            max: s.max,
+            mean: s.mean,
+            operations: s.ops,
+            rate_per_s: it.rate_per_s,
+            bytes_per_s: it.bytes_per_s,
+            cpus_user: it.cpus_user,
+            cpus_system: it.cpus_system,
+            floor_id: it.floor.as_ref().map(|floor| &*floor.id),
+            floor_ratio: it.floor.as_ref().map(|floor| floor.ratio),
+            peer: peer.map(|peer| &*peer.contender),
+            peer_ratio: peer.map(|peer| peer.ratio),
+            doubts: doubts.join("; "),
+        };
+        // Into memory, with fields of every line alike: it cannot fail.
+        let written = writer.serialize(line);
+        debug_assert!(written.is_ok(), "{written:?}");
+    }
+    let bytes = writer.into_inner().unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A metric family: its name, type and help, and the lines of its samples.
+struct Family {
+    head: &'static str,
+    lines: String,
+}
+
+fn open_metrics(documents: &[Document]) -> String {
+    let family = |head| Family { head, lines: String::new() };
+    let mut times = family(
+        "# TYPE handover_operation_seconds summary\n\
+         # UNIT handover_operation_seconds seconds\n\
+         # HELP handover_operation_seconds What one operation takes.\n",
+    );
+    let mut medians = family(
+        "# TYPE handover_figure_seconds gauge\n\
+         # UNIT handover_figure_seconds seconds\n\
+         # HELP handover_figure_seconds The figure: the median of the rounds' medians.\n",
+    );
+    let mut others = family(
+        "# TYPE handover_figure gauge\n\
+         # HELP handover_figure Figures that are no times, in the unit that the label names.\n",
+    );
+    let mut rates = family(
+        "# TYPE handover_operations_per_second gauge\n\
+         # HELP handover_operations_per_second Operations of all measured parties.\n",
+    );
+    for (document, it) in figures(documents) {
+        let labels = labels(document, it);
+        let s = &it.summary;
+        // Writing to a string cannot fail.
+        let _ =
+            writeln!(rates.lines, "handover_operations_per_second{{{labels}}} {}", it.rate_per_s);
+        if it.unit != Unit::Ns {
+            let unit = it.unit;
+            let _ =
+                writeln!(others.lines, "handover_figure{{{labels},unit=\"{unit}\"}} {}", s.median);
+            continue;
+        }
+        let seconds = |ns: f64| ns / 1e9;
+        let _ =
+            writeln!(medians.lines, "handover_figure_seconds{{{labels}}} {}", seconds(s.median));
+        let name = "handover_operation_seconds";
+        for (quantile, ns) in [("0.5", s.p50), ("0.9", s.p90), ("0.99", s.p99), ("0.999", s.p999)] {
+            let ns = seconds(ns);
+            let _ = writeln!(times.lines, "{name}{{{labels},quantile=\"{quantile}\"}} {ns}");
+        }
+        let sum = seconds(s.mean) * s.ops as f64;
+        let _ = writeln!(
+            times.lines,
+            "{name}_count{{{labels}}} {}\n{name}_sum{{{labels}}} {sum}",
+            s.ops
+        );
+    }
+    let families = [times, medians, others, rates];
+    let mut text: String = families
+        .iter()
+        .filter(|family| !family.lines.is_empty())
+        .flat_map(|family| [family.head, &family.lines])
+        .collect();
+    text.push_str("# EOF\n");
+    text
+}
+
+fn labels(document: &Document, it: &Record) -> String {
+    let mut labels = Vec::new();
+    let run = [("run", &document.run.id), ("host", &document.host.name)];
+    let figure = [("id", &it.id), ("contender", &it.contender)];
+    for (name, value) in run.into_iter().chain(figure) {
+        labels.push(format!("{name}=\"{}\"", escaped(value)));
+    }
+    // An argument's name is a word of letters, digits and underscores.
+    labels.extend(it.args.iter().map(|(name, value)| format!("arg_{name}=\"{value}\"")));
+    labels.join(",")
+}
+
+/// A label's value: OpenMetrics escapes these three and nothing else.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn hdr_log(documents: &[Document]) -> String {
+    let mut text = "#[Histogram log format version 1.3]\n".to_string();
+    for document in documents {
+        let began = document.run.started_unix_ns as f64 / 1e9;
+        let _ = writeln!(text, "#[StartTime: {began:.3} (seconds since epoch)]");
+        text.push_str(
+            "#[Histograms of times are in picoseconds, others in thousandths of their unit]\n",
+        );
+        text.push_str("\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n");
+        for it in document.records.iter().filter(|it| !it.histogram.is_empty()) {
+            let start = it.started_unix_ns as f64 / 1e9 - began;
+            let length = match it.unit {
+                Unit::Ns => it.summary.mean * it.summary.ops as f64 / 1e9,
+                _ => 0.0,
+            };
+            let tag = format!("{}[{}]", it.id, it.contender).replace([',', ' ', '\n', '\r'], "_");
+            let most = it.summary.max;
+            let _ = writeln!(text, "Tag={tag},{start:.3},{length:.3},{most:.3},{}", it.histogram);
+        }
+    }
+    text
+}
+
+/// What github-action-benchmark reads.
+#[derive(Serialize)]
+struct Benchmark<'a> {
+    name: String,
+    unit: String,
+    value: f64,
+    range: String,
+    extra: &'a str,
+}
+
+fn github_action(documents: &[Document]) -> String {
+    let all: Vec<Benchmark<'_>> = figures(documents)
+        .map(|(_, it)| Benchmark {
+            name: format!("{} [{}]", it.id, it.contender),
+            unit: it.unit.to_string(),
+            value: it.summary.median,
+            range: format!("± {:.1} %", it.summary.half_width() * 100.0),
+            extra: &it.what,
+        })
+        .collect();
+    // Plain data, and numbers that are finite: it cannot fail.
+    let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// A run as a table in GitHub's Markdown: ours beside floor and best peer, as in the table for terminals.
+pub fn markdown(document: &Document, all: bool) -> String {
+    let model = crate::model::Model::new(document, all);
+    let mut text = format!("{}\n\n", cell(&crate::model::run_line(document)));
+    text.push_str("| id | contender | median | ± 95 % | p99 | × floor | × best peer | doubt |\n");
+    text.push_str("|---|---|--:|--:|--:|--:|--:|---|\n");
+    for it in model.rows() {
+        let floor = it.floor.as_ref().map(|floor| words::ratio(floor.ratio)).unwrap_or_default();
+        let peer =
+            it.best_peer().map(|peer| format!("{} {}", words::ratio(peer.ratio), peer.contender));
+        let cells = [
+            it.id.clone(),
+            it.contender.clone(),
+            words::figure(it.unit, it.summary.median),
+            format!("{:.1} %", it.summary.half_width() * 100.0),
+            words::figure(it.unit, it.summary.p99),
+            floor,
+            peer.unwrap_or_default(),
+            words::letters(it),
+        ];
+        let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
+}
+
+/// What ends a cell, or means something in Markdown or HTML, means itself.
+fn cell(text: &str) -> String {
+    let mut cell = String::new();
+    for it in text.chars() {
+        match it {
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' => cell.extend(['\\', it]),
+            '<' => cell.push_str("&lt;"),
+            '&' => cell.push_str("&amp;"),
+            it if it.is_control() => cell.push(' '),
+            it => cell.push(it),
+        }
+    }
+    cell
+}

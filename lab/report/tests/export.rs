@@ -1,0 +1,127 @@
+//! Runs in the forms of other tools, read back by readers that are not ours where there are any.
+
+mod support;
+
+use base64::Engine as _;
+use handover_record::{ContenderKind, Document, Record, Unit};
+use handover_report::{Format, export, markdown};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use std::collections::BTreeMap;
+
+/// Names as a hostile file could bring them.
+const ODD: &str = "odd \"name\", with | <b> and\nline";
+
+fn documents() -> Vec<Document> {
+    let mut histogram = Histogram::<u64>::new(3).expect("sound");
+    histogram.record_n(53_000, 99).expect("recorded");
+    histogram.record(210_000).expect("recorded");
+    let mut bytes = Vec::new();
+    V2DeflateSerializer::new().serialize(&histogram, &mut bytes).expect("serialised");
+    let mut lock = support::record("lock/passed", "trylock", ContenderKind::Ours, 53.0);
+    lock.histogram = base64::engine::general_purpose::STANDARD.encode(bytes);
+    lock.args = BTreeMap::from([("lockers_count".to_string(), 2)]);
+    let mut odd = support::record("sched/fair-index", ODD, ContenderKind::Peer, 1500.0);
+    odd.unit = Unit::Bytes;
+    vec![Document::new(support::run(), vec![lock, odd])]
+}
+
+#[test]
+fn a_table_has_a_line_for_each_figure_and_every_name_comes_back() {
+    let text = export(&documents(), Format::Csv);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let head = reader.headers().expect("a head").clone();
+    let lines: Vec<BTreeMap<String, String>> = reader
+        .records()
+        .map(|line| {
+            let line = line.expect("as many fields as the head has");
+            head.iter().map(str::to_string).zip(line.iter().map(str::to_string)).collect()
+        })
+        .collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&*lines[0]["id"], &*lines[0]["median"]), ("lock/passed", "53.0"));
+    assert_eq!((&*lines[0]["args"], &*lines[0]["unit"]), ("lockers_count=2", "ns"));
+    assert_eq!((&*lines[1]["contender"], &*lines[1]["floor_id"]), (ODD, ""));
+}
+
+#[test]
+fn metrics_are_families_in_base_units_and_end_as_they_must() {
+    let text = export(&documents(), Format::OpenMetrics);
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    let named = "{run=\"18c0ffee1234-2a1f\",host=\"workbench\",id=\"lock/passed\",\
+                 contender=\"trylock\",arg_lockers_count=\"2\"";
+    assert!(
+        text.contains(&format!(
+            "handover_operation_seconds{named},quantile=\"0.5\"}} 0.000000053\n"
+        ))
+    );
+    assert!(text.contains(&format!("handover_operation_seconds_count{named}}} 1000000\n")));
+    assert!(
+        text.contains(
+            "contender=\"odd \\\"name\\\", with | <b> and\\nline\",unit=\"bytes\"} 1500\n"
+        )
+    );
+    // Each family is one block: its head once, and only its own samples until the next.
+    let mut family = "";
+    for line in text.lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(head) => family = head.split(' ').next().unwrap_or_default(),
+            None => assert!(line.starts_with('#') || line.starts_with(family), "{family}: {line}"),
+        }
+    }
+    assert_eq!(text.matches("# TYPE handover_operation_seconds ").count(), 1);
+}
+
+#[test]
+fn histograms_are_read_back_by_the_reader_of_such_logs() {
+    let text = export(&documents(), Format::HdrLog);
+    let entries: Vec<_> = IntervalLogIterator::new(text.as_bytes())
+        .map(|entry| entry.unwrap_or_else(|refused| panic!("{refused:?} in {text}")))
+        .collect();
+    let histograms: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            LogEntry::Interval(it) => Some(it),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(histograms.len(), 1, "a figure without a histogram has no line");
+    let it = histograms[0];
+    assert_eq!(it.tag().map(|tag| tag.as_str()), Some("lock/passed[trylock]"));
+    let bytes =
+        base64::engine::general_purpose::STANDARD.decode(it.encoded_histogram()).expect("base64");
+    let histogram: Histogram<u64> =
+        Deserializer::new().deserialize(&mut bytes.as_slice()).expect("a histogram");
+    assert_eq!(histogram.len(), 100);
+    assert!(histogram.equivalent(histogram.value_at_quantile(0.5), 53_000));
+}
+
+#[test]
+fn github_action_benchmark_gets_names_units_and_values() {
+    let text = export(&documents(), Format::GithubAction);
+    let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(all[0]["name"], "lock/passed [trylock]");
+    assert_eq!((&all[0]["unit"], &all[0]["value"]), (&"ns".into(), &53.0.into()));
+    assert_eq!(all[0]["range"], "± 0.4 %");
+    assert_eq!(all.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn nothing_that_a_name_holds_leaves_its_cell_in_markdown() {
+    let text = markdown(&documents()[0], true);
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    let bars = |row: &str| row.replace("\\|", "").matches('|').count();
+    assert!(rows.iter().all(|row| bars(row) == 9), "{text}");
+    assert!(!text.contains("<b>") && text.contains("&lt;b>"), "{text}");
+}
+
+#[test]
+fn no_runs_are_an_empty_table_and_a_whole_exposition() {
+    assert_eq!(export(&[], Format::OpenMetrics), "# EOF\n");
+    assert_eq!(export(&[], Format::GithubAction), "[]\n");
+    let none: Vec<Record> = Vec::new();
+    let empty = [Document::new(support::run(), none)];
+    assert_eq!(export(&empty, Format::Csv), "");
+}
