@@ -4,6 +4,7 @@ use crate::error::{StartError, VariableError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What is kept when there is more than there is room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,6 +48,7 @@ pub struct Config {
     ring_bytes: u64,
     threads_max: u64,
     rings_path: Option<PathBuf>,
+    wait: Duration,
 }
 
 /// Bounds of [`Config::ring_bytes`].
@@ -54,6 +56,8 @@ const RING_BYTES_MIN: u64 = 1 << 13;
 const RING_BYTES_MAX: u64 = 1 << 32;
 /// Bounds of [`Config::threads_max`].
 const THREADS_MAX: u64 = 1 << 16;
+/// Bound of [`Config::wait_max`].
+const WAIT_MS_MAX: u64 = 3_600_000;
 
 impl Config {
     /// Keeps each thread's newest events in `path`: 1 MiB a thread, about 130,000 events.
@@ -68,6 +72,7 @@ impl Config {
             ring_bytes: 1 << 20,
             threads_max: 256,
             rings_path: None,
+            wait: Duration::ZERO,
         }
     }
 
@@ -99,6 +104,17 @@ impl Config {
         Self { rings_path: Some(path.into()), ..self }
     }
 
+    /// How long a thread is held up at most when its ring is full, before its event is lost; without this, not
+    /// at all. For [`Policy::Stream`]: a program that may be slowed down then loses nothing, however fast it
+    /// is.
+    ///
+    /// A thread that has waited in vain (the disk hangs, say) loses what comes without waiting again, until
+    /// there is room. Up to an hour.
+    #[must_use]
+    pub fn wait_max(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
     /// Where to.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -128,8 +144,17 @@ impl Config {
         self.ring_bytes.next_power_of_two() / 8
     }
 
+    pub(crate) fn wait(&self) -> Duration {
+        self.wait
+    }
+
     pub(crate) fn rings(&self) -> Option<&Path> {
         self.rings_path.as_deref()
+    }
+
+    /// The wait in whole milliseconds, rounded up.
+    pub(crate) fn wait_ms(&self) -> u64 {
+        self.wait.as_nanos().div_ceil(1_000_000) as u64
     }
 
     /// Whether all numbers are within their bounds.
@@ -140,6 +165,7 @@ impl Config {
         let bounds = [
             ("ring_bytes", self.ring_bytes, RING_BYTES_MIN, RING_BYTES_MAX),
             ("threads_max", self.threads_max, 1, THREADS_MAX),
+            ("wait_max_ms", self.wait_ms(), 0, WAIT_MS_MAX),
         ];
         for (name, value, min, max) in bounds {
             if !(min..=max).contains(&value) {
@@ -159,6 +185,9 @@ mod tests {
         let error = Config::last("x").ring_bytes(100).validate().unwrap_err().to_string();
         assert_eq!(error, "ring_bytes = 100: must lie in 8192..=4294967296");
         assert!(Config::stream("x").threads_max(0).validate().is_err());
+        let wait = Duration::from_secs(3601);
+        let error = Config::stream("x").wait_max(wait).validate().unwrap_err().to_string();
+        assert_eq!(error, "wait_max_ms = 3601000: must lie in 0..=3600000");
         assert!(Config::stream("x").validate().is_ok());
     }
 

@@ -4,6 +4,7 @@ use crate::config::{Config, Policy};
 use crate::error::VariableError;
 use std::path::PathBuf;
 use std::sync::Once;
+use std::time::Duration;
 
 /// Which sites to switch on when the program starts.
 pub const PATTERN_VARIABLE: &str = "HANDOVER_TRACE";
@@ -13,6 +14,9 @@ pub const FILE_VARIABLE: &str = "HANDOVER_TRACE_FILE";
 pub const POLICY_VARIABLE: &str = "HANDOVER_TRACE_POLICY";
 /// Bytes of each thread's ring.
 pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
+/// For how many milliseconds a thread is held up, at most, rather than lose an event of a stream; 0, the
+/// default: not at all.
+pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
 const FILE_DEFAULT: &str = "handover.%p.trace";
 
@@ -42,7 +46,8 @@ fn plan(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> 
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;
     let ring_bytes = read(RING_VARIABLE).map(|text| bytes(&text)).transpose()?;
-    Ok(described(&file, policy, ring_bytes))
+    let wait = read(WAIT_VARIABLE).map(|text| milliseconds(&text)).transpose()?;
+    Ok(described(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
 pub(crate) fn described(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
@@ -67,6 +72,16 @@ pub(crate) fn bytes(text: &str) -> Result<u64, VariableError> {
     })
 }
 
+pub(crate) fn milliseconds(text: &str) -> Result<Duration, VariableError> {
+    let wait = text.parse().map(Duration::from_millis).ok();
+    let sound = wait.filter(|wait| Config::stream("x").wait_max(*wait).validate().is_ok());
+    sound.ok_or_else(|| VariableError {
+        variable: WAIT_VARIABLE,
+        text: text.to_owned(),
+        wanted: "a number of milliseconds, up to an hour",
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,17 +92,24 @@ mod tests {
             FILE_VARIABLE => Some("/tmp/%p.t".to_owned()),
             POLICY_VARIABLE => Some("last".to_owned()),
             RING_VARIABLE => Some("65536".to_owned()),
+            WAIT_VARIABLE => Some("20".to_owned()),
             _ => None,
         };
         let path = format!("/tmp/{}.t", std::process::id());
-        assert_eq!(plan(all).unwrap(), Config::last(path).ring_bytes(65536));
+        let expected = Config::last(path).ring_bytes(65536).wait_max(Duration::from_millis(20));
+        assert_eq!(plan(all).unwrap(), expected);
         assert_eq!(plan(|_| None).unwrap().policy(), Policy::Stream);
     }
 
     #[test]
     fn what_cannot_be_meant_is_told_with_the_variable() {
-        for (name, text) in [(POLICY_VARIABLE, "all"), (RING_VARIABLE, "4k"), (RING_VARIABLE, "1")]
-        {
+        for (name, text) in [
+            (POLICY_VARIABLE, "all"),
+            (RING_VARIABLE, "4k"),
+            (RING_VARIABLE, "1"),
+            (WAIT_VARIABLE, "1s"),
+            (WAIT_VARIABLE, "3601000"),
+        ] {
             let error = plan(|asked| (asked == name).then(|| text.to_owned())).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}={text}: ")), "{error}");
         }

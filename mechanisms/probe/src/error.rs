@@ -102,9 +102,20 @@ pub enum OutsideError {
     },
     /// None of the files that it runs has a section of sites.
     #[error(
-        "process {pid} has no sites: no probes, or probes built as flags, or a file that was replaced"
+        "process {pid} has no sites: no probes, or probes built as flags, or a file that was replaced; \
+         functions of C and C++ programs are recorded from their start, by `handover trace record`"
     )]
     NoSites {
+        /// Its number.
+        pid: u32,
+    },
+    /// It has sites of `handover_probe.h`, and nothing that would record at them.
+    #[error(
+        "process {pid} has probes, and nothing that records at them: start it with \
+         LD_PRELOAD=DIR/libhandover-trace.so, which `handover trace library DIR` writes out, or by \
+         `handover trace record`"
+    )]
+    NoRecorder {
         /// Its number.
         pid: u32,
     },

@@ -76,6 +76,17 @@ const OPEN: u8 = 0;
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
 
+/// What becomes of an event for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It takes the place of the oldest block; nobody drains such a lane.
+    Overwrite,
+    /// It is lost, and counted.
+    Lose,
+    /// Its thread is told, and may wait.
+    Wait,
+}
+
 /// What a lane's writer and whoever drains and closes it share.
 #[derive(Debug)]
 pub struct Lane<W> {
@@ -88,8 +99,7 @@ pub struct Lane<W> {
     recorded: AtomicU64,
     lost: AtomicU64,
     state: AtomicU8,
-    /// Whether old blocks are overwritten, rather than new events lost.
-    overwrites: bool,
+    when_full: WhenFull,
 }
 
 impl<W: Words> Lane<W> {
@@ -97,7 +107,7 @@ impl<W: Words> Lane<W> {
     ///
     /// # Panics
     /// When they are fewer than two blocks, or no whole number of them.
-    pub fn new(words: W, overwrites: bool) -> Self {
+    pub fn new(words: W, when_full: WhenFull) -> Self {
         let count = words.count();
         assert!(count >= 2 * BLOCK_WORDS && count.is_multiple_of(BLOCK_WORDS));
         Self {
@@ -107,7 +117,7 @@ impl<W: Words> Lane<W> {
             recorded: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
-            overwrites,
+            when_full,
         }
     }
 
@@ -146,6 +156,11 @@ impl<W: Words> Lane<W> {
         (self.recorded.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
     }
 
+    /// Whether a block may be begun, when so many are drained.
+    fn is_free(&self, block: u64, drained: u64) -> bool {
+        block - drained < self.words.count() / BLOCK_WORDS
+    }
+
     /// Counts what is in the ring: the events that it holds, and all that were ever recorded. Exact
     /// while nobody writes.
     pub fn survey(&self) -> (u64, u64) {
@@ -172,6 +187,9 @@ pub enum Wrote {
     Recorded,
     /// There was no room, or recording has failed: it is counted.
     Lost,
+    /// There is no room, and it is not counted: it may be tried again once there [is](Writer::has_room), or
+    /// [given up](Writer::give_up).
+    Full,
     /// The lane is closed, and the event not counted: its writer should be dropped.
     Closed,
 }
@@ -189,6 +207,8 @@ pub struct Writer<W: Words> {
     /// Events in the blocks before.
     recorded: Cell<u64>,
     lost: Cell<u64>,
+    /// It has waited for room in vain, and loses what comes until there is some.
+    has_given_up: Cell<bool>,
 }
 
 impl<W: Words> Writer<W> {
@@ -204,6 +224,7 @@ impl<W: Words> Writer<W> {
             blocks_count: zero(),
             recorded: zero(),
             lost: zero(),
+            has_given_up: Cell::new(false),
         }
     }
 
@@ -293,11 +314,13 @@ impl<W: Words> Writer<W> {
             _ => return Err(Wrote::Closed),
         }
         let block = self.blocks_count.get();
-        // Acquire: pairs with Release in Drainer::drain(), which has read the block that is overwritten.
+        // Acquire: pairs with Release in Drainer::release(), which has read the block that is overwritten.
         let drained = lane.drained_blocks.load(Ordering::Acquire);
-        if !lane.overwrites && block - drained >= lane.words.count() / BLOCK_WORDS {
-            return Err(self.lose());
+        if lane.when_full != WhenFull::Overwrite && !lane.is_free(block, drained) {
+            let waits = lane.when_full == WhenFull::Wait && !self.has_given_up.get();
+            return Err(if waits { Wrote::Full } else { self.lose() });
         }
+        self.has_given_up.set(false);
         self.recorded.set(self.recorded_now());
         // Only this thread writes the count.
         lane.recorded.store(self.recorded.get(), Ordering::Relaxed);
@@ -322,6 +345,21 @@ impl<W: Words> Writer<W> {
             return self.begin_block(now_ticks);
         }
         Ok(())
+    }
+
+    /// Whether an event for which there was no room would find some, or would be refused for another reason.
+    pub fn has_room(&self) -> bool {
+        let lane = &*self.lane;
+        // Acquire: pairs with Release in Drainer::release(), as in begin_block().
+        let drained = lane.drained_blocks.load(Ordering::Acquire);
+        let is_open = lane.state.load(Ordering::Relaxed) == OPEN;
+        !is_open || lane.is_free(self.blocks_count.get(), drained)
+    }
+
+    /// Counts an event that was waited for in vain. Those after it do not wait, until there is room.
+    pub fn give_up(&self) -> Wrote {
+        self.has_given_up.set(true);
+        self.lose()
     }
 
     /// Counts an event that has no place.
@@ -360,7 +398,7 @@ pub struct Drained {
 }
 
 /// The end of a lane that does not overwrite, from which one thread reads.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Drainer {
     block: u64,
     /// Where the next event is looked for; in no block yet when zero.
@@ -375,16 +413,10 @@ impl Drainer {
     pub fn next<W: Words>(&mut self, lane: &Lane<W>) -> Option<Drained> {
         let words = &lane.words;
         loop {
-            let start = self.block * BLOCK_WORDS;
-            let end = start + BLOCK_WORDS;
-            if self.position < start + BLOCK_HEADER_WORDS {
-                if words.load(start) != self.block + 1 {
-                    return None;
-                }
-                self.base = words.load(start + 1);
-                self.lost_before = words.load(start + 3);
-                self.position = start + BLOCK_HEADER_WORDS;
+            if !self.enter(words) {
+                return None;
             }
+            let end = (self.block + 1) * BLOCK_WORDS;
             if self.position < end {
                 let event = words.load(self.position);
                 if event != 0 {
@@ -400,6 +432,49 @@ impl Drainer {
             }
             self.block += 1;
         }
+    }
+
+    /// Copies the rest of the block in which it reads, and says what its times count from, if nothing more
+    /// comes into that block. What is behind the last event is zero. It is read once it is
+    /// [passed](Drainer::pass).
+    #[inline]
+    pub fn rest<'a, W: Words>(
+        &mut self,
+        lane: &Lane<W>,
+        to: &'a mut [u64; BLOCK_WORDS as usize],
+    ) -> Option<(u64, &'a [u64])> {
+        let words = &lane.words;
+        let end = (self.block + 1) * BLOCK_WORDS;
+        // The next block is begun behind the last event of this one.
+        if !self.enter(words) || words.load(end) != self.block + 2 {
+            return None;
+        }
+        let rest = &mut to[..(end - self.position) as usize];
+        for (at, word) in (self.position..).zip(rest.iter_mut()) {
+            *word = words.load(at);
+        }
+        Some((self.base, rest))
+    }
+
+    /// Goes on behind what [`rest`](Drainer::rest) has given.
+    pub fn pass(&mut self) {
+        self.block += 1;
+        self.position = self.block * BLOCK_WORDS;
+    }
+
+    /// Whether its block has been begun; then it stands at an event, or where one will be.
+    #[inline]
+    fn enter<W: Words>(&mut self, words: &W) -> bool {
+        let start = self.block * BLOCK_WORDS;
+        if self.position < start + BLOCK_HEADER_WORDS {
+            if words.load(start) != self.block + 1 {
+                return false;
+            }
+            self.base = words.load(start + 1);
+            self.lost_before = words.load(start + 3);
+            self.position = start + BLOCK_HEADER_WORDS;
+        }
+        true
     }
 
     #[inline]
@@ -470,8 +545,8 @@ mod tests {
         fn note(&self, _: u64, _: u64) {}
     }
 
-    fn lane(blocks: u64, overwrites: bool) -> (Arc<Lane<Boxed>>, Writer<Boxed>) {
-        let lane = Arc::new(Lane::new(Boxed::blocks(blocks), overwrites));
+    fn lane(blocks: u64, when_full: WhenFull) -> (Arc<Lane<Boxed>>, Writer<Boxed>) {
+        let lane = Arc::new(Lane::new(Boxed::blocks(blocks), when_full));
         let writer = Writer::new(Arc::clone(&lane));
         (lane, writer)
     }
@@ -482,7 +557,7 @@ mod tests {
 
     #[test]
     fn events_are_read_as_they_were_written_across_blocks() {
-        let (lane, writer) = lane(4, false);
+        let (lane, writer) = lane(4, WhenFull::Lose);
         let mut drainer = Drainer::default();
         let mut expected = Vec::new();
         let (events_count, drained_each) = if cfg!(miri) { (90, 9) } else { (4_000, 300) };
@@ -510,7 +585,7 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_counted_and_recording_goes_on_when_there_is() {
-        let (lane, writer) = lane(2, false);
+        let (lane, writer) = lane(2, WhenFull::Lose);
         let room = 2 * (BLOCK_WORDS - BLOCK_HEADER_WORDS);
         for at in 0..room + 7 {
             let wrote = writer.write(4, 100 + at);
@@ -527,8 +602,52 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_is_complete_is_copied_whole_and_what_was_read_of_it_is_not() {
+        let (lane, writer) = lane(4, WhenFull::Lose);
+        let mut drainer = Drainer::default();
+        let mut to = [0; BLOCK_WORDS as usize];
+        let room = BLOCK_WORDS - BLOCK_HEADER_WORDS;
+        (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), Wrote::Recorded));
+        assert_eq!(drainer.rest(&lane, &mut to), None, "more may come");
+        assert_eq!(drainer.next(&lane).map(|event| event.ticks), Some(100));
+        assert_eq!(writer.write(8, 5000), Wrote::Recorded);
+        let expected: Vec<u64> = (1..room).map(|since| since << CODE_BITS | 4).collect();
+        assert_eq!(drainer.rest(&lane, &mut to), Some((100, &expected[..])));
+        assert_eq!(drainer.rest(&lane, &mut to), Some((100, &expected[..])), "until it is passed");
+        drainer.pass();
+        assert_eq!(drainer.rest(&lane, &mut to), None);
+        assert_eq!(drainer.next(&lane).map(|event| (event.ticks, event.code)), Some((5000, 8)));
+        assert_eq!(drainer.next(&lane), None);
+    }
+
+    #[test]
+    fn who_may_wait_is_told_that_it_is_full_and_counts_once_it_has_given_up() {
+        let (lane, writer) = lane(2, WhenFull::Wait);
+        let room = 2 * (BLOCK_WORDS - BLOCK_HEADER_WORDS);
+        (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), Wrote::Recorded));
+        assert_eq!(writer.write(4, 9000), Wrote::Full);
+        assert!(!writer.has_room());
+        let mut drainer = Drainer::default();
+        assert_eq!(drain(&mut drainer, &lane).len() as u64, room);
+        drainer.release(&lane);
+        assert!(writer.has_room());
+        assert_eq!(writer.write(4, 9000), Wrote::Recorded);
+        (1..room).for_each(|at| assert_eq!(writer.write(4, 9000 + at), Wrote::Recorded));
+        assert_eq!(writer.write(4, 20_000), Wrote::Full);
+        assert_eq!(writer.give_up(), Wrote::Lost);
+        assert_eq!(writer.write(4, 20_001), Wrote::Lost, "without being told again");
+        drain(&mut drainer, &lane);
+        drainer.release(&lane);
+        assert_eq!(writer.write(4, 20_002), Wrote::Recorded);
+        lane.close();
+        assert!(writer.has_room(), "there is nothing to wait for");
+        drop(writer);
+        assert_eq!(lane.counts(), (2 * room + 1, 2));
+    }
+
+    #[test]
     fn an_overwriting_lane_never_loses_the_newest() {
-        let (lane, writer) = lane(2, true);
+        let (lane, writer) = lane(2, WhenFull::Overwrite);
         let events_count = 3 * BLOCK_WORDS;
         for at in 0..events_count {
             assert_eq!(writer.write(4, at), Wrote::Recorded);
@@ -542,7 +661,7 @@ mod tests {
 
     #[test]
     fn times_far_apart_and_times_that_go_back_are_kept() {
-        let (lane, writer) = lane(4, false);
+        let (lane, writer) = lane(4, WhenFull::Lose);
         for ticks in [1_000, 1_000 + DELTA_END, 1_000 + DELTA_END - 5, u64::MAX / 2] {
             assert_eq!(writer.write(4, ticks), Wrote::Recorded);
         }
@@ -554,7 +673,7 @@ mod tests {
 
     #[test]
     fn a_closed_lane_says_so_and_a_failed_one_counts() {
-        let (shut, writer) = lane(2, true);
+        let (shut, writer) = lane(2, WhenFull::Overwrite);
         assert_eq!(writer.write(4, 1), Wrote::Recorded);
         shut.fail();
         assert_eq!(writer.write(4, 2), Wrote::Lost);

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+#[doc(hidden)]
+pub mod chunk;
 mod config;
 mod elf;
 mod environment;
@@ -23,7 +25,9 @@ mod site;
 mod stream;
 
 pub use config::{Config, Policy};
-pub use environment::{FILE_VARIABLE, PATTERN_VARIABLE, POLICY_VARIABLE, RING_VARIABLE};
+pub use environment::{
+    FILE_VARIABLE, PATTERN_VARIABLE, POLICY_VARIABLE, RING_VARIABLE, WAIT_VARIABLE,
+};
 pub use error::{OutsideError, ReadError, StartError, SwitchError, VariableError};
 pub use handover_probe_macros::probed;
 pub use pattern::matches;

@@ -104,12 +104,17 @@ impl Process {
     /// Switches on the sites whose names match, and says how many there are.
     ///
     /// Unless the process records already, the first event begins a recording as `config` says, in the
-    /// process's own name and folder. It ends with the process; it can be read before.
+    /// process's own name and folder. It ends with the process; it can be read before. A C program keeps its
+    /// newest events, whatever the policy.
     ///
     /// # Errors
-    /// When the path is not absolute or too long, or the process has ended.
+    /// When the path is not absolute or too long, the process has ended, or it is a C program without the
+    /// recording library.
     pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OutsideError> {
         let wishes = wishes(config)?;
+        if self.controls.is_empty() {
+            return Err(OutsideError::NoRecorder { pid: self.pid });
+        }
         for control in &self.controls {
             // The first byte last: who reads meanwhile finds nothing rather than half of it.
             let rest = self.memory.write_all_at(&wishes[1..], control + 1);
@@ -232,7 +237,9 @@ fn mapping(line: &str) -> Option<Mapping> {
 fn wishes(config: &Config) -> Result<Vec<u8>, OutsideError> {
     let wrong = || OutsideError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(wrong)?;
-    let text = format!("{path}\n{}\n{}\n\0", config.policy(), config.ring_bytes_asked());
+    let (policy, ring_bytes, wait_ms) =
+        (config.policy(), config.ring_bytes_asked(), config.wait_ms());
+    let text = format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n\0");
     let sound = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
     sound.then(|| text.into_bytes()).ok_or_else(wrong)
 }
@@ -260,7 +267,7 @@ mod tests {
 
     #[test]
     fn wishes_that_do_not_fit_are_refused() {
-        assert!(wishes(&Config::last("/a")).unwrap().starts_with(b"/a\nlast\n1048576\n\0"));
+        assert!(wishes(&Config::last("/a")).unwrap().starts_with(b"/a\nlast\n1048576\n0\n\0"));
         assert!(wishes(&Config::last("a")).is_err());
         assert!(wishes(&Config::last("/a\nb")).is_err());
         assert!(wishes(&Config::last(format!("/{}", "a".repeat(2_000)))).is_err());

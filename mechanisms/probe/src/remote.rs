@@ -12,7 +12,8 @@ pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
 
 static IS_FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
-/// What was left there: a line for the file, one for the policy, one for the size of a ring.
+/// What was left there: a line for the file, one for the policy, one for the size of a ring, and one for
+/// the wait, which who does not know of waiting leaves out.
 pub(crate) fn plan() -> Option<Config> {
     if IS_FORGOTTEN.load(Ordering::Relaxed) {
         return None;
@@ -22,7 +23,8 @@ pub(crate) fn plan() -> Option<Config> {
     let file = lines.next().filter(|file| !file.is_empty())?;
     let policy: Policy = lines.next()?.parse().ok()?;
     let ring_bytes = lines.next().and_then(|text| environment::bytes(text).ok());
-    Some(environment::described(file, policy, ring_bytes))
+    let wait = lines.next().and_then(|text| environment::milliseconds(text).ok());
+    Some(environment::described(file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
 /// It cannot be followed.

@@ -4,10 +4,10 @@ use crate::config::{Config, Policy};
 use crate::error::StartError;
 use crate::files::{self, RingsFile};
 use crate::format::{self, Anchor, Header};
-use crate::lane::{Lane, Writer};
+use crate::lane::{Lane, WhenFull, Writer};
 use crate::raw::current::{self, Phase};
-use crate::raw::hooks;
 use crate::raw::mapping::Memory;
+use crate::raw::{flip, hooks};
 use crate::stream::Streamer;
 use crate::{environment, registry, remote};
 use handover_base::clock;
@@ -17,6 +17,7 @@ use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A thread's place in the recording.
 #[derive(Debug, Clone)]
@@ -74,6 +75,10 @@ struct Control {
 }
 
 static CONTROL: Mutex<Control> = Mutex::new(Control { current: None, plan: None });
+/// How long an event may wait for room, in ns, as the recording wants it that began last.
+static WAIT_NS: AtomicU64 = AtomicU64::new(0);
+/// How long a thread sleeps before it looks for room again.
+const WAIT_STEP: Duration = Duration::from_micros(20);
 /// Events while nothing was being recorded.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
 
@@ -182,6 +187,10 @@ pub fn unrecorded() -> u64 {
 fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
     config.validate()?;
     hooks::install();
+    // Before the process has the writing thread: the kernel takes tens of milliseconds for it in a process
+    // of several threads.
+    flip::register();
+    WAIT_NS.store(config.wait().as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
     let streamer = match session.config.policy() {
         Policy::Last => None,
@@ -356,7 +365,12 @@ impl Session {
             }
             seats.rings.clear_lane(gone.offset, words)?
         };
-        Ok(Arc::new(Lane::new(memory, overwrites)))
+        let when_full = match overwrites {
+            true => WhenFull::Overwrite,
+            false if self.config.wait().is_zero() => WhenFull::Lose,
+            false => WhenFull::Wait,
+        };
+        Ok(Arc::new(Lane::new(memory, when_full)))
     }
 
     /// Once; nothing afterwards.
@@ -463,6 +477,30 @@ fn attach_to_current() -> bool {
             false
         }
     }
+}
+
+/// Waits until the calling thread's ring has room, or what it waits for is over; `false` when that took too
+/// long, or is not to be waited for.
+#[cold]
+pub(crate) fn wait_for_room() -> bool {
+    if current::never_waits() {
+        return false;
+    }
+    let begin = clock::ticks();
+    let wait_ticks = clock::ticks_from_ns(WAIT_NS.load(Ordering::Relaxed));
+    while !current::with(Writer::has_room).unwrap_or(true) {
+        if clock::ticks().saturating_sub(begin) > wait_ticks {
+            return false;
+        }
+        // Not for long, and not at all where that would be waited for.
+        if let Ok(control) = CONTROL.try_lock()
+            && let Some(streamer) = control.current.as_ref().and_then(|it| it.streamer.as_ref())
+        {
+            streamer.wake();
+        }
+        std::thread::sleep(WAIT_STEP);
+    }
+    true
 }
 
 fn begin_as_planned(control: &mut Control) {

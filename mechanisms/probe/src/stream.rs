@@ -1,9 +1,11 @@
 //! The thread that empties the rings into a file.
 
+use crate::chunk::{Chunk, Whose};
 use crate::error::StartError;
 use crate::files;
-use crate::format::{self, Header, Segment, chunk, put_varint};
-use crate::lane::{Drained, Drainer, words_of};
+use crate::format::{self, Header};
+use crate::lane::{BLOCK_WORDS, Drainer, Words};
+use crate::raw::current;
 use crate::registry;
 use crate::session::{Seat, Session};
 use handover_base::sync::Arc;
@@ -14,13 +16,18 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it looks. A ring of 4 MiB holds half a million events: 50 ms at ten million a second.
+/// How often it looks while there is little to take. A ring of 4 MiB holds half a million events: 50 ms at ten
+/// million a second.
 const PERIOD: Duration = Duration::from_millis(4);
+/// And while there is much: what a thread has written a millisecond ago is still in the caches, and three
+/// quarters of its ring are left for a moment in which this thread does not run.
+const PERIOD_BUSY: Duration = Duration::from_millis(1);
 /// It takes a thread's events when there are so many blocks of them, so that a chunk's header is lost in
 /// it. They are in safety before: the ring outlives the process.
 const BLOCKS_WORTHWHILE: u64 = 16;
-/// Events in a chunk.
-const CHUNK_EVENTS_MAX: u64 = 1 << 16;
+/// A chunk is written when it has so many events: what is read, put together and written stays in a core's
+/// caches on the way.
+const CHUNK_EVENTS: u64 = 1 << 14;
 
 /// The thread, from the outside.
 #[derive(Debug)]
@@ -38,13 +45,28 @@ impl Streamer {
         let stop = Arc::new(AtomicBool::new(false));
         let run = {
             let (session, stop) = (Arc::clone(session), Arc::clone(&stop));
-            let mut work =
-                Work { session, file, sources: Vec::new(), payload: Vec::new(), has_failed: false };
-            move || work.run(&stop)
+            let mut work = Work {
+                session,
+                file,
+                sources: Vec::new(),
+                chunk: Chunk::default(),
+                block: Box::new([0; BLOCK_WORDS as usize]),
+                has_failed: false,
+            };
+            move || {
+                // It would wait for itself.
+                current::never_wait();
+                work.run(&stop);
+            }
         };
         let builder = std::thread::Builder::new().name("handover-probe".into());
         let thread = builder.spawn(run).map_err(|source| StartError::File { path, source })?;
         Ok(Self { stop, thread })
+    }
+
+    /// Has it look now: somebody waits for room.
+    pub(crate) fn wake(&self) {
+        self.thread.thread().unpark();
     }
 
     /// Has everything written, and returns when it is.
@@ -115,7 +137,9 @@ struct Work {
     session: Arc<Session>,
     file: StreamFile,
     sources: Vec<Source>,
-    payload: Vec<u8>,
+    chunk: Chunk,
+    /// Where a block is read before its events are put together.
+    block: Box<[u64; BLOCK_WORDS as usize]>,
     has_failed: bool,
 }
 
@@ -124,16 +148,18 @@ impl Work {
         loop {
             // Acquire: pairs with Release in finish().
             let stops = stop.load(Ordering::Acquire);
-            if !self.has_failed
-                && let Err(error) = self.look(stops)
-            {
-                self.has_failed = true;
-                self.session.fail(error);
+            let mut is_busy = false;
+            if !self.has_failed {
+                is_busy = self.look(stops).unwrap_or_else(|error| {
+                    self.has_failed = true;
+                    self.session.fail(error);
+                    false
+                });
             }
             if stops {
                 break;
             }
-            std::thread::park_timeout(PERIOD);
+            std::thread::park_timeout(if is_busy { PERIOD_BUSY } else { PERIOD });
         }
         let header = self.session.header(format::STATE_FINISHED);
         if let Err(error) = self.file.write_header(&header) {
@@ -141,18 +167,22 @@ impl Work {
         }
     }
 
-    /// Takes what is worthwhile, or everything.
-    fn look(&mut self, everything: bool) -> io::Result<()> {
+    /// Takes what is worthwhile, or everything; whether there was any.
+    fn look(&mut self, everything: bool) -> io::Result<bool> {
+        let mut has_taken = false;
         self.meet();
         self.file.add_sites()?;
         for at in 0..self.sources.len() {
             loop {
                 let source = &self.sources[at];
-                let is_over = source.seat.end_ticks != 0;
-                let much = source.drainer.is_behind(&source.seat.lane, BLOCKS_WORTHWHILE);
-                if !(everything || is_over || much) || !self.take(at)? {
+                let to_its_end = everything || source.seat.end_ticks != 0;
+                let lane = &source.seat.lane;
+                let worthwhile = BLOCKS_WORTHWHILE.min(lane.words().count() / BLOCK_WORDS / 2);
+                let much = source.drainer.is_behind(lane, worthwhile);
+                if !(to_its_end || much) || !self.take(at, to_its_end)? {
                     break;
                 }
+                has_taken = true;
             }
         }
         for at in (0..self.sources.len()).rev() {
@@ -160,7 +190,7 @@ impl Work {
                 self.end(at)?;
             }
         }
-        Ok(())
+        Ok(has_taken)
     }
 
     /// Finds new threads, and those that have ended.
@@ -179,23 +209,32 @@ impl Work {
         }
     }
 
-    /// Writes a chunk of a thread's events; `false` when there was none.
-    fn take(&mut self, at: usize) -> io::Result<bool> {
+    /// Writes a chunk of a thread's events; `false` when there was none. Of a block that is being written,
+    /// only `to_its_end`: the line in which a thread writes is best left with it.
+    fn take(&mut self, at: usize, to_its_end: bool) -> io::Result<bool> {
         let source = &mut self.sources[at];
-        self.payload.clear();
-        let (mut count, mut last, mut base) = (0, 0, 0);
-        let before = source.events_count;
-        while count < CHUNK_EVENTS_MAX {
-            let Some(event) = source.drainer.next(&source.seat.lane) else { break };
-            if count == 0 {
-                (base, last) = (event.ticks, event.ticks);
+        let lane = &*source.seat.lane;
+        self.chunk.clear();
+        while self.chunk.count() < CHUNK_EVENTS {
+            let position = source.drainer.clone();
+            let is_taken = if let Some((base, words)) = source.drainer.rest(lane, &mut self.block) {
+                let is_taken = self.chunk.push_block(base, words);
+                if is_taken {
+                    source.drainer.pass();
+                }
+                is_taken
+            } else if to_its_end && let Some(event) = source.drainer.next(lane) {
+                self.chunk.push(&event)
+            } else {
+                false
+            };
+            if !is_taken {
+                // Nothing there, or something for the next chunk.
+                source.drainer = position;
+                break;
             }
-            // Another CPU's counter may be behind by a hair; a thread's time does not go back.
-            let ticks = event.ticks.max(last);
-            encode(&mut self.payload, &event, ticks - last);
-            last = ticks;
-            count += 1;
         }
+        let count = self.chunk.count();
         if count == 0 {
             return Ok(false);
         }
@@ -203,18 +242,15 @@ impl Work {
             self.file.append(&files::thread_segment(&source.seat))?;
             source.is_named = true;
         }
-        let mut words = [0; 8];
-        words[chunk::LANE] = source.seat.index;
-        words[chunk::EVENTS] = count;
-        words[chunk::BASE] = base;
-        words[chunk::POSITION_END] = source.drainer.position();
-        words[chunk::EVENTS_BEFORE] = before;
-        words[chunk::LOST_BEFORE] = source.drainer.lost_before();
-        words[chunk::LAST] = last;
-        words[chunk::PAYLOAD_BYTES] = self.payload.len() as u64;
-        self.file.append(&Segment::wrap(format::SEGMENT_CHUNK, words, &self.payload))?;
+        let whose = Whose {
+            lane: source.seat.index,
+            events_before: source.events_count,
+            lost_before: source.drainer.lost_before(),
+            position_end: source.drainer.position(),
+        };
+        self.file.append(self.chunk.segment(&whose))?;
         source.events_count += count;
-        source.drainer.release(&source.seat.lane);
+        source.drainer.release(lane);
         self.session.streamed(count);
         Ok(true)
     }
@@ -226,52 +262,5 @@ impl Work {
         self.session.is_done(source.seat.index);
         self.sources.swap_remove(at);
         Ok(())
-    }
-}
-
-/// Time since the event before, site and form, values: a varint each.
-#[inline]
-fn encode(out: &mut Vec<u8>, event: &Drained, since_ticks: u64) {
-    const SHORT: u64 = 1 << 14;
-    let values_count = words_of(event.code) as usize - 1;
-    if since_ticks < SHORT && event.code < SHORT && values_count == 0 {
-        // Nearly always: two numbers of one byte or two, put together in a register.
-        let (since, since_bytes) = short_varint(since_ticks);
-        let (code, code_bytes) = short_varint(event.code);
-        let both = since | code << (8 * since_bytes);
-        out.extend_from_slice(&both.to_le_bytes());
-        out.truncate(out.len() - 4 + (since_bytes + code_bytes) as usize);
-        return;
-    }
-    put_varint(out, since_ticks);
-    put_varint(out, event.code);
-    for value in &event.values[..values_count] {
-        put_varint(out, *value);
-    }
-}
-
-/// The varint of a number below 2^14, and its length.
-#[inline]
-fn short_varint(number: u64) -> (u32, u32) {
-    let (low, high) = ((number & 0x7f) as u32, (number >> 7) as u32);
-    let is_long = u32::from(high != 0);
-    (low | is_long << 7 | high << 8, 1 + is_long)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn short_numbers_are_written_as_long_ones_are(since in 0..20_000u64, code in 1..20_000u64) {
-            let event = Drained { ticks: 0, code: code & !3, values: [7, 8] };
-            let (mut quickly, mut plainly) = (vec![9], vec![9]);
-            encode(&mut quickly, &event, since);
-            put_varint(&mut plainly, since);
-            put_varint(&mut plainly, event.code);
-            prop_assert_eq!(quickly, plainly);
-        }
     }
 }

@@ -6,7 +6,9 @@
 
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, thread};
-use handover_probe::lane::{BLOCK_WORDS, Drained, Drainer, Lane, Words, Writer, Wrote};
+use handover_probe::lane::{
+    BLOCK_WORDS, CODE_BITS, Drained, Drainer, Lane, WhenFull, Words, Writer, Wrote,
+};
 
 /// Words that loom watches.
 struct Modelled(Vec<AtomicU64>);
@@ -38,7 +40,7 @@ impl Words for Modelled {
 }
 
 fn lane(blocks: u64) -> Arc<Lane<Modelled>> {
-    Arc::new(Lane::new(Modelled::blocks(blocks), false))
+    Arc::new(Lane::new(Modelled::blocks(blocks), WhenFull::Lose))
 }
 
 fn model(what: impl Fn() + Send + Sync + 'static) {
@@ -72,6 +74,31 @@ fn events_arrive_whole_and_in_order_while_blocks_are_used_again() {
         assert!(seen.is_sorted_by_key(|event| event.ticks));
         let (counted, lost) = lane.counts();
         assert_eq!((counted, counted + lost), (recorded as u64, 3));
+    });
+}
+
+#[test]
+fn a_block_that_is_taken_whole_is_complete() {
+    model(|| {
+        let lane = lane(2);
+        let writer = Writer::new(Arc::clone(&lane));
+        let thread = thread::spawn(move || {
+            for ticks in 1..=3u64 {
+                // Two events fill a block; the third begins another.
+                let _ = writer.write(4, ticks);
+            }
+        });
+        let mut drainer = Drainer::default();
+        let mut to = [0; BLOCK_WORDS as usize];
+        for _ in 0..2 {
+            if let Some((base, words)) = drainer.rest(&lane, &mut to) {
+                assert_eq!((base, words), (1, &[4, 1 << CODE_BITS | 4][..]));
+                drainer.pass();
+                drainer.release(&lane);
+            }
+            thread::yield_now();
+        }
+        thread.join().unwrap();
     });
 }
 

@@ -91,6 +91,34 @@ fn each_thread_is_named_and_its_end_is_known() {
 }
 
 #[test]
+fn who_may_be_held_up_loses_nothing_however_small_the_ring() {
+    let (_alone, folder) = alone();
+    const EVENTS: u64 = 200_000;
+    let wait = std::time::Duration::from_secs(100);
+    let config = Config::stream(path(&folder)).ring_bytes(8192).wait_max(wait);
+    let recording = Recording::start(config).unwrap();
+    enable("held.*").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for number in 0..EVENTS / 2 {
+                    if number % 3 == 0 {
+                        probe!("held.mark", number);
+                    } else {
+                        probe!("held.plain");
+                    }
+                }
+            });
+        }
+    });
+    disable("*").unwrap();
+    let summary = recording.finish();
+    assert_eq!((summary.recorded, summary.lost), (EVENTS, 0));
+    let trace = Trace::open(summary.path).unwrap();
+    assert_eq!((trace.merged().count() as u64, trace.missing().total()), (EVENTS, 0));
+}
+
+#[test]
 fn the_last_events_are_kept_and_the_others_counted() {
     let (_alone, folder) = alone();
     const EVENTS: u64 = 10_000;

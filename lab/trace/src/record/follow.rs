@@ -1,17 +1,21 @@
 //! Following the processes of a recording: emptying their rings into files.
 
 use super::names;
-use super::rings::{Rings, events};
-use super::stream::{Chunk, Stream, Whose, sites_segment};
+use super::rings::{Block, Rings, codes};
+use super::stream::{Stream, sites_segment};
 use super::with_suffix;
+use handover_probe::chunk::{Chunk, Whose};
 use handover_probe::format::{self, Header, encode_sites, thread};
-use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS};
+use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const CHUNK_EVENTS_MAX: u64 = 1 << 16;
+/// A chunk is written when it has so many events.
+const CHUNK_EVENTS: u64 = 1 << 14;
+/// Beyond every site's number.
+const SITES_END: usize = 1 << 18;
 /// Looks between two questions whether processes live.
 const LOOKS_EACH: u32 = 64;
 
@@ -115,7 +119,9 @@ struct Followed {
     path: PathBuf,
     lanes: Vec<Lane>,
     chunk: Chunk,
-    seen: HashSet<u32>,
+    block: Block,
+    /// The functions of which there are events, by their number.
+    seen: Vec<bool>,
     sites_count: usize,
     /// Of threads whose lanes others have now.
     lost: u64,
@@ -144,8 +150,8 @@ impl Followed {
                 Err(error) => return Err(error),
             }
         };
-        let (lanes, chunk, seen) = Default::default();
-        let failure = None;
+        let (lanes, chunk, block) = Default::default();
+        let (seen, failure) = (vec![false; SITES_END], None);
         Ok(Self {
             rings,
             rings_path,
@@ -153,6 +159,7 @@ impl Followed {
             path,
             lanes,
             chunk,
+            block,
             seen,
             sites_count: 0,
             lost: 0,
@@ -217,25 +224,34 @@ impl Followed {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
         let (mut block, mut word) = (lane.block, lane.word);
-        while self.chunk.count < CHUNK_EVENTS_MAX {
+        while self.chunk.count() < CHUNK_EVENTS {
             // Before the block is read: what is complete is read whole.
             let is_complete = self.rings.has_begun(lane.offset, block + 1)?;
             if !is_complete && !everything {
                 break;
             }
-            let Some(words) = self.rings.block(lane.offset, block)? else { break };
-            lane.lost_before = words[3];
-            for (event, behind) in events(&words, word) {
-                self.seen.insert((event.code >> 2) as u32);
-                self.chunk.push(&event);
-                word = behind;
+            if !self.rings.block(lane.offset, block, &mut self.block)? {
+                break;
             }
+            let words = &self.block.words;
+            let (base, rest) = (words[1], words.get(word..).unwrap_or_default());
+            if !self.chunk.push_block(base, rest) {
+                break; // it is one for the next chunk
+            }
+            lane.lost_before = words[3];
+            let mut words_count = 0;
+            for code in codes(rest) {
+                self.seen[(code >> 2) as usize] = true;
+                words_count += words_of(code) as usize;
+            }
+            word = (word + words_count).min(words.len());
             if !is_complete {
                 break;
             }
             (block, word) = (block + 1, BLOCK_HEADER_WORDS as usize);
         }
-        if self.chunk.count > 0 {
+        let count = self.chunk.count();
+        if count > 0 {
             let is_begun = word > BLOCK_HEADER_WORDS as usize;
             let whose = Whose {
                 lane: lane.index.unwrap_or(0),
@@ -243,15 +259,15 @@ impl Followed {
                 lost_before: lane.lost_before,
                 position_end: block * BLOCK_WORDS + if is_begun { word as u64 } else { 0 },
             };
-            self.stream.append_chunk(&self.chunk, &whose)?;
-            lane.events_count += self.chunk.count;
+            self.stream.append_chunk(&mut self.chunk, &whose)?;
+            lane.events_count += count;
         }
         let has_moved = block > lane.block;
         (lane.block, lane.word) = (block, word);
         if has_moved {
             self.rings.drained(lane.offset, block)?;
         }
-        Ok(self.chunk.count > 0 && has_moved)
+        Ok(count > 0 && has_moved)
     }
 
     /// Its file, with everything in it that there is, and names.
@@ -299,7 +315,7 @@ impl Followed {
     /// Appends the names of the functions that were seen; how many events had to give way.
     fn name(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
         let (modules, mut functions) = self.rings.functions()?;
-        functions.retain(|(number, ..)| self.seen.contains(number));
+        functions.retain(|(number, ..)| self.seen.get(*number as usize) == Some(&true));
         if functions.is_empty() {
             return Ok(0);
         }

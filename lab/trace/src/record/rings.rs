@@ -19,15 +19,6 @@ const CLOSED: u64 = 24;
 /// Programs and shared objects by their number; and functions: number, module, address in its file.
 pub(super) type Functions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
 
-/// An event, as it lies in a ring.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Raw {
-    pub ticks: u64,
-    /// The site's number and the event's form.
-    pub code: u64,
-    pub values: [u64; 2],
-}
-
 /// What a page of a lane says.
 #[derive(Debug, Clone)]
 pub(super) struct LanePage {
@@ -183,13 +174,13 @@ impl Rings {
         16.min(self.blocks_count() / 2)
     }
 
-    /// The words of a block; `None` if it is not the block that it should be.
-    pub(super) fn block(&self, lane: u64, block: u64) -> io::Result<Option<Vec<u64>>> {
-        let mut bytes = vec![0; BLOCK_BYTES as usize];
-        self.file.read_exact_at(&mut bytes, self.block_at(lane, block))?;
-        let words: Vec<u64> =
-            bytes.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).collect();
-        Ok((words[0] == block + 1).then_some(words))
+    /// Reads a block; `false` if it is not the block that it should be.
+    pub(super) fn block(&self, lane: u64, block: u64, to: &mut Block) -> io::Result<bool> {
+        self.file.read_exact_at(&mut to.bytes, self.block_at(lane, block))?;
+        for (word, bytes) in to.words.iter_mut().zip(to.bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Ok(to.words[0] == block + 1)
     }
 
     /// Lets the writer have the first `blocks` again.
@@ -210,26 +201,33 @@ impl Rings {
             newest = newest.max((number != 0).then_some(number));
         }
         let Some(number) = newest else { return Ok(0) };
-        let words = self.block(lane, number - 1)?.unwrap_or_default();
-        let before = words.get(2).copied().unwrap_or(0);
-        Ok(before + events(&words, BLOCK_HEADER_WORDS as usize).count() as u64)
+        let mut block = Block::default();
+        if !self.block(lane, number - 1, &mut block)? {
+            return Ok(0);
+        }
+        Ok(block.words[2] + codes(&block.words[BLOCK_HEADER_WORDS as usize..]).count() as u64)
     }
 }
 
-/// The events of a block from a word on, each with the word behind it.
-pub(super) fn events(words: &[u64], from: usize) -> impl Iterator<Item = (Raw, usize)> + '_ {
-    let base = words.get(1).copied().unwrap_or(0);
-    let mut at = from;
+/// A block that is read. Its memory is used again for the next.
+#[derive(Debug)]
+pub(super) struct Block {
+    bytes: Vec<u8>,
+    pub words: Vec<u64>,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { bytes: vec![0; BLOCK_BYTES as usize], words: vec![0; BLOCK_WORDS as usize] }
+    }
+}
+
+/// The sites' numbers and forms of the events in a block's words.
+pub(super) fn codes(words: &[u64]) -> impl Iterator<Item = u64> + '_ {
+    let mut at = 0;
     std::iter::from_fn(move || {
         let event = words.get(at).copied().filter(|event| *event != 0)?;
-        let count = words_of(event) as usize;
-        let value = |index: usize| words.get(at + index).copied().filter(|_| index < count);
-        let raw = Raw {
-            ticks: base.wrapping_add(event >> CODE_BITS),
-            code: event & ((1 << CODE_BITS) - 1),
-            values: [value(1).unwrap_or(0), value(2).unwrap_or(0)],
-        };
-        at += count;
-        Some((raw, at.min(words.len())))
+        at += words_of(event) as usize;
+        Some(event & ((1 << CODE_BITS) - 1))
     })
 }

@@ -1,55 +1,14 @@
 //! The file that rings are emptied into.
 
-use super::rings::{LanePage, Raw};
+use super::rings::LanePage;
+use handover_probe::chunk::{Chunk, Whose};
 use handover_probe::format::{
-    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_CHUNK, SEGMENT_THREAD, Segment, chunk,
-    put_varint, thread,
+    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_THREAD, Segment, thread,
 };
-use handover_probe::lane::words_of;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// A stretch of a thread's events.
-#[derive(Debug, Default)]
-pub(super) struct Chunk {
-    payload: Vec<u8>,
-    pub count: u64,
-    base: u64,
-    last: u64,
-}
-
-impl Chunk {
-    pub(super) fn clear(&mut self) {
-        self.payload.clear();
-        self.count = 0;
-    }
-
-    pub(super) fn push(&mut self, event: &Raw) {
-        if self.count == 0 {
-            (self.base, self.last) = (event.ticks, event.ticks);
-        }
-        // Another CPU's counter may be behind by a hair; a thread's time does not go back.
-        let ticks = event.ticks.max(self.last);
-        put_varint(&mut self.payload, ticks - self.last);
-        put_varint(&mut self.payload, event.code);
-        for value in &event.values[..words_of(event.code) as usize - 1] {
-            put_varint(&mut self.payload, *value);
-        }
-        self.last = ticks;
-        self.count += 1;
-    }
-}
-
-/// Whose chunk it is, and where it stands among that thread's.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Whose {
-    pub lane: u64,
-    pub events_before: u64,
-    pub lost_before: u64,
-    pub position_end: u64,
-}
 
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -83,19 +42,10 @@ impl Stream {
         Ok(())
     }
 
-    pub(super) fn append_chunk(&mut self, chunk: &Chunk, whose: &Whose) -> io::Result<()> {
-        let mut words = [0; 8];
-        words[chunk::LANE] = whose.lane;
-        words[chunk::EVENTS] = chunk.count;
-        words[chunk::BASE] = chunk.base;
-        words[chunk::POSITION_END] = whose.position_end;
-        words[chunk::EVENTS_BEFORE] = whose.events_before;
-        words[chunk::LOST_BEFORE] = whose.lost_before;
-        words[chunk::LAST] = chunk.last;
-        words[chunk::PAYLOAD_BYTES] = chunk.payload.len() as u64;
+    pub(super) fn append_chunk(&mut self, chunk: &mut Chunk, whose: &Whose) -> io::Result<()> {
         let start = self.end;
-        self.append(&Segment::wrap(SEGMENT_CHUNK, words, &chunk.payload))?;
-        self.chunks.push((start, chunk.count));
+        self.append(chunk.segment(whose))?;
+        self.chunks.push((start, chunk.count()));
         Ok(())
     }
 

@@ -19,6 +19,7 @@ thread_local! {
     /// A Box, or null. Without a destructor, so that reading it is one instruction.
     static WRITER: Cell<*const Writer<Memory>> = const { Cell::new(ptr::null()) };
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Ready) };
+    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
     /// The session that has no lane for this thread.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
     static EXIT: Exit = const { Exit };
@@ -84,4 +85,13 @@ pub(crate) fn refused_by() -> u64 {
 
 pub(crate) fn set_refused_by(session: u64) {
     REFUSED_BY.set(session);
+}
+
+/// This thread makes the room that others wait for.
+pub(crate) fn never_wait() {
+    NEVER_WAITS.set(true);
+}
+
+pub(crate) fn never_waits() -> bool {
+    NEVER_WAITS.get()
 }

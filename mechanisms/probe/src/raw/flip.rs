@@ -78,8 +78,10 @@ fn through_mprotect(places: &[usize], opcode: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Once a process, and inherited by its forks: the kernel wants to be told beforehand.
-fn register() -> bool {
+/// Once a process, and inherited by its forks: the kernel wants to be told beforehand. Of a process with one
+/// thread it takes that down at once; in one with several it waits until every CPU has noticed, tens of
+/// milliseconds.
+pub(crate) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }

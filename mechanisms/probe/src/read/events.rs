@@ -2,6 +2,7 @@
 
 use super::index::{Piece, block_words};
 use super::{ReadAt, Trace, read_full};
+use crate::chunk::unpack;
 use crate::format::take_varint;
 use crate::lane::{CODE_BITS, FORM_LEAVE, words_of};
 
@@ -52,7 +53,7 @@ pub struct Events<'a, S> {
     thread: usize,
     /// The piece after the one that is read.
     piece: usize,
-    /// What is loaded: the bytes of a chunk, or the words of a block.
+    /// What is loaded: the bytes of a chunk in one form or the other, or the words of a block.
     loaded: Loaded,
     at: usize,
     base_ticks: u64,
@@ -62,6 +63,7 @@ pub struct Events<'a, S> {
 
 #[derive(Debug)]
 enum Loaded {
+    Packed(Vec<u8>),
     Bytes(Vec<u8>),
     Words(Vec<u64>),
 }
@@ -92,18 +94,20 @@ impl<'a, S: ReadAt> Events<'a, S> {
         let Some(piece) = pieces.and_then(|pieces| pieces.get(self.piece)) else { return false };
         self.piece += 1;
         let loaded = match *piece {
-            Piece::Chunk { offset, bytes, base_ticks } => {
+            Piece::Chunk { offset, bytes, base_ticks, is_packed } => {
                 self.base_ticks = base_ticks;
                 self.at = 0;
                 // The old one's memory is used again.
                 let mut to = match std::mem::replace(&mut self.loaded, Loaded::Words(Vec::new())) {
-                    Loaded::Bytes(bytes) => bytes,
+                    Loaded::Bytes(bytes) | Loaded::Packed(bytes) => bytes,
                     Loaded::Words(_) => Vec::new(),
                 };
                 to.resize(bytes, 0);
                 match read_full(&self.trace.stream, offset, &mut to) {
-                    Ok(count) if count == bytes => Some(Loaded::Bytes(to)),
-                    _ => None,
+                    Ok(count) if count != bytes => None,
+                    Ok(_) if is_packed => Some(Loaded::Packed(to)),
+                    Ok(_) => Some(Loaded::Bytes(to)),
+                    Err(_) => None,
                 }
             }
             Piece::Block { which, offset, base_ticks, from_word } => {
@@ -135,6 +139,13 @@ impl<'a, S: ReadAt> Events<'a, S> {
     /// The next event of what is loaded.
     fn step(&mut self) -> Option<Event> {
         match &self.loaded {
+            Loaded::Packed(bytes) => {
+                let (since, code) = unpack(*bytes.get(self.at..)?.first_chunk()?);
+                self.at += 4;
+                self.base_ticks = self.base_ticks.wrapping_add(since);
+                // It has none, whatever the form of a damaged one says.
+                Some(self.event(self.base_ticks, code, [0; 2]))
+            }
             Loaded::Words(words) => {
                 let event = words.get(self.at).copied().filter(|event| *event != 0)?;
                 let count = words_of(event) as usize;

@@ -3,8 +3,8 @@
 use super::{Missing, ReadAt, Thread, read_full};
 use crate::format::{
     self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS,
-    SEGMENT_LANE, SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_SITES, SEGMENT_THREAD, STATE_RECORDING,
-    Segment, chunk, functions, thread,
+    SEGMENT_LANE, SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD,
+    STATE_RECORDING, Segment, chunk, functions, thread,
 };
 use crate::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
 use crate::site::Site;
@@ -33,6 +33,7 @@ pub(super) enum Piece {
         offset: u64,
         bytes: usize,
         base_ticks: u64,
+        is_packed: bool,
     },
     /// A block of a ring, from a word on.
     Block {
@@ -120,7 +121,7 @@ impl Index {
             return self.functions(source, offset, end, segment);
         }
         // What a chunk's sound header says is known, even if the chunk is not to be had.
-        if segment.kind == SEGMENT_CHUNK {
+        if is_chunk(segment) {
             let found = self.threads.entry(segment.words[chunk::LANE]).or_default();
             let events =
                 segment.words[chunk::EVENTS_BEFORE].saturating_add(segment.words[chunk::EVENTS]);
@@ -134,7 +135,7 @@ impl Index {
         let mut payload = vec![0; bytes as usize];
         let count = read_full(source, offset + SEGMENT_BYTES, &mut payload)?;
         let length = match segment.kind {
-            SEGMENT_CHUNK => segment.words[chunk::PAYLOAD_BYTES],
+            SEGMENT_CHUNK | SEGMENT_PACKED => segment.words[chunk::PAYLOAD_BYTES],
             SEGMENT_THREAD => segment.words[thread::NAME_BYTES],
             SEGMENT_SITES | SEGMENT_MODULES => segment.words[0],
             _ => return Ok(true), // a later version's, and none of our business
@@ -142,11 +143,13 @@ impl Index {
         let Some(payload) = usize::try_from(length).ok().and_then(|end| payload.get(..end)) else {
             return Ok(false);
         };
-        if count as u64 != bytes || format::checksum(payload) != segment.payload_checksum {
+        if count as u64 != bytes
+            || format::checksum_of(segment.kind, payload) != segment.payload_checksum
+        {
             return Ok(false);
         }
         Ok(match segment.kind {
-            SEGMENT_CHUNK => self.chunk(offset, payload.len(), segment),
+            SEGMENT_CHUNK | SEGMENT_PACKED => self.chunk(offset, payload.len(), segment),
             SEGMENT_THREAD => self.thread(segment, payload),
             SEGMENT_MODULES => self.module(payload),
             _ => self.sites(payload),
@@ -216,7 +219,9 @@ impl Index {
         let words = &segment.words;
         let found = self.threads.entry(words[chunk::LANE]).or_default();
         let base_ticks = words[chunk::BASE];
-        found.chunks.push(Piece::Chunk { offset: offset + SEGMENT_BYTES, bytes, base_ticks });
+        let is_packed = segment.kind == SEGMENT_PACKED;
+        let offset = offset + SEGMENT_BYTES;
+        found.chunks.push(Piece::Chunk { offset, bytes, base_ticks, is_packed });
         found.position_end = found.position_end.max(words[chunk::POSITION_END]);
         found.chunk_events = found.chunk_events.saturating_add(words[chunk::EVENTS]);
         true
@@ -329,6 +334,10 @@ impl Found {
         let missing = Missing { lost: self.lost, overwritten, damaged, unread_max };
         Thread { number, pieces, events_count, missing, ..self.thread }
     }
+}
+
+fn is_chunk(segment: &Segment) -> bool {
+    matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
 
 /// The block that is `at`-th in its ring, unless it holds nothing.

@@ -1,8 +1,8 @@
 //! For who tests readers: a checksum keeps damage away from what is behind it, and tests as well.
 
 use crate::format::{
-    self, MAGIC, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_MAGIC, SEGMENT_THREAD, chunk,
-    thread,
+    self, MAGIC, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_MAGIC, SEGMENT_PACKED,
+    SEGMENT_THREAD, chunk, thread,
 };
 
 /// The words of a header that its checksum is of; it stands behind them.
@@ -34,13 +34,13 @@ fn mend_segment(segment: &mut [u8]) -> Option<usize> {
     let length = usize::try_from(word(segment, 1)).ok()?;
     let kind = (word(segment, 0) >> 32) as u32;
     let payload_bytes = match kind {
-        SEGMENT_CHUNK => word(segment, 3 + chunk::PAYLOAD_BYTES),
+        SEGMENT_CHUNK | SEGMENT_PACKED => word(segment, 3 + chunk::PAYLOAD_BYTES),
         SEGMENT_THREAD => word(segment, 3 + thread::NAME_BYTES),
         _ => word(segment, 3),
     };
     let payload_end = usize::try_from(payload_bytes).ok().and_then(|it| it.checked_add(payload_at));
     if let Some(payload) = payload_end.and_then(|end| segment.get(payload_at..end)) {
-        let checksum = format::checksum(payload);
+        let checksum = format::checksum_of(kind, payload);
         segment[16..24].copy_from_slice(&checksum.to_le_bytes());
     }
     seal(segment, SEGMENT_WORDS);
