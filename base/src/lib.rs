@@ -6,6 +6,7 @@ pub mod clock;
 pub mod futex;
 #[allow(unsafe_code)]
 mod raw;
+pub mod stage;
 pub mod sync;
 pub mod topology;
 pub mod units;

@@ -6,14 +6,10 @@
 
 use super::drive::address::Mail;
 
-/// A probe site, where there are any, and the record of the tests. The value is looked at only while it
-/// is on.
+/// A probe site, where there are any, and the record of the tests.
 macro_rules! site {
     ($feature:tt, $stage:ident, $name:literal $(, $value:expr)*) => {
-        #[cfg(all(feature = $feature, not(miri)))]
-        handover_probe::probe!($name $(, $value)*);
-        #[cfg(not(all(feature = $feature, not(miri))))]
-        let _ = || ($($value,)*);
+        handover_base::stage::stage!($feature, $name $(, $value)*);
         #[cfg(test)]
         tests::record(tests::Stage::$stage);
     };
@@ -22,7 +18,7 @@ macro_rules! site {
 /// By what events at one and the same machine are known as such.
 #[inline(always)]
 fn address<M>(mail: &Mail<M>) -> usize {
-    core::ptr::from_ref(mail).addr()
+    handover_base::stage::address(mail)
 }
 
 /// A message stands in a queue of the machine of this address.
