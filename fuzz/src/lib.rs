@@ -9,6 +9,7 @@ use handover_harness::select;
 use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixed, Lines};
 use handover_probe::read::{self, Trace};
 use handover_record::Values;
+use handover_rpc::engine as rpc;
 use handover_sched::drive::program::{BURST_MAX_PACKETS, THREADS_MAX};
 use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES, program as load};
 use handover_sched::flowset::FlowSet;
@@ -31,6 +32,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("program", program),
     ("trace_reader", trace_reader),
     ("frames", frames),
+    ("rpc_frames", rpc_frames),
 ];
 
 /// What people write as rates, sizes, times and counts: what is understood is printed so that it is
@@ -238,6 +240,54 @@ fn cut_anyhow<C: Codec>(codec: &C, stream: &[u8], cut: usize) {
         codec.encode(message, &mut framed).expect("what was as long as allowed before");
     }
     assert_eq!(messages_of(codec, [&framed[..]]), (whole.0, None));
+}
+
+/// What a peer of the procedure calls sends on a stream, and its greeting: however it is cut, it is the same
+/// frames, then perhaps the same refusal; what was understood is written as it came; and no more is kept than
+/// a reader's room and twice what has come.
+///
+/// The first byte says how the rest is cut.
+pub fn rpc_frames(bytes: &[u8]) {
+    const BODY_MAX: u32 = 100;
+    let Some((&cut, stream)) = bytes.split_first() else { return };
+    if let Some(greeting) = stream.first_chunk()
+        && let Ok(hello) = rpc::Hello::decode(greeting)
+    {
+        assert_eq!(&hello.encode(), greeting);
+    }
+    let read = |piece_bytes: usize| {
+        let (mut inbound, mut written) = (rpc::Inbound::new(BODY_MAX), Vec::new());
+        for piece in stream.chunks(piece_bytes) {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let room = inbound.room();
+                let count = room.len().min(rest.len());
+                room[..count].copy_from_slice(&rest[..count]);
+                inbound.filled(count);
+                rest = &rest[count..];
+                loop {
+                    match inbound.frame() {
+                        Ok(Some((header, body))) => {
+                            assert!(header.body_bytes <= BODY_MAX);
+                            assert_eq!(header.body_bytes as usize, body.len());
+                            written.extend(header.encode());
+                            written.extend(body);
+                        }
+                        Ok(None) => break,
+                        Err(refused) => {
+                            assert_is_one_line(&refused.to_string());
+                            return (written, Some(refused));
+                        }
+                    }
+                }
+            }
+            assert!(inbound.capacity_bytes() <= (1 << 16) + 2 * stream.len());
+        }
+        (written, None)
+    };
+    let whole = read(stream.len().max(1));
+    assert!(stream.starts_with(&whole.0), "it was written otherwise than it came");
+    assert_eq!(whole, read(usize::from(cut).max(1)));
 }
 
 type Messages = (Vec<Vec<u8>>, Option<CodecError>);
