@@ -153,6 +153,7 @@ impl<C: Codec, D> Room<'_, C, D> {
         }
         if self.core.turn.key == Some(key) {
             self.core.turn.halt = true;
+            self.core.turn.is_open = false;
         }
     }
 

@@ -13,6 +13,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+/// Nothing more is written where any of these holds.
+const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
+
 /// What a timer is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Due {
@@ -53,6 +56,8 @@ pub(crate) struct Core<D> {
 #[derive(Default)]
 pub(crate) struct Turn {
     pub(crate) key: Option<Key>,
+    /// Whether it may still be written to.
+    pub(crate) is_open: bool,
     /// Replies so far, to be sent together.
     pub(crate) replies: Vec<u8>,
     /// Where each message ends in them, if that matters.
@@ -77,7 +82,9 @@ impl<D> Core<D> {
         self.turn.key = Some(key);
         self.turn.queued_bytes = queued_bytes;
         self.turn.halt = false;
-        let tls = self.slab.get(key).and_then(|slot| slot.link.tls());
+        let slot = self.slab.get(key);
+        self.turn.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
+        let tls = slot.and_then(|slot| slot.link.tls());
         self.turn.record_per_message = tls.is_some_and(Tls::has_record_per_message);
     }
 
@@ -100,6 +107,7 @@ impl<D> Core<D> {
         }
         if self.turn.key == Some(key) {
             self.turn.halt = true;
+            self.turn.is_open = false;
         }
     }
 
@@ -109,10 +117,10 @@ impl<D> Core<D> {
         key: Key,
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
-        let closed = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
-        let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(closed));
-        let Some(slot) = slot else { return Err(WriteError::Closed) };
         if self.turn.key == Some(key) {
+            if !self.turn.is_open {
+                return Err(WriteError::Closed);
+            }
             append(&mut self.turn.replies)?;
             stage::written(self.turn.replies.len());
             if self.turn.record_per_message {
@@ -124,6 +132,8 @@ impl<D> Core<D> {
             }
             return Ok(());
         }
+        let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(CLOSED));
+        let Some(slot) = slot else { return Err(WriteError::Closed) };
         let mut bytes = Vec::new();
         append(&mut bytes)?;
         match slot.link.write(&bytes, &self.rules, self.now_ns) {
