@@ -58,16 +58,21 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Serves, and tells what it took.
-    pub(super) fn timed(&self, serve: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+    /// Serves, and tells what it took from when the first messages of all connections were answered, as
+    /// `serve` says, or from its begin.
+    pub(super) fn timed(
+        &self,
+        serve: impl FnOnce() -> Result<Option<usage::Usage>, Fault>,
+    ) -> Result<(), Fault> {
         let before = usage::thread();
         let served = serve();
+        let before = served.as_ref().ok().copied().flatten().unwrap_or(before);
         let used = usage::thread() - before;
         // Relaxed: ordered by the store below.
         self.cpu_ns.store(used.cpu_ns(), Ordering::Relaxed);
         // Release: pairs with the Acquire in note().
         self.has_ended.store(1, Ordering::Release);
-        served
+        served.map(drop)
     }
 
     /// Notes the server's CPU time for each of so many messages, once it has ended.
@@ -81,6 +86,11 @@ impl Told {
         let each_ns = u64::try_from(each).unwrap_or(u64::MAX);
         out.note_batch(SERVER, clock::ticks_from_ns(each_ns), SERVER_MESSAGES);
     }
+}
+
+/// How many messages are sent before the first is timed.
+pub(super) fn first_messages(load: &NetLoad) -> u64 {
+    u64::from(load.connections_count) * u64::from(load.depth)
 }
 
 /// How the client's side of a connection talks.
@@ -288,13 +298,16 @@ impl<'a, T: Talking> Client<'a, T> {
     pub(super) fn play(&mut self, out: &mut Samples) -> Result<(), Fault> {
         let on_their_way = self.sent_count - self.done_count;
         let batch = if on_their_way > 1 { BATCH_MESSAGES.max(on_their_way) } else { 1 };
-        while out.running() {
+        loop {
             let goal = self.done_count + batch;
             let began = clock::ticks();
             self.pump(goal, true)?;
             out.note_batch(MESSAGE, clock::ticks().saturating_sub(began), batch);
+            // Once at least: handshakes may have taken the round's time.
+            if !out.running() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
 
@@ -351,7 +364,7 @@ impl<S: Serving> Handover for Load<S> {
         if party.index > 0 {
             let streams: Result<_, _> = self.ends.iter().map(|(_, far)| far.try_clone()).collect();
             let streams: Vec<_> = streams?;
-            return self.told.timed(|| S::serve(streams, &self.load));
+            return self.told.timed(|| S::serve(streams, &self.load).map(|()| None));
         }
         let mut client =
             Client::begin(self.ends.iter().map(|(near, _)| (near, Plain)), &self.load)?;

@@ -1,6 +1,6 @@
 //! TLS: the same load through records, and what a handshake takes of either side.
 
-use super::load::{Client, NetLoad, PARTS, Talking, Told, connections};
+use super::load::{Client, NetLoad, PARTS, Talking, Told, connections, first_messages};
 use super::servers::Echo;
 use handover_base::clock;
 use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples, Workload};
@@ -141,7 +141,8 @@ impl<const EACH: bool> Handover for Load<EACH> {
         let mut client = Client::begin(talks?, &self.load)?;
         client.play(out)?;
         let messages_count = client.end()?;
-        self.told.note(messages_count, out);
+        // Handshakes, and the messages before the first that is timed, are not the server's share.
+        self.told.note(messages_count - first_messages(&self.load), out);
         Ok(())
     }
 }

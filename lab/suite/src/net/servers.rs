@@ -1,7 +1,8 @@
 //! Who echoes: ours, a loop around epoll written out for this one thing, and the libraries that one would
 //! take instead. All of them read as much at a time, cut it into messages, and send all echoes together.
 
-use super::load::{LENGTH_BYTES, NetLoad, Serving};
+use super::load::{LENGTH_BYTES, NetLoad, Serving, first_messages};
+use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
@@ -24,9 +25,13 @@ pub(super) struct Ours;
 
 /// Echoes until the last of so many connections is gone.
 pub(super) struct Echo {
-    pub(super) left: usize,
-    pub(super) stopper: Option<Stopper<()>>,
-    pub(super) fault: Option<Fault>,
+    left: usize,
+    stopper: Option<Stopper<()>>,
+    fault: Option<Fault>,
+    /// So many messages until those are answered that come before the first is timed; and what the thread
+    /// had used by then.
+    until_warm: u64,
+    warm: Option<Usage>,
 }
 
 impl Handler for Echo {
@@ -36,6 +41,12 @@ impl Handler for Echo {
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
         // Refused only where the peer is gone, who then tells.
         let _ = conn.send(message);
+        if self.until_warm > 0 {
+            self.until_warm -= 1;
+            if self.until_warm == 0 {
+                self.warm = Some(usage::thread());
+            }
+        }
     }
 
     fn on_close(
@@ -58,21 +69,24 @@ impl Handler for Echo {
 }
 
 impl Echo {
-    /// Runs a thread of connections, which `adopt` hands to it, until all of them are gone.
+    /// Runs a thread of connections, which `adopt` hands to it, until all of them are gone. What the thread
+    /// had used when the first messages were answered.
     pub(super) fn serve(
         connections_count: usize,
         load: &NetLoad,
         adopt: impl FnOnce(&mut Reactor<Self>) -> Result<(), handover_net::NetError>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<Usage>, Fault> {
         let refused = |error: handover_net::NetError| Fault::new(error.to_string());
         let codec = LengthPrefixed::new(length_max(load));
-        let echo = Self { left: connections_count, stopper: None, fault: None };
+        let (left, until_warm) = (connections_count, first_messages(load));
+        let echo = Self { left, stopper: None, fault: None, until_warm, warm: None };
         let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(refused)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
         adopt(&mut reactor).map_err(refused)?;
         reactor.run().map_err(refused)?;
-        reactor.handler().fault.take().map_or(Ok(()), Err)
+        let warm = reactor.handler().warm;
+        reactor.handler().fault.take().map_or(Ok(warm), Err)
     }
 }
 
@@ -81,6 +95,7 @@ impl Serving for Ours {
         Echo::serve(streams.len(), load, |reactor| {
             streams.into_iter().try_for_each(|stream| reactor.adopt(stream).map(drop))
         })
+        .map(drop)
     }
 }
 
