@@ -3,6 +3,7 @@
 
 mod bench_twice;
 mod dist;
+mod peers;
 mod run;
 mod steps;
 mod test;
@@ -28,6 +29,8 @@ enum Command {
     Dist(dist::Options),
     /// Run the ladder twice and say whether this machine says the same twice.
     BenchTwice(bench_twice::Options),
+    /// Install other tracers and run them beside ours, on the same C program.
+    Peers(peers::Options),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::test(&options),
         Command::Dist(options) => dist::dist(&options),
         Command::BenchTwice(options) => bench_twice::bench_twice(&options),
+        Command::Peers(options) => peers::peers(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -1,0 +1,363 @@
+//! `cargo xtask peers`: other tracers beside ours, on the same C program.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::run::Run;
+use crate::steps::binary::build;
+use crate::steps::prerequisites::debian;
+use crate::workspace::Workspace;
+
+/// What to run.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// How many calls are traced in each run
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    calls: u64,
+    /// How often each tracer runs, in turn; the medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Install nothing: leave out what is not there
+    #[arg(long)]
+    no_install: bool,
+    /// This handover, rather than one that is built now
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+const PROGRAM: &str = include_str!("../c/peers.c");
+/// No run takes longer, or something hangs.
+const RUN_MAX: Duration = Duration::from_secs(120);
+
+const PATCHABLE: &str = "-fpatchable-function-entry=5";
+const HOOKS: &str = "-finstrument-functions";
+const MCOUNT: &str = "-pg";
+
+/// LTTng's hooks for programs that were compiled with `-finstrument-functions`.
+const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
+const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
+
+/// A tracer, with what the program is compiled with for it.
+struct Tracer {
+    name: &'static str,
+    flag: &'static str,
+    how: How,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Not at all.
+    Plain,
+    /// Our recorder, with these options.
+    Ours(&'static [&'static str]),
+    Uftrace(&'static [&'static str]),
+    Lttng,
+}
+
+const TRACERS: [Tracer; 9] = [
+    Tracer { name: "nobody", flag: "-O2", how: How::Plain },
+    Tracer { name: "handover", flag: PATCHABLE, how: How::Ours(&[]) },
+    Tracer { name: "handover", flag: HOOKS, how: How::Ours(&[]) },
+    Tracer { name: "handover, filtered", flag: PATCHABLE, how: How::Ours(&["--exclude", "work"]) },
+    Tracer { name: "handover, filtered", flag: HOOKS, how: How::Ours(&["--exclude", "work"]) },
+    Tracer { name: "uftrace", flag: MCOUNT, how: How::Uftrace(&[]) },
+    Tracer { name: "uftrace -P", flag: PATCHABLE, how: How::Uftrace(&["-P", "work"]) },
+    Tracer { name: "uftrace, filtered", flag: MCOUNT, how: How::Uftrace(&["-N", "work"]) },
+    Tracer { name: "LTTng-UST", flag: HOOKS, how: How::Lttng },
+];
+
+/// What one run told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    bare_cycles: f64,
+    cycles: f64,
+    wall_ns: f64,
+    bytes: f64,
+}
+
+/// Installs what is missing, runs all in turn, and prints the table.
+pub fn peers(options: &Options) -> Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    let mut left_out = Vec::new();
+    if !Run::new("cc --version").works() {
+        install(options, &["gcc", "libc6-dev"])?;
+    }
+    let has_uftrace = has(options, "uftrace --version", &["uftrace"], &mut left_out);
+    let has_lttng =
+        has(options, "lttng --version", &["lttng-tools", "liblttng-ust1"], &mut left_out);
+    left_out.extend(margo());
+    let binary = match &options.binary {
+        Some(binary) => std::path::absolute(binary)?,
+        None => {
+            build(&workspace, "release")?;
+            workspace.binary("release")
+        }
+    };
+    let folder = tempfile::tempdir()?;
+    let session = if has_lttng { Session::begin(&mut left_out) } else { None };
+    let is_there = |tracer: &&Tracer| match tracer.how {
+        How::Uftrace(_) => has_uftrace,
+        How::Lttng => session.is_some(),
+        _ => true,
+    };
+    let tracers: Vec<&Tracer> = TRACERS.iter().filter(is_there).collect();
+    let mut programs = Vec::new();
+    for (index, tracer) in tracers.iter().enumerate() {
+        programs.push(compile(folder.path(), index, tracer.flag)?);
+    }
+    let mut all = vec![Vec::new(); tracers.len()];
+    for _ in 0..options.rounds {
+        for (at, tracer) in tracers.iter().enumerate() {
+            let run = TracedRun { binary: &binary, folder: folder.path(), calls: options.calls };
+            let told = run.told(tracer.how, &programs[at]);
+            all[at].push(told.with_context(|| format!("{}, {}", tracer.name, tracer.flag))?);
+        }
+    }
+    drop(session);
+    println!("\n{} calls of a C function, medians of {} runs:\n", options.calls, options.rounds);
+    print!("{}", table(&tracers, &all, options.calls));
+    for why in left_out {
+        println!("left out: {why}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn install(options: &Options, packages: &[&str]) -> Result<()> {
+    ensure!(!options.no_install, "{} is not installed", packages.join(" and "));
+    debian(packages)
+}
+
+/// Whether a program is here, or can be had.
+fn has(options: &Options, works: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
+    if Run::new(works).works() {
+        return true;
+    }
+    let installed = install(options, packages);
+    if let Err(error) = &installed {
+        left_out.push(format!("{}: {error:#}", packages[0]));
+    }
+    installed.is_ok()
+}
+
+/// margo's own performance programs, which the classic tools `margo-*` of handover stand for: no package of
+/// Debian has them.
+fn margo() -> Option<String> {
+    let why = "margo: no margo-p2p-latency on the PATH, and Debian has no package of it (from source: \
+               spack install mochi-margo); handover's own margo-* programs take its options";
+    match Run::new("margo-p2p-latency -h").output() {
+        Ok(_) => {
+            Some("margo: it traces nothing; run margo-p2p-latency beside handover's".to_owned())
+        }
+        Err(_) => Some(why.to_owned()),
+    }
+}
+
+fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
+    let source = folder.join("peers.c");
+    std::fs::write(&source, PROGRAM)?;
+    let program = folder.join(format!("program-{index}"));
+    Run::new("cc -O2 -o").args([&program, &source]).args([flag]).read()?;
+    Ok(program)
+}
+
+/// LTTng's daemon, if none ran before, for as long as this lives.
+struct Session {
+    daemon: Option<Child>,
+}
+
+impl Session {
+    fn begin(left_out: &mut Vec<String>) -> Option<Self> {
+        if Run::new("lttng --no-sessiond list --userspace").works() {
+            return Some(Self { daemon: None });
+        }
+        let mut command = Command::new("lttng-sessiond");
+        command.arg("--no-kernel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let started = command.spawn().context("lttng-sessiond does not start");
+        let mut session = match started {
+            Ok(daemon) => Self { daemon: Some(daemon) },
+            Err(error) => {
+                left_out.push(format!("LTTng-UST: {error:#}"));
+                return None;
+            }
+        };
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until {
+            if Run::new("lttng --no-sessiond list --userspace").works() {
+                return Some(session);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        session.end();
+        left_out.push("LTTng-UST: lttng-sessiond does not answer".to_owned());
+        None
+    }
+
+    fn end(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            // Asked rather than killed: it has daemons of its own to end.
+            let asked = Run::new("kill").args([daemon.id().to_string()]).works();
+            if !asked {
+                let _ = daemon.kill();
+            }
+            let _ = daemon.wait();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What is traced, and where to.
+struct TracedRun<'a> {
+    binary: &'a Path,
+    folder: &'a Path,
+    calls: u64,
+}
+
+impl TracedRun<'_> {
+    /// From before the tracer is started until its files are complete.
+    fn told(&self, how: How, program: &Path) -> Result<Told> {
+        let trace = self.folder.join("trace");
+        let calls = self.calls.to_string();
+        let begin = Instant::now();
+        let said = match how {
+            How::Plain => self.read(Run::program(program).args([&calls])),
+            How::Ours(options) => {
+                let run = Run::program(self.binary).args(["trace", "record", "-o"]).args([&trace]);
+                let run = run.args(options.iter().copied()).args(["--force", "--"]).args([program]);
+                self.read(run.args([&calls]))
+            }
+            How::Uftrace(options) => {
+                let run = Run::new("uftrace record --no-libcall -d").args([&trace]);
+                self.read(run.args(options.iter().copied()).args([program]).args([&calls]))
+            }
+            How::Lttng => self.lttng(program, &trace),
+        }?;
+        let wall_ns = begin.elapsed().as_nanos() as f64;
+        let bytes = bytes_of(&trace)? as f64;
+        remove(&trace)?;
+        let numbers = said.lines().find_map(|line| line.strip_prefix("CYCLES "));
+        let numbers: Vec<f64> = numbers
+            .into_iter()
+            .flat_map(str::split_whitespace)
+            .filter_map(|number| number.parse().ok())
+            .collect();
+        let [bare_cycles, cycles] = numbers[..] else { bail!("the program said {said:?}") };
+        Ok(Told { bare_cycles, cycles, wall_ns, bytes })
+    }
+
+    fn read(&self, run: Run) -> Result<String> {
+        // The loop's own figures are all that the program says.
+        let output = run.at_most(RUN_MAX).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !said.contains("CYCLES ") {
+            bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(said)
+    }
+
+    fn lttng(&self, program: &Path, trace: &Path) -> Result<String> {
+        let lttng = |line: &str| Run::new(&format!("lttng --no-sessiond {line}")).at_most(RUN_MAX);
+        lttng("create handover-peers --output").args([trace]).read()?;
+        let ready = lttng(LTTNG_CHANNEL).read().and_then(|_| {
+            lttng("enable-event --userspace --channel=calls lttng_ust_cyg_profile_fast:*")
+                .read()?;
+            lttng("start").read()
+        });
+        let said = ready.and_then(|_| {
+            let run = Run::program(program).set("LD_PRELOAD", LTTNG_HOOKS);
+            self.read(run.args([self.calls.to_string()]))
+        });
+        // Whatever came before: no session is left behind.
+        let destroyed = lttng("destroy handover-peers").read();
+        let said = said?;
+        destroyed?;
+        Ok(said)
+    }
+}
+
+/// Of a file, or of all in a folder.
+fn bytes_of(path: &Path) -> Result<u64> {
+    let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(0) };
+    if !data.is_dir() {
+        return Ok(data.len());
+    }
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(path)? {
+        bytes += bytes_of(&entry?.path())?;
+    }
+    Ok(bytes)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(data) if data.is_dir() => Ok(std::fs::remove_dir_all(path)?),
+        Ok(_) => Ok(std::fs::remove_file(path)?),
+        Err(_) => Ok(()),
+    }
+}
+
+fn median(told: &[Told], what: fn(&Told) -> f64) -> f64 {
+    let mut all: Vec<f64> = told.iter().map(what).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or_default()
+}
+
+fn table(tracers: &[&Tracer], all: &[Vec<Told>], calls: u64) -> String {
+    let mut text = format!(
+        "{:<20} {:<30} {:>12} {:>14} {:>10}\n",
+        "traced by", "compiled with", "cycles above", "whole, ns", "bytes an"
+    );
+    text +=
+        &format!("{:<20} {:<30} {:>12} {:>14} {:>10}\n", "", "", "a bare call", "a call", "event");
+    let plain_ns = all.first().map_or(0.0, |told| median(told, |it| it.wall_ns));
+    for (tracer, told) in tracers.iter().zip(all) {
+        let above = median(told, |it| it.cycles - it.bare_cycles);
+        let whole_ns = (median(told, |it| it.wall_ns) - plain_ns) / calls as f64;
+        let bytes = median(told, |it| it.bytes) / (2 * calls) as f64;
+        text += &format!(
+            "{:<20} {:<30} {above:>12.1} {whole_ns:>14.1} {bytes:>10.2}\n",
+            tracer.name, tracer.flag
+        );
+    }
+    text += "\nWhole: from the tracer's start to its complete files, less the untraced program. Fewer \
+             bytes an event than\nusual: events were lost, or filtered.\n";
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_medians_and_the_untraced_run_is_taken_off() {
+        let told =
+            |cycles: f64, wall_ns: f64| Told { bare_cycles: 1.0, cycles, wall_ns, bytes: 800.0 };
+        let all =
+            [vec![told(1.0, 100.0)], vec![told(9.0, 1100.0), told(51.0, 2100.0), told(60.0, 9e9)]];
+        let text = table(&[&TRACERS[0], &TRACERS[1]], &all, 100);
+        let row = text.lines().find(|line| line.starts_with("handover")).unwrap_or_default();
+        let words: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(words, ["handover", PATCHABLE, "50.0", "20.0", "4.00"]);
+    }
+
+    #[test]
+    fn folders_are_measured_and_removed_and_what_is_not_there_is_nothing() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let trace = folder.path().join("trace");
+        assert_eq!(bytes_of(&trace)?, 0);
+        remove(&trace)?;
+        std::fs::create_dir_all(trace.join("within"))?;
+        std::fs::write(trace.join("within/file"), "four")?;
+        assert_eq!(bytes_of(&trace)?, 4);
+        remove(&trace)?;
+        assert!(!trace.exists());
+        Ok(())
+    }
+}
