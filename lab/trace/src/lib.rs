@@ -17,7 +17,9 @@ pub use estimate::{Estimate, Limits, Share, estimate};
 pub use export::{Format, FormatError, export};
 pub use names::{NameId, Names};
 pub use statistics::{Durations, Function, Order, OrderError, Statistics};
-pub use text::{estimate_table, function_table, headline, tree_table, what_is_missing};
+pub use text::{
+    estimate_table, function_table, headline, tree_table, what_can_be_done, what_is_missing,
+};
 pub use traces::{Traces, nearest};
 pub use tree::{CallTree, Grouping, LEVELS_MAX, Line};
 pub use walk::{At, Call, DEPTH_MAX, Ending, Found, Here, Visitor, walk};

@@ -124,6 +124,57 @@ pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<Stri
     lines
 }
 
+/// A line for each thing that can be done about what is missing, or that explains it; nothing, when there is
+/// nothing.
+#[must_use]
+pub fn what_can_be_done<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (trace, path) in traces.all().iter().zip(traces.paths()) {
+        let path = escaped(&path.display().to_string());
+        let missing = trace.missing();
+        if missing.damaged > 0 || trace.damaged_bytes() > 0 {
+            lines.push(match trace.end() {
+                End::Open => format!(
+                    "{path} ends in the middle, or is damaged: if it is a copy, or was written when the disk \
+                     was full, the original may have more; what is whole is shown"
+                ),
+                _ => format!(
+                    "{path} was complete, and is cut off or damaged since: copy it again; what is whole is shown"
+                ),
+            });
+        }
+        // Functions that nobody has named are called by their file and their address in it.
+        let is_unnamed = |name: &str| name.rsplit_once("+0x").is_some_and(|(_, hex)| is_hex(hex));
+        if trace.sites().iter().any(|site| site.line == 0 && is_unnamed(&site.name)) {
+            lines.push(format!(
+                "functions without names: if their recorder was killed, `handover trace names {path}` looks \
+                 them up; a stripped program has none"
+            ));
+        }
+        if missing.unread_max > 0 {
+            lines.push(format!(
+                "the newest events of {path} were in its rings, in /dev/shm or beside it, which are gone: \
+                 removed, left behind when it was copied, or lost when the machine was restarted"
+            ));
+        }
+        if missing.lost > 0
+            && trace.threads_refused() == 0
+            && !matches!(trace.end(), End::Failed(_))
+        {
+            lines.push(format!(
+                "{path}: nothing is lost if fewer sites are on (`handover trace estimate {path}` says which \
+                 tell little), rings are larger (HANDOVER_TRACE_RING) or the program may be held up \
+                 (HANDOVER_TRACE_WAIT)"
+            ));
+        }
+    }
+    lines
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
+}
+
 /// A row for each function.
 #[must_use]
 pub fn function_table(functions: &[Function], time_ns: u64) -> String {

@@ -5,7 +5,7 @@
 #[path = "record/build.rs"]
 mod build;
 
-use build::{Built, build, program};
+use build::{Built, build, build_by, program};
 use handover_probe::Policy;
 use handover_probe::read::{End, EventKind, Trace, family};
 use handover_trace::record::{Options, RecordError, Recorded, Refusal, record};
@@ -358,4 +358,27 @@ fn probes_in_c_and_cpp_are_recorded_with_their_values() {
     // Without the library they do nothing, and nobody misses it.
     let Some(built) = build(build::PROBES, "probes.c", &["-O2"]) else { return };
     assert!(program(&built).status().unwrap().success());
+}
+
+#[test]
+fn what_clang_compiles_is_recorded_as_what_gcc_does() {
+    for flags in [&[HOOKS, "-g", "-O2"][..], &[PATCHABLE, "-g", "-O2"], &[PATCHABLE, "-O0"]] {
+        let Some(built) = build_by("clang", CALLS, "calls.c", flags) else { return };
+        let options = options(&built);
+        let recorded = run(&built, &options);
+        assert_eq!((recorded.exit_code(), recorded.notes.len()), (0, 0), "{flags:?} {recorded:?}");
+        let expected = counts([("/main", 1), ("main/middle", 1000), ("middle/leaf", 2000)]);
+        assert_eq!(calls(&Trace::open(&options.file).unwrap()), expected, "{flags:?}");
+    }
+    for name in ["probes.c", "probes.cc"] {
+        let compiler = if name.ends_with(".cc") { "clang++" } else { "clang" };
+        let Some(built) = build_by(compiler, build::PROBES, name, &["-O2", "-fPIC"]) else {
+            return;
+        };
+        let options = options(&built);
+        assert_eq!(run(&built, &options).exit_code(), 0);
+        let trace = Trace::open(&options.file).unwrap();
+        assert_eq!(trace.merged().count(), 6, "{name}");
+        assert!(trace.sites().iter().any(|site| site.name == "work.hidden"), "{:?}", trace.sites());
+    }
 }

@@ -275,6 +275,17 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
 }
 
 #[test]
+fn what_can_be_done_about_what_is_missing_is_said() {
+    let home = recorded();
+    assert!(!home.ok("trace show a.trace").contains("hint:"));
+    let path = home.cwd().join("a.trace");
+    let bytes = fs::read(&path).expect("a trace");
+    fs::write(&path, &bytes[..bytes.len() - 700]).expect("a trace");
+    let said = home.run("trace show a.trace").code(1);
+    assert!(said.out.contains("hint: a.trace was complete, and is cut off"), "{said}");
+}
+
+#[test]
 fn a_damaged_trace_is_shown_as_far_as_it_goes_and_fails() {
     let home = recorded();
     let path = home.cwd().join("a.trace");
@@ -286,6 +297,8 @@ fn a_damaged_trace_is_shown_as_far_as_it_goes_and_fails() {
         let said = home.run(line).code(1).tells(&["a.trace", "events are missing"]);
         assert!(said.out.contains("served."), "{line}: {said}");
     }
+    let said = home.run("trace show a.trace").code(1);
+    assert!(said.out.contains("hint: a.trace was complete, and is cut off"), "{said}");
     home.run("trace export a.trace --to perfetto -o half.pftrace").code(1).tells(&["missing"]);
     assert!(Path::new(&home.cwd().join("half.pftrace")).exists());
 }

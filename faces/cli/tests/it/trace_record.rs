@@ -141,3 +141,89 @@ fn when_recorder_and_program_are_killed_the_rings_are_read_and_the_names_looked_
     let rings = named.rings_path().expect("they are left").to_owned();
     std::fs::remove_dir_all(rings.parent().unwrap()).unwrap();
 }
+
+/// Passes its probes until its input ends.
+const PROBED: &str = "
+    #include \"handover_probe.h\"
+    #include <poll.h>
+    #include <stdio.h>
+    int main(void) {
+        struct pollfd input = { 0, POLLIN, 0 };
+        puts(\"ready\");
+        fflush(stdout);
+        for (long round = 0; poll(&input, 1, 1) == 0; round++) {
+            HANDOVER_SPAN(\"served.round\", round);
+            HANDOVER_PROBE(\"served.other\");
+        }
+        return 0;
+    }
+";
+
+/// The library and its header, written out by the binary, and the program that needs them.
+fn probed() -> Option<(TempDir, PathBuf)> {
+    let folder = tempfile::tempdir().unwrap();
+    let written =
+        Command::new(binary()).args(["trace", "library"]).arg(folder.path()).output().unwrap();
+    assert!(written.status.success());
+    let (source, path) = (folder.path().join("program.c"), folder.path().join("program"));
+    std::fs::write(&source, PROBED).unwrap();
+    match Command::new("cc").arg("-o").arg(&path).arg(&source).output() {
+        Ok(output) if output.status.success() => Some((folder, path)),
+        Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            println!("skipped: switching the probes of a C program: there is no cc: {error}");
+            None
+        }
+    }
+}
+
+/// What is said when its probes are switched on, as it runs; `None` where that is forbidden.
+fn switched_on(folder: &TempDir, mut program: Command) -> Option<(Option<i32>, String)> {
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let output = Command::new(binary())
+        .args(["trace", "on", &program.id().to_string(), "served.round", "-o", "a.trace"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let count = || Trace::open(folder.path().join("a.trace")).map_or(0, |it| it.merged().count());
+    while output.status.success() && count() < 10 && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if said.contains("may not be traced") {
+        println!("skipped: switching the probes of a C program: {said}");
+        return None;
+    }
+    Some((output.status.code(), said))
+}
+
+#[test]
+fn probes_of_a_c_program_with_the_library_are_switched_on_while_it_runs() {
+    let Some((folder, path)) = probed() else { return };
+    let mut program = Command::new(path);
+    program.env("LD_PRELOAD", folder.path().join("libhandover-trace.so"));
+    let Some((code, said)) = switched_on(&folder, program) else { return };
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("1 probes of process"), "{said}");
+    let trace = Trace::open(folder.path().join("a.trace")).unwrap();
+    assert_eq!((trace.end(), trace.missing().total()), (End::Finished, 0));
+    let names: std::collections::BTreeSet<String> =
+        trace.merged().filter_map(|it| Some(trace.site(it.site)?.name.clone())).collect();
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["served.round"]);
+    assert!(trace.merged().count() >= 10);
+}
+
+#[test]
+fn without_the_library_nobody_would_record_and_the_way_out_is_named() {
+    let Some((folder, path)) = probed() else { return };
+    let Some((code, said)) = switched_on(&folder, Command::new(path)) else { return };
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("nothing that records"), "{said}");
+    assert!(said.contains("handover trace library") && said.contains("LD_PRELOAD"), "{said}");
+    assert!(!folder.path().join("a.trace").exists());
+}

@@ -14,11 +14,15 @@ pub struct Built {
 
 /// Compiles one source; `None`, and said so, when there is no compiler for it.
 pub fn build(source: &str, name: &str, flags: &[&str]) -> Option<Built> {
+    build_by(if name.ends_with(".cc") { "c++" } else { "cc" }, source, name, flags)
+}
+
+/// The same by a compiler of one's choice.
+pub fn build_by(compiler: &str, source: &str, name: &str, flags: &[&str]) -> Option<Built> {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = (folder.path().join(name), folder.path().join("program"));
     std::fs::write(&file, source).unwrap();
     std::fs::write(folder.path().join("handover_probe.h"), HEADER).unwrap();
-    let compiler = if name.ends_with(".cc") { "c++" } else { "cc" };
     let mut compile = Command::new(compiler);
     compile.arg("-o").arg(&path).arg(&file).args(flags);
     match compile.output() {

@@ -5,7 +5,7 @@ use clap::Args;
 use handover_probe::read::{End, Trace};
 use handover_trace::{
     CallTree, Grouping, LEVELS_MAX, Order, Statistics, Traces, function_table, headline,
-    tree_table, walk, what_is_missing,
+    tree_table, walk, what_can_be_done, what_is_missing,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -78,6 +78,9 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     for note in notes {
         writeln!(out, "{note}")?;
+    }
+    for hint in what_can_be_done(&traces) {
+        writeln!(out, "hint: {hint}")?;
     }
     out.flush()?;
     checked(&traces)

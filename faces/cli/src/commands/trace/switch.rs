@@ -10,6 +10,7 @@ use handover_trace::{Traces, nearest};
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct On {
@@ -22,9 +23,12 @@ pub struct On {
     /// Where the process is to record to, unless it records already [default: PID.trace]
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// What is kept when there is more than there is room for
+    /// What is kept when there is more than there is room for; a C program keeps its newest events
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: Keep,
+    /// Hold a thread up for so long at most, rather than lose an event of a stream
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
+    pub wait: u64,
 }
 
 /// The policies of a recording.
@@ -71,6 +75,7 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
         Keep::Stream => Config::stream(&path),
         Keep::Last => Config::last(&path),
     };
+    let config = config.wait_max(Duration::from_millis(args.wait));
     let count = process.enable(&args.pattern, &config).map_err(of_outside)?;
     let pid = args.pid;
     writeln!(out, "{count} probes of process {pid} are on; it records to {}", path.display())?;
@@ -143,6 +148,7 @@ fn of_outside(refused: OutsideError) -> anyhow::Error {
     match refused {
         OutsideError::NoProcess { .. }
         | OutsideError::NoSites { .. }
+        | OutsideError::NoRecorder { .. }
         | OutsideError::Path { .. } => usage(refused),
         other => other.into(),
     }
