@@ -369,6 +369,7 @@ fn many_connections_are_opened_told_of_and_held_until_asked_to_end() {
     let line = format!("evh_perf --connect -p {port} --count 300 --processes 3 --json --hold 0");
     let document = json(&theirs.ok(&line));
     assert_eq!((&document["opened"], &document["echo_ns"]["count"]), (&300.into(), &300.into()));
+    assert!(document["echo_ns"]["p50"].as_u64().is_some_and(|ns| ns > 1000), "{document}");
     client(port, "--processes 2 -t 2 --count 100").code(0);
     serving.signal(Signal::TERM);
     let said = serving.finish().code(0);

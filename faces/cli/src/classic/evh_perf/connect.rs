@@ -513,7 +513,9 @@ fn sample(
 ) -> anyhow::Result<Option<Value>> {
     let wanted = args.sample.unwrap_or(SAMPLED);
     let parties_count = parties.len() as u64;
-    let mut echoes: Histogram<u64> = Histogram::new(3).context("a histogram")?;
+    // Up to an hour, in three digits.
+    let mut echoes: Histogram<u64> =
+        Histogram::new_with_bounds(1, 3_600_000_000_000, 3).context("a histogram")?;
     for (party, index) in parties.iter_mut().zip(0..) {
         let share = wanted * (index + 1) / parties_count - wanted * index / parties_count;
         let took_ns = party.sample(share, args.timeout);
