@@ -1,7 +1,7 @@
 //! What on this machine disturbs measurement, and the command that mends it.
 //!
-//! Facts are read from files of the kernel ([`facts`]), some are measured ([`measured`]: what the CPUs
-//! give just now), and judged apart from both ([`verdict`]), so that any machine can be judged in a test.
+//! Facts are read from files of the kernel, some are measured (what the CPUs give just now), and judged
+//! apart from both, so that any machine can be judged in a test.
 
 mod facts;
 mod measured;

@@ -9,6 +9,7 @@ mod kernel;
 mod line;
 mod memory;
 mod packet;
+mod page;
 pub(crate) mod relay;
 pub(crate) mod socket;
 
@@ -32,6 +33,7 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel")),
     Bench::one::<memory::Memcpy>(Contender::floor("libc")),
     Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
+    Bench::one::<page::Page>(Contender::floor("kernel")),
 ];
 
 /// One line there and back; the null plays it against itself.

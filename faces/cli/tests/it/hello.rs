@@ -137,7 +137,7 @@ fn threads_for_which_there_is_no_room_are_refused_before_the_first_with_a_limit_
             said(home.shell(&line))
         };
         let mut enough = String::new();
-        for limit_kib in ["60000", "120000"] {
+        for limit_kib in ["110000", "140000"] {
             let said =
                 under(limit_kib).code(1).tells(&["the threads of this demo need", "ulimit -v"]);
             assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");

@@ -124,6 +124,7 @@ impl<P: Parks> Workload for Parked<P> {
         id: "fiber/parked-bytes",
         what: "memory of one of many that wait, resident and in page tables",
         unit: Unit::Bytes,
+        floor: Some("floor/page"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

@@ -346,6 +346,7 @@ impl<S: Serving> Handover for Load<S> {
         parts: PARTS,
         classic: Some("evh_perf"),
         hands_over: true,
+        floor: Some("floor/socket"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

@@ -104,6 +104,7 @@ impl<const EACH: bool> Handover for Load<EACH> {
         parts: PARTS,
         classic: Some("evh_perf"),
         hands_over: true,
+        floor: Some("floor/socket"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT
@@ -210,6 +211,7 @@ impl Workload for Handshake {
                 "the client's share of a full one, the server's certificate verified",
             ),
         ],
+        floor: Some("floor/empty"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

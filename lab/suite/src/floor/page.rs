@@ -1,0 +1,29 @@
+//! What memory of one's own takes at least.
+
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_record::{Spec, Unit};
+
+/// One page of memory.
+pub(super) struct Page;
+
+impl Workload for Page {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/page",
+        what: "one page of memory: whoever has a stack of its own touches one",
+        unit: Unit::Bytes,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Page)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        if out.running() {
+            out.tell(0, rustix::param::page_size() as f64);
+        }
+    }
+}
