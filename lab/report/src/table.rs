@@ -348,14 +348,16 @@ impl Layout {
                 layout.columns.push((column, widest.max(Line::plain(column.header()).width())));
             }
         }
+        let rows: Vec<&Record> = model.rows().collect();
+        let has_twins = rows.windows(2).any(|two| two[0].id == two[1].id);
         for leaving in Column::LEAVING {
             // What is timed is worth more than the floor's name, which it comes after.
             let wanted = match leaving {
                 Some(Column::FloorId) => layout.width() + 2 + WHAT_WIDTH_MIN,
                 _ => layout.width(),
             };
-            // With every contender in a row of its own, its name cannot leave.
-            if wanted <= width || (style.all && leaving == Some(Column::Contender)) {
+            // Where a figure has several rows, they differ by the contender's name.
+            if wanted <= width || ((style.all || has_twins) && leaving == Some(Column::Contender)) {
                 continue;
             }
             match leaving {

@@ -179,3 +179,16 @@ fn figures_without_floor_peer_or_sense_are_drawn_too() {
         assert!(widest(&drawn) <= width);
     }
 }
+
+#[test]
+fn rows_of_one_figure_are_told_apart_at_any_width() {
+    let records = ["handover", "handover-later", "handover-mpsc"]
+        .map(|contender| record("ring/stream", contender, ContenderKind::Ours, 4.5));
+    let document = Document::new(run(), records.to_vec());
+    for width in [40, 60, 80, 100, 140] {
+        let drawn = table(&document, width, PLAIN);
+        for contender in ["handover-later", "handover-mpsc"] {
+            assert!(drawn.contains(contender), "{width} columns:\n{drawn}");
+        }
+    }
+}
