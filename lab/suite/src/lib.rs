@@ -21,7 +21,10 @@ pub mod timer;
 use handover_harness::Bench;
 
 /// Every benchmark, rung by rung, in the order of the table.
-pub const ALL: &[&[Bench]] = &[
+///
+/// A static, so that the workloads are compiled here once: those that a constant names would be compiled
+/// again in each program that uses it.
+pub static ALL: &[&[Bench]] = &[
     floor::ALL,
     clock::ALL,
     call::ALL,
