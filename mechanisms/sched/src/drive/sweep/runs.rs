@@ -103,7 +103,8 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             let wanted = (RUN_MAX - runs.drawn_count).min(marks_max - marked);
             let free = runs.drawn_count..runs.drawn_count + wanted;
             let (marks, clients) = (&mut runs.marks[free.clone()], &mut runs.clients[free]);
-            let ticks = if Self::STAMPED { clock::ticks() } else { 0 };
+            let stamps = Self::STAMPED && !self.scheduler.is_empty();
+            let ticks = if stamps { clock::ticks() } else { 0 };
             let (waits, now_ns) = (&mut self.waits, self.now_ns);
             let count = draw(&mut self.scheduler, now_ns, marks, clients, waits, ticks);
             runs.drawn_count += count;
