@@ -5,35 +5,33 @@ use handover_base::clock;
 use handover_base::topology::{self, Topology};
 use handover_record::{Cache, Host};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Reads the host. What cannot be read stays empty; nothing here fails.
 pub fn capture() -> Host {
     let uname = rustix::system::uname();
     let words = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
     let calibration = clock::calibration();
+    let files = Files(Path::new("/"));
     let mut host = Host {
         name: words(uname.nodename()),
         kernel: format!("{} {}", words(uname.release()), words(uname.version())),
         clock: format!("{}: {}", calibration.source, calibration.why),
         clock_cost_ns: calibration.cost_ns,
-        clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-            .unwrap_or_default(),
+        clock_source: files.clock("current_clocksource").unwrap_or_default(),
         cpus_allowed: topology::allowed(),
         cgroup_cpus: topology::quota_cpus(),
-        cgroup_memory_bytes: line("/sys/fs/cgroup/memory.max")
-            .or_else(|| line("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-            .and_then(|text| text.parse().ok())
-            // The first version of cgroups writes "no limit" as a number near 2^63.
-            .filter(|bytes| *bytes < 1 << 60),
-        governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        turbo: turbo(),
-        huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled")
-            .and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_string())),
+        cgroup_memory_bytes: files.cgroup_memory_bytes(),
+        governor: files.governor(),
+        turbo: files.turbo().map(|turbo| turbo.on),
+        huge_pages: files.huge_pages(),
         counters: counters::available(),
-        load_1min: line("/proc/loadavg")
-            .and_then(|text| text.split_whitespace().next()?.parse().ok())
-            .unwrap_or(0.0),
-        mitigations: mitigations(),
+        load_1min: files.load_1min().unwrap_or(0.0),
+        mitigations: files
+            .vulnerabilities()
+            .into_iter()
+            .map(|(name, state)| format!("{name}: {state}"))
+            .collect(),
         hypervisor: topology::hypervisor(),
         ..Host::default()
     };
@@ -41,8 +39,8 @@ pub fn capture() -> Host {
         describe_topology(&mut host, &topology);
     }
     describe_cpu(&mut host, &fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
-    host.memory_bytes = memory_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let command_line = line("/proc/cmdline").unwrap_or_default();
+    host.memory_bytes = files.memory_bytes();
+    let command_line = files.line("/proc/cmdline").unwrap_or_default();
     host.isolation = command_line
         .split_whitespace()
         .filter(|word| {
@@ -81,7 +79,7 @@ fn describe_cpu(host: &mut Host, cpuinfo: &str) {
     host.cpu_model = field("model name").unwrap_or_default();
 }
 
-pub(crate) fn memory_bytes(meminfo: &str) -> u64 {
+fn memory_bytes(meminfo: &str) -> u64 {
     meminfo
         .lines()
         .find_map(|line| {
@@ -90,33 +88,90 @@ pub(crate) fn memory_bytes(meminfo: &str) -> u64 {
         .map_or(0, |kibibytes: u64| kibibytes * 1024)
 }
 
-fn turbo() -> Option<bool> {
-    if let Some(text) = line("/sys/devices/system/cpu/intel_pstate/no_turbo") {
-        return Some(text == "0");
+/// Where turbo is switched, and whether it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turbo {
+    pub(crate) on: bool,
+    pub(crate) file: &'static str,
+    /// What turns it off, written there.
+    pub(crate) off: &'static str,
+}
+
+const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+pub(crate) const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
+
+/// Files of the kernel, below a root that is `/` but in tests.
+pub(crate) struct Files<'a>(pub(crate) &'a Path);
+
+impl Files<'_> {
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path.trim_start_matches('/'))
     }
-    line("/sys/devices/system/cpu/cpufreq/boost").map(|text| text == "1")
-}
 
-fn mitigations() -> Vec<String> {
-    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
-        return Vec::new();
-    };
-    let mut found: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let state = line(entry.path().to_str()?)?;
-            (state != "Not affected")
-                .then(|| format!("{}: {state}", entry.file_name().to_string_lossy()))
-        })
-        .collect();
-    found.sort();
-    found
-}
+    /// The file's text, which may be empty.
+    pub(crate) fn text(&self, path: &str) -> Option<String> {
+        Some(fs::read_to_string(self.path(path)).ok()?.trim().to_string())
+    }
 
-fn line(path: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_string())
+    /// The same, if it is not.
+    pub(crate) fn line(&self, path: &str) -> Option<String> {
+        self.text(path).filter(|text| !text.is_empty())
+    }
+
+    pub(crate) fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
+        self.line(path)?.parse().ok()
+    }
+
+    pub(crate) fn governor(&self) -> Option<String> {
+        self.line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    }
+
+    pub(crate) fn turbo(&self) -> Option<Turbo> {
+        if let Some(text) = self.line(NO_TURBO) {
+            return Some(Turbo { on: text == "0", file: NO_TURBO, off: "1" });
+        }
+        self.line(BOOST).map(|text| Turbo { on: text == "1", file: BOOST, off: "0" })
+    }
+
+    pub(crate) fn clock(&self, name: &str) -> Option<String> {
+        self.line(&format!("/sys/devices/system/clocksource/clocksource0/{name}"))
+    }
+
+    pub(crate) fn huge_pages(&self) -> Option<String> {
+        let text = self.line("/sys/kernel/mm/transparent_hugepage/enabled")?;
+        Some(text.split_once('[')?.1.split_once(']')?.0.to_string())
+    }
+
+    pub(crate) fn cgroup_memory_bytes(&self) -> Option<u64> {
+        self.line("/sys/fs/cgroup/memory.max")
+            .or_else(|| self.line("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+            .and_then(|text| text.parse().ok())
+            // The first version of cgroups writes "no limit" as a number near 2^63.
+            .filter(|bytes| *bytes < 1 << 60)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        memory_bytes(&self.line("/proc/meminfo").unwrap_or_default())
+    }
+
+    pub(crate) fn load_1min(&self) -> Option<f64> {
+        self.line("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
+    }
+
+    /// The name of each that affects this CPU and the state that it is in, sorted.
+    pub(crate) fn vulnerabilities(&self) -> Vec<(String, String)> {
+        let folder = self.path("/sys/devices/system/cpu/vulnerabilities");
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut found: Vec<_> = entries
+            .filter_map(|entry| {
+                let state = fs::read_to_string(entry.path()).ok()?.trim().to_string();
+                let affects = !state.is_empty() && state != "Not affected";
+                affects.then(|| (entry.file_name().to_string_lossy().into_owned(), state))
+            })
+            .collect();
+        found.sort();
+        found
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! What files of the kernel say.
 
-use crate::host;
+use crate::host::{Files, Turbo};
 use handover_base::topology::{self, Topology};
 use rustix::process::{Resource, getrlimit};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A limit: what holds now, and what it can be raised to without being root. `u64::MAX`: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,18 +43,6 @@ pub(super) struct Facts {
     pub(super) numa_balancing: Option<bool>,
 }
 
-/// Where turbo is switched, and whether it is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turbo {
-    pub(super) on: bool,
-    pub(super) file: &'static str,
-    /// What turns it off, written there.
-    pub(super) off: &'static str,
-}
-
-const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
-const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
-
 impl Facts {
     /// What the files below `root` say, which is `/` but in tests, and what the kernel says of this process.
     pub(super) fn read(root: &Path) -> Self {
@@ -68,7 +55,7 @@ impl Facts {
         };
         Self {
             hypervisor: topology::hypervisor(),
-            governor: files.line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            governor: files.governor(),
             turbo: files.turbo(),
             smt_control: files.line("/sys/devices/system/cpu/smt/control"),
             smt_active: files.line("/sys/devices/system/cpu/smt/active").map(|text| text == "1"),
@@ -77,10 +64,8 @@ impl Facts {
                 "(null)" => String::new(),
                 _ => text,
             }),
-            mitigations: files.mitigations(),
-            huge_pages: files
-                .line("/sys/kernel/mm/transparent_hugepage/enabled")
-                .and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_string())),
+            mitigations: mitigations(&files),
+            huge_pages: files.huge_pages(),
             clock_source: files.clock("current_clocksource"),
             clock_sources: files
                 .clock("available_clocksource")
@@ -90,14 +75,12 @@ impl Facts {
             cpus_online: topology.as_ref().map_or(0, |it| it.cpus.len()),
             cpus_allowed: topology::allowed().len(),
             cgroup_cpus: topology::quota_cpus(),
-            cgroup_memory_bytes: files.number("/sys/fs/cgroup/memory.max"),
-            memory_bytes: host::memory_bytes(&files.line("/proc/meminfo").unwrap_or_default()),
+            cgroup_memory_bytes: files.cgroup_memory_bytes(),
+            memory_bytes: files.memory_bytes(),
             fds: limit(Resource::Nofile),
             threads: limit(Resource::Nproc),
             pids_max: files.number("/sys/fs/cgroup/pids.max"),
-            load_1min: files
-                .line("/proc/loadavg")
-                .and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            load_1min: files.load_1min(),
             perf_event_paranoid: files.number("/proc/sys/kernel/perf_event_paranoid"),
             numa_nodes: topology.as_ref().map_or(1, |it| it.nodes_count as usize),
             numa_balancing: files.line("/proc/sys/kernel/numa_balancing").map(|text| text != "0"),
@@ -105,58 +88,19 @@ impl Facts {
     }
 }
 
-/// Files below a root.
-struct Files<'a>(&'a Path);
-
-impl Files<'_> {
-    fn path(&self, path: &str) -> PathBuf {
-        self.0.join(path.trim_start_matches('/'))
-    }
-
-    /// The file's text, which may be empty.
-    fn text(&self, path: &str) -> Option<String> {
-        Some(fs::read_to_string(self.path(path)).ok()?.trim().to_string())
-    }
-
-    /// The same, if it is not.
-    fn line(&self, path: &str) -> Option<String> {
-        self.text(path).filter(|text| !text.is_empty())
-    }
-
-    fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
-        self.line(path)?.parse().ok()
-    }
-
-    fn clock(&self, name: &str) -> Option<String> {
-        self.line(&format!("/sys/devices/system/clocksource/clocksource0/{name}"))
-    }
-
-    fn turbo(&self) -> Option<Turbo> {
-        let no_turbo = self.line(NO_TURBO);
-        if let Some(text) = no_turbo {
-            return Some(Turbo { on: text == "0", file: NO_TURBO, off: "1" });
-        }
-        self.line(BOOST).map(|text| Turbo { on: text == "1", file: BOOST, off: "0" })
-    }
-
-    fn mitigations(&self) -> Vec<String> {
-        let folder = self.path("/sys/devices/system/cpu/vulnerabilities");
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut mitigations: Vec<String> = entries
-            .filter_map(|entry| {
-                let state = fs::read_to_string(entry.path()).ok()?;
-                let state = state.trim().strip_prefix("Mitigation: ")?;
-                Some(format!("{}: {state}", entry.file_name().to_string_lossy()))
-            })
-            .collect();
-        mitigations.sort();
-        mitigations
-    }
+/// Those that are mitigated: others cost nothing.
+fn mitigations(files: &Files<'_>) -> Vec<String> {
+    let mitigated = |(name, state): (String, String)| {
+        Some(format!("{name}: {}", state.strip_prefix("Mitigation: ")?))
+    };
+    files.vulnerabilities().into_iter().filter_map(mitigated).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::BOOST;
+    use std::fs;
 
     fn planted(files: &[(&str, &str)]) -> Facts {
         let root = std::env::temp_dir().join(format!(

@@ -399,9 +399,9 @@ fn switches(measured: &Measured) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::Turbo;
     use super::super::measured::Core;
     use super::*;
+    use crate::host::Turbo;
     use std::time::Duration;
 
     /// A machine that was made for measuring.
