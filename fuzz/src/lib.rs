@@ -257,6 +257,7 @@ pub fn rpc_frames(bytes: &[u8]) {
     }
     let read = |piece_bytes: usize| {
         let (mut inbound, mut written) = (rpc::Inbound::new(BODY_MAX), Vec::new());
+        let mut data_bytes = 0;
         for piece in stream.chunks(piece_bytes) {
             let mut rest = piece;
             while !rest.is_empty() {
@@ -266,12 +267,25 @@ pub fn rpc_frames(bytes: &[u8]) {
                 inbound.filled(count);
                 rest = &rest[count..];
                 loop {
+                    let data = inbound.take(data_bytes);
+                    data_bytes -= data.len() as u64;
+                    written.extend(data);
+                    if data_bytes > 0 {
+                        break;
+                    }
                     match inbound.frame() {
                         Ok(Some((header, body))) => {
-                            assert!(header.body_bytes <= BODY_MAX);
-                            assert_eq!(header.body_bytes as usize, body.len());
+                            let is_bulk = header.kind == rpc::Kind::Bulk;
+                            let bytes_max = if is_bulk { rpc::BULK_BYTES_MAX } else { BODY_MAX };
+                            assert!(header.body_bytes <= bytes_max);
                             written.extend(header.encode());
                             written.extend(body);
+                            if header.kind == rpc::Kind::Data {
+                                assert!(body.is_empty());
+                                data_bytes = header.body_bytes.into();
+                            } else {
+                                assert_eq!(header.body_bytes as usize, body.len());
+                            }
                         }
                         Ok(None) => break,
                         Err(refused) => {

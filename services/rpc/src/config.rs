@@ -44,6 +44,17 @@ pub struct Config {
     pub pool_threads: u32,
     /// How many requests may wait for the pool; beyond, they are refused. Default 65,536.
     pub pool_queue_max: u32,
+    /// How many memories may be registered for bulk transfers. Default 65,536.
+    pub memories_max: u32,
+    /// How many bulk transfers may be under way from this side, and from each peer. Default 4,096.
+    pub transfers_max: u32,
+    /// Memory at least so long is filled past the caches, in bytes: for what is longer than they are, and
+    /// not read at once. Default 4 MiB.
+    pub streamed_bytes_min: u64,
+    /// Map peers' memory where it can be. Without, bulk transfers go by messages. Default true.
+    pub bulk_maps: bool,
+    /// Have the kernel copy between processes what cannot be mapped. Default true.
+    pub bulk_looks_into_processes: bool,
 }
 
 impl Default for Config {
@@ -60,6 +71,11 @@ impl Default for Config {
             handshake_timeout_ms: 5_000,
             pool_threads: 2,
             pool_queue_max: 65_536,
+            memories_max: 65_536,
+            transfers_max: 4096,
+            streamed_bytes_min: 1 << 22,
+            bulk_maps: true,
+            bulk_looks_into_processes: true,
         }
     }
 }
@@ -87,7 +103,9 @@ impl Config {
         power_of_two("shared_bytes", self.shared_bytes)?;
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
         within("pool_threads", self.pool_threads, 1, 1024)?;
-        within("pool_queue_max", self.pool_queue_max, 1, 1 << 24)
+        within("pool_queue_max", self.pool_queue_max, 1, 1 << 24)?;
+        within("memories_max", self.memories_max, 1, 1 << 24)?;
+        within("transfers_max", self.transfers_max, 1, 1 << 20)
     }
 }
 

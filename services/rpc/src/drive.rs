@@ -1,5 +1,6 @@
 //! Kernel, threads and time around the engine.
 
+pub(crate) mod bulk;
 pub(crate) mod calling;
 pub(crate) mod endpoint;
 pub(crate) mod greet;

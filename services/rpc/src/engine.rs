@@ -9,12 +9,17 @@
 //! Time, where it matters, is an argument in ns. The drive of this crate stands on it, and
 //! `tests/simulation.rs` plays two of them on a network that delays, splits and cuts.
 
+mod bulk;
 mod calls;
 mod frame;
 mod inbound;
 mod method;
 
+pub use bulk::{
+    Arrival, BulkHandle, BulkMessage, BulkRefusal, Located, Proof, Rights, SEGMENTS_MAX,
+    TRANSFER_LIMIT, is_within, total_bytes,
+};
 pub use calls::{CallId, Calls, Outcome, PeerKey};
-pub use frame::{HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Refusal, VERSION};
+pub use frame::{BULK_BYTES_MAX, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Refusal, VERSION};
 pub use inbound::Inbound;
 pub use method::{Method, Methods};

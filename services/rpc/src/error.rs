@@ -67,6 +67,9 @@ pub enum FrameError {
         /// What may follow.
         bytes_max: u64,
     },
+    /// Something about bulk transfers that cannot be.
+    #[error("a word about bulk transfers that makes no sense")]
+    Bulk,
     /// Fewer bytes than its kind has.
     #[error("a frame that ends too early")]
     Short,
@@ -272,4 +275,89 @@ impl Failure {
     pub fn new(code: i32, words: impl Into<String>) -> Self {
         Self { code, words: words.into() }
     }
+}
+
+/// Why a bulk transfer was not done, or not known to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BulkError {
+    /// The deadline passed. Part of it may have been done.
+    #[error("the deadline passed")]
+    Deadline,
+    /// The connection ended. Part of it may have been done.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The owner of the other memory refuses. Nothing was done.
+    #[error("refused: {0}")]
+    Refused(#[from] crate::engine::BulkRefusal),
+    /// The place lies outside of this side's memory. Nothing was done.
+    #[error("{bytes} bytes at {offset}, in a memory of {memory_bytes}")]
+    Outside {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+        /// How long the memory is.
+        memory_bytes: u64,
+    },
+    /// The kernel refuses to map or to copy.
+    #[error("{call}: {errno}")]
+    Memory {
+        /// The system call.
+        call: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// As many transfers are under way as there may be.
+    #[error("too much is under way: wait for some of it")]
+    Full,
+    /// There is no such peer, or no such transfer: it was disconnected, or waited for before.
+    #[error("no such peer or transfer")]
+    Stale,
+}
+
+/// Why memory cannot be had or registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The kernel has none.
+    #[error("{bytes} bytes: {call}: {errno}")]
+    Refused {
+        /// How much was asked for.
+        bytes: usize,
+        /// The system call.
+        call: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// More segments than there may be.
+    #[error("{segments_count} segments: at most 64")]
+    Segments {
+        /// How many there are.
+        segments_count: usize,
+    },
+    /// As many memories are registered as there may be.
+    #[error("{memories_max} memories are registered: raise memories_max, or withdraw some")]
+    Full {
+        /// How many there may be.
+        memories_max: u32,
+    },
+    /// No random number, without which a handle could be guessed.
+    #[error("no random number for a handle: {0}")]
+    Random(std::io::ErrorKind),
+}
+
+/// Why a memory is still registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WithdrawError {
+    /// This endpoint has registered no such memory.
+    #[error("no such memory is registered here")]
+    Unknown,
+    /// Peers have not said in time that they do not use it any more. It stays registered, for nobody new.
+    #[error("{peers_count} peers may still be using it")]
+    InUse {
+        /// How many.
+        peers_count: usize,
+    },
 }

@@ -12,10 +12,12 @@ mod raw;
 pub use address::{Address, NAME_MAX_BYTES, Transport};
 pub use config::Config;
 pub use drive::{
+    bulk::{Bulk, BulkMemory, BulkPart, BulkPath, BulkStats, Transfer},
     calling::{Call, Calling},
     endpoint::{Context, Endpoint, Peer, Stats, Stopper},
 };
-pub use engine::Method;
+pub use engine::{BulkHandle, BulkRefusal, Method, Rights};
 pub use error::{
-    AddressError, CallError, ConfigError, EndpointError, Failure, FrameError, Gone, RegisterError,
+    AddressError, BulkError, CallError, ConfigError, EndpointError, Failure, FrameError, Gone,
+    MemoryError, RegisterError, WithdrawError,
 };

@@ -1,5 +1,13 @@
-//! All unsafe code of this crate: memory that two processes share.
+//! All unsafe code of this crate: memory that two processes share, and memory that is moved between them.
 
+mod copy;
+mod gather;
+mod region;
 mod segment;
 
+pub(crate) use copy::Store;
+pub(crate) use gather::{
+    Elsewhere, Run, read_process, receive as receive_into, send as send_from, write_process,
+};
+pub(crate) use region::Region;
 pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};

@@ -1,9 +1,11 @@
 //! What every transport does. A fabric that is added implements this, says how two sides greet, and is
 //! done.
 
+use super::bulk::BulkMemory;
 use crate::Gone;
 use crate::engine::Header;
 use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// One connection, greeted and agreed upon. Never blocks.
 pub(crate) trait Link: Send + fmt::Debug {
@@ -37,6 +39,40 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     /// Before the connection is given up: what is kept is sent if that needs no waiting.
     fn close(&mut self);
+
+    // Bulk. What is not overridden is that of a transport that shares no memory.
+
+    /// The peer's process as this one sees it, if memory can be shared with it.
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
+    /// Passes a file on, ahead of the frames that are sent after it. False where there is no room now.
+    fn send_file(&mut self, _file: BorrowedFd<'_>) -> bool {
+        false
+    }
+
+    /// The next file that was passed, ahead of the frame that tells of it.
+    fn take_file(&mut self) -> Option<OwnedFd> {
+        None
+    }
+
+    /// Sends data from that memory, without a copy of this process's own where the kernel takes it, and
+    /// keeps what the kernel does not take. False, and nothing sent, where something is kept already.
+    fn send_data(&mut self, header: Header, memory: &BulkMemory, offset: u64)
+    -> Result<bool, Gone>;
+
+    /// [`receive`](Self::receive) has returned the header of data, without its body: it goes there, or
+    /// nowhere. When all of it is there, `receive` returns that header again, of no bytes.
+    fn receive_data(&mut self, _into: Option<(BulkMemory, u64)>) {}
+
+    /// What is being received for that transfer goes nowhere from now on.
+    fn drop_data(&mut self, _call: u64) {}
+
+    /// What says when the peer has ended the connection, kept open for that.
+    fn linger(&self) -> Option<OwnedFd> {
+        None
+    }
 }
 
 /// Frames that wait for room, one behind the other.

@@ -8,14 +8,15 @@
 //! fences, and reads `asleep`. One of the two sees the other (Dekker). A side that has agreed never to
 //! sleep is spared the fence. Whoever waits for room does the same with `wants_room`.
 
+use super::bulk::BulkMemory;
 use super::link::{Link, Queue};
 use super::socket;
-use crate::engine::{HEADER_BYTES, Header};
+use crate::engine::{HEADER_BYTES, Header, SEGMENTS_MAX};
 use crate::raw::{INLINE_BYTES, Segment};
 use crate::{FrameError, Gone};
 use handover_base::sync::shared::{Ordering, fence};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What wakes the other side: any byte does.
 const RING: u8 = b'!';
@@ -45,7 +46,14 @@ pub(crate) struct Sm {
     /// A byte on it wakes the other side; its end is the end of the connection. Not an eventfd: of one
     /// that is shared, the other side could make a write block.
     socket: OwnedFd,
+    /// Files that were passed, in order.
+    files: VecDeque<OwnedFd>,
+    /// Which process is at the other end.
+    pid: Option<i32>,
 }
+
+/// So many files may lie there that no frame has told of.
+const FILES_MAX: usize = 2 * SEGMENTS_MAX;
 
 impl Sm {
     pub(crate) fn new(
@@ -55,6 +63,7 @@ impl Sm {
         body_bytes_max: u32,
         socket: OwnedFd,
     ) -> Self {
+        let pid = socket::whose(socket.as_fd()).ok().map(|(pid, _)| pid);
         Self {
             segment,
             own,
@@ -68,6 +77,8 @@ impl Sm {
             bodies: VecDeque::new(),
             queue: Queue::default(),
             socket,
+            files: VecDeque::new(),
+            pid,
         }
     }
 
@@ -248,9 +259,19 @@ impl Link for Sm {
     }
 
     fn told(&mut self) {
-        let mut rings = [0; 64];
         // Whatever there is; the end of the connection is told by the kernel.
-        while socket::receive(self.socket.as_fd(), &mut rings).is_ok_and(|it| it == rings.len()) {}
+        let mut rings = [0; 64];
+        let mut came = Vec::new();
+        while let Ok(count) = socket::receive_fds(self.socket.as_fd(), &mut rings, &mut came) {
+            let had_files = !came.is_empty();
+            self.files.extend(came.drain(..));
+            // Those that nobody asked for are closed, and missed where they are told of.
+            self.files.truncate(FILES_MAX);
+            // The kernel stops behind bytes that came with a file: there may be more.
+            if count < rings.len() && !had_files || count == 0 {
+                break;
+            }
+        }
     }
 
     fn in_memory(&self) -> bool {
@@ -271,5 +292,45 @@ impl Link for Sm {
         // Refused where the other side writes rubbish: it is given up anyway.
         let _ = self.flush();
         self.ring();
+    }
+
+    fn process(&self) -> Option<i32> {
+        self.pid
+    }
+
+    fn send_file(&mut self, file: BorrowedFd<'_>) -> bool {
+        socket::send_fds(self.socket.as_fd(), &[RING], &[file]) == Ok(1)
+    }
+
+    fn take_file(&mut self) -> Option<OwnedFd> {
+        if self.files.is_empty() {
+            self.told();
+        }
+        self.files.pop_front()
+    }
+
+    fn send_data(
+        &mut self,
+        header: Header,
+        memory: &BulkMemory,
+        offset: u64,
+    ) -> Result<bool, Gone> {
+        if !self.queue.is_empty() {
+            return Ok(false);
+        }
+        // Shorter than message_bytes_max, which fits what is shared twice.
+        let mut body = vec![0; header.body_bytes as usize];
+        memory.read(offset, &mut body);
+        if !self.publish(&header, &body)? {
+            // Relaxed: as in flush().
+            self.segment.side(self.own).status.wants_room.store(1, Ordering::Relaxed);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn linger(&self) -> Option<OwnedFd> {
+        // Refused where descriptors are short: then nobody can be waited for.
+        self.socket.try_clone().ok()
     }
 }

@@ -1,5 +1,6 @@
 //! What an endpoint is made of, but for its handlers: so that a handler can be given the rest.
 
+use super::bulk::Tables;
 use super::greet::Greeting;
 use super::link::Link;
 use super::listen::{self, Listener};
@@ -111,6 +112,7 @@ pub struct State {
     ready: Vec<(Whose, bool)>,
     body: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
+    pub(crate) bulk: Tables,
     turns: u32,
     looked_ticks: u64,
     look_ticks: u64,
@@ -148,6 +150,7 @@ impl State {
             ready: Vec::new(),
             body: Vec::new(),
             scratch: Vec::new(),
+            bulk: Tables::new(),
             turns: 0,
             looked_ticks: clock::ticks(),
             look_ticks: clock::ticks_from_ns(KERNEL_LOOK_NS),
@@ -168,7 +171,7 @@ impl State {
     }
 
     #[inline]
-    fn link(&mut self, peer: PeerKey) -> Option<&mut Box<dyn Link>> {
+    pub(super) fn link(&mut self, peer: PeerKey) -> Option<&mut Box<dyn Link>> {
         let place = self.places.get_mut(peer.place as usize)?;
         if place.generation == peer.generation { place.link.as_mut() } else { None }
     }
@@ -353,6 +356,9 @@ impl State {
         if self.any_queued {
             did |= self.flush();
         }
+        if self.bulk.is_busy() {
+            did |= self.bulk_turn();
+        }
         let mut body = std::mem::take(&mut self.body);
         let eager_streams = eager && self.streams_count <= STREAMS_TRIED_MAX;
         let mut at = 0;
@@ -422,6 +428,18 @@ impl State {
                 self.count_put_off(peer);
             }
             Kind::Bye => self.close(peer, &Gone::HungUp),
+            Kind::Bulk | Kind::Data => self.bulk_frame(peer, header, body),
+        }
+    }
+
+    #[cold]
+    fn bulk_frame(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
+        let understood = match header.kind {
+            Kind::Data => self.bulk_data(peer, header, body),
+            _ => self.bulk_message(peer, body),
+        };
+        if let Err(error) = understood {
+            self.close(peer, &error.into());
         }
     }
 
@@ -525,6 +543,7 @@ impl State {
     pub(crate) fn close(&mut self, peer: PeerKey, why: &Gone) {
         let Some(link) = self.link(peer) else { return };
         link.close();
+        let socket = link.linger();
         let place = &mut self.places[peer.place as usize];
         place.link = None;
         place.put_off_bytes = 0;
@@ -534,10 +553,32 @@ impl State {
         self.free.push(peer.place);
         self.put_off.retain(|it| it.peer != peer);
         self.calls.fail(peer, why);
+        self.bulk_forget(peer, why, socket);
         self.stats.gone_count += 1;
     }
 
     // The kernel.
+
+    /// Whether the kernel was not asked for a while; then it is asked, and who has gone is known at the next
+    /// turn.
+    #[inline]
+    pub(super) fn is_look_due(&mut self) -> bool {
+        self.look_if_due(false)
+    }
+
+    /// The process of that peer, if memory can be shared with it.
+    pub(super) fn process_of(&self, peer: PeerKey) -> Option<i32> {
+        self.place(peer)?.link.as_ref()?.process()
+    }
+
+    /// How long a message to that peer may be; 0 when it is gone.
+    pub(super) fn message_bytes_max(&self, peer: PeerKey) -> usize {
+        self.place(peer).map_or(0, |it| it.message_bytes_max)
+    }
+
+    pub(super) fn note_queued(&mut self, queued: bool) {
+        self.any_queued |= queued;
+    }
 
     fn look_if_due(&mut self, streams: bool) -> bool {
         let now_ticks = clock::ticks();
@@ -577,6 +618,9 @@ impl State {
 
     /// Greetings that took too long, and listeners that were given a rest.
     fn let_time_pass(&mut self) {
+        if self.bulk.lingers() {
+            self.bulk_let_go();
+        }
         if self.accept_again_ns.is_none() && self.greetings.iter().all(Option::is_none) {
             return;
         }
@@ -668,7 +712,12 @@ impl State {
     // Sending.
 
     #[inline]
-    fn send(&mut self, peer: PeerKey, header: Header, body: &[u8]) -> Result<(), CallError> {
+    pub(super) fn send(
+        &mut self,
+        peer: PeerKey,
+        header: Header,
+        body: &[u8],
+    ) -> Result<(), CallError> {
         let Some(link) = self.link(peer) else { return Err(CallError::Stale) };
         match link.send(header, body) {
             Ok(()) => {
@@ -774,6 +823,12 @@ impl State {
         let _ = self.send(peer, header, &[]);
         self.close(peer, &Gone::Closed);
         known
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.bulk_part();
     }
 }
 

@@ -10,7 +10,10 @@
 use crate::FrameError;
 
 /// The version of the protocol. Peers of different versions do not talk.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+
+/// What is said about bulk transfers may be so long, whatever was agreed.
+pub const BULK_BYTES_MAX: u32 = 2048;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 24;
@@ -31,6 +34,10 @@ pub enum Kind {
     Cancel = 5,
     /// The connection ends here, in good order.
     Bye = 6,
+    /// Something about bulk transfers: the body is a [`BulkMessage`](super::BulkMessage).
+    Bulk = 7,
+    /// A piece of a bulk transfer: the method is where it belongs, the call whose it is.
+    Data = 8,
 }
 
 impl Kind {
@@ -42,6 +49,8 @@ impl Kind {
             4 => Kind::Refusal,
             5 => Kind::Cancel,
             6 => Kind::Bye,
+            7 => Kind::Bulk,
+            8 => Kind::Data,
             other => return Err(FrameError::Kind(other)),
         })
     }
@@ -121,6 +130,10 @@ impl Header {
         // Cut to its width, of which the rest was just looked at.
         let kind = Kind::of((first >> 32) as u8)?;
         let body_bytes = first as u32;
+        let body_bytes_max = match kind {
+            Kind::Bulk => body_bytes_max.max(BULK_BYTES_MAX),
+            _ => body_bytes_max,
+        };
         if body_bytes > body_bytes_max {
             let (bytes, bytes_max) = (body_bytes.into(), body_bytes_max.into());
             return Err(FrameError::TooLong { bytes, bytes_max });
@@ -220,14 +233,14 @@ mod tests {
         fn what_is_a_header_comes_back_and_nothing_else_is_one(words: [u64; 3], bytes_max: u32) {
             if let Ok(header) = Header::from_words(words, bytes_max) {
                 prop_assert_eq!(header.words(), words);
-                prop_assert!(header.body_bytes <= bytes_max);
+                prop_assert!(header.body_bytes <= bytes_max.max(BULK_BYTES_MAX));
                 prop_assert_eq!(Header::decode(&header.encode(), bytes_max), Ok(header));
             }
         }
 
         #[test]
         fn every_header_is_understood(
-            kind in 1u8..=6, body_bytes: u32, method: u64, call: u64,
+            kind in 1u8..=8, body_bytes: u32, method: u64, call: u64,
         ) {
             let kind = Kind::of(kind).expect("one of ours");
             let header = Header { body_bytes, kind, method, call };

@@ -1,6 +1,6 @@
 //! Bytes of a stream become frames, however they were cut.
 
-use super::frame::{HEADER_BYTES, Header};
+use super::frame::{HEADER_BYTES, Header, Kind};
 use crate::FrameError;
 
 /// What was asked of the kernel at a time, before a longer frame is known.
@@ -62,7 +62,8 @@ impl Inbound {
         self.end += bytes_count;
     }
 
-    /// The next frame, if it has come whole.
+    /// The next frame, if it has come whole; of data its header, without what follows, which is
+    /// [taken](Self::take) as it comes.
     ///
     /// # Errors
     /// [`FrameError`] when it is none. Nothing after it can be understood.
@@ -70,10 +71,25 @@ impl Inbound {
         let come = &self.bytes[self.start..self.end];
         let Some((head, rest)) = come.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::decode(head, self.body_bytes_max)?;
+        if header.kind == Kind::Data {
+            if header.body_bytes == 0 {
+                return Err(FrameError::Bulk);
+            }
+            self.start += HEADER_BYTES;
+            return Ok(Some((header, &[])));
+        }
         // A u32 fits a usize here.
         let Some(body) = rest.get(..header.body_bytes as usize) else { return Ok(None) };
         self.start += HEADER_BYTES + body.len();
         Ok(Some((header, body)))
+    }
+
+    /// What has come of data, `bytes_max` at most.
+    pub fn take(&mut self, bytes_max: u64) -> &[u8] {
+        let come = &self.bytes[self.start..self.end];
+        let bytes = usize::try_from(bytes_max).map_or(come.len(), |max| come.len().min(max));
+        self.start += bytes;
+        &self.bytes[self.start - bytes..self.start]
     }
 
     /// How much memory is held.

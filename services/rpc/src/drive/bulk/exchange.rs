@@ -1,0 +1,672 @@
+//! Bulk transfers of an endpoint: what is begun, what peers say, and what is next.
+
+use super::memory::BulkMemory;
+use super::remote::{Direction, Remote, Unreached};
+use super::tables::{
+    Attachment, Incoming, Lingering, Outgoing, PUSHED, Progress, Transfer, TransferId, may,
+};
+use super::{BulkPart, BulkPath};
+use crate::drive::calling::after;
+use crate::drive::state::State;
+use crate::engine::{
+    Arrival, BulkHandle, BulkMessage, BulkRefusal, Header, Kind, Located, PeerKey, Proof,
+};
+use crate::raw::Store;
+use crate::{BulkError, FrameError, Gone, WithdrawError};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Copied or sent at a time, before anything else has its turn.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// How long an endpoint that is dropped waits for peers to let go of memory that they may write.
+const PARTING: Duration = Duration::from_millis(100);
+/// What peers have is remembered up to here, and asked for again beyond.
+const ATTACHMENTS_MAX: usize = 4096;
+
+/// A transfer as it was asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) peer: PeerKey,
+    pub(crate) direction: Direction,
+    pub(crate) handle: &'a BulkHandle,
+    pub(crate) memory: &'a BulkMemory,
+    pub(crate) part: BulkPart,
+}
+
+impl Asked<'_> {
+    fn check(&self) -> Result<(), BulkError> {
+        let BulkPart { theirs, ours, bytes, .. } = self.part;
+        let memory_bytes = self.memory.len_bytes();
+        if !crate::engine::is_within(ours, bytes, memory_bytes) {
+            return Err(BulkError::Outside { offset: ours, bytes, memory_bytes });
+        }
+        Ok(may(self.handle, (theirs, bytes), self.direction)?)
+    }
+}
+
+impl State {
+    // What this side begins.
+
+    /// Done at once, where the memory is at hand and the piece small.
+    #[inline]
+    pub(crate) fn bulk_at_once(&mut self, asked: &Asked<'_>) -> Option<Result<(), BulkError>> {
+        let BulkPart { theirs, ours, bytes, .. } = asked.part;
+        if bytes > CHUNK_BYTES {
+            return None;
+        }
+        let here = self.bulk.attachments.get(&(asked.peer, asked.handle.id));
+        let Some(Attachment::Here(remote)) = here else { return None };
+        if remote.handle != *asked.handle {
+            return Some(Err(BulkRefusal::Unknown.into()));
+        }
+        if let Err(error) = asked.check() {
+            return Some(Err(error));
+        }
+        let store = self.store(asked.direction, asked.memory, asked.handle);
+        let copied = remote.copy(asked.direction, theirs, (asked.memory, ours), bytes, store);
+        if copied != Ok(bytes) {
+            return None; // The long way finds out why.
+        }
+        self.bulk.stats.transfers_count += 1;
+        match remote.is_mapped() {
+            true => self.bulk.stats.mapped_bytes += bytes,
+            false => self.bulk.stats.process_bytes += bytes,
+        }
+        Some(Ok(()))
+    }
+
+    /// Past the caches where it would not stay in them.
+    #[inline]
+    fn store(&self, direction: Direction, ours: &BulkMemory, theirs: &BulkHandle) -> Store {
+        let to_bytes = match direction {
+            Direction::Pull => ours.len_bytes(),
+            Direction::Push => theirs.bytes,
+        };
+        match to_bytes >= self.config.streamed_bytes_min {
+            true => Store::Streaming,
+            false => Store::Cached,
+        }
+    }
+
+    pub(crate) fn bulk_start(&mut self, asked: &Asked<'_>) -> Result<TransferId, BulkError> {
+        asked.check()?;
+        if !self.is_connected(asked.peer) {
+            return Err(BulkError::Stale);
+        }
+        let BulkPart { theirs, ours, bytes, timeout } = asked.part;
+        let deadline_ns = timeout.map_or(u64::MAX, after);
+        let transfer = Transfer {
+            peer: asked.peer,
+            direction: asked.direction,
+            handle: *asked.handle,
+            memory: asked.memory.clone(),
+            theirs,
+            ours,
+            bytes,
+            deadline_ns,
+            progress: Progress::Waiting,
+        };
+        let id = self.bulk.transfers.insert(transfer, self.config.transfers_max);
+        let id = id.ok_or(BulkError::Full)?;
+        self.bulk.stats.transfers_count += 1;
+        if let Some(done) = self.bulk_at_once(asked) {
+            self.bulk.stats.transfers_count -= 1; // Counted twice.
+            self.finish(id, done);
+        } else {
+            self.proceed(id);
+        }
+        Ok(id)
+    }
+
+    /// From waiting to what comes next.
+    fn proceed(&mut self, id: TransferId) {
+        let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
+        let (peer, handle) = (transfer.peer, transfer.handle);
+        let in_memory = self.process_of(peer).is_some() && self.config.bulk_maps;
+        match self.bulk.attachments.get(&(peer, handle.id)) {
+            Some(Attachment::Here(remote)) if remote.handle != handle => {
+                self.finish(id, Err(BulkRefusal::Unknown.into()));
+            }
+            Some(Attachment::Here(_)) => {
+                self.set_progress(id, Progress::Copying(0));
+                self.bulk.copying.push_back(id);
+            }
+            Some(Attachment::Asked(asked)) if *asked == handle => {}
+            Some(Attachment::Asked(_)) => self.finish(id, Err(BulkRefusal::Unknown.into())),
+            Some(Attachment::Denied) => self.by_messages(id, 0),
+            None if in_memory => {
+                self.make_room_for_attachment();
+                self.bulk.attachments.insert((peer, handle.id), Attachment::Asked(handle));
+                self.say(peer, &BulkMessage::Attach(handle));
+            }
+            None => self.by_messages(id, 0),
+        }
+    }
+
+    fn make_room_for_attachment(&mut self) {
+        if self.bulk.attachments.len() < ATTACHMENTS_MAX {
+            return;
+        }
+        let copying: Vec<_> = self
+            .bulk
+            .copying
+            .iter()
+            .filter_map(|id| self.bulk.transfers.get(*id).map(|it| (it.peer, it.handle.id)))
+            .collect();
+        let idle = self
+            .bulk
+            .attachments
+            .iter()
+            .filter(|(key, it)| matches!(it, Attachment::Here(_)) && !copying.contains(key));
+        let idle: Vec<_> = idle.map(|(key, _)| *key).collect();
+        for (peer, id) in idle {
+            self.bulk.attachments.remove(&(peer, id));
+            self.say(peer, &BulkMessage::Detached { id });
+        }
+    }
+
+    /// What is left of it goes as messages.
+    fn by_messages(&mut self, id: TransferId, done: u64) {
+        let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
+        transfer.progress = Progress::Under;
+        // All of it again, where some was done: the two ways do not mix.
+        let _ = done;
+        let Transfer { peer, direction, handle, theirs: offset, ours, bytes, .. } = *transfer;
+        let (memory, transfer) = (transfer.memory.clone(), id.word());
+        match direction {
+            Direction::Pull => {
+                let arrival = Arrival::new(bytes);
+                let incoming = Incoming { memory, offset: ours, arrival, registered: None };
+                self.bulk.incoming.insert((peer, transfer), incoming);
+                self.say(peer, &BulkMessage::Read { transfer, handle, offset, bytes });
+            }
+            Direction::Push => {
+                self.say(peer, &BulkMessage::Write { transfer, handle, offset, bytes });
+                if bytes > 0 && self.is_connected(peer) {
+                    let call = transfer | PUSHED;
+                    let (offset, sent, registered) = (ours, 0, None);
+                    let it = Outgoing { peer, call, memory, offset, sent, bytes, registered };
+                    self.bulk.outgoing.push_back(it);
+                }
+            }
+        }
+    }
+
+    fn set_progress(&mut self, id: TransferId, progress: Progress) {
+        if let Some(transfer) = self.bulk.transfers.get_mut(id) {
+            transfer.progress = progress;
+        }
+    }
+
+    fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
+        self.set_progress(id, Progress::Done(result));
+    }
+
+    /// How it came out, if it did; then it is forgotten.
+    pub(crate) fn bulk_take(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
+        match self.bulk.transfers.get(id) {
+            None => Some(Err(BulkError::Stale)),
+            Some(it) if !it.is_done() => None,
+            Some(_) => match self.bulk.transfers.remove(id)?.progress {
+                Progress::Done(result) => Some(result),
+                _ => None,
+            },
+        }
+    }
+
+    /// Not wanted any more: nothing is read or written for it from now on, on this side.
+    pub(crate) fn bulk_give_up(&mut self, id: TransferId) {
+        let Some(transfer) = self.bulk.transfers.remove(id) else { return };
+        self.bulk.copying.retain(|&it| it != id);
+        if matches!(transfer.progress, Progress::Under) {
+            let (peer, word) = (transfer.peer, id.word());
+            self.forget_data(peer, word, word | PUSHED);
+            self.say(peer, &BulkMessage::Cancel { transfer: word });
+        }
+    }
+
+    /// Nothing more is received by the one number, nor sent by the other.
+    fn forget_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
+        if self.bulk.incoming.remove(&(peer, received)).is_some()
+            && let Some(link) = self.link(peer)
+        {
+            link.drop_data(received);
+        }
+        self.bulk.outgoing.retain(|it| it.peer != peer || it.call != sent);
+    }
+
+    /// How memory of that handle is reached, once it was.
+    pub(crate) fn bulk_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
+        match self.bulk.attachments.get(&(peer, handle.id)) {
+            Some(Attachment::Here(remote)) if remote.is_mapped() => Some(BulkPath::Mapped),
+            Some(Attachment::Here(_)) => Some(BulkPath::Process),
+            Some(Attachment::Denied) => Some(BulkPath::Messages),
+            Some(Attachment::Asked(_)) => None,
+            None if self.process_of(peer).is_some() && self.config.bulk_maps => None,
+            None => self.is_connected(peer).then_some(BulkPath::Messages),
+        }
+    }
+
+    // Withdrawing.
+
+    /// Nobody new gets it, and whoever has it is told.
+    pub(crate) fn bulk_withdraw(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
+        let known = self.bulk.registered.get_mut(&handle.id);
+        let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
+        registered.withdrawn = true;
+        let id = handle.id;
+        for peer in registered.attached.clone() {
+            self.say(peer, &BulkMessage::Detach { id });
+        }
+        // What is under way by messages ends here.
+        let outgoing = self.bulk.outgoing.iter().filter(|it| it.registered == Some(id));
+        let incoming = self.bulk.incoming.iter().filter(|(_, it)| it.registered == Some(id));
+        let mut ended: Vec<_> = outgoing.map(|it| (it.peer, it.call)).collect();
+        ended.extend(incoming.map(|(&(peer, call), _)| (peer, call & !PUSHED)));
+        for (peer, transfer) in ended {
+            self.forget_data(peer, transfer | PUSHED, transfer);
+            self.refuse(peer, transfer, BulkRefusal::Unknown);
+        }
+        Ok(())
+    }
+
+    /// Once nobody can write to it any more.
+    pub(crate) fn bulk_withdrawn(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
+        if self.bulk.users_count(handle.id) > 0 {
+            return None;
+        }
+        self.bulk.registered.remove(&handle.id).map(|it| it.memory)
+    }
+
+    // What peers say.
+
+    fn say(&mut self, peer: PeerKey, message: &BulkMessage) {
+        let body = message.encode(Vec::new());
+        let body_bytes = body.len() as u32; // SEGMENTS_MAX bounds it.
+        let header = Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 };
+        // Who is gone is not told.
+        let _ = self.send(peer, header, &body);
+    }
+
+    fn refuse(&mut self, peer: PeerKey, transfer: u64, why: BulkRefusal) {
+        self.bulk.stats.refused_count += 1;
+        self.say(peer, &BulkMessage::Refused { transfer, why });
+    }
+
+    /// Something about bulk transfers has come.
+    pub(crate) fn bulk_message(&mut self, peer: PeerKey, body: &[u8]) -> Result<(), FrameError> {
+        match BulkMessage::decode(body)? {
+            BulkMessage::Attach(handle) => self.attach(peer, handle),
+            BulkMessage::Attached { id, segments, proof } => {
+                return self.attached(peer, id, &segments, proof);
+            }
+            BulkMessage::AttachRefused { id, why } => {
+                let asked = self.bulk.attachments.remove(&(peer, id));
+                if !matches!(asked, Some(Attachment::Asked(_))) {
+                    return Err(FrameError::Bulk);
+                }
+                for waiting in self.waiting_for(peer, id) {
+                    self.finish(waiting, Err(why.into()));
+                }
+            }
+            BulkMessage::Detach { id } => self.detach(peer, id),
+            BulkMessage::Detached { id } => {
+                if let Some(registered) = self.bulk.registered.get_mut(&id) {
+                    registered.attached.retain(|&it| it != peer);
+                }
+            }
+            BulkMessage::Read { transfer, handle, offset, bytes } => {
+                match self.bulk_piece(peer, &handle, (offset, bytes), Direction::Pull) {
+                    Err(why) => self.refuse(peer, transfer, why),
+                    Ok(_) if bytes == 0 => self.say(peer, &BulkMessage::Done { transfer }),
+                    Ok(memory) => {
+                        let (call, sent, registered) = (transfer, 0, Some(handle.id));
+                        let it = Outgoing { peer, call, memory, offset, sent, bytes, registered };
+                        self.bulk.outgoing.push_back(it);
+                    }
+                }
+            }
+            BulkMessage::Write { transfer, handle, offset, bytes } => {
+                let key = (peer, transfer | PUSHED);
+                if self.bulk.incoming.contains_key(&key) {
+                    return Err(FrameError::Bulk);
+                }
+                match self.bulk_piece(peer, &handle, (offset, bytes), Direction::Push) {
+                    Err(why) => self.refuse(peer, transfer, why),
+                    Ok(_) if bytes == 0 => self.say(peer, &BulkMessage::Done { transfer }),
+                    Ok(memory) => {
+                        let (arrival, registered) = (Arrival::new(bytes), Some(handle.id));
+                        let incoming = Incoming { memory, offset, arrival, registered };
+                        self.bulk.incoming.insert(key, incoming);
+                    }
+                }
+            }
+            BulkMessage::Done { transfer } => return self.other_side_done(peer, transfer),
+            BulkMessage::Refused { transfer, why } => {
+                self.forget_data(peer, transfer, transfer | PUSHED);
+                let id = TransferId::of(transfer);
+                if self.bulk.transfers.get(id).is_some_and(|it| it.peer == peer && !it.is_done()) {
+                    self.finish(id, Err(why.into()));
+                }
+            }
+            BulkMessage::Cancel { transfer } => {
+                self.forget_data(peer, transfer | PUSHED, transfer);
+            }
+        }
+        Ok(())
+    }
+
+    fn bulk_piece(
+        &mut self,
+        peer: PeerKey,
+        handle: &BulkHandle,
+        place: (u64, u64),
+        direction: Direction,
+    ) -> Result<BulkMemory, BulkRefusal> {
+        let outgoing = self.bulk.outgoing.iter().filter(|it| it.peer == peer).count();
+        let incoming = self.bulk.incoming.keys().filter(|it| it.0 == peer).count();
+        if outgoing + incoming >= self.config.transfers_max as usize {
+            return Err(BulkRefusal::Full);
+        }
+        self.bulk.piece(handle, place, direction)
+    }
+
+    /// A peer wants to have that memory at hand.
+    fn attach(&mut self, peer: PeerKey, handle: BulkHandle) {
+        let id = handle.id;
+        let proof = self.bulk.proof();
+        let found = match (self.bulk.known(&handle), proof) {
+            (Ok(registered), Ok(proof)) => {
+                if !registered.attached.contains(&peer) {
+                    registered.attached.push(peer);
+                }
+                Ok((registered.memory.clone(), proof))
+            }
+            (Ok(_), Err(_)) => Err(BulkRefusal::Full),
+            (Err(why), _) => Err(why),
+        };
+        let (memory, proof) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                self.bulk.stats.refused_count += 1;
+                return self.say(peer, &BulkMessage::AttachRefused { id, why });
+            }
+        };
+        let mut segments = Vec::with_capacity(memory.segments_count());
+        for region in memory.regions() {
+            let for_reading = match handle.rights.may_write() {
+                true => None,
+                false => region.file_for_reading().and_then(Result::ok),
+            };
+            let file = match &for_reading {
+                Some(file) => Some(file.as_fd()),
+                None => region.file().filter(|_| handle.rights.may_write()),
+            };
+            let passed = file.is_some_and(|it| self.link(peer).is_some_and(|to| to.send_file(it)));
+            let (bytes, address) = (region.bytes() as u64, region.address());
+            segments.push(match passed {
+                true => Located::File { bytes },
+                // The kernel can copy it all the same.
+                false => Located::Process { address, bytes },
+            });
+        }
+        self.say(peer, &BulkMessage::Attached { id, segments, proof });
+    }
+
+    /// Here is the memory that was asked for.
+    fn attached(
+        &mut self,
+        peer: PeerKey,
+        id: u64,
+        segments: &[Located],
+        proof: Proof,
+    ) -> Result<(), FrameError> {
+        let Some(&Attachment::Asked(handle)) = self.bulk.attachments.get(&(peer, id)) else {
+            return Err(FrameError::Bulk);
+        };
+        if crate::engine::total_bytes(segments) != Some(handle.bytes) {
+            return Err(FrameError::Bulk);
+        }
+        let looks = self.config.bulk_looks_into_processes;
+        let pid = self.process_of(peer).filter(|_| looks);
+        let next_file = || self.link(peer).and_then(|link| link.take_file());
+        let attachment = match Remote::reach(handle, segments, proof, pid, next_file) {
+            Ok(remote) => Attachment::Here(Arc::new(remote)),
+            Err(Unreached::Denied) => {
+                self.bulk.stats.denied_count += 1;
+                self.say(peer, &BulkMessage::Detached { id });
+                Attachment::Denied
+            }
+            Err(Unreached::Lie) => return Err(FrameError::Bulk),
+        };
+        self.bulk.attachments.insert((peer, id), attachment);
+        for waiting in self.waiting_for(peer, id) {
+            self.proceed(waiting);
+        }
+        Ok(())
+    }
+
+    fn waiting_for(&self, peer: PeerKey, id: u64) -> Vec<TransferId> {
+        self.bulk.transfers.find(|it| {
+            it.peer == peer && it.handle.id == id && matches!(it.progress, Progress::Waiting)
+        })
+    }
+
+    /// The owner withdraws it.
+    fn detach(&mut self, peer: PeerKey, id: u64) {
+        match self.bulk.attachments.get(&(peer, id)) {
+            // Refused by and by.
+            Some(Attachment::Asked(_)) => return,
+            Some(_) => self.bulk.attachments.remove(&(peer, id)),
+            None => None,
+        };
+        let copying = self.bulk.transfers.find(|it| {
+            it.peer == peer && it.handle.id == id && matches!(it.progress, Progress::Copying(_))
+        });
+        for transfer in copying {
+            self.bulk.copying.retain(|&it| it != transfer);
+            self.finish(transfer, Err(BulkRefusal::Unknown.into()));
+        }
+        self.say(peer, &BulkMessage::Detached { id });
+    }
+
+    /// The owner has received what was pushed, or there was nothing to pull.
+    fn other_side_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
+        let id = TransferId::of(word);
+        let transfer = self.bulk.transfers.get(id);
+        let Some(transfer) = transfer.filter(|it| it.peer == peer && !it.is_done()) else {
+            return Ok(()); // Given up meanwhile.
+        };
+        let all = match transfer.direction {
+            Direction::Pull => transfer.bytes == 0,
+            Direction::Push => {
+                !self.bulk.outgoing.iter().any(|it| it.peer == peer && it.call == word | PUSHED)
+            }
+        };
+        if !all || !matches!(transfer.progress, Progress::Under) {
+            return Err(FrameError::Bulk);
+        }
+        self.forget_data(peer, word, word | PUSHED);
+        self.finish(id, Ok(()));
+        Ok(())
+    }
+
+    /// Data has come, or on a stream its header, and later that it is all there.
+    pub(crate) fn bulk_data(
+        &mut self,
+        peer: PeerKey,
+        header: Header,
+        body: &[u8],
+    ) -> Result<(), FrameError> {
+        let key = (peer, header.call);
+        let (offset, bytes) = (header.method, u64::from(header.body_bytes));
+        let streams = self.process_of(peer).is_none();
+        if bytes == 0 && !streams {
+            return Err(FrameError::Bulk);
+        }
+        let Some(incoming) = self.bulk.incoming.get_mut(&key) else { return Ok(()) };
+        if bytes > 0 {
+            if !incoming.arrival.accepts(offset, bytes) {
+                return Err(FrameError::Bulk);
+            }
+            let (memory, at) = (incoming.memory.clone(), incoming.offset + offset);
+            self.bulk.stats.message_bytes += bytes;
+            if streams {
+                if let Some(link) = self.link(peer) {
+                    link.receive_data(Some((memory, at)));
+                }
+                return Ok(());
+            }
+            memory.write(at, body);
+        }
+        if self.bulk.incoming.get(&key).is_some_and(|it| it.arrival.is_whole()) {
+            self.bulk.incoming.remove(&key);
+            match header.call & PUSHED {
+                0 => self.finish(TransferId::of(header.call), Ok(())),
+                _ => self.say(peer, &BulkMessage::Done { transfer: header.call & !PUSHED }),
+            }
+        }
+        Ok(())
+    }
+
+    // What is next.
+
+    /// Copies and sends a piece of what is under way. Whether there was anything.
+    #[cold]
+    pub(crate) fn bulk_turn(&mut self) -> bool {
+        let copied = self.copy_some();
+        self.send_some() || copied
+    }
+
+    fn copy_some(&mut self) -> bool {
+        let Some(id) = self.bulk.copying.pop_front() else { return false };
+        let Some(transfer) = self.bulk.transfers.get(id) else { return true };
+        let (peer, handle) = (transfer.peer, transfer.handle);
+        let Progress::Copying(done) = transfer.progress else { return true };
+        let here = self.bulk.attachments.get(&(peer, handle.id));
+        let Some(Attachment::Here(remote)) = here.cloned() else {
+            self.finish(id, Err(BulkRefusal::Unknown.into()));
+            return true;
+        };
+        let bytes = (transfer.bytes - done).min(CHUNK_BYTES);
+        let (theirs, ours) = (transfer.theirs + done, transfer.ours + done);
+        let store = self.store(transfer.direction, &transfer.memory, &handle);
+        let memory = (&transfer.memory, ours);
+        match remote.copy(transfer.direction, theirs, memory, bytes, store) {
+            Ok(count) => {
+                match remote.is_mapped() {
+                    true => self.bulk.stats.mapped_bytes += count,
+                    false => self.bulk.stats.process_bytes += count,
+                }
+                if done + count == transfer.bytes {
+                    self.finish(id, Ok(()));
+                } else {
+                    self.set_progress(id, Progress::Copying(done + count));
+                    self.bulk.copying.push_back(id);
+                }
+            }
+            Err(Errno::PERM | Errno::NOSYS) => {
+                self.bulk.stats.denied_count += 1;
+                self.bulk.attachments.insert((peer, handle.id), Attachment::Denied);
+                self.say(peer, &BulkMessage::Detached { id: handle.id });
+                self.by_messages(id, done);
+            }
+            Err(Errno::SRCH) => self.close(peer, &Gone::HungUp),
+            Err(errno) => {
+                self.finish(id, Err(BulkError::Memory { call: "process_vm_readv", errno }));
+            }
+        }
+        true
+    }
+
+    fn send_some(&mut self) -> bool {
+        let mut did = false;
+        let mut full: Vec<PeerKey> = Vec::new();
+        for _ in 0..self.bulk.outgoing.len() {
+            let Some(mut it) = self.bulk.outgoing.pop_front() else { break };
+            let bytes_max = self.message_bytes_max(it.peer) as u64;
+            let bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max);
+            if full.contains(&it.peer) {
+                self.bulk.outgoing.push_back(it);
+                continue;
+            }
+            // At most CHUNK_BYTES.
+            let body_bytes = bytes as u32;
+            let header = Header { body_bytes, kind: Kind::Data, method: it.sent, call: it.call };
+            let Some(link) = self.link(it.peer) else { continue };
+            match link.send_data(header, &it.memory, it.offset + it.sent) {
+                Ok(true) => {
+                    let queued = link.queued_bytes() > 0;
+                    self.note_queued(queued);
+                    self.bulk.stats.message_bytes += bytes;
+                    it.sent += bytes;
+                    did = true;
+                    if it.sent < it.bytes {
+                        self.bulk.outgoing.push_back(it);
+                    }
+                }
+                Ok(false) => {
+                    full.push(it.peer);
+                    self.bulk.outgoing.push_back(it);
+                }
+                Err(gone) => {
+                    let peer = it.peer;
+                    self.bulk.outgoing.push_back(it);
+                    self.close(peer, &gone);
+                }
+            }
+        }
+        did
+    }
+
+    // Peers that go.
+
+    /// That connection has ended.
+    pub(crate) fn bulk_forget(&mut self, peer: PeerKey, why: &Gone, socket: Option<OwnedFd>) {
+        for id in self.bulk.transfers.find(|it| it.peer == peer) {
+            self.finish(id, Err(why.clone().into()));
+        }
+        let transfers = &self.bulk.transfers;
+        self.bulk.copying.retain(|&id| transfers.get(id).is_some_and(|it| !it.is_done()));
+        self.bulk.outgoing.retain(|it| it.peer != peer);
+        self.bulk.incoming.retain(|key, _| key.0 != peer);
+        self.bulk.attachments.retain(|key, _| key.0 != peer);
+        for registered in self.bulk.registered.values_mut() {
+            if !registered.attached.contains(&peer) {
+                continue;
+            }
+            registered.attached.retain(|&it| it != peer);
+            // Gone by itself, it writes nothing any more; sent away, it may, until it has noticed.
+            if *why != Gone::HungUp && registered.is_lent() {
+                let memory = registered.memory.clone();
+                match socket.as_ref().and_then(|it| it.try_clone().ok()) {
+                    Some(socket) => self.bulk.lingering.push(Lingering::new(socket, memory)),
+                    None => std::mem::forget(memory),
+                }
+            }
+        }
+    }
+
+    /// Lets go of memory whose writers have hung up.
+    pub(crate) fn bulk_let_go(&mut self) {
+        self.bulk.lingering.retain(|it| !it.is_over());
+    }
+
+    /// The end of it all: memory that peers may still write is waited for, not long, and lost otherwise.
+    pub(crate) fn bulk_part(&mut self) {
+        if !self.bulk.lends() {
+            return;
+        }
+        for peer in self.peers().collect::<Vec<_>>() {
+            self.disconnect(peer);
+        }
+        let began = Instant::now();
+        while self.bulk.lingers() && began.elapsed() < PARTING {
+            self.bulk_let_go();
+            std::thread::sleep(PARTING / 100);
+        }
+        self.bulk.lingering.drain(..).for_each(Lingering::lose);
+    }
+}

@@ -1,0 +1,249 @@
+//! Memory that can be transferred, of this side.
+
+use crate::MemoryError;
+use crate::engine::SEGMENTS_MAX;
+use crate::raw::{Region, Run};
+use std::fmt;
+use std::sync::Arc;
+
+/// Memory for bulk transfers: of one segment or several, counted through as if they were one.
+///
+/// Others may change it at any time, as peers do that were given the right to. So there is no slice of it:
+/// bytes are copied in and out, and what is copied while somebody writes there is part old and part new.
+/// Clones are the same memory.
+///
+/// ```
+/// use handover_rpc::BulkMemory;
+/// let shared = BulkMemory::shared(100)?; // Mapped by both sides where they share a machine.
+/// let plain = BulkMemory::plain(vec![7; 50]); // An ordinary vector, until it is taken back.
+/// let both = BulkMemory::joined([shared.clone(), plain])?;
+/// assert_eq!(both.len_bytes(), 150);
+/// both.write(99, b"ab");
+/// let mut two = [0; 2];
+/// both.read(100, &mut two);
+/// assert_eq!(two, *b"b\x07");
+/// # Ok::<(), handover_rpc::MemoryError>(())
+/// ```
+#[derive(Clone)]
+pub struct BulkMemory {
+    segments: Arc<Vec<Segment>>,
+    bytes: u64,
+}
+
+struct Segment {
+    region: Arc<Region>,
+    /// Where it begins, counted through.
+    start: u64,
+}
+
+impl fmt::Debug for BulkMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BulkMemory")
+            .field("bytes", &self.bytes)
+            .field("segments", &self.segments.len())
+            .finish()
+    }
+}
+
+impl BulkMemory {
+    /// Fresh memory of zeros that peers of this machine can map: of no name, this user's alone, and there
+    /// from the beginning, page for page. It is the fast kind.
+    ///
+    /// A peer that is given any right to it can read all of it.
+    ///
+    /// # Errors
+    /// [`MemoryError::Refused`] when there is not so much.
+    pub fn shared(bytes: usize) -> Result<Self, MemoryError> {
+        match Region::shared(bytes) {
+            Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
+            Err((call, errno)) => Err(MemoryError::Refused { bytes, call, errno }),
+        }
+    }
+
+    /// A vector's memory, which comes back with [`into_vecs`](Self::into_vecs).
+    #[must_use]
+    pub fn plain(vec: Vec<u8>) -> Self {
+        Self::of(vec![Arc::new(Region::plain(vec))])
+    }
+
+    /// Several as one, in this order.
+    ///
+    /// # Errors
+    /// [`MemoryError::Segments`] when there are more than 64.
+    pub fn joined(memories: impl IntoIterator<Item = Self>) -> Result<Self, MemoryError> {
+        let mut regions = Vec::new();
+        for memory in memories {
+            regions.extend(memory.segments.iter().map(|it| Arc::clone(&it.region)));
+        }
+        match regions.len() {
+            segments_count if segments_count > SEGMENTS_MAX => {
+                Err(MemoryError::Segments { segments_count })
+            }
+            _ => Ok(Self::of(regions)),
+        }
+    }
+
+    fn of(regions: Vec<Arc<Region>>) -> Self {
+        let mut bytes = 0;
+        let segment = |region: Arc<Region>| {
+            let start = bytes;
+            bytes += region.bytes() as u64;
+            Segment { region, start }
+        };
+        let segments = Arc::new(regions.into_iter().map(segment).collect());
+        Self { segments, bytes }
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many segments it has.
+    #[must_use]
+    pub fn segments_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Copies out of it, from `offset` on.
+    ///
+    /// # Panics
+    /// When that is not all within it.
+    pub fn read(&self, offset: u64, into: &mut [u8]) {
+        let mut rest = into;
+        for run in self.runs(offset, rest.len() as u64) {
+            let (now, later) = rest.split_at_mut(run.bytes);
+            run.region.read(run.offset, now);
+            rest = later;
+        }
+    }
+
+    /// Copies into it, from `offset` on.
+    ///
+    /// # Panics
+    /// When that is not all within it.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        for run in self.runs(offset, rest.len() as u64) {
+            let (now, later) = rest.split_at(run.bytes);
+            run.region.write(run.offset, now);
+            rest = later;
+        }
+    }
+
+    /// All of it, copied out.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut vec = vec![0; usize::try_from(self.bytes).unwrap_or(usize::MAX)];
+        self.read(0, &mut vec);
+        vec
+    }
+
+    /// Its segments as vectors: those that were handed in as they are, of others a copy.
+    ///
+    /// # Errors
+    /// Gives it back while it is used elsewhere: by a clone, an endpoint that has it registered, a transfer
+    /// under way, or a peer of whom it is not known that it has let go of it.
+    pub fn into_vecs(self) -> Result<Vec<Vec<u8>>, Self> {
+        let bytes = self.bytes;
+        let segments = match Arc::try_unwrap(self.segments) {
+            Ok(segments) => segments,
+            Err(segments) => return Err(Self { segments, bytes }),
+        };
+        // Nobody can clone what only this thread can reach.
+        if segments.iter().any(|it| Arc::strong_count(&it.region) > 1) {
+            return Err(Self { segments: Arc::new(segments), bytes });
+        }
+        let regions = segments.into_iter().map(|it| it.region);
+        Ok(regions.filter_map(Arc::into_inner).map(Region::into_vec).collect())
+    }
+
+    /// Its segments.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Arc<Region>> {
+        self.segments.iter().map(|it| &it.region)
+    }
+
+    /// The pieces that make up `bytes` from `offset` on.
+    ///
+    /// # Panics
+    /// When that is not all within it.
+    #[inline]
+    pub(crate) fn runs(&self, offset: u64, bytes: u64) -> Runs<'_> {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "outside of this memory");
+        Runs { memory: self, offset, bytes }
+    }
+
+    /// The first of them.
+    #[inline]
+    pub(crate) fn run(&self, offset: u64, bytes: u64) -> Option<Run<'_>> {
+        let at = match &self.segments[..] {
+            [_] => 0,
+            more => more.partition_point(|it| it.start <= offset).checked_sub(1)?,
+        };
+        let segment = self.segments.get(at).filter(|_| bytes > 0)?;
+        let within = offset - segment.start;
+        // No longer than the segment, which is in memory.
+        let rest = (segment.region.bytes() as u64).checked_sub(within).filter(|&rest| rest > 0)?;
+        let run_bytes = rest.min(bytes) as usize;
+        Some(Run { region: &segment.region, offset: within as usize, bytes: run_bytes })
+    }
+}
+
+/// See [`BulkMemory::runs`].
+pub(crate) struct Runs<'a> {
+    memory: &'a BulkMemory,
+    offset: u64,
+    bytes: u64,
+}
+
+impl<'a> Iterator for Runs<'a> {
+    type Item = Run<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Run<'a>> {
+        let run = self.memory.run(self.offset, self.bytes)?;
+        self.offset += run.bytes as u64;
+        self.bytes -= run.bytes as u64;
+        Some(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_count_through_and_empty_ones_do_not() {
+        let segments = [vec![1; 3], vec![], vec![2; 2], vec![3; 1]];
+        let joined = BulkMemory::joined(segments.map(BulkMemory::plain)).expect("four of them");
+        assert_eq!((joined.len_bytes(), joined.segments_count()), (6, 4));
+        assert_eq!(joined.to_vec(), [1, 1, 1, 2, 2, 3]);
+        joined.write(2, &[7, 8, 9]);
+        assert_eq!(joined.to_vec(), [1, 1, 7, 8, 9, 3]);
+        let lengths: Vec<usize> = joined.runs(1, 4).map(|run| run.bytes).collect();
+        assert_eq!(lengths, [2, 2]);
+        assert_eq!(joined.runs(6, 0).count(), 0);
+        let vecs = joined.into_vecs().expect("nobody else has it");
+        assert_eq!(vecs, [vec![1, 1, 7], vec![], vec![8, 9], vec![3]]);
+    }
+
+    #[test]
+    fn memory_comes_back_only_when_nobody_else_has_it() {
+        let memory = BulkMemory::plain(vec![5; 10]);
+        let clone = memory.clone();
+        let memory = memory.into_vecs().expect_err("there is a clone");
+        drop(clone);
+        let joined = BulkMemory::joined([memory.clone()]).expect("one");
+        let memory = memory.into_vecs().expect_err("it is part of another");
+        drop(joined);
+        assert_eq!(memory.into_vecs().expect("it is free"), [vec![5; 10]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of this memory")]
+    fn what_lies_outside_is_not_read() {
+        BulkMemory::plain(vec![0; 10]).read(9, &mut [0; 2]);
+    }
+}

@@ -1,0 +1,120 @@
+//! Giving pieces of memory to the kernel: to a socket, or to be copied from another process.
+
+use super::region::Region;
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// A piece of a region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) region: &'a Region,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+/// So many pieces go to the kernel at a time; the others go next time.
+const RUNS_MAX: usize = 16;
+
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+fn of(count: isize) -> Result<usize, Errno> {
+    match usize::try_from(count) {
+        Ok(count) => Ok(count),
+        Err(_negative) => {
+            let error = std::io::Error::last_os_error();
+            Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        }
+    }
+}
+
+/// Sends `head`, then the pieces, as much as the kernel takes: 0 where it has no room.
+pub(crate) fn send<'a>(
+    fd: BorrowedFd<'_>,
+    head: &[u8],
+    runs: impl Iterator<Item = Run<'a>>,
+) -> Result<usize, Errno> {
+    let mut parts = [NOTHING; RUNS_MAX + 1];
+    parts[0] = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
+    let mut count = 1;
+    for (part, run) in parts[1..].iter_mut().zip(runs) {
+        let start = run.region.at(run.offset, run.bytes);
+        *part = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: run.bytes };
+        count += 1;
+    }
+    loop {
+        // SAFETY: all zeros is a message without anything.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = count;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the kernel reads `head` and the pieces, all of which at() has checked and their borrows
+        // keep alive; it writes none of them.
+        match of(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            other => return other,
+        }
+    }
+}
+
+/// Receives into the pieces, then, if those were all, into `spare`: how much there was, and how much was
+/// asked for.
+pub(crate) fn receive<'a>(
+    fd: BorrowedFd<'_>,
+    runs: impl Iterator<Item = Run<'a>>,
+    spare: &mut [u8],
+) -> Result<(usize, usize), Errno> {
+    let mut parts = [NOTHING; RUNS_MAX + 1];
+    let mut count = 0;
+    let mut runs = runs.fuse();
+    for (part, run) in parts[..RUNS_MAX].iter_mut().zip(&mut runs) {
+        let start = run.region.at_mut(run.offset, run.bytes);
+        *part = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: run.bytes };
+        count += 1;
+    }
+    // One more than there is room for was not asked for: `zip` asks its first side first.
+    if runs.next().is_none() {
+        parts[count] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: spare.len() };
+        count += 1;
+    }
+    loop {
+        // SAFETY: all zeros is a message without anything.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = count;
+        // SAFETY: the kernel writes the pieces, which at_mut() has checked and to which no reference
+        // exists, and `spare`, which is borrowed for that.
+        match of(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) }) {
+            Err(Errno::INTR) => {}
+            other => return Ok((other?, parts[..count].iter().map(|it| it.iov_len).sum())),
+        }
+    }
+}
+
+/// A place in another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    pub(crate) pid: i32,
+    pub(crate) address: u64,
+}
+
+/// Copies from another process's memory into this piece: how many bytes.
+pub(crate) fn read_process(from: Elsewhere, into: Run<'_>) -> Result<usize, Errno> {
+    let start = into.region.at_mut(into.offset, into.bytes);
+    let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: into.bytes };
+    let theirs = libc::iovec { iov_base: from.address as *mut _, iov_len: into.bytes };
+    // SAFETY: the kernel writes the piece, which was checked and to which no reference exists; what it reads
+    // is another process's, or nothing.
+    of(unsafe { libc::process_vm_readv(from.pid, &raw const ours, 1, &raw const theirs, 1, 0) })
+}
+
+/// Copies this piece into another process's memory: how many bytes.
+pub(crate) fn write_process(from: Run<'_>, to: Elsewhere) -> Result<usize, Errno> {
+    let start = from.region.at(from.offset, from.bytes);
+    let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
+    let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };
+    // SAFETY: the kernel reads the piece, which was checked. What it writes lies in the process that has said
+    // so itself, of memory that it holds as a Region until told that nobody writes there any more; in this
+    // process, if that is the peer, such memory has no reference either.
+    of(unsafe { libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0) })
+}
