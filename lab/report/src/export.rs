@@ -276,7 +276,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
             it.best_peer().map(|peer| format!("{} {}", words::ratio(peer.ratio), peer.contender));
         let cells = [
             it.id.clone(),
-            it.contender.clone(),
+            model.told_apart(it),
             words::figure(it.unit, it.summary.median),
             format!("{:.1} %", it.summary.half_width() * 100.0),
             words::figure(it.unit, it.summary.p99),

@@ -97,7 +97,7 @@ struct Group<'a> {
 #[derive(Serialize)]
 struct Row<'a> {
     id: &'a str,
-    contender: &'a str,
+    contender: String,
     /// Whether the contender must be told: the figure has more than one row.
     told: bool,
     what: &'a str,
@@ -172,12 +172,12 @@ struct Told<'a> {
 struct Contenders<'a> {
     id: &'a str,
     args: String,
-    rows: Vec<ContenderRow<'a>>,
+    rows: Vec<ContenderRow>,
 }
 
 #[derive(Serialize)]
-struct ContenderRow<'a> {
-    contender: &'a str,
+struct ContenderRow {
+    contender: String,
     kind: String,
     min: String,
     p50: String,
@@ -202,7 +202,7 @@ fn is_smoke(document: &Document) -> bool {
 fn groups<'a>(model: &Model<'a>) -> Vec<Group<'a>> {
     let rows = |figure: &model::Figure<'a>| -> Vec<Row<'a>> {
         let told = figure.rows.len() > 1;
-        figure.rows.iter().map(|record| row(record, told)).collect()
+        figure.rows.iter().map(|record| row(model, record, told)).collect()
     };
     let group = |group: &model::Group<'a>| Group {
         name: group.name,
@@ -211,7 +211,7 @@ fn groups<'a>(model: &Model<'a>) -> Vec<Group<'a>> {
     model.groups.iter().map(group).collect()
 }
 
-fn row(record: &Record, told: bool) -> Row<'_> {
+fn row<'a>(model: &Model<'a>, record: &'a Record, told: bool) -> Row<'a> {
     let shown = |value| words::figure(record.unit, value);
     let modes = match record.modes.as_slice() {
         [] | [_] => &[],
@@ -226,7 +226,7 @@ fn row(record: &Record, told: bool) -> Row<'_> {
     }
     Row {
         id: &record.id,
-        contender: &record.contender,
+        contender: model.told_apart(record),
         told,
         what: &record.what,
         median: shown(record.summary.median),
@@ -305,13 +305,13 @@ fn stage_row(stage: &AnatomyStage) -> StageRow<'_> {
 fn contenders(document: &Document) -> Vec<Contenders<'_>> {
     let model = Model::new(document, true);
     let mut all = Vec::new();
-    for figure in model.groups.into_iter().flat_map(|group| group.figures) {
-        let args = figure.rows.first().map(|record| arguments(record)).unwrap_or_default();
+    for figure in model.groups.iter().flat_map(|group| &group.figures) {
+        let args = figure.rows.first().map(|record| arguments(&model, record)).unwrap_or_default();
         let rows = figure.rows.iter().map(|record| {
             let summary = record.summary;
             let shown = |value| words::figure(record.unit, value);
             ContenderRow {
-                contender: &record.contender,
+                contender: model.told_apart(record),
                 kind: record.kind.to_string(),
                 min: shown(summary.min),
                 p50: shown(summary.p50),
@@ -327,10 +327,10 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
     all
 }
 
-/// The arguments and the parties of a figure in one line.
-fn arguments(record: &Record) -> String {
-    let mut told: Vec<String> =
-        record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+/// The arguments that all rows of a figure share, and its parties, in one line.
+fn arguments(model: &Model<'_>, record: &Record) -> String {
+    let shared = record.args.iter().filter(|(name, value)| !model.varies(record, name, **value));
+    let mut told: Vec<String> = shared.map(|(name, value)| format!("{name}={value}")).collect();
     let parties = &record.parties;
     if parties.cpus.len() > 1 {
         let roles = parties.roles.iter().zip(&parties.cpus);

@@ -8,6 +8,7 @@ pub(crate) struct Model<'a> {
     pub groups: Vec<Group<'a>>,
     /// Figures that the ladder does not show.
     pub off_ladder_count: usize,
+    records: &'a [Record],
 }
 
 /// The figures of one mechanism.
@@ -59,7 +60,7 @@ impl<'a> Model<'a> {
             }
         }
         groups.retain(|group| !group.figures.is_empty());
-        Model { groups, off_ladder_count }
+        Model { groups, off_ladder_count, records }
     }
 
     /// Every record that has a row, in order.
@@ -68,13 +69,33 @@ impl<'a> Model<'a> {
         figures.flat_map(|figure| figure.rows.iter().copied())
     }
 
+    /// The arguments in which a record differs from others of its figure, as `slots=64`: those of a sweep.
+    pub fn varied(&self, record: &Record) -> String {
+        let varying = record.args.iter().filter(|(name, value)| self.varies(record, name, **value));
+        varying.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether another record of the same figure has another value of an argument.
+    pub fn varies(&self, record: &Record, name: &str, value: u64) -> bool {
+        let mut others = self.records.iter().filter(|it| it.id == record.id);
+        others.any(|it| it.args.get(name) != Some(&value))
+    }
+
+    /// A record's contender, with what it differs in from others of its figure.
+    pub fn told_apart(&self, record: &Record) -> String {
+        match self.varied(record) {
+            varied if varied.is_empty() => record.contender.clone(),
+            varied => format!("{}, {varied}", record.contender),
+        }
+    }
+
     /// The doubts of the rows: each kind that is present, with who is in doubt and why.
     pub fn doubts(&self) -> Vec<Doubt<'a>> {
         let mut doubts: Vec<Doubt<'a>> = Vec::new();
         let several = |id: &str| self.rows().filter(|it| it.id == id).count() > 1;
         for record in self.rows() {
             let name = match several(&record.id) {
-                true => format!("{} [{}]", record.id, record.contender),
+                true => format!("{} [{}]", record.id, self.told_apart(record)),
                 false => record.id.clone(),
             };
             for warning in &record.warnings {

@@ -194,7 +194,7 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
             lines.push(Line::default());
         }
         let mut title = Line::new(&record.id, Tone::Strong);
-        title.push(format!("  {}", record.contender), Tone::Plain);
+        title.push(format!("  {}", model.told_apart(record)), Tone::Plain);
         lines.push(title);
         for Fact { label, value } in facts(record) {
             let mut line = Line::new(format!("  {label}"), Tone::Faint);
@@ -209,6 +209,8 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
 enum Column {
     Id,
     Contender,
+    /// What a sweep varies.
+    Argument,
     Median,
     Interval,
     P99,
@@ -223,9 +225,10 @@ enum Column {
 
 impl Column {
     /// In the order of the table.
-    const ALL: [Column; 12] = [
+    const ALL: [Column; 13] = [
         Column::Id,
         Column::Contender,
+        Column::Argument,
         Column::Median,
         Column::Interval,
         Column::P99,
@@ -254,6 +257,7 @@ impl Column {
         match self {
             Column::Id => "id",
             Column::Contender => "contender",
+            Column::Argument => "with",
             Column::Median => "median",
             Column::Interval => "± 95 %",
             Column::P99 => "p99",
@@ -289,10 +293,11 @@ impl Column {
     }
 
     /// The cell of a record, with more than one line where it has two modes.
-    fn cell(self, record: &Record) -> Vec<Line> {
+    fn cell(self, model: &Model<'_>, record: &Record) -> Vec<Line> {
         let line = match self {
             Column::Id => Line::plain(&record.id),
             Column::Contender => Line::plain(&record.contender),
+            Column::Argument => Line::plain(model.varied(record)),
             Column::Median if record.modes.len() > 1 => {
                 let shown =
                     |mode: &Mode| Line::new(words::figure(record.unit, mode.median), Tone::Strong);
@@ -378,14 +383,14 @@ impl Layout {
     }
 
     fn widest(&self, column: Column, model: &Model<'_>) -> usize {
-        let cells = model.rows().flat_map(|record| self.cell(column, record));
+        let cells = model.rows().flat_map(|record| self.cell(column, model, record));
         cells.map(|line| line.width()).max().unwrap_or(0)
     }
 
-    fn cell(&self, column: Column, record: &Record) -> Vec<Line> {
+    fn cell(&self, column: Column, model: &Model<'_>, record: &Record) -> Vec<Line> {
         match (column, record.id.split_once('/')) {
             (Column::Id, Some((_, rest))) if self.headed => vec![Line::plain(format!("  {rest}"))],
-            _ => column.cell(record),
+            _ => column.cell(model, record),
         }
     }
 
@@ -404,7 +409,8 @@ impl Layout {
                 lines.push(Line::plain(group.name));
             }
             for record in group.figures.iter().flat_map(|figure| &figure.rows) {
-                let cells = self.columns.iter().map(|(column, _)| self.cell(*column, record));
+                let cells =
+                    self.columns.iter().map(|(column, _)| self.cell(*column, model, record));
                 let what = self.what_width.map(|_| Line::new(&record.what, Tone::Faint));
                 lines.extend(self.join(cells.collect(), what, style));
             }

@@ -2,8 +2,8 @@
 
 mod support;
 
-use handover_record::{ContenderKind, Document, Mode, WarningCode};
-use handover_report::{Style, row, table};
+use handover_record::{ContenderKind, Document, Mode, Warning, WarningCode};
+use handover_report::{Style, html, markdown, row, table};
 use support::{assert_golden, ladder, record, run};
 use unicode_width::UnicodeWidthStr;
 
@@ -191,4 +191,26 @@ fn rows_of_one_figure_are_told_apart_at_any_width() {
             assert!(drawn.contains(contender), "{width} columns:\n{drawn}");
         }
     }
+}
+
+#[test]
+fn rows_of_a_sweep_say_which_value_they_are_of_at_any_width() {
+    let with = |slots: u64| {
+        let mut record = record("ring/stream", "handover", ContenderKind::Ours, slots as f64);
+        record.args.extend([("slots".to_string(), slots), ("bytes".to_string(), 64)]);
+        record.warnings.push(Warning { code: WarningCode::Drift, text: "it drifts".into() });
+        record
+    };
+    let document = Document::new(run(), [16, 256].map(with).to_vec());
+    for width in [30, 40, 60, 80, 100, 140] {
+        let drawn = table(&document, width, PLAIN);
+        assert!(drawn.contains("slots=16") && drawn.contains("slots=256"), "{width}:\n{drawn}");
+        assert!(!drawn.contains("bytes=64"), "all have that:\n{drawn}");
+    }
+    assert!(table(&document, 140, PLAIN).contains("ring/stream [handover, slots=256]: it drifts"));
+    assert!(markdown(&document, true).contains("| handover, slots=256 |"));
+    let page = html(&document);
+    assert!(page.contains("handover, slots=256") && page.contains(">bytes=64"), "{page}");
+    // Where nothing varies, nothing is said.
+    assert!(!table(&Document::new(run(), vec![with(16)]), 140, PLAIN).contains("slots"));
 }
