@@ -14,7 +14,10 @@ mod waitlist;
 pub(crate) mod worker;
 
 pub use barrier::Barrier;
-pub use channel::{Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, channel};
+pub use channel::{
+    Receiver, RecvError, RecvTimeoutError, SendError, SendTimeoutError, Sender, TryRecvError,
+    TrySendError, channel,
+};
 pub use condition::Condition;
 pub use eventual::Eventual;
 pub use here::{current_id, current_worker, is_fiber, sleep, sleep_until_ns, yield_now};

@@ -17,8 +17,9 @@ pub use config::{Config, PoolConfig, Promise, Stealing};
 #[cfg(not(handover_loom))]
 pub use drive::{
     Barrier, Builder, Condition, Eventual, Handle, JoinHandle, Mutex, MutexGuard, Pool, Receiver,
-    RecvError, Runtime, SendError, Sender, Stats, TryRecvError, TrySendError, channel, current_id,
-    current_worker, is_fiber, sleep, sleep_until_ns, spawn, spawn_detached, spawn_local, yield_now,
+    RecvError, RecvTimeoutError, Runtime, SendError, SendTimeoutError, Sender, Stats, TryRecvError,
+    TrySendError, channel, current_id, current_worker, is_fiber, sleep, sleep_until_ns, spawn,
+    spawn_detached, spawn_local, yield_now,
 };
 #[cfg(not(handover_loom))]
 pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, StartError};
@@ -26,5 +27,5 @@ pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, Start
 /// What the models look at.
 #[cfg(handover_loom)]
 pub mod model {
-    pub use crate::raw::{Biased, Gate, Inbox, Link, Linked, List, Node, Opened};
+    pub use crate::raw::{Biased, Gate, Inbox, Link, Linked, List, Node, Opened, Race};
 }

@@ -1,5 +1,7 @@
 //! The sole home of `unsafe`: memory for stacks, the switch, and what is strung through both.
 
+#[cfg(not(handover_loom))]
+mod alarm;
 mod biased;
 #[cfg(not(handover_loom))]
 mod cell;
@@ -19,6 +21,7 @@ mod place;
 #[cfg(not(handover_loom))]
 mod promise;
 mod queue;
+mod race;
 #[cfg(not(handover_loom))]
 mod stack;
 
@@ -28,10 +31,12 @@ pub use gate::{Gate, Node, Opened};
 pub use queue::{Inbox, List};
 #[cfg(handover_loom)]
 pub use queue::{Link, Linked};
+pub use race::Race;
 
 #[cfg(not(handover_loom))]
 pub(crate) use {
-    cell::{GateCell, enlist},
+    alarm::{Due, Ring, wait_until},
+    cell::{GateCell, enlist, enlist_until},
     control::{
         Control, Ended, Handle, Outcome, Rest, Runnable, Spec, Unread, fits, id_of, park, prepare,
         suspend,

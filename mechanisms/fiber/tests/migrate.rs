@@ -3,10 +3,11 @@
 #[path = "raw/promise.rs"]
 mod raw;
 
-use handover_fiber::{Builder, Runtime, current_worker, spawn_local, yield_now};
+use handover_fiber::{Builder, Eventual, Runtime, current_worker, spawn_local, yield_now};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 thread_local! {
     static HERE: Cell<u32> = const { Cell::new(0) };
@@ -46,4 +47,35 @@ fn a_fiber_that_migrates_keeps_its_stack_and_finds_other_thread_locals() {
     assert_eq!(hog, (Some(0), 5), "what was spawned to stay has stayed");
     assert_eq!(sum, 7 * 16);
     assert!(runtime.stats().stolen_count >= 1);
+}
+
+#[test]
+fn who_waits_until_a_time_is_where_its_timer_is_and_may_move_on_afterwards() {
+    let runtime = Runtime::new(raw::two_that_steal()).unwrap();
+    let fibers: Vec<_> = (0..64u64)
+        .map(|i| {
+            let goes = move || {
+                let mut seen_count = 0;
+                for round in 0..20 {
+                    let answer = Arc::new(Eventual::new());
+                    let sets = Arc::clone(&answer);
+                    let setter = handover_fiber::spawn(move || {
+                        handover_fiber::sleep(Duration::from_micros((i + 3 * round) % 60));
+                        sets.set(round)
+                    });
+                    let before = current_worker();
+                    let in_time = answer.wait_timeout(Duration::from_micros(30)).is_some();
+                    seen_count += u32::from(in_time);
+                    yield_now();
+                    assert_eq!(*answer.wait(), round);
+                    assert!(before.is_some() && setter.unwrap().join().unwrap().is_ok());
+                }
+                seen_count
+            };
+            Builder::new().worker(0).spawn_on(&runtime.handle(), goes).unwrap()
+        })
+        .collect();
+    let seen_count: u32 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+    assert!(seen_count <= 64 * 20);
+    assert_eq!(runtime.stats().panicked_count, 0);
 }

@@ -13,8 +13,8 @@ mod raw;
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
-use handover_fiber::model::{Biased, Gate, Inbox, Opened};
-use raw::{Item, wait_at};
+use handover_fiber::model::{Biased, Gate, Inbox, Opened, Race};
+use raw::{Item, wait_at, wait_at_as, wait_at_until};
 
 /// Somebody who waits: blocked until the flag stands. Looking again and again would not do: of two who wait
 /// so, one lets the other look for ever.
@@ -48,6 +48,46 @@ fn open(gate: &Gate<Flag>) -> bool {
         }
         Opened::ForNobody => true,
         Opened::Before => false,
+    }
+}
+
+/// Somebody who waits, but not for ever.
+#[derive(Clone)]
+struct Timed(Arc<(Race, loom::sync::Notify)>);
+
+impl Timed {
+    fn new() -> Self {
+        Self(Arc::new((Race::new(), loom::sync::Notify::new())))
+    }
+
+    fn offer(&self) -> bool {
+        let in_time = self.0.0.bring();
+        if in_time {
+            self.0.1.notify();
+        }
+        in_time
+    }
+
+    fn expire(&self) -> bool {
+        self.0.0.expire()
+    }
+
+    fn is_let_go(&self) -> bool {
+        self.0.0.is_let_go()
+    }
+
+    fn wait(&self) {
+        while !self.0.0.is_brought() {
+            self.0.1.wait();
+        }
+    }
+}
+
+/// Opens the gate; how many of those who waited there were in time.
+fn open_for_timed(gate: &Gate<Timed>) -> usize {
+    match gate.set() {
+        Opened::For(waiters) => waiters.filter(Timed::offer).count(),
+        Opened::ForNobody | Opened::Before => 0,
     }
 }
 
@@ -109,6 +149,53 @@ fn a_handle_that_is_dropped_and_an_end_agree_on_who_clears_up() {
         let ends = thread::spawn(move || matches!(its.set(), Opened::ForNobody));
         let is_abandoned = gate.abandon();
         assert_eq!(is_abandoned, ends.join().unwrap(), "one of the two, and not both");
+    });
+}
+
+#[test]
+fn of_a_value_that_is_set_and_a_time_that_runs_out_one_wins_and_both_know() {
+    loom::model(|| {
+        let gate = Arc::new(Gate::<Timed>::new());
+        let value = Arc::new(AtomicU32::new(0));
+        let (its, sets) = (Arc::clone(&gate), Arc::clone(&value));
+        let opens = thread::spawn(move || {
+            assert!(its.claim());
+            sets.store(7, Ordering::Relaxed);
+            open_for_timed(&its)
+        });
+        let in_time = wait_at_until(&gate, Timed::new());
+        if in_time {
+            assert_eq!(value.load(Ordering::Relaxed), 7);
+        }
+        let woken_count = opens.join().unwrap();
+        assert!(woken_count <= usize::from(in_time), "woken, and told that it was late");
+    });
+}
+
+#[test]
+fn who_gives_up_takes_nobody_else_along() {
+    model(|| {
+        let gate = Arc::new(Gate::<Timed>::new());
+        let its = Arc::clone(&gate);
+        let waits = thread::spawn(move || wait_at_as(&its, Timed::new()));
+        let sets = Arc::clone(&gate);
+        let opens = thread::spawn(move || open_for_timed(&sets));
+        wait_at_until(&gate, Timed::new());
+        waits.join().unwrap();
+        opens.join().unwrap();
+        assert!(gate.is_set());
+    });
+}
+
+#[test]
+fn two_who_give_up_at_once_are_both_out() {
+    model(|| {
+        let gate = Arc::new(Gate::<Timed>::new());
+        let its = Arc::clone(&gate);
+        let other = thread::spawn(move || wait_at_until(&its, Timed::new()));
+        let one = wait_at_until(&gate, Timed::new());
+        assert!(!one && !other.join().unwrap(), "nobody opens it");
+        assert_eq!(open_for_timed(&gate), 0, "nobody is left");
     });
 }
 

@@ -1,9 +1,12 @@
 //! Values from some to others, in order, with a bound.
 
+use super::here::{deadline_ns, is_past};
 use super::waiter::{self, Waiter};
+use super::waitlist::take_out;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A channel that holds at most `capacity` values; with 0, one. Any number of senders and receivers, fibers or
 /// ordinary threads; each value goes to one of them.
@@ -55,6 +58,18 @@ impl<T> Shared<T> {
         // Nothing in here panics with the lock held, but for memory that there is not.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Wakes the first of those that `waiters` names whose time has not come.
+    fn wake_one(&self, waiters: impl Fn(&mut Inner<T>) -> &mut VecDeque<Waiter>) {
+        let mut inner = self.lock();
+        while let Some(next) = waiters(&mut inner).pop_front() {
+            drop(inner);
+            if next.offer() {
+                return;
+            }
+            inner = self.lock();
+        }
+    }
 }
 
 /// Who puts values in; cloned for each further one.
@@ -83,6 +98,17 @@ pub enum TrySendError<T> {
     Disconnected(T),
 }
 
+/// Why a value was not sent in time. Here it is.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendTimeoutError<T> {
+    /// As many are on their way as the channel holds, still.
+    #[error("the channel is still full")]
+    TimedOut(T),
+    /// All receivers are gone.
+    #[error("all receivers are gone")]
+    Disconnected(T),
+}
+
 /// Nothing is on its way, and all senders are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("all senders are gone")]
@@ -94,6 +120,17 @@ pub enum TryRecvError {
     /// Nothing is on its way now.
     #[error("the channel is empty")]
     Empty,
+    /// And nothing ever will be: all senders are gone.
+    #[error("all senders are gone")]
+    Disconnected,
+}
+
+/// Why nothing was received in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecvTimeoutError {
+    /// Nothing is on its way, still.
+    #[error("the channel is still empty")]
+    TimedOut,
     /// And nothing ever will be: all senders are gone.
     #[error("all senders are gone")]
     Disconnected,
@@ -115,14 +152,7 @@ impl<T> Sender<T> {
                 Err(TrySendError::Disconnected(back)) => return Err(SendError(back)),
                 Err(TrySendError::Full(back)) => value = back,
             }
-            waiter::wait(|waiter| {
-                let mut inner = self.shared.lock();
-                if inner.queue.len() < self.shared.capacity || inner.receivers_count == 0 {
-                    return Some(waiter);
-                }
-                inner.senders.push_back(waiter);
-                None
-            });
+            waiter::wait(|waiter| self.enlist(waiter));
         }
     }
 
@@ -141,10 +171,56 @@ impl<T> Sender<T> {
         inner.queue.push_back(value);
         let next = inner.receivers.pop_front();
         drop(inner);
-        if let Some(next) = next {
-            next.wake();
+        if next.is_some_and(|next| !next.offer()) {
+            self.shared.wake_one(|inner| &mut inner.receivers);
         }
         Ok(())
+    }
+
+    /// Puts a value in, if need be after waiting for room, for so long at most.
+    ///
+    /// # Errors
+    /// [`SendTimeoutError`] gives the value back.
+    ///
+    /// # Blocking
+    /// As [`send`](Self::send), but no longer.
+    pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        self.send_until_ns(value, deadline_ns(timeout))
+    }
+
+    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// [`SendTimeoutError`] gives the value back.
+    ///
+    /// # Blocking
+    /// As [`send`](Self::send), but no longer.
+    pub fn send_until_ns(&self, value: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
+        let mut value = value;
+        loop {
+            match self.try_send(value) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(back)) => {
+                    return Err(SendTimeoutError::Disconnected(back));
+                }
+                Err(TrySendError::Full(back)) => value = back,
+            }
+            if is_past(deadline_ns) {
+                return Err(SendTimeoutError::TimedOut(value));
+            }
+            let withdraw = |waiter: &Waiter| take_out(&mut self.shared.lock().senders, waiter);
+            waiter::wait_until(deadline_ns, |waiter| self.enlist(waiter), withdraw);
+        }
+    }
+
+    /// Waits for room; the waiter back if there is some.
+    fn enlist(&self, waiter: Waiter) -> Option<Waiter> {
+        let mut inner = self.shared.lock();
+        if inner.queue.len() < self.shared.capacity || inner.receivers_count == 0 {
+            return Some(waiter);
+        }
+        inner.senders.push_back(waiter);
+        None
     }
 }
 
@@ -163,14 +239,7 @@ impl<T> Receiver<T> {
                 Err(TryRecvError::Disconnected) => return Err(RecvError),
                 Err(TryRecvError::Empty) => {}
             }
-            waiter::wait(|waiter| {
-                let mut inner = self.shared.lock();
-                if !inner.queue.is_empty() || inner.senders_count == 0 {
-                    return Some(waiter);
-                }
-                inner.receivers.push_back(waiter);
-                None
-            });
+            waiter::wait(|waiter| self.enlist(waiter));
         }
     }
 
@@ -188,10 +257,53 @@ impl<T> Receiver<T> {
         };
         let next = inner.senders.pop_front();
         drop(inner);
-        if let Some(next) = next {
-            next.wake();
+        if next.is_some_and(|next| !next.offer()) {
+            self.shared.wake_one(|inner| &mut inner.senders);
         }
         Ok(value)
+    }
+
+    /// Takes the value that has been there longest, if need be after waiting for one, for so long at most.
+    ///
+    /// # Errors
+    /// [`RecvTimeoutError`]: the time is over, or all senders are gone.
+    ///
+    /// # Blocking
+    /// As [`recv`](Self::recv), but no longer.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.recv_until_ns(deadline_ns(timeout))
+    }
+
+    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// [`RecvTimeoutError`]: the time is over, or all senders are gone.
+    ///
+    /// # Blocking
+    /// As [`recv`](Self::recv), but no longer.
+    pub fn recv_until_ns(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
+        loop {
+            match self.try_recv() {
+                Ok(value) => return Ok(value),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => {}
+            }
+            if is_past(deadline_ns) {
+                return Err(RecvTimeoutError::TimedOut);
+            }
+            let withdraw = |waiter: &Waiter| take_out(&mut self.shared.lock().receivers, waiter);
+            waiter::wait_until(deadline_ns, |waiter| self.enlist(waiter), withdraw);
+        }
+    }
+
+    /// Waits for a value; the waiter back if there is one.
+    fn enlist(&self, waiter: Waiter) -> Option<Waiter> {
+        let mut inner = self.shared.lock();
+        if !inner.queue.is_empty() || inner.senders_count == 0 {
+            return Some(waiter);
+        }
+        inner.receivers.push_back(waiter);
+        None
     }
 }
 
@@ -257,6 +369,15 @@ impl<T> fmt::Debug for TrySendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full(_) => "Full(..)",
+            Self::Disconnected(_) => "Disconnected(..)",
+        })
+    }
+}
+
+impl<T> fmt::Debug for SendTimeoutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TimedOut(_) => "TimedOut(..)",
             Self::Disconnected(_) => "Disconnected(..)",
         })
     }

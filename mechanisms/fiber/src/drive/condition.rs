@@ -1,8 +1,11 @@
 //! To wait for what others do under a mutex.
 
+use super::here::{deadline_ns, is_past};
 use super::mutex::{Mutex, MutexGuard};
+use super::waiter::Waiter;
 use super::waitlist::Waitlist;
 use handover_base::sync::shared::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Where fibers and threads wait, giving up a mutex, until somebody says that there is something new.
 ///
@@ -63,18 +66,58 @@ impl Condition {
         mutex.lock()
     }
 
+    /// The same for so long at most; and whether it was notified.
+    ///
+    /// # Blocking
+    /// As [`wait`](Self::wait), but no longer for a notification; the mutex is waited for as long as it takes.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> (MutexGuard<'a, T>, bool) {
+        self.wait_until_ns(guard, deadline_ns(timeout))
+    }
+
+    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    ///
+    /// # Blocking
+    /// As [`wait_timeout`](Self::wait_timeout).
+    pub fn wait_until_ns<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline_ns: u64,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let mutex: &'a Mutex<T> = guard.mutex;
+        if is_past(deadline_ns) {
+            return (guard, false);
+        }
+        let commit = |waiter| {
+            self.waiting.lock().waiters.push_back(waiter);
+            // As in wait(). Until this is over its worker, with which it stays, cannot run the fiber.
+            drop(guard);
+            None
+        };
+        let is_notified =
+            super::waiter::wait_until(deadline_ns, commit, |waiter| self.waiting.withdraw(waiter));
+        (mutex.lock(), is_notified)
+    }
+
     /// Wakes the one that has waited longest; whether there was one.
     pub fn notify_one(&self) -> bool {
-        let next = self.waiting.lock().waiters.pop_front();
-        next.map(super::waiter::Waiter::wake).is_some()
+        loop {
+            let next = self.waiting.lock().waiters.pop_front();
+            match next.map(Waiter::offer) {
+                None => return false,
+                Some(true) => return true,
+                Some(false) => {} // its time had come
+            }
+        }
     }
 
     /// Wakes all who wait; how many.
     pub fn notify_all(&self) -> usize {
         let all = std::mem::take(&mut self.waiting.lock().waiters);
-        let count = all.len();
-        all.into_iter().for_each(super::waiter::Waiter::wake);
-        count
+        all.into_iter().map(|waiter| usize::from(waiter.offer())).sum()
     }
 }
 

@@ -1,10 +1,12 @@
 //! A value that is not there yet.
 
+use super::here::{deadline_ns, is_past};
 use super::waiter::Waiter;
 use crate::AlreadySet;
 use crate::raw::{self, GateCell};
 use handover_probe::probe;
 use std::fmt;
+use std::time::Duration;
 
 /// A value that somebody will set, and others wait for. Set once; then all who wait go on, and so does at
 /// once whoever comes later.
@@ -66,14 +68,58 @@ impl<T> Eventual<T> {
         }
     }
 
+    /// Waits until it has a value, for so long at most; `None` if it has none then.
+    ///
+    /// ```
+    /// use handover_fiber::Eventual;
+    /// use std::time::Duration;
+    /// let answer = Eventual::new();
+    /// assert_eq!(answer.wait_timeout(Duration::from_millis(1)), None);
+    /// answer.set(42)?;
+    /// assert_eq!(answer.wait_timeout(Duration::from_millis(1)), Some(&42));
+    /// # Ok::<(), handover_fiber::AlreadySet<u32>>(())
+    /// ```
+    ///
+    /// # Blocking
+    /// As [`wait`](Self::wait), but no longer. Who waits in vain and who sets it agree on which of them was first: a
+    /// value that is set is never lost.
+    ///
+    /// # Cost
+    /// That of `wait`, and a timer started and cancelled. A time that runs out takes a look at all who wait.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
+        self.test().or_else(|| self.wait_until_ns(deadline_ns(timeout)))
+    }
+
+    /// Waits until it has a value, or it is `deadline_ns` on CLOCK_MONOTONIC.
+    ///
+    /// # Blocking
+    /// As [`wait_timeout`](Self::wait_timeout).
+    pub fn wait_until_ns(&self, deadline_ns: u64) -> Option<&T> {
+        loop {
+            if let Some(value) = self.cell.get() {
+                return Some(value);
+            }
+            if is_past(deadline_ns) {
+                return None;
+            }
+            if !self.looks_again() {
+                raw::enlist_until(self.cell.gate(), deadline_ns);
+            }
+        }
+    }
+
     #[cold]
     fn wait_longer(&self) {
+        if !self.looks_again() {
+            raw::enlist(self.cell.gate());
+        }
+    }
+
+    /// Looks for a while whether it is set, if nobody else can run and that has paid lately.
+    fn looks_again(&self) -> bool {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
         let gate = self.cell.gate();
-        if raw::current().is_some_and(|worker| worker.is_alone() && worker.spin(|| gate.is_set())) {
-            return;
-        }
-        raw::enlist(gate);
+        raw::current().is_some_and(|worker| worker.is_alone() && worker.spin(|| gate.is_set()))
     }
 
     /// Its value, if it has one already.

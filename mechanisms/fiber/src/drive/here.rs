@@ -22,8 +22,7 @@ pub fn yield_now() {
 /// The fiber; its worker goes on with others. On an ordinary thread, the thread.
 #[inline]
 pub fn sleep(duration: Duration) {
-    let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    sleep_until_ns(now_ns().saturating_add(nanos));
+    sleep_until_ns(deadline_ns(duration));
 }
 
 /// Waits until `deadline_ns` on CLOCK_MONOTONIC.
@@ -37,6 +36,18 @@ pub fn sleep_until_ns(deadline_ns: u64) {
     };
     let Some(running) = worker.running() else { return };
     raw::park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
+}
+
+/// The time that it is in so long, on CLOCK_MONOTONIC.
+#[inline]
+pub(super) fn deadline_ns(timeout: Duration) -> u64 {
+    let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    now_ns().saturating_add(nanos)
+}
+
+/// Whether it is that time already.
+pub(super) fn is_past(deadline_ns: u64) -> bool {
+    now_ns() >= deadline_ns
 }
 
 /// Not inlined, as it looks at a variable of the thread, which may be another after a suspension.

@@ -1,10 +1,13 @@
 //! One at a time, in the order in which they came.
 
+use super::here::{deadline_ns, is_past};
+use super::waiter::Waiter;
 use super::waitlist::Waitlist;
 use crate::raw::Guarded;
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -70,6 +73,33 @@ impl<T> Mutex<T> {
         self.try_take().then(|| MutexGuard { mutex: self })
     }
 
+    /// Waits until it is the caller's, for so long at most.
+    ///
+    /// # Blocking
+    /// As [`lock`](Self::lock), but no longer.
+    pub fn lock_timeout(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
+        self.lock_until_ns(deadline_ns(timeout))
+    }
+
+    /// Waits until it is the caller's, or it is `deadline_ns` on CLOCK_MONOTONIC.
+    ///
+    /// # Blocking
+    /// As [`lock`](Self::lock), but no longer.
+    pub fn lock_until_ns(&self, deadline_ns: u64) -> Option<MutexGuard<'_, T>> {
+        loop {
+            if self.try_take() {
+                break;
+            }
+            if is_past(deadline_ns) {
+                return None;
+            }
+            if self.waiting.wait_until_unless(deadline_ns, |()| self.want()) {
+                break;
+            }
+        }
+        Some(MutexGuard { mutex: self })
+    }
+
     #[inline]
     fn try_take(&self) -> bool {
         // Acquire: pairs with the Release in unlock().
@@ -78,11 +108,14 @@ impl<T> Mutex<T> {
 
     #[cold]
     fn lock_contended(&self) {
-        self.waiting.wait_unless(|()| {
-            // Acquire: pairs with the Release in unlock(). If it was free it is ours now, and WANTED costs who
-            // unlocks a look at the list.
-            self.word.swap(WANTED, Ordering::Acquire) == FREE
-        });
+        self.waiting.wait_unless(|()| self.want());
+    }
+
+    /// Says, under the list's lock, that somebody waits; whether it was free, and so is the caller's.
+    fn want(&self) -> bool {
+        // Acquire: pairs with the Release in unlock(). If it was free it is ours now, and WANTED costs who
+        // unlocks a look at the list.
+        self.word.swap(WANTED, Ordering::Acquire) == FREE
     }
 
     #[inline]
@@ -95,19 +128,22 @@ impl<T> Mutex<T> {
 
     #[cold]
     fn hand_over(&self) {
-        let mut inner = self.waiting.lock();
-        let next = inner.waiters.pop_front();
-        // Under the lock, so that nobody is between its swap and the list. Otherwise the word stays WANTED: the
-        // mutex is the next one's, who is told by being woken.
-        match (&next, inner.waiters.is_empty()) {
-            // Release: as in unlock().
-            (None, _) => self.word.store(FREE, Ordering::Release),
-            (Some(_), true) => self.word.store(HELD, Ordering::Release),
-            (Some(_), false) => {}
-        }
-        drop(inner);
-        if let Some(next) = next {
-            next.wake();
+        loop {
+            let mut inner = self.waiting.lock();
+            let next = inner.waiters.pop_front();
+            // Under the lock, so that nobody is between its swap and the list. Otherwise the word stays WANTED: the
+            // mutex is the next one's, who is told by being woken.
+            match (&next, inner.waiters.is_empty()) {
+                // Release: as in unlock().
+                (None, _) => self.word.store(FREE, Ordering::Release),
+                (Some(_), true) => self.word.store(HELD, Ordering::Release),
+                (Some(_), false) => {}
+            }
+            drop(inner);
+            // Whose time has come does not take it: the one behind does.
+            if next.is_none_or(Waiter::offer) {
+                return;
+            }
         }
     }
 

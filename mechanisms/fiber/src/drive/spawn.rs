@@ -1,5 +1,6 @@
 //! Making fibers, and waiting for their end.
 
+use super::here::{deadline_ns, is_past};
 use super::post::{PoolOf, Shared, add};
 use super::runtime::Pool;
 use super::worker::Worker;
@@ -9,6 +10,7 @@ use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Spawns a fiber beside the one that calls: in its first pool, on its worker.
 ///
@@ -306,6 +308,36 @@ impl<T> JoinHandle<T> {
                 }
             }
         }
+    }
+
+    /// Waits for the fiber's end for so long at most, and gives what it returned; or the handle back.
+    ///
+    /// # Errors
+    /// The handle, if it is not over then; inside, [`Panicked`] holds what the fiber panicked with.
+    ///
+    /// # Blocking
+    /// As [`join`](Self::join), but no longer.
+    pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, Panicked>, Self> {
+        self.join_until_ns(deadline_ns(timeout))
+    }
+
+    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// As [`join_timeout`](Self::join_timeout).
+    ///
+    /// # Blocking
+    /// As [`join`](Self::join), but no longer.
+    pub fn join_until_ns(self, deadline_ns: u64) -> Result<Result<T, Panicked>, Self> {
+        while !self.is_finished() {
+            if is_past(deadline_ns) {
+                return Err(self);
+            }
+            if let Some(handle) = &self.handle {
+                raw::enlist_until(handle.ended(), deadline_ns);
+            }
+        }
+        Ok(self.join())
     }
 
     /// Whether it is over, so that [`join`](Self::join) will not wait.

@@ -1,36 +1,69 @@
 //! Who waits: a fiber, which leaves its worker to others, or a thread, which sleeps.
 
-use crate::raw::{self, Runnable};
-use handover_base::sync::shared::{AtomicBool, Ordering};
+use crate::raw::{self, Race, Ring, Runnable};
+use handover_base::clock;
 use std::sync::Arc;
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 /// Somebody who waits, and the right to wake it.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Fiber(Runnable),
     Thread(Arc<Sleeper>),
+    /// A fiber that waits until its time comes at most.
+    Alarm(Ring),
 }
 
 /// A thread that waits.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     thread: Thread,
-    is_woken: AtomicBool,
+    race: Race,
 }
 
 impl Waiter {
-    /// Has it go on.
+    /// Has it go on, unless its time has come.
     #[inline]
     pub(crate) fn wake(self) {
+        self.offer();
+    }
+
+    /// The same; whether it does. If not, what it was to be told is for the next one.
+    #[inline]
+    pub(crate) fn offer(self) -> bool {
         match self {
-            Self::Fiber(fiber) => wake_fiber(fiber),
-            Self::Thread(sleeper) => {
-                // Release: pairs with the Acquire in wait().
-                sleeper.is_woken.store(true, Ordering::Release);
-                sleeper.thread.unpark();
+            Self::Fiber(fiber) => {
+                wake_fiber(fiber);
+                true
             }
+            Self::Thread(sleeper) => sleeper.wake(),
+            Self::Alarm(ring) => ring.brought().map(wake_fiber).is_some(),
         }
+    }
+
+    /// Whether it is that one, of those who wait until a time.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Alarm(one), Self::Alarm(other)) => one == other,
+            (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Sleeper {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { thread: thread::current(), race: Race::new() })
+    }
+
+    #[cold]
+    fn wake(&self) -> bool {
+        let in_time = self.race.bring();
+        if in_time {
+            self.thread.unpark();
+        }
+        in_time
     }
 }
 
@@ -57,14 +90,52 @@ pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     });
 }
 
+/// The same until `deadline_ns` at most; whether it was woken, or `commit` gave it back. `withdraw` takes it out from
+/// where `commit` has put it, if it is still there, and says so.
+pub(crate) fn wait_until(
+    deadline_ns: u64,
+    commit: impl FnOnce(Waiter) -> Option<Waiter>,
+    withdraw: impl FnMut(&Waiter) -> bool,
+) -> bool {
+    match raw::current().and_then(|worker| Some((worker, worker.running()?))) {
+        Some((worker, running)) => raw::wait_until(worker, running, deadline_ns, commit, withdraw),
+        None => wait_as_thread_until(deadline_ns, commit, withdraw),
+    }
+}
+
 #[cold]
 fn wait_as_thread(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
-    let sleeper = Arc::new(Sleeper { thread: thread::current(), is_woken: AtomicBool::new(false) });
+    let sleeper = Sleeper::new();
     if commit(Waiter::Thread(Arc::clone(&sleeper))).is_some() {
         return;
     }
-    // Acquire: pairs with the Release in wake().
-    while !sleeper.is_woken.load(Ordering::Acquire) {
+    while !sleeper.race.is_brought() {
         thread::park();
     }
+}
+
+#[cold]
+fn wait_as_thread_until(
+    deadline_ns: u64,
+    commit: impl FnOnce(Waiter) -> Option<Waiter>,
+    mut withdraw: impl FnMut(&Waiter) -> bool,
+) -> bool {
+    let sleeper = Sleeper::new();
+    if commit(Waiter::Thread(Arc::clone(&sleeper))).is_some() {
+        return true;
+    }
+    while !sleeper.race.is_brought() {
+        let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+        if left_ns != 0 {
+            thread::park_timeout(Duration::from_nanos(left_ns));
+        } else if sleeper.race.expire() {
+            let waiter = Waiter::Thread(Arc::clone(&sleeper));
+            // Otherwise somebody has it in hand, and will let go.
+            while !withdraw(&waiter) && !sleeper.race.is_let_go() {
+                thread::yield_now();
+            }
+            return false;
+        }
+    }
+    true
 }

@@ -38,4 +38,32 @@ impl<S> Waitlist<S> {
             None
         });
     }
+
+    /// The same until `deadline_ns` at most; whether it was woken, or there was no need to wait.
+    pub(crate) fn wait_until_unless(
+        &self,
+        deadline_ns: u64,
+        decide: impl FnOnce(&mut S) -> bool,
+    ) -> bool {
+        let commit = |waiter| {
+            let mut inner = self.lock();
+            if decide(&mut inner.state) {
+                return Some(waiter);
+            }
+            inner.waiters.push_back(waiter);
+            None
+        };
+        super::waiter::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
+    }
+
+    /// Takes out who does not want to wait any longer; whether it was there.
+    pub(crate) fn withdraw(&self, waiter: &Waiter) -> bool {
+        take_out(&mut self.lock().waiters, waiter)
+    }
+}
+
+/// Takes out who does not want to wait any longer; whether it was there.
+pub(crate) fn take_out(waiters: &mut VecDeque<Waiter>, waiter: &Waiter) -> bool {
+    let at = waiters.iter().position(|one| one.is(waiter));
+    at.and_then(|at| waiters.remove(at)).is_some()
 }

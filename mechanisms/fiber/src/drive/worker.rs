@@ -4,12 +4,12 @@ use super::post::{Shared, add};
 use super::waiter::Waiter;
 use crate::engine::{Lead, Pace};
 use crate::error::StackError;
-use crate::raw::{self, Outcome, Place, Rest, Runnable, Stack, Unread};
+use crate::raw::{self, Due, Outcome, Place, Rest, Runnable, Stack, Unread};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_notify::{Parked, Parker};
 use handover_probe::probe;
-use handover_timer::{Config as WheelConfig, Full, Wheel};
+use handover_timer::{Config as WheelConfig, Full, TimerId, Wheel};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ pub(crate) struct Worker {
     index: u32,
     steals: bool,
     running: Cell<Option<NonNull<raw::Control>>>,
-    wheel: RefCell<Wheel<Runnable>>,
+    wheel: RefCell<Wheel<Due>>,
     parker: RefCell<Parker>,
     /// Those whose time has come, for a moment.
-    due: RefCell<Vec<Runnable>>,
+    due: RefCell<Vec<Due>>,
     /// How late the kernel ends sleeps.
     lead: Cell<Lead>,
     /// The deadline for which it was woken, which may be still to come.
@@ -184,10 +184,20 @@ impl Worker {
     /// Has the fiber run at `deadline_ns`; gives it back if there are too many timers.
     #[inline]
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
-        match self.wheel.borrow_mut().start(deadline_ns, fiber) {
+        match self.wheel.borrow_mut().start(deadline_ns, Due::fiber(fiber)) {
             Ok(_id) => None,
-            Err(Full(fiber)) => Some(fiber),
+            Err(Full(due)) => due.come(),
         }
+    }
+
+    /// Has something come at `deadline_ns`, unless there are too many timers.
+    pub(crate) fn start(&self, deadline_ns: u64, due: Due) -> Option<TimerId> {
+        self.wheel.borrow_mut().start(deadline_ns, due).ok()
+    }
+
+    /// Has it not come, if it has not yet.
+    pub(crate) fn cancel(&self, timer: TimerId) {
+        self.wheel.borrow_mut().cancel(timer);
     }
 
     /// Whether nobody else can run.
@@ -344,7 +354,7 @@ impl Worker {
             due.push(expired.payload);
         });
         let has_any = !due.is_empty();
-        for fiber in due.drain(..) {
+        for fiber in due.drain(..).filter_map(Due::come) {
             fiber.fetch_frames();
             self.push(fiber);
         }

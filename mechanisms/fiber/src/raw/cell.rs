@@ -100,3 +100,18 @@ pub(crate) fn enlist(gate: &Gate<Waiter>) {
         unsafe { gate.enlist(place, waiter) }.err()
     });
 }
+
+/// The same until `deadline_ns` at most; whether it need not wait longer.
+pub(crate) fn enlist_until(gate: &Gate<Waiter>, deadline_ns: u64) -> bool {
+    let mut node = Node::new();
+    let place = &raw mut node;
+    // SAFETY: the node is on the stack of the one that waits, which goes on, and leaves this function, only when its
+    // waiter was handed out, given back here, or withdrawn below.
+    let commit = |waiter| unsafe { gate.enlist(place, waiter) }.err();
+    crate::drive::waiter::wait_until(deadline_ns, commit, |_| {
+        // SAFETY: it was enlisted here, and if it is handed out it is there until that is said.
+        let withdrawn = unsafe { gate.withdraw(place) };
+        withdrawn.opened_for.for_each(Waiter::wake);
+        withdrawn.was_there
+    })
+}

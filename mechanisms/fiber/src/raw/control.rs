@@ -94,7 +94,7 @@ pub(crate) struct Control {
     /// Where it is woken to; its worker.
     home: Cell<NonNull<Post>>,
     level: u8,
-    is_local: bool,
+    is_local: Cell<bool>,
     is_migrant: bool,
     /// It must not be taken to another worker while it is as it is.
     is_pinned: Cell<bool>,
@@ -125,6 +125,14 @@ impl Control {
 
     pub(super) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Asks the processor for the control block at an address.
+    #[inline]
+    pub(super) fn fetch(at: *const u8) {
+        for line in 0..CONTROL_BYTES / LINE_BYTES {
+            fetch(at.wrapping_add(line * LINE_BYTES));
+        }
     }
 }
 
@@ -204,7 +212,7 @@ impl Runnable {
     pub(crate) fn may_move(&self) -> bool {
         let control = self.control();
         let is_fresh = control.yielder.get().is_null();
-        !control.is_local && (is_fresh || (control.is_migrant && !control.is_pinned.get()))
+        !control.is_local.get() && (is_fresh || (control.is_migrant && !control.is_pinned.get()))
     }
 
     /// Whether it belongs to that runtime.
@@ -213,12 +221,19 @@ impl Runnable {
         unsafe { self.home().as_ref() }.is_of(shared)
     }
 
-    /// Asks the processor for its control block.
+    /// Gives up the fiber for the place of its control block.
     #[inline]
-    pub(crate) fn fetch(&self) {
-        for line in 0..CONTROL_BYTES / LINE_BYTES {
-            fetch(self.0.as_ptr().cast::<u8>().wrapping_add(line * LINE_BYTES));
-        }
+    pub(super) fn into_control(self) -> NonNull<Control> {
+        self.0
+    }
+
+    /// Takes it back.
+    ///
+    /// # Safety
+    /// `control` must come from `into_control`, and be taken back once.
+    #[inline]
+    pub(super) unsafe fn from_control(control: NonNull<Control>) -> Self {
+        Self(control)
     }
 
     /// Asks the processor for what it will touch first when it goes on.
@@ -451,7 +466,7 @@ where
         frame: Cell::new(ptr::null()),
         home: Cell::new(spec.home),
         level: spec.level,
-        is_local: spec.is_local,
+        is_local: Cell::new(spec.is_local),
         is_migrant: spec.is_migrant,
         is_pinned: Cell::new(false),
         has_panicked: Cell::new(false),
@@ -518,6 +533,12 @@ fn act(running: NonNull<Control>, action: Action) {
     // SAFETY: set when the fiber began; it lives as long as the fiber's run.
     let yielder = unsafe { &*control.yielder.get() };
     yielder.suspend(action);
+}
+
+/// Has the fiber that runs stay with its worker from now on, or not; whether it did before.
+pub(super) fn stay(running: NonNull<Control>, is_to_stay: bool) -> bool {
+    // SAFETY: it runs, and calls this: so its control block is there.
+    unsafe { running.as_ref() }.is_local.replace(is_to_stay)
 }
 
 /// The number of a fiber that runs.

@@ -11,6 +11,9 @@
 //!        └── abandon ──▶ ABANDONED ── set ──▶ SET
 //! ```
 //!
+//! Who does not want to wait any longer takes the whole list, itself out of it, and puts back the rest: a list that is
+//! only ever taken whole has no ABA.
+//!
 //! Bit 0 of the word is `CLAIMED`: somebody is writing what is to be seen behind the gate.
 
 use handover_base::sync::UnsafeCell;
@@ -199,6 +202,106 @@ impl<W> Gate<W> {
                 Err(now) => word = now,
             }
         }
+    }
+
+    /// Takes `node` out of the list, if it is there.
+    ///
+    /// # Safety
+    /// `node` was enlisted here; and if its waiter was or is handed out, it stays where it is until that is over.
+    pub unsafe fn withdraw(&self, node: *mut Node<W>) -> Withdrawn<W> {
+        // Acquire: pairs with the Release in enlist(): the nodes are seen.
+        let mut word = self.word.load(Ordering::Acquire);
+        let newest = loop {
+            let newest = word.map_addr(|addr| addr & !CLAIMED);
+            if word.addr() == SET || newest.addr() <= ABANDONED {
+                return Withdrawn { was_there: false, opened_for: Waiters::of(ptr::null_mut()) };
+            }
+            // Acquire: as for the load. Release: none of what is published here is taken back.
+            match self.word.compare_exchange_weak(
+                word,
+                mark(word.addr() & CLAIMED),
+                Ordering::AcqRel,  // pairs with the Release in enlist()
+                Ordering::Acquire, // pairs with the Release in enlist()
+            ) {
+                Ok(_) => break newest,
+                Err(now) => word = now,
+            }
+        };
+        let rest = Chain::without(newest, node);
+        Withdrawn { was_there: rest.was_there, opened_for: self.put_back(&rest) }
+    }
+
+    /// Puts a list back; or who is in it, if the gate was opened meanwhile.
+    fn put_back(&self, chain: &Chain<W>) -> Waiters<W> {
+        if chain.newest.is_null() {
+            return Waiters::of(ptr::null_mut());
+        }
+        // Acquire: if it is set, what was written before is seen by those whom we wake.
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word.addr() == SET {
+                return Waiters::of(chain.newest);
+            }
+            let next = word.map_addr(|addr| addr & !CLAIMED);
+            let claimed = word.addr() & CLAIMED;
+            // SAFETY: the chain is ours since it was taken from the gate, and not empty.
+            let oldest = unsafe { &(*chain.oldest).next };
+            // SAFETY: as above.
+            oldest.with_mut(|cell| unsafe { *cell = next });
+            // As in enlist().
+            match self.word.compare_exchange_weak(
+                word,
+                chain.newest.map_addr(|addr| addr | claimed),
+                Ordering::Release, // publishes to the AcqRel in set()
+                Ordering::Acquire, // pairs with the AcqRel in set()
+            ) {
+                Ok(_) => return Waiters::of(ptr::null_mut()),
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+/// How a waiter that does not want to wait any longer was found.
+#[derive(Debug)]
+pub struct Withdrawn<W> {
+    /// In the list, and nobody will hand it out. Otherwise somebody has it in hand, or will have it again.
+    pub was_there: bool,
+    /// The gate was opened meanwhile: these, who were in the list too, are to be woken by the caller.
+    pub opened_for: Waiters<W>,
+}
+
+/// A list that was taken from the gate.
+struct Chain<W> {
+    newest: *mut Node<W>,
+    oldest: *mut Node<W>,
+    was_there: bool,
+}
+
+impl<W> Chain<W> {
+    /// The list that begins with `newest`, which is the caller's, without `node`.
+    fn without(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
+        let mut chain = Self { newest, oldest: ptr::null_mut(), was_there: false };
+        let mut at = newest;
+        while !at.is_null() {
+            // SAFETY: a node stays valid until its waiter is handed out (enlist()'s promise), and the list is ours.
+            let cell = unsafe { &(*at).next };
+            // SAFETY: as above.
+            let next = cell.with(|cell| unsafe { *cell });
+            if at != node {
+                chain.oldest = at;
+            } else if chain.oldest.is_null() {
+                (chain.newest, chain.was_there) = (next, true);
+            } else {
+                chain.was_there = true;
+                // SAFETY: as above.
+                let before = unsafe { &(*chain.oldest).next };
+                // SAFETY: as above.
+                before.with_mut(|cell| unsafe { *cell = next });
+            }
+            at = next;
+        }
+        chain
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the models do by hand that the crate does with fibers.
 
 use super::Flag;
+use super::Timed;
 use handover_fiber::model::{Biased, Gate, Link, Linked, Node};
 use std::ptr::NonNull;
 
@@ -10,6 +11,39 @@ pub fn wait_at(gate: &Gate<Flag>, flag: Flag) {
     // SAFETY: the node stays until the flag was raised, which is after the waiter was handed out.
     if unsafe { gate.enlist(&raw mut node, flag.clone()) }.is_ok() {
         flag.wait();
+    }
+}
+
+/// Waits at the gate as a fiber does whose time comes at some moment; whether the gate was opened before that.
+pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
+    let mut node = Node::new();
+    // SAFETY: the node stays until its waiter was handed out, and had let go, or was withdrawn.
+    if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_err() {
+        return true;
+    }
+    if !timed.expire() {
+        timed.wait();
+        return true;
+    }
+    loop {
+        // SAFETY: as above.
+        let withdrawn = unsafe { gate.withdraw(&raw mut node) };
+        for other in withdrawn.opened_for {
+            assert!(other.offer(), "the others wait for ever");
+        }
+        if withdrawn.was_there || timed.is_let_go() {
+            return false;
+        }
+        handover_base::sync::thread::yield_now();
+    }
+}
+
+/// Waits at the same gate as one without a time.
+pub fn wait_at_as(gate: &Gate<Timed>, timed: Timed) {
+    let mut node = Node::new();
+    // SAFETY: the node stays until the waiter was handed out, and said so.
+    if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_ok() {
+        timed.wait();
     }
 }
 

@@ -1,0 +1,239 @@
+//! Waiting, but not for ever.
+
+use handover_fiber::{
+    Condition, Config, Eventual, Mutex, RecvTimeoutError, Runtime, SendTimeoutError, channel,
+    sleep, spawn, yield_now,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const SOON: Duration = Duration::from_millis(5);
+/// Nobody waits so long here: whoever is told in time does not wait for the time.
+const LONG: Duration = Duration::from_secs(600);
+
+/// Both in a fiber and on an ordinary thread.
+fn both(run: impl Fn() + Send + Sync + 'static) -> Outcome {
+    run();
+    let runtime = Runtime::new(Config::workers(2))?;
+    Ok(runtime.spawn(run)?.join()?)
+}
+
+/// On a thread of its own, a little later.
+fn later(run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        std::thread::sleep(SOON);
+        run();
+    })
+}
+
+#[test]
+fn who_waits_for_an_eventual_in_vain_goes_on_when_the_time_is_over_and_not_before() -> Outcome {
+    both(|| {
+        let never = Eventual::<u32>::new();
+        let begin = Instant::now();
+        assert_eq!(never.wait_timeout(SOON), None);
+        assert!(begin.elapsed() >= SOON - Duration::from_micros(20), "clocks differ");
+        assert_eq!(never.wait_until_ns(0), None, "that was long ago");
+        assert_eq!(never.set(1), Ok(()));
+        assert_eq!(never.wait_timeout(Duration::ZERO), Some(&1));
+    })
+}
+
+#[test]
+fn a_value_that_comes_in_time_is_not_kept_waiting_for_the_time() -> Outcome {
+    both(|| {
+        let answer = Arc::new(Eventual::new());
+        let sets = Arc::clone(&answer);
+        let sets = later(move || sets.set(7).unwrap());
+        assert_eq!(answer.wait_timeout(LONG), Some(&7));
+        sets.join().unwrap();
+    })
+}
+
+#[test]
+fn some_who_wait_give_up_and_the_others_are_woken() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let answer = Arc::new(Eventual::new());
+    let waits: Vec<_> = (0..30u32)
+        .map(|i| {
+            let answer = Arc::clone(&answer);
+            runtime.spawn(move || match i % 3 {
+                0 => Some(*answer.wait()),
+                1 => answer.wait_timeout(Duration::from_micros(200 * u64::from(i))).copied(),
+                _ => answer.wait_timeout(LONG).copied(),
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    while !waits.iter().skip(1).step_by(3).all(|one| one.is_finished()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    answer.set(5)?;
+    for (i, one) in waits.into_iter().enumerate() {
+        assert_eq!(one.join()?, (i % 3 != 1).then_some(5), "number {i}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_mutex_goes_to_the_next_one_if_the_first_did_not_want_to_wait_so_long() -> Outcome {
+    for workers in [1, 2] {
+        let runtime = Runtime::new(Config::workers(workers))?;
+        let mutex = Arc::new(Mutex::new(0u32));
+        let held = mutex.lock();
+        let its = Arc::clone(&mutex);
+        let gives_up = runtime.spawn(move || its.lock_timeout(SOON).is_none())?;
+        let its = Arc::clone(&mutex);
+        let patient = runtime.spawn(move || *its.lock_timeout(LONG).unwrap() += 1)?;
+        assert!(mutex.lock_timeout(SOON).is_none(), "it is ours, even");
+        assert!(gives_up.join()?);
+        drop(held);
+        patient.join()?;
+        assert_eq!(*mutex.lock_timeout(Duration::ZERO).unwrap(), 1);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_notification_is_for_somebody_whose_time_has_not_come() -> Outcome {
+    let runtime = Runtime::new(Config::workers(2))?;
+    let shared = Arc::new((Mutex::new(()), Condition::new()));
+    let wait = |timeout: Duration| {
+        let shared = Arc::clone(&shared);
+        runtime.spawn(move || {
+            let (mutex, condition) = &*shared;
+            let (guard, is_notified) = condition.wait_timeout(mutex.lock(), timeout);
+            drop(guard);
+            is_notified
+        })
+    };
+    let gives_up = wait(SOON)?;
+    assert!(!gives_up.join()?);
+    assert!(!shared.1.notify_one(), "it has taken itself out of the list");
+    let patient = wait(LONG)?;
+    while !shared.1.notify_one() {
+        std::thread::yield_now();
+    }
+    assert!(patient.join()?);
+    let (guard, is_notified) = shared.1.wait_timeout(shared.0.lock(), SOON); // an ordinary thread
+    assert!(!is_notified);
+    drop(guard);
+    assert_eq!(shared.1.notify_all(), 0);
+    Ok(())
+}
+
+#[test]
+fn a_channel_is_waited_for_so_long_at_most_by_both_sides() -> Outcome {
+    both(|| {
+        let (sender, receiver) = channel(1);
+        assert_eq!(receiver.recv_timeout(SOON), Err(RecvTimeoutError::TimedOut));
+        assert_eq!(sender.send_timeout(1, SOON), Ok(()));
+        assert_eq!(sender.send_timeout(2, SOON), Err(SendTimeoutError::TimedOut(2)));
+        assert_eq!(receiver.recv_timeout(SOON), Ok(1));
+        let sends = sender.clone();
+        let sends = later(move || sends.send(3).unwrap());
+        assert_eq!(receiver.recv_timeout(LONG), Ok(3));
+        sends.join().unwrap();
+        let drops = later(move || drop(sender));
+        assert_eq!(receiver.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+        drops.join().unwrap();
+        let (sender, receiver) = channel(1);
+        assert_eq!(sender.send(1), Ok(()));
+        let drops = later(move || drop(receiver));
+        assert_eq!(sender.send_timeout(2, LONG), Err(SendTimeoutError::Disconnected(2)));
+        drops.join().unwrap();
+    })
+}
+
+#[test]
+fn a_join_that_takes_too_long_gives_the_handle_back() -> Outcome {
+    both(|| {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let go = Arc::new(Eventual::<()>::new());
+        let its = Arc::clone(&go);
+        let fiber =
+            runtime.spawn(move || its.test().or_else(|| Some(its.wait())).is_some()).unwrap();
+        let fiber = fiber.join_timeout(SOON).unwrap_err();
+        go.set(()).unwrap();
+        assert!(fiber.join_timeout(LONG).unwrap().unwrap());
+        let fails = runtime.spawn(|| panic!("all the same")).unwrap();
+        let panicked = fails.join_timeout(LONG).unwrap().unwrap_err();
+        assert_eq!(panicked.message(), Some("all the same"));
+        // A runtime that ends while a fiber of another one does would be none of the fiber's own.
+        runtime.shutdown();
+    })
+}
+
+#[test]
+fn a_time_that_did_not_run_out_is_forgotten() -> Outcome {
+    let runtime = Runtime::new(Config::default())?;
+    let begin = Instant::now();
+    let waits = runtime.spawn(|| {
+        for _ in 0..100 {
+            let answer = Arc::new(Eventual::new());
+            let sets = Arc::clone(&answer);
+            let setter = spawn(move || sets.set(())).unwrap();
+            assert!(answer.wait_timeout(LONG).is_some());
+            assert!(setter.join().unwrap().is_ok());
+        }
+    })?;
+    waits.join()?;
+    runtime.shutdown(); // waits for no timer
+    assert!(begin.elapsed() < LONG / 10);
+    Ok(())
+}
+
+#[test]
+fn values_and_mutexes_are_never_lost_to_one_who_gave_up_at_that_moment() -> Outcome {
+    let rounds = if std::env::var_os("HANDOVER_LONG").is_some() { 20_000 } else { 500 };
+    let runtime = Runtime::new(Config::workers(2))?;
+    let (sender, receiver) = channel::<u32>(1);
+    let mutex = Arc::new(Mutex::new(0u32));
+    let got_count = Arc::new(AtomicU32::new(0));
+    let mut receives = Vec::new();
+    for one in 0..4u64 {
+        let (receiver, mutex, got) = (receiver.clone(), mutex.clone(), got_count.clone());
+        receives.push(runtime.spawn(move || {
+            let (mut round, mut locked_count) = (one, 0);
+            loop {
+                round += 1;
+                let timeout = Duration::from_micros(round * 7 % 90);
+                match receiver.recv_timeout(timeout) {
+                    Ok(_) => got.fetch_add(1, SeqCst),
+                    Err(RecvTimeoutError::Disconnected) => return locked_count,
+                    Err(_) => 0,
+                };
+                if let Some(mut count) = mutex.lock_timeout(timeout) {
+                    locked_count += 1;
+                    *count += 1;
+                    match round % 3 {
+                        0 => yield_now(),
+                        1 => sleep(Duration::from_micros(20)),
+                        _ => {}
+                    }
+                }
+            }
+        })?);
+    }
+    drop(receiver);
+    let sent = runtime.spawn(move || {
+        let mut sent_count = 0;
+        for round in 0..rounds {
+            let timeout = Duration::from_micros(u64::from(round * 11 % 70));
+            sent_count += u32::from(sender.send_timeout(round, timeout).is_ok());
+            sleep(timeout / 2);
+        }
+        sent_count
+    })?;
+    let sent_count = sent.join()?;
+    let mut locked_count = 0;
+    for one in receives {
+        locked_count += one.join()?;
+    }
+    assert_eq!(got_count.load(SeqCst), sent_count);
+    assert_eq!(*mutex.lock(), locked_count);
+    assert!(sent_count > 0 && locked_count > 0);
+    Ok(())
+}
