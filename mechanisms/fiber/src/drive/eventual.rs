@@ -2,6 +2,7 @@
 
 use super::here::{deadline_ns, is_past};
 use super::waiter::Waiter;
+use super::worker::Worker;
 use crate::AlreadySet;
 use crate::raw::{self, GateCell};
 use handover_probe::probe;
@@ -58,7 +59,7 @@ impl<T> Eventual<T> {
     /// # Blocking
     /// The fiber; its worker goes on with others, or if there are none, spins for a while if that has paid
     /// lately. On an ordinary thread, the thread.
-    #[inline]
+    #[inline(always)] // see raw::park
     pub fn wait(&self) -> &T {
         loop {
             if let Some(value) = self.cell.get() {
@@ -108,7 +109,7 @@ impl<T> Eventual<T> {
         }
     }
 
-    #[cold]
+    #[inline(always)] // as wait()
     fn wait_longer(&self) {
         if !self.looks_again() {
             raw::enlist(self.cell.gate());
@@ -116,10 +117,11 @@ impl<T> Eventual<T> {
     }
 
     /// Looks for a while whether it is set, if nobody else can run and that has paid lately.
+    #[inline]
     fn looks_again(&self) -> bool {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
         let gate = self.cell.gate();
-        raw::current().is_some_and(|worker| worker.is_alone() && worker.spin(|| gate.is_set()))
+        raw::current().is_some_and(Worker::is_alone) && spin_alone(|| gate.is_set())
     }
 
     /// Its value, if it has one already.
@@ -137,6 +139,13 @@ impl<T> Eventual<T> {
     pub fn into_inner(mut self) -> Option<T> {
         self.reset()
     }
+}
+
+/// Whether it came true while nobody else could run.
+#[cold]
+#[inline(never)]
+fn spin_alone(look: impl FnMut() -> bool) -> bool {
+    raw::current().is_some_and(|worker| worker.spin(look))
 }
 
 impl Eventual<()> {

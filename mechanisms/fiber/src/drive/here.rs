@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// # Blocking
 /// Until the fibers that could run before it have had their turn.
-#[inline]
+#[inline(always)] // see raw::park
 pub fn yield_now() {
     match raw::current().and_then(|worker| worker.running()) {
         Some(running) => raw::suspend(running),
@@ -20,7 +20,7 @@ pub fn yield_now() {
 ///
 /// # Blocking
 /// The fiber; its worker goes on with others. On an ordinary thread, the thread.
-#[inline]
+#[inline(always)] // see raw::park
 pub fn sleep(duration: Duration) {
     sleep_until_ns(deadline_ns(duration));
 }
@@ -29,11 +29,9 @@ pub fn sleep(duration: Duration) {
 ///
 /// # Blocking
 /// As [`sleep`].
+#[inline(always)] // see raw::park
 pub fn sleep_until_ns(deadline_ns: u64) {
-    let Some(worker) = raw::current() else {
-        let left = deadline_ns.saturating_sub(now_ns());
-        return std::thread::sleep(Duration::from_nanos(left));
-    };
+    let Some(worker) = raw::current() else { return sleep_as_thread(deadline_ns) };
     let Some(running) = worker.running() else { return };
     raw::park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
 }
@@ -48,6 +46,12 @@ pub(super) fn deadline_ns(timeout: Duration) -> u64 {
 /// Whether it is that time already.
 pub(super) fn is_past(deadline_ns: u64) -> bool {
     now_ns() >= deadline_ns
+}
+
+#[cold]
+fn sleep_as_thread(deadline_ns: u64) {
+    let left = deadline_ns.saturating_sub(now_ns());
+    std::thread::sleep(Duration::from_nanos(left));
 }
 
 /// Not inlined, as it looks at a variable of the thread, which may be another after a suspension.

@@ -293,7 +293,7 @@ impl<T> JoinHandle<T> {
     ///
     /// # Blocking
     /// The fiber that calls, or the ordinary thread.
-    #[inline]
+    #[inline(always)] // see raw::park
     pub fn join(mut self) -> Result<T, Panicked> {
         loop {
             let handle = self.handle.take().expect("only join() and drop take it");

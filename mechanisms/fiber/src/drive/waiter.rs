@@ -79,7 +79,7 @@ fn wake_fiber(fiber: Runnable) {
 /// Suspends the caller and hands it to `commit`, which puts it where it will be woken, or gives it back.
 ///
 /// `commit` runs when the fiber is suspended already, on its worker: whoever wakes it may do so at once.
-#[inline]
+#[inline(always)] // see raw::park
 pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     let Some(running) = raw::current().and_then(|worker| worker.running()) else {
         return wait_as_thread(commit);

@@ -28,6 +28,7 @@ impl<S> Waitlist<S> {
     }
 
     /// Waits until woken, unless `decide` says that there is no need to.
+    #[inline(always)] // see raw::park
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
         super::waiter::wait(|waiter| {
             let mut inner = self.lock();

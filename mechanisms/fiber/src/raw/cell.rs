@@ -90,7 +90,7 @@ impl<T> GateCell<T> {
 }
 
 /// Waits before the gate until it is open.
-#[inline]
+#[inline(always)] // see park()
 pub(crate) fn enlist(gate: &Gate<Waiter>) {
     let mut node = Node::new();
     let place = &raw mut node;

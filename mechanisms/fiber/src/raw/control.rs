@@ -506,13 +506,17 @@ where
 }
 
 /// Suspends the fiber that runs, to be run again behind the others.
-#[inline]
+#[inline(always)] // see park()
 pub(crate) fn suspend(running: NonNull<Control>) {
     act(running, Action(ptr::null_mut()));
 }
 
 /// Suspends the fiber that runs, and has `f` called with it on its worker's own stack.
-#[inline]
+///
+/// Inlined, as is whatever leads here, up to the code of whoever waits: the processor foretells where a function
+/// returns to by the calls that it has seen last, and a call in which a fiber is suspended makes it guess wrong, here
+/// and then once more for the worker. `fiber-cost eventual`, 2026-11: 24 ns a set and wait instead of 43 to 50.
+#[inline(always)]
 pub(crate) fn park<F>(running: NonNull<Control>, f: F)
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
@@ -521,7 +525,7 @@ where
     act(running, Action((&raw mut commit).cast()));
 }
 
-#[inline]
+#[inline(always)]
 fn act(running: NonNull<Control>, action: Action) {
     // SAFETY: it runs, and calls this: so its control block is there.
     let control = unsafe { running.as_ref() };
