@@ -142,6 +142,20 @@ pub enum StoreError {
         /// The id.
         id: String,
     },
+    /// A name that could not be asked for again.
+    #[error(
+        "name {name:?}: 1 to 64 letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter, and not \"last\""
+    )]
+    BadTag {
+        /// The name.
+        name: String,
+    },
+    /// A name that a run of the store has for its id: which is meant could not be told.
+    #[error("name {name}: a run has this id, or one that begins so; take another")]
+    TagIsId {
+        /// The name.
+        name: String,
+    },
     /// A run of this id is there already.
     #[error("run {id} is in the store already")]
     Duplicate {
@@ -154,6 +168,14 @@ pub enum StoreError {
         /// What was asked for.
         asked: String,
         /// The ids most like it, the likeliest first.
+        nearest: Vec<String>,
+    },
+    /// A figure, or a contender of it, that no run has.
+    #[error("{asked}: no run of the store has it{}", nearest_hint(.nearest))]
+    UnknownFigure {
+        /// What was asked for.
+        asked: String,
+        /// The names most like it, the likeliest first.
         nearest: Vec<String>,
     },
     /// A prefix of several ids.

@@ -21,7 +21,8 @@ pub const SCHEMA: u32 = STEPS.len() as u32;
 
 /// The step at index n brings a file of schema n to schema n + 1; a new file takes all of them. A
 /// step that has been released is never changed: a new one is added.
-pub(crate) const STEPS: &[&str] = &["
+pub(crate) const STEPS: &[&str] = &[
+    "
     CREATE TABLE runs (
         run INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
@@ -52,7 +53,16 @@ pub(crate) const STEPS: &[&str] = &["
         UNIQUE (run, place)
     ) STRICT;
     CREATE INDEX records_by_figure ON records (id, contender);
-"];
+",
+    "
+    CREATE TABLE tags (
+        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        tag TEXT NOT NULL,
+        UNIQUE (run, tag)
+    ) STRICT;
+    CREATE INDEX tags_by_tag ON tags (tag);
+",
+];
 
 /// How long a lock is waited for when a file is opened.
 pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(2);
@@ -332,11 +342,16 @@ pub(crate) fn wait_ms(wait: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Version 1 with a step to a version 2 that never was.
-    const TWO_STEPS: &[&str] = &[STEPS[0], "ALTER TABLE runs ADD COLUMN tag TEXT"];
+    /// A version of tomorrow.
+    const ONE_MORE: &str = "ALTER TABLE runs ADD COLUMN colour TEXT";
 
-    fn old_store(path: &Path) {
-        let (connection, _) = open_for_writing(path, &STEPS[..1], OPEN_WAIT).expect("a store");
+    fn with_one_more() -> Vec<&'static str> {
+        [STEPS, &[ONE_MORE]].concat()
+    }
+
+    /// A store as version `schema` left it.
+    fn old_store(path: &Path, schema: usize) {
+        let (connection, _) = open_for_writing(path, &STEPS[..schema], OPEN_WAIT).expect("a store");
         let insert = "INSERT INTO runs VALUES (1, 'aa', 5, 'quick', 'host', '0.1.0', '', 1, x'00')";
         connection.execute_batch(insert).expect("a row");
     }
@@ -346,18 +361,20 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_an_older_schema_is_brought_up_to_date_with_what_it_holds() {
+    fn a_store_of_every_older_schema_is_brought_up_to_date_with_what_it_holds() {
         let folder = tempfile::tempdir().expect("a folder");
-        for read_alone in [false, true] {
-            let path = folder.path().join(format!("{read_alone}.db"));
-            old_store(&path);
+        let steps = with_one_more();
+        for (schema, read_alone) in (1..steps.len()).flat_map(|it| [(it, false), (it, true)]) {
+            let path = folder.path().join(format!("{schema}-{read_alone}.db"));
+            old_store(&path, schema);
             let open = if read_alone { open_for_reading } else { open_for_writing };
-            let (connection, _) = open(&path, TWO_STEPS, OPEN_WAIT).expect("an old store");
-            assert_eq!(version(&connection), 2);
-            let found: (String, Option<String>) = connection
-                .query_one("SELECT id, tag FROM runs", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            let (connection, _) = open(&path, &steps, OPEN_WAIT).expect("an old store");
+            assert_eq!(version(&connection), steps.len() as u32);
+            let query = "SELECT id, colour, (SELECT count(*) FROM tags) FROM runs";
+            let found: (String, Option<String>, u32) = connection
+                .query_one(query, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                 .expect("the row");
-            assert_eq!(found, ("aa".to_string(), None));
+            assert_eq!(found, ("aa".to_string(), None, 0));
         }
     }
 
@@ -365,23 +382,25 @@ mod tests {
     fn a_step_that_fails_leaves_the_store_as_it_was() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results.db");
-        old_store(&path);
+        old_store(&path, 1);
         let before = fs::read(&path).expect("a file");
-        let failing = &[STEPS[0], TWO_STEPS[1], "INSERT INTO nowhere VALUES (1)"];
+        let failing = &[STEPS[0], ONE_MORE, "INSERT INTO nowhere VALUES (1)"];
         let refused = open_for_writing(&path, failing, OPEN_WAIT).expect_err("a bad step");
         assert!(matches!(refused, StoreError::Sqlite { .. }), "{refused}");
         assert!(fs::read(&path).expect("a file") == before);
-        assert_eq!(version(&open_for_writing(&path, STEPS, OPEN_WAIT).expect("as before").0), 1);
+        let (connection, _) = open_for_writing(&path, STEPS, OPEN_WAIT).expect("as before");
+        assert_eq!(version(&connection), SCHEMA);
     }
 
     #[test]
     fn a_store_of_a_newer_schema_is_refused_by_an_older_handover() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results.db");
-        open_for_writing(&path, TWO_STEPS, OPEN_WAIT).expect("a store of tomorrow");
+        open_for_writing(&path, &with_one_more(), OPEN_WAIT).expect("a store of tomorrow");
         for open in [open_for_reading, open_for_writing] {
             let refused = open(&path, STEPS, OPEN_WAIT).expect_err("too new");
-            assert!(matches!(refused, StoreError::Newer { found: 2, known: 1, .. }), "{refused}");
+            let newer = matches!(refused, StoreError::Newer { found, known: SCHEMA, .. } if found == SCHEMA + 1);
+            assert!(newer, "{refused}");
         }
     }
 

@@ -6,11 +6,15 @@ mod file;
 mod finite;
 mod lines;
 mod pack;
+mod series;
 mod store;
+mod tags;
 mod transfer;
 
 pub use error::{ExportError, ImportError, StoreError};
 pub use file::{SCHEMA, default_path};
 pub use lines::LINE_BYTES_MAX;
+pub use pack::check_tag;
+pub use series::Figure;
 pub use store::{RunRow, Store};
 pub use transfer::{Exported, Imported, import_bytes};

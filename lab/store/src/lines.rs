@@ -1,6 +1,7 @@
 //! One line of an export, read with suspicion.
 
 use crate::error::ImportError;
+use crate::pack::check_tag;
 use handover_record::{Record, Run, SCHEMA};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -18,6 +19,9 @@ pub(crate) struct RunLine<'a> {
     pub schema: u32,
     #[serde(flatten)]
     pub run: &'a Run,
+    /// Its names.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub tags: &'a [String],
 }
 
 /// A line that holds a record of the run that was opened last.
@@ -31,8 +35,8 @@ pub(crate) struct RecordLine<'a> {
 }
 
 impl<'a> RunLine<'a> {
-    pub fn new(run: &'a Run) -> RunLine<'a> {
-        RunLine { kind: "run", schema: SCHEMA, run }
+    pub fn new(run: &'a Run, tags: &'a [String]) -> RunLine<'a> {
+        RunLine { kind: "run", schema: SCHEMA, run, tags }
     }
 }
 
@@ -44,7 +48,8 @@ impl<'a> RecordLine<'a> {
 
 /// A line, understood.
 pub(crate) enum Line {
-    Run(Box<Run>),
+    /// With its names.
+    Run(Box<Run>, Vec<String>),
     Record(Box<Record>),
 }
 
@@ -56,6 +61,8 @@ struct Envelope<'a> {
     schema: Option<u32>,
     #[serde(borrow)]
     run: Option<Cow<'a, str>>,
+    #[serde(default)]
+    tags: Vec<String>,
 }
 
 /// Reads line after line; remembers which run the records belong to.
@@ -93,7 +100,7 @@ impl<'a> Lines<'a> {
             if !self.buffer.trim_ascii().is_empty() {
                 let parsed = parse(&self.buffer, self.run.as_deref())
                     .map_err(|why| ImportError::BadLine { line: self.number, why })?;
-                if let Line::Run(run) = &parsed {
+                if let Line::Run(run, _) = &parsed {
                     self.run = Some(run.id.clone());
                 }
                 return Ok(Some(parsed));
@@ -108,7 +115,13 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(why)?;
     match envelope.kind.as_deref() {
         Some("run") => match envelope.schema {
-            Some(SCHEMA) => Ok(Line::Run(serde_json::from_str(text).map_err(why)?)),
+            Some(SCHEMA) => {
+                let run = serde_json::from_str(text).map_err(why)?;
+                for tag in &envelope.tags {
+                    check_tag(tag).map_err(|refused| refused.to_string())?;
+                }
+                Ok(Line::Run(run, envelope.tags))
+            }
             Some(other) => Err(format!("schema {other}; this handover reads schema {SCHEMA}")),
             None => Err(format!("a run without \"schema\":{SCHEMA}")),
         },

@@ -153,6 +153,21 @@ pub(crate) fn check_id(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadRunId { id: shortened(id) }) }
 }
 
+/// Whether runs may have this name: 1 to 64 letters, digits, `-`, `_`, `.`, `/`, `+` or `@`, the first a
+/// letter, and not `last`. It is then fit for a command line beside ids, `last` and `-1`, and for a page.
+///
+/// # Errors
+/// [`StoreError::BadTag`].
+pub fn check_tag(name: &str) -> Result<(), StoreError> {
+    const NAME_BYTES_MAX: usize = 64;
+    let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+@".contains(&byte);
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(fit)
+        && name.as_bytes()[0].is_ascii_alphabetic()
+        && name != "last";
+    if fits { Ok(()) } else { Err(StoreError::BadTag { name: shortened(name) }) }
+}
+
 /// Enough of a text from elsewhere to recognise it by.
 pub(crate) fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 64;

@@ -53,6 +53,8 @@ pub struct RunRow {
     pub records_count: u64,
     /// Whether it came to its end.
     pub complete: bool,
+    /// Its names, in alphabetical order.
+    pub tags: Vec<String>,
 }
 
 impl Store {
@@ -189,7 +191,9 @@ impl Store {
         let query = "SELECT id, started_unix_ns, profile, host, version, built_from, complete,
             (SELECT count(*) FROM main.records WHERE records.run = runs.run)
             FROM main.runs ORDER BY started_unix_ns, run";
-        self.connection
+        let mut tags = self.tags()?;
+        let mut rows: Vec<RunRow> = self
+            .connection
             .prepare_cached(query)
             .and_then(|mut statement| {
                 let rows = statement.query_map([], |row| {
@@ -202,15 +206,21 @@ impl Store {
                         commit: row.get(5)?,
                         complete: row.get(6)?,
                         records_count: u64::try_from(row.get::<_, i64>(7)?).unwrap_or(0),
+                        tags: Vec::new(),
                     })
                 })?;
                 rows.collect()
             })
-            .map_err(|refused| self.failed(refused))
+            .map_err(|refused| self.failed(refused))?;
+        for row in &mut rows {
+            row.tags = tags.remove(&row.id).unwrap_or_default();
+        }
+        Ok(rows)
     }
 
     /// A run with its records, in the order in which they were inserted. `asked` is an id, a prefix of
-    /// one id alone, `last`, or a number from the end: `-1` is the last, `-2` the one before.
+    /// one id alone, a name (the latest run that has it), `last`, or a number from the end: `-1` is the
+    /// last, `-2` the one before.
     ///
     /// # Errors
     /// No such run (with the ids most like it), a prefix of several, an empty store, or a file that
@@ -251,10 +261,13 @@ impl Store {
         if ids.iter().any(|id| id == asked) {
             return Ok(asked.to_string());
         }
+        if let Some(latest) = self.named(asked)?.pop() {
+            return Ok(latest);
+        }
         let mut begin_so: Vec<String> =
             ids.iter().filter(|id| !asked.is_empty() && id.starts_with(asked)).cloned().collect();
         match begin_so.len() {
-            0 => Err(unknown(asked, &ids)),
+            0 => Err(self.unknown(asked)?),
             1 => Ok(begin_so.remove(0)),
             count => {
                 // The likeliest is the one that began last.
@@ -339,23 +352,30 @@ impl Store {
         StoreError::from_sqlite(&self.path, wait_ms(WRITE_WAIT), refused)
     }
 
-    fn damaged(&self, why: String) -> StoreError {
+    pub(crate) fn damaged(&self, why: String) -> StoreError {
         StoreError::Damaged { path: self.path.clone(), why }
     }
 
     fn unknown(&self, asked: &str) -> Result<StoreError, StoreError> {
-        Ok(unknown(asked, &self.ids()?))
+        let mut known = self.ids()?;
+        let mut names: Vec<String> = self.tags()?.into_values().flatten().collect();
+        names.dedup();
+        known.extend(names);
+        Ok(unknown(asked, &known))
     }
 }
 
 fn unknown(asked: &str, ids: &[String]) -> StoreError {
+    StoreError::UnknownRun { asked: pack::shortened(asked), nearest: nearest(asked, ids) }
+}
+
+/// The names most like what was asked for, the likeliest first; of equals, the last.
+pub(crate) fn nearest(asked: &str, names: &[String]) -> Vec<String> {
     let mut likeness: Vec<_> =
-        ids.iter().map(|id| (strsim::normalized_levenshtein(asked, id), id)).collect();
-    // Of equals, the one that began last.
+        names.iter().map(|name| (strsim::normalized_levenshtein(asked, name), name)).collect();
     likeness.reverse();
     likeness.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let nearest = likeness.into_iter().take(OFFERED_MAX).map(|(_, id)| id.clone()).collect();
-    StoreError::UnknownRun { asked: pack::shortened(asked), nearest }
+    likeness.into_iter().take(OFFERED_MAX).map(|(_, name)| name.clone()).collect()
 }
 
 /// The key of the run of this id.

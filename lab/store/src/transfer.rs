@@ -5,6 +5,7 @@ use crate::file;
 use crate::lines::{Line, Lines, RecordLine, RunLine};
 use crate::pack::{self, PackedRecord, PackedRun};
 use crate::store::{Store, find_exact, insert_record, insert_run};
+use crate::tags::insert_tag;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
@@ -52,10 +53,12 @@ impl Store {
         if asked.is_empty() {
             ids = self.ids()?;
         }
+        let tags = self.tags()?;
         let mut exported = Exported::default();
         for id in ids {
             let document = self.load_exact(&id)?;
-            write_line(out, &RunLine::new(&document.run))?;
+            let named = tags.get(&id).map_or(&[][..], |it| it);
+            write_line(out, &RunLine::new(&document.run, named))?;
             for record in &document.records {
                 write_line(out, &RecordLine::new(&document.run.id, record))?;
                 exported.records += 1;
@@ -102,7 +105,7 @@ impl Store {
     fn take(&mut self, staged: &Staged) -> Result<Imported, ImportError> {
         let (transaction, failed) = self.transaction()?;
         let mut imported = Imported::default();
-        for StagedRun { key, id, line } in &staged.runs {
+        for StagedRun { key, id, line, tags } in &staged.runs {
             match find_exact(&transaction, id).map_err(&failed)? {
                 Some(here) => {
                     let differs = difference(&staged.connection, *key, &transaction, here)?;
@@ -114,6 +117,11 @@ impl Store {
                 None => {
                     imported.records += staged.copy(*key, &transaction).map_err(&failed)?;
                     imported.runs += 1;
+                }
+            }
+            if let Some(here) = find_exact(&transaction, id).map_err(&failed)? {
+                for tag in tags {
+                    insert_tag(&transaction, here, tag).map_err(&failed)?;
                 }
             }
         }
@@ -154,6 +162,7 @@ struct StagedRun {
     key: i64,
     id: String,
     line: u64,
+    tags: Vec<String>,
 }
 
 impl Staged {
@@ -170,7 +179,7 @@ impl Staged {
             let line = lines.number;
             let bad = |refused: StoreError| ImportError::BadLine { line, why: refused.to_string() };
             match parsed {
-                Line::Run(run) => {
+                Line::Run(run, tags) => {
                     let packed = PackedRun::new(&run).map_err(bad)?;
                     if find_exact(&transaction, &run.id).map_err(failed)?.is_some() {
                         let why = format!("run {} comes a second time", run.id);
@@ -178,7 +187,7 @@ impl Staged {
                     }
                     insert_run(&transaction, &packed).map_err(failed)?;
                     let key = transaction.last_insert_rowid();
-                    staged.runs.push(StagedRun { key, id: run.id, line });
+                    staged.runs.push(StagedRun { key, id: run.id, line, tags });
                     place = 0;
                 }
                 Line::Record(record) => {

@@ -1,0 +1,97 @@
+//! One figure over all runs, without reading the rest of them.
+
+use crate::error::StoreError;
+use crate::pack;
+use crate::store::{Store, nearest};
+use handover_record::{ContenderKind, Record};
+use rusqlite::types::Value;
+
+/// A figure of a run, without its histogram.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The run's id.
+    pub run: String,
+    /// When the run began, in nanoseconds since the Unix epoch.
+    pub started_unix_ns: i64,
+    /// The host's name.
+    pub host: String,
+    /// The version of handover.
+    pub version: String,
+    /// The commit it was built from.
+    pub commit: String,
+    /// The record, its histogram left out.
+    pub record: Record,
+}
+
+impl Store {
+    /// A figure of a contender in every run that has it, the earliest first.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    ///
+    /// # Cost
+    /// Some tens of microseconds a run that has it.
+    pub fn figures(&self, id: &str, contender: &str) -> Result<Vec<Figure>, StoreError> {
+        let failed = |refused| self.failed(refused);
+        let query = "SELECT runs.id, runs.started_unix_ns, host, version, built_from, records.body
+            FROM main.records JOIN main.runs USING (run)
+            WHERE records.id = ? AND contender = ? ORDER BY runs.started_unix_ns, run, place";
+        let mut statement = self.connection.prepare_cached(query).map_err(failed)?;
+        let mut rows = statement.query([id, contender]).map_err(failed)?;
+        let mut figures = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let read = || -> rusqlite::Result<_> {
+                let body: Vec<u8> = row.get(5)?;
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, body))
+            };
+            let (run, started_unix_ns, host, version, commit, body): (String, _, _, _, _, _) =
+                read().map_err(failed)?;
+            let record = pack::unpack_record(&body, Value::Text(String::new()))
+                .map_err(|why| self.damaged(format!("run {run}: {why}")))?;
+            figures.push(Figure { run, started_unix_ns, host, version, commit, record });
+        }
+        Ok(figures)
+    }
+
+    /// The contender of a figure that is meant where none is named, ours or else the first, or the one that
+    /// is.
+    ///
+    /// # Errors
+    /// No run has the figure, or the contender: with the names most like it. The file cannot be read.
+    pub fn contender(&self, id: &str, named: Option<&str>) -> Result<String, StoreError> {
+        let query = "SELECT DISTINCT id, contender, kind FROM main.records ORDER BY id, contender";
+        let names: Result<Vec<(String, String, String)>, _> =
+            self.connection.prepare_cached(query).and_then(|mut statement| {
+                let rows =
+                    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+                rows.collect()
+            });
+        let names = names.map_err(|refused| self.failed(refused))?;
+        let of_it: Vec<_> = names.iter().filter(|name| name.0 == id).collect();
+        let ours = ContenderKind::Ours.to_string();
+        let found = match named {
+            Some(named) => of_it.iter().find(|name| name.1 == named),
+            None => of_it.iter().find(|name| name.2 == ours).or(of_it.first()),
+        };
+        if let Some(found) = found {
+            return Ok(found.1.clone());
+        }
+        let known = |pick: fn(&(String, String, String)) -> &String| -> Vec<String> {
+            let mut known: Vec<String> = match of_it.is_empty() {
+                true => names.iter().map(pick).cloned().collect(),
+                false => of_it.iter().map(|name| pick(name)).cloned().collect(),
+            };
+            known.dedup();
+            known
+        };
+        let (asked, known) = match (named, of_it.is_empty()) {
+            (Some(named), false) => (format!("{id} [{named}]"), known(|name| &name.1)),
+            _ => (id.to_string(), known(|name| &name.0)),
+        };
+        let like = named.filter(|_| !of_it.is_empty()).unwrap_or(id);
+        Err(StoreError::UnknownFigure {
+            asked: pack::shortened(&asked),
+            nearest: nearest(like, &known),
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Names of runs; and runs that are no longer wanted.
+//!
+//! A name stands for as many runs as have it: the five processes of one build, the runs of a branch. Names
+//! lie beside the runs, so that naming one changes nothing of what was measured.
+
+use crate::error::StoreError;
+use crate::pack;
+use crate::store::{Store, find_exact};
+use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
+
+impl Store {
+    /// Gives a run a name, beside those that it has and those that other runs have. `asked` is what
+    /// [`load`](Store::load) takes. Gives the run's id.
+    ///
+    /// # Errors
+    /// No such run, a name that is unfit or could be taken for a run's id, or the file cannot be written.
+    pub fn tag(&mut self, asked: &str, name: &str) -> Result<String, StoreError> {
+        pack::check_tag(name)?;
+        let id = self.resolve(asked)?;
+        if self.ids()?.iter().any(|id| id.starts_with(name)) {
+            return Err(StoreError::TagIsId { name: name.to_string() });
+        }
+        let (transaction, failed) = self.transaction()?;
+        if let Some(run) = find_exact(&transaction, &id).map_err(&failed)? {
+            insert_tag(&transaction, run, name).map_err(&failed)?;
+        }
+        transaction.commit().map_err(failed)?;
+        Ok(id)
+    }
+
+    /// Takes a name from a run; whether it had it.
+    ///
+    /// # Errors
+    /// No such run, or the file cannot be written.
+    pub fn untag(&mut self, asked: &str, name: &str) -> Result<bool, StoreError> {
+        let id = self.resolve(asked)?;
+        let (transaction, failed) = self.transaction()?;
+        let delete = "DELETE FROM main.tags WHERE tag = ?2
+            AND run = (SELECT run FROM main.runs WHERE id = ?1)";
+        let taken = transaction.execute(delete, params![id, name]).map_err(&failed)?;
+        transaction.commit().map_err(failed)?;
+        Ok(taken > 0)
+    }
+
+    /// The names of every run that has any, by the run's id, in alphabetical order.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn tags(&self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
+        let query = "SELECT id, tag FROM main.tags JOIN main.runs USING (run) ORDER BY tag";
+        let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let rows: Result<Vec<(String, String)>, _> =
+            self.connection.prepare_cached(query).and_then(|mut statement| {
+                statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+            });
+        for (id, tag) in rows.map_err(|refused| self.failed(refused))? {
+            named.entry(id).or_default().push(tag);
+        }
+        Ok(named)
+    }
+
+    /// The ids of the runs of a name, the earliest first; none where nothing has it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn named(&self, name: &str) -> Result<Vec<String>, StoreError> {
+        let query = "SELECT id FROM main.tags JOIN main.runs USING (run) WHERE tag = ?
+            ORDER BY started_unix_ns, run";
+        self.connection
+            .prepare_cached(query)
+            .and_then(|mut statement| statement.query_map([name], |row| row.get(0))?.collect())
+            .map_err(|refused| self.failed(refused))
+    }
+
+    /// The ids of what `asked` stands for: all runs of a name, or else the one run that
+    /// [`load`](Store::load) gives.
+    ///
+    /// # Errors
+    /// As [`load`](Store::load), with the names most like it among what is offered.
+    pub fn side(&self, asked: &str) -> Result<Vec<String>, StoreError> {
+        match self.named(asked)? {
+            named if named.is_empty() => Ok(vec![self.resolve(asked)?]),
+            named => Ok(named),
+        }
+    }
+
+    /// Forgets a run, its records and its names; gives its id. Its space is used again by later runs;
+    /// [`vacuum`](Store::vacuum) gives it back.
+    ///
+    /// # Errors
+    /// As [`load`](Store::load), or the file cannot be written: then nothing is forgotten.
+    pub fn delete(&mut self, asked: &str) -> Result<String, StoreError> {
+        let id = self.resolve(asked)?;
+        let (transaction, failed) = self.transaction()?;
+        transaction.execute("DELETE FROM main.runs WHERE id = ?", [&id]).map_err(&failed)?;
+        transaction.commit().map_err(failed)?;
+        Ok(id)
+    }
+
+    /// Gives back the space of what was deleted; gives the file's length before and after, in bytes.
+    ///
+    /// # Errors
+    /// No space for the copy that is made meanwhile, or the file cannot be written; it is then as before.
+    ///
+    /// # Cost
+    /// Writes the whole file anew.
+    pub fn vacuum(&mut self) -> Result<(u64, u64), StoreError> {
+        let length = |connection: &Connection| -> rusqlite::Result<u64> {
+            let read = |query| connection.query_one(query, [], |row| row.get::<_, i64>(0));
+            let bytes = read("PRAGMA page_count")? * read("PRAGMA page_size")?;
+            Ok(u64::try_from(bytes).unwrap_or(0))
+        };
+        let vacuumed = || -> rusqlite::Result<(u64, u64)> {
+            let before = length(&self.connection)?;
+            self.connection.execute_batch("VACUUM")?;
+            Ok((before, length(&self.connection)?))
+        };
+        vacuumed().map_err(|refused| self.failed(refused))
+    }
+}
+
+/// Names a run that is there; nothing where it has the name already.
+pub(crate) fn insert_tag(connection: &Connection, run: i64, name: &str) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("INSERT OR IGNORE INTO main.tags (run, tag) VALUES (?1, ?2)")?
+        .execute(params![run, name])
+}

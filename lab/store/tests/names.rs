@@ -1,0 +1,116 @@
+//! Names of runs: given, found by, carried along; and runs that are forgotten.
+
+mod support;
+
+use handover_store::{Store, StoreError};
+use std::fs;
+use support::{record, run};
+use tempfile::tempdir;
+
+fn three_runs() -> Store {
+    let mut store = Store::in_memory().expect("a store");
+    for (id, started) in [("1a", 1), ("2b", 2), ("3c", 3)] {
+        store.begin(&run(id, started)).expect("begin");
+        store.insert(id, &[record("lock/free", "handover", 7.0 + started as f64)]).expect("insert");
+    }
+    store
+}
+
+#[test]
+fn a_name_stands_for_all_its_runs_and_for_the_latest_where_one_is_asked_for() {
+    let mut store = three_runs();
+    assert_eq!(store.tag("1a", "before").expect("a name"), "1a");
+    store.tag("-2", "before").expect("a name for a second run");
+    store.tag("2b", "before").expect("given twice, had once");
+    store.tag("2b", "also").expect("a second name");
+    assert_eq!(store.side("before").expect("a side"), ["1a", "2b"]);
+    assert_eq!(store.side("3").expect("a run by a prefix"), ["3c"]);
+    assert_eq!(store.resolve("before").expect("a run"), "2b");
+    let rows = store.runs().expect("rows");
+    assert_eq!(rows[1].tags, ["also", "before"]);
+    assert!(rows[2].tags.is_empty());
+    assert!(store.untag("1a", "before").expect("taken"));
+    assert!(!store.untag("1a", "before").expect("not there"));
+    assert_eq!(store.side("before").expect("a side"), ["2b"]);
+}
+
+#[test]
+fn a_name_that_could_not_be_asked_for_or_would_leave_a_page_is_refused() {
+    let mut store = three_runs();
+    for name in ["", "last", "-1", "9lives", "a b", "</script>", "x\u{1b}[31m", &"n".repeat(65)] {
+        let refused = store.tag("1a", name).expect_err(name);
+        assert!(matches!(refused, StoreError::BadTag { .. }), "{refused}");
+        assert!(!refused.to_string().chars().any(char::is_control), "{refused}");
+    }
+    store.begin(&run("feed-1", 9)).expect("begin");
+    let refused = store.tag("1a", "feed").expect_err("a run's id begins so");
+    assert!(matches!(refused, StoreError::TagIsId { .. }), "{refused}");
+    let refused = store.side("befor").expect_err("nothing of that name");
+    assert!(matches!(refused, StoreError::UnknownRun { .. }), "{refused}");
+    store.tag("1a", "before").expect("a name");
+    let refused = store.side("befor").expect_err("nothing of that name");
+    assert!(refused.to_string().contains("the nearest are before"), "{refused}");
+}
+
+#[test]
+fn names_go_with_an_export_and_join_those_that_are_there() {
+    let mut store = three_runs();
+    store.tag("1a", "before").expect("a name");
+    let mut exported = Vec::new();
+    store.export(&["1a".to_string()], &mut exported).expect("an export");
+    let mut other = Store::in_memory().expect("a store");
+    other.import(&mut &exported[..]).expect("an import");
+    assert_eq!(other.side("before").expect("a side"), ["1a"]);
+    other.tag("1a", "mine").expect("a name");
+    let imported = other.import(&mut &exported[..]).expect("the same again");
+    assert_eq!((imported.runs, imported.skipped), (0, 1));
+    assert_eq!(other.runs().expect("rows")[0].tags, ["before", "mine"]);
+    let hostile = String::from_utf8(exported).expect("text").replace("before", "</script>");
+    let refused = other.import(&mut hostile.as_bytes()).expect_err("a bad name");
+    assert!(refused.to_string().starts_with("line 1: name"), "{refused}");
+}
+
+#[test]
+fn a_run_that_is_deleted_is_gone_with_all_that_it_had_and_leaves_no_space_behind() {
+    let folder = tempdir().expect("a folder");
+    let path = folder.path().join("results.db");
+    let mut store = Store::open(&path).expect("a store");
+    for (id, started) in [("1a", 1), ("2b", 2)] {
+        store.begin(&run(id, started)).expect("begin");
+        let records: Vec<_> =
+            (0..200).map(|place| record(&format!("a/{place}"), "handover", 1.0)).collect();
+        store.insert(id, &records).expect("insert");
+        store.tag(id, "both").expect("a name");
+    }
+    assert_eq!(store.delete("1").expect("deleted"), "1a");
+    assert!(matches!(store.load("1a"), Err(StoreError::UnknownRun { .. })));
+    assert_eq!(store.side("both").expect("a side"), ["2b"]);
+    assert_eq!(store.load("2b").expect("the other").records.len(), 200);
+    let (before, after) = store.vacuum().expect("vacuumed");
+    assert!(after < before * 3 / 4, "{before} to {after} bytes");
+    assert_eq!(fs::metadata(&path).expect("a file").len(), after);
+    store.check().expect("sound");
+    assert!(matches!(store.delete("1a"), Err(StoreError::UnknownRun { .. })));
+}
+
+#[test]
+fn a_figure_is_followed_over_runs_without_the_rest_of_them() {
+    let store = three_runs();
+    let figures = store.figures("lock/free", "handover").expect("figures");
+    let told: Vec<_> =
+        figures.iter().map(|it| (it.run.as_str(), it.record.summary.median)).collect();
+    assert_eq!(told, [("1a", 8.0), ("2b", 9.0), ("3c", 10.0)]);
+    assert!(store.figures("lock/fre", "handover").expect("none").is_empty());
+    assert_eq!(store.contender("lock/free", None).expect("ours"), "handover");
+    for (id, contender, told) in [
+        ("lock/fre", None, "lock/fre: no run of the store has it; the nearest is lock/free"),
+        (
+            "lock/free",
+            Some("handove"),
+            "lock/free [handove]: no run of the store has it; the nearest is handover",
+        ),
+    ] {
+        let refused = store.contender(id, contender).expect_err("misspelt");
+        assert_eq!(refused.to_string(), told);
+    }
+}
