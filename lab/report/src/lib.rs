@@ -2,10 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod anatomy;
+pub mod compare;
 mod export;
+pub mod history;
 mod html;
 mod ladder;
 mod model;
+mod random;
 pub mod svg;
 mod sweep;
 mod table;

@@ -1,0 +1,575 @@
+//! Two sides of runs, compared: what became better or worse, and what nobody can say.
+//!
+//! The unit is the process: a run. Rounds of one process share its memory's placement, its moment and its
+//! neighbours, and operations of one round even more; taken for independent they call two runs of one build
+//! different. So at least five processes a side are asked for, and each gives one value a figure: the median
+//! of its rounds, or the best tenth of them, whichever differs less among the processes of a side. On a
+//! machine that is shared the best tenth is what ran undisturbed, and repeats within some tenths of a percent
+//! where medians are 5 % apart; a figure that comes out in two ways is better told by its median. Both are
+//! tests of one family, so that looking twice costs nothing of the promise below.
+
+mod family;
+mod ranks;
+mod table;
+
+pub use table::comparison as table;
+
+use crate::words;
+use handover_record::{ContenderKind, Document, Record, Unit, WarningCode};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The version of a comparison's JSON form.
+pub const SCHEMA: u32 = 1;
+
+/// Fewer processes on a side, and nothing can be said.
+pub const PROCESSES_MIN: usize = 5;
+
+/// Chance alone calls any figure of a comparison different this seldom, and hence worse half as often.
+const FAMILY_MAX: f64 = 0.02;
+/// And each figure that is called must stand out by its ranks alone, too: one wild process is not enough.
+const ALONE_MAX: f64 = 0.05;
+
+/// A process's rounds as one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// The figure itself: the median of the rounds that nothing disturbed.
+    Median,
+    /// The median of the round than which a tenth of them is better.
+    BestTenth,
+}
+
+impl By {
+    const ALL: [By; 2] = [By::Median, By::BestTenth];
+
+    /// In a word.
+    pub fn words(self) -> &'static str {
+        match self {
+            By::Median => "median",
+            By::BestTenth => "best 1/10",
+        }
+    }
+
+    fn value(self, record: &Record) -> f64 {
+        if self == By::Median {
+            return record.summary.median;
+        }
+        let mut rounds: Vec<f64> = record.rounds.iter().map(|round| round.median).collect();
+        if rounds.len() < ROUNDS_OF_TENTH_MIN {
+            return f64::NAN;
+        }
+        let place = rounds.len() / 10;
+        *rounds.select_nth_unstable_by(place, f64::total_cmp).1
+    }
+}
+
+/// Of fewer rounds there is no best tenth.
+const ROUNDS_OF_TENTH_MIN: usize = 10;
+
+/// What one wants to know of two sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// The least relative difference that matters: 0.02 is 2 %.
+    pub threshold: f64,
+    /// Whether every contender has a row, rather than ours.
+    pub all: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { threshold: 0.02, all: false }
+    }
+}
+
+/// What can be said of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// B takes less.
+    Better,
+    /// B takes more.
+    Worse,
+    /// If they differ, then by less than the threshold.
+    Same,
+    /// They may differ by more than what matters, and may not.
+    TooNoisy,
+    /// The runs are not such that anything could be said.
+    CannotSay,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::Same => "same",
+            Verdict::TooNoisy => "too noisy to say",
+            Verdict::CannotSay => "cannot say",
+        }
+    }
+}
+
+/// One side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Side {
+    /// What it was asked for by.
+    pub name: String,
+    /// Its runs, each a process.
+    pub runs: Vec<String>,
+    /// The versions that they were made with, with their commits.
+    pub builds: BTreeSet<String>,
+    /// The machines that they were made on.
+    pub hosts: BTreeSet<String>,
+}
+
+/// One figure of both sides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The figure's id.
+    pub id: String,
+    /// The contender.
+    pub contender: String,
+    /// Its arguments and placement, where they are told.
+    pub setting: String,
+    /// The unit of `a` and `b`.
+    pub unit: Unit,
+    /// What stands for a process.
+    pub by: By,
+    /// The median of A's processes.
+    pub a: f64,
+    /// The median of B's.
+    pub b: f64,
+    /// B by A: above 1, B takes more (Hodges and Lehmann's estimate); `None` where a figure is not above 0.
+    pub ratio: Option<f64>,
+    /// Lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// The p-value of Mann and Whitney's test of this figure alone.
+    pub p: f64,
+    /// What chance alone makes of any figure of this comparison (Westfall and Young).
+    pub p_corrected: f64,
+    /// Cliff's delta: 1, all of B takes more than all of A; -1, less.
+    pub delta: f64,
+    /// The least relative difference that is called: the threshold, or what can be seen if that is more.
+    pub least: f64,
+    /// What can be said.
+    pub verdict: Verdict,
+    /// Why nothing can be said; otherwise empty.
+    pub why: String,
+}
+
+/// Two sides, compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The version of this form.
+    pub schema: u32,
+    /// The one that B is compared with.
+    pub a: Side,
+    /// The one that may be better or worse.
+    pub b: Side,
+    /// The least relative difference that matters.
+    pub threshold: f64,
+    /// The least that these runs can see, of one party: ours against ours, over the same processes.
+    pub visible_one: Option<f64>,
+    /// The same, across CPUs.
+    pub visible_several: Option<f64>,
+    /// Every figure that both sides have, in A's order.
+    pub rows: Vec<Row>,
+    /// Figures of A alone.
+    pub only_a: Vec<String>,
+    /// Figures of B alone.
+    pub only_b: Vec<String>,
+    /// What is to be known of the two before one believes any of it.
+    pub notes: Vec<String>,
+}
+
+impl Comparison {
+    /// Rows of a verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.rows.iter().filter(|row| row.verdict == verdict).count()
+    }
+
+    /// Whether something regressed.
+    pub fn is_worse(&self) -> bool {
+        self.count(Verdict::Worse) > 0
+    }
+}
+
+/// Compares the runs of two sides, each with its name. The same runs give the same comparison.
+///
+/// A figure is *worse* when all of these hold, and *better* when they do the other way round:
+///
+/// - at least five processes a side have it;
+/// - the estimated ratio differs from 1 by more than the threshold, and by more than what ours against ours
+///   differs by in these very processes;
+/// - Mann and Whitney's test calls it different at 5 %;
+/// - dealing out the processes anew makes *any* figure look so different at most twice in a hundred times,
+///   and hence so much worse once.
+///
+/// It is the *same* when the ratio's interval keeps within the threshold; with a threshold of 0, within what
+/// can be seen.
+///
+/// # Cost
+/// 200 figures of 8 processes a side: 0.1 s. Beyond 13,000 ways to deal them out, 5,000 are drawn.
+pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> Comparison {
+    let table = Table::of(a.1, b.1);
+    let visible = table.visible();
+    let mut figures: Vec<[Row; 2]> = Vec::new();
+    let mut tests: Vec<family::Values> = Vec::new();
+    let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
+    for (key, cell) in table.cells(rules.all) {
+        match (cell.count(0, table.a_count), cell.count(table.a_count, table.count)) {
+            (_, 0) => only_a.push(key.words()),
+            (0, _) => only_b.push(key.words()),
+            _ => {
+                figures.push(By::ALL.map(|by| {
+                    let seen = visible[usize::from(cell.several)][by as usize].unwrap_or(0.0);
+                    let least = rules.threshold.max(seen);
+                    row(key, cell, by, table.a_count, least)
+                }));
+                tests.extend(By::ALL.map(|by| cell.logs(by)));
+            }
+        }
+    }
+    let p = family::corrected(&tests, table.a_count);
+    for (row, p) in figures.iter_mut().flatten().zip(p) {
+        if row.why.is_empty() {
+            row.p_corrected = p;
+            row.verdict = verdict(row, rules.threshold);
+        }
+    }
+    let rows = figures.into_iter().map(chosen).collect();
+    let [visible_one, visible_several] =
+        visible.map(|ways| ways.into_iter().flatten().reduce(f64::min));
+    Comparison {
+        schema: SCHEMA,
+        a: side(a),
+        b: side(b),
+        threshold: rules.threshold,
+        visible_one,
+        visible_several,
+        rows,
+        only_a,
+        only_b,
+        notes: notes(a, b),
+    }
+}
+
+/// Of a figure told in both ways, the one that tells more: the one that differs, or else the narrower. What
+/// is better in one way and worse in the other is neither.
+fn chosen([median, tenth]: [Row; 2]) -> Row {
+    let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
+    match (differs(&median), differs(&tenth)) {
+        (true, true) if median.verdict != tenth.verdict => {
+            Row { verdict: Verdict::TooNoisy, ..median }
+        }
+        (true, false) => median,
+        (false, true) => tenth,
+        _ if width(&tenth) < width(&median) => tenth,
+        _ => median,
+    }
+}
+
+/// How far the interval of a row reaches, as a logarithm.
+fn width(row: &Row) -> f64 {
+    match (row.low, row.high) {
+        (Some(low), Some(high)) if row.why.is_empty() => (high / low).ln(),
+        _ => f64::INFINITY,
+    }
+}
+
+fn side((name, documents): (&str, &[Document])) -> Side {
+    let build = |document: &Document| match document.run.commit.as_str() {
+        "" => document.run.version.clone(),
+        commit => format!("{} ({commit})", document.run.version),
+    };
+    Side {
+        name: name.to_string(),
+        runs: documents.iter().map(|document| document.run.id.clone()).collect(),
+        builds: documents.iter().map(build).collect(),
+        hosts: documents.iter().map(|document| document.host.name.clone()).collect(),
+    }
+}
+
+/// What makes a record one of the same figure as another's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    id: String,
+    contender: String,
+    setting: String,
+}
+
+impl Key {
+    fn of(record: &Record) -> Key {
+        let mut setting: Vec<String> =
+            record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let parties = &record.parties;
+        if !parties.placement.is_empty() && parties.placement != "near" {
+            setting.push(parties.placement.clone());
+        }
+        if parties.processes {
+            setting.push("processes".to_string());
+        }
+        if parties.idle_gap_ns > 0 {
+            setting.push(format!("idle-gap={}ns", parties.idle_gap_ns));
+        }
+        if parties.neighbour_cpu.is_some() {
+            setting.push("neighbour".to_string());
+        }
+        Key {
+            id: record.id.clone(),
+            contender: record.contender.clone(),
+            setting: setting.join(" "),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self.setting.as_str() {
+            "" => format!("{} [{}]", self.id, self.contender),
+            setting => format!("{} [{}] {setting}", self.id, self.contender),
+        }
+    }
+}
+
+/// A figure in all processes.
+struct Cell {
+    unit: Unit,
+    kind: ContenderKind,
+    several: bool,
+    smoke: bool,
+    /// By each [`By`], one for each process, A's first; NaN where it has none.
+    values: [Vec<f64>; 2],
+}
+
+impl Cell {
+    fn count(&self, from: usize, to: usize) -> usize {
+        finite(&self.values[0][from..to]).len()
+    }
+
+    fn logs(&self, by: By) -> Vec<f64> {
+        self.values[by as usize].iter().map(|it| it.ln()).collect()
+    }
+}
+
+fn finite(values: &[f64]) -> Vec<f64> {
+    values.iter().copied().filter(|it| it.is_finite()).collect()
+}
+
+/// Every figure of both sides, in order of first appearance.
+struct Table {
+    a_count: usize,
+    count: usize,
+    keys: Vec<Key>,
+    cells: BTreeMap<Key, Cell>,
+}
+
+impl Table {
+    fn of(a: &[Document], b: &[Document]) -> Table {
+        let count = a.len() + b.len();
+        let mut table = Table { a_count: a.len(), count, keys: Vec::new(), cells: BTreeMap::new() };
+        for (place, document) in a.iter().chain(b).enumerate() {
+            for record in &document.records {
+                let key = Key::of(record);
+                if !table.cells.contains_key(&key) {
+                    table.keys.push(key.clone());
+                }
+                let cell = table.cells.entry(key).or_insert_with(|| Cell {
+                    unit: record.unit,
+                    kind: record.kind,
+                    several: is_several(record),
+                    smoke: false,
+                    values: By::ALL.map(|_| vec![f64::NAN; count]),
+                });
+                cell.smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+                for by in By::ALL {
+                    cell.values[by as usize][place] = by.value(record);
+                }
+            }
+        }
+        table
+    }
+
+    /// What has a row: ours, or the floor where there is none of ours, or whoever is there; all but the
+    /// nulls where all are asked for.
+    fn cells(&self, all: bool) -> impl Iterator<Item = (&Key, &Cell)> {
+        let kinds = |id: &str, wanted: ContenderKind| {
+            self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
+        };
+        let mut speakers: BTreeMap<&str, Option<ContenderKind>> = BTreeMap::new();
+        for key in &self.keys {
+            speakers.entry(&key.id).or_insert_with(|| {
+                let first = [ContenderKind::Ours, ContenderKind::Floor];
+                first.into_iter().find(|wanted| kinds(&key.id, *wanted))
+            });
+        }
+        self.keys.iter().map(|key| (key, &self.cells[key])).filter(move |(key, cell)| {
+            let speaker = speakers.get(key.id.as_str()).copied().flatten();
+            cell.kind != ContenderKind::Null
+                && (all || speaker.is_none_or(|speaker| speaker == cell.kind))
+        })
+    }
+
+    /// By how much ours differs from ours: the greatest end of any interval, within the processes and
+    /// between the sides; of one party and of several, by each [`By`].
+    fn visible(&self) -> [[Option<f64>; 2]; 2] {
+        let mut visible = [[None; 2]; 2];
+        let is_null = |cell: &Cell| cell.kind == ContenderKind::Null;
+        let nulls = || self.cells.iter().filter(|(_, cell)| is_null(cell));
+        let figures: BTreeSet<(&str, &str)> =
+            nulls().map(|(key, _)| (key.id.as_str(), key.setting.as_str())).collect();
+        for (figure, by) in figures.into_iter().flat_map(|it| By::ALL.map(|by| (it, by))) {
+            let of_it = |key: &Key| (key.id.as_str(), key.setting.as_str()) == figure;
+            let twins: Vec<&Cell> =
+                nulls().filter(|(key, _)| of_it(key)).map(|(_, cell)| cell).collect();
+            let logs: Vec<Vec<f64>> = twins.iter().map(|cell| cell.logs(by)).collect();
+            // Within a process: one by the other.
+            let within = logs.windows(2).filter_map(|two| {
+                let apart: Vec<f64> =
+                    two[0].iter().zip(&two[1]).map(|(one, other)| other - one).collect();
+                ranks::median_interval(&finite(&apart))
+            });
+            // Between the sides: both together.
+            let means: Vec<f64> = (0..self.count)
+                .map(|place| logs.iter().map(|it| it[place]).sum::<f64>() / logs.len() as f64)
+                .collect();
+            let (a, b) = means.split_at(self.a_count);
+            let between = ranks::shift(&finite(a), &finite(b));
+            let several = twins.iter().any(|cell| cell.several);
+            let slot: &mut Option<f64> = &mut visible[usize::from(several)][by as usize];
+            for (_, low, high) in within.chain(between) {
+                let width = low.abs().max(high.abs()).exp_m1();
+                *slot = Some(slot.unwrap_or(0.0).max(width));
+            }
+        }
+        visible
+    }
+}
+
+fn is_several(record: &Record) -> bool {
+    record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1])
+}
+
+/// A row without what needs all of them.
+fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
+    let (a, b) = cell.values[by as usize].split_at(a_count);
+    let (a, b) = (finite(a), finite(b));
+    let middle = |values: &[f64]| ranks::median_interval(values).map_or(0.0, |it| it.0);
+    let above_0 = a.iter().chain(&b).all(|it| *it > 0.0);
+    let ln = |values: &[f64]| -> Vec<f64> { values.iter().map(|it| it.ln()).collect() };
+    let shift = if above_0 { ranks::shift(&ln(&a), &ln(&b)) } else { None };
+    let few = a.len().min(b.len()) < PROCESSES_MIN;
+    let equal = a.iter().chain(&b).all(|it| Some(it) == a.first());
+    let why = if cell.smoke {
+        "run with smoke values: shown to work, not measured".to_string()
+    } else if few {
+        let counts = format!("{} against {}", processes(a.len()), processes(b.len()));
+        format!("{counts}, and at least {PROCESSES_MIN} a side are needed")
+    } else if !above_0 && !equal {
+        "a figure that is not above 0 has no ratio".to_string()
+    } else {
+        String::new()
+    };
+    Row {
+        id: key.id.clone(),
+        contender: key.contender.clone(),
+        setting: key.setting.clone(),
+        unit: cell.unit,
+        by,
+        a: middle(&a),
+        b: middle(&b),
+        ratio: shift.map(|it| it.0.exp()),
+        low: shift.map(|it| it.1.exp()),
+        high: shift.map(|it| it.2.exp()),
+        p: ranks::mann_whitney(&a, &b),
+        p_corrected: 1.0,
+        delta: ranks::cliffs_delta(&a, &b),
+        least,
+        verdict: if why.is_empty() { Verdict::Same } else { Verdict::CannotSay },
+        why,
+    }
+}
+
+fn processes(count: usize) -> String {
+    if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
+}
+
+fn verdict(row: &Row, threshold: f64) -> Verdict {
+    let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else {
+        // Of figures that are not above 0, equal ones alone come here.
+        return Verdict::Same;
+    };
+    let least = 1.0 + row.least;
+    let same = 1.0 + if threshold > 0.0 { threshold } else { row.least };
+    let differs = row.p <= ALONE_MAX && row.p_corrected <= FAMILY_MAX;
+    match () {
+        () if differs && ratio > least => Verdict::Worse,
+        () if differs && ratio < 1.0 / least => Verdict::Better,
+        () if low >= 1.0 / same && high <= same => Verdict::Same,
+        () => Verdict::TooNoisy,
+    }
+}
+
+/// What casts doubt on the comparison as a whole.
+fn notes(a: (&str, &[Document]), b: (&str, &[Document])) -> Vec<String> {
+    let mut notes = Vec::new();
+    let all = || a.1.iter().chain(b.1);
+    let machines: BTreeSet<(&str, &str)> =
+        all().map(|it| (it.host.name.as_str(), it.host.cpu_model.as_str())).collect();
+    if machines.len() > 1 {
+        let names: Vec<String> =
+            machines.iter().map(|(name, model)| format!("{name} ({model})")).collect();
+        notes.push(format!(
+            "The runs are of different machines, and so may the differences be: {}.",
+            names.join(", ")
+        ));
+    }
+    let shared =
+        a.1.iter().filter(|one| b.1.iter().any(|other| other.run.id == one.run.id)).count();
+    if shared > 0 {
+        notes.push(format!("{} on both sides: they are compared with themselves.", runs(shared)));
+    }
+    let ended = all().filter(|it| !it.run.complete).count();
+    if ended > 0 {
+        notes.push(format!("{} did not come to an end.", runs(ended)));
+    }
+    let begun = |side: &[Document]| -> Option<(i64, i64)> {
+        let begun = side.iter().map(|it| it.run.started_unix_ns);
+        Some((begun.clone().min()?, begun.max()?))
+    };
+    if let (Some(a), Some(b)) = (begun(a.1), begun(b.1))
+        && (a.1 < b.0 || b.1 < a.0)
+        && shared == 0
+    {
+        notes.push(
+            "One side was measured after the other: what the machine did meanwhile is in the \
+             differences. `handover compare --ab OLD NEW` takes them in turn."
+                .to_string(),
+        );
+    }
+    notes
+}
+
+fn runs(count: usize) -> String {
+    if count == 1 { "1 run is".to_string() } else { format!("{count} runs are") }
+}
+
+/// What these processes cannot tell apart, as the line below the table.
+pub(crate) fn visible_line(comparison: &Comparison) -> String {
+    let told: Vec<String> =
+        [(comparison.visible_one, "one CPU"), (comparison.visible_several, "across CPUs")]
+            .into_iter()
+            .filter_map(|(width, place)| {
+                Some(format!("{} ({place})", words::share(width?.max(0.001))))
+            })
+            .collect();
+    match told.is_empty() {
+        true => "How small a difference can be seen was not measured in these runs.".to_string(),
+        false => format!(
+            "These runs cannot see differences under {}: ours against ours, in the same processes.",
+            told.join(", ")
+        ),
+    }
+}

@@ -1,0 +1,191 @@
+//! A comparison as a table for a terminal.
+
+use super::{Comparison, Row, Side, Verdict, processes, visible_line};
+use crate::table::render;
+use crate::text::{Line, Style, Tone, wrap};
+use crate::words;
+use std::collections::BTreeSet;
+
+/// Narrower than this, nothing is laid out; lines are cut.
+const WIDTH_MIN: usize = 24;
+/// Of the figures that one side alone has, so many are named.
+const NAMES_MAX: usize = 4;
+
+/// The comparison as a table at most `width` columns wide, with what it cannot see below.
+pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String {
+    let laid_out = width.max(WIDTH_MIN);
+    let mut lines = Vec::new();
+    for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
+        lines.extend(wrap(&head(letter, side), Tone::Faint, 2, laid_out));
+    }
+    lines.push(Line::default());
+    if comparison.rows.is_empty() {
+        lines.push(Line::plain("No figure is on both sides."));
+    } else {
+        draw(&comparison.rows, laid_out, &mut lines);
+    }
+    lines.push(Line::default());
+    lines.extend(foot(comparison, laid_out));
+    render(lines, width, style)
+}
+
+fn head(letter: &str, side: &Side) -> String {
+    let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let mut line = format!("{letter}: {}, {}", side.name, processes(side.runs.len()));
+    for part in [list(&side.builds), list(&side.hosts)] {
+        if !part.is_empty() {
+            line.push_str(", ");
+            line.push_str(&part);
+        }
+    }
+    line
+}
+
+/// A column: its header, one cell a row, and whether it is pushed to the right.
+struct Column {
+    header: &'static str,
+    cells: Vec<Line>,
+    is_right: bool,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        let widest = self.cells.iter().map(Line::width).max().unwrap_or(0);
+        widest.max(Line::plain(self.header).width())
+    }
+}
+
+fn draw(rows: &[Row], width: usize, lines: &mut Vec<Line>) {
+    let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
+        header,
+        cells: rows.iter().map(cell).collect(),
+        is_right,
+    };
+    let several = |id: &str| rows.iter().filter(|row| row.id == id).count() > 1;
+    let name = |row: &Row| {
+        let mut line = Line::plain(&row.id);
+        if several(&row.id) {
+            line.push(format!(" [{}]", row.contender), Tone::Plain);
+        }
+        if several(&row.id) && !row.setting.is_empty() {
+            line.push(format!(" {}", row.setting), Tone::Faint);
+        }
+        line
+    };
+    let mut columns = vec![
+        column("id", false, &name),
+        column("A", true, &|row| Line::plain(words::figure(row.unit, row.a))),
+        column("B", true, &|row| Line::plain(words::figure(row.unit, row.b))),
+        column("B/A", true, &|row| match row.ratio {
+            Some(ratio) => Line::new(fixed(ratio), Tone::Strong),
+            None => Line::plain("–"),
+        }),
+        column("95 %", false, &|row| match (row.low, row.high) {
+            (Some(low), Some(high)) => {
+                Line::new(format!("{}..{}", fixed(low), fixed(high)), Tone::Faint)
+            }
+            _ => Line::default(),
+        }),
+        column("by", false, &|row| Line::new(row.by.words(), Tone::Faint)),
+        column("p", true, &|row| Line::plain(chance(row.p))),
+        column("p of any", true, &|row| match row.verdict {
+            Verdict::CannotSay => Line::plain("–"),
+            _ => Line::plain(chance(row.p_corrected)),
+        }),
+        column("delta", true, &|row| Line::plain(format!("{:+.2}", row.delta))),
+        column("verdict", false, &|row| Line::new(row.verdict.words(), tone(row.verdict))),
+    ];
+    let total = |columns: &[Column]| -> usize {
+        columns.iter().map(|column| column.width() + 2).sum::<usize>().saturating_sub(2)
+    };
+    for leaving in ["delta", "by", "p", "A", "B", "95 %", "p of any", "B/A"] {
+        if total(&columns) > width {
+            columns.retain(|column| column.header != leaving);
+        }
+    }
+    let mut header = Line::default();
+    let mut start = 0;
+    let mut drawn: Vec<Line> = rows.iter().map(|_| Line::default()).collect();
+    for column in &columns {
+        let end = start + column.width();
+        let cells = std::iter::once(Line::new(column.header, Tone::Faint))
+            .chain(column.cells.iter().cloned());
+        for (line, cell) in std::iter::once(&mut header).chain(&mut drawn).zip(cells) {
+            if column.is_right {
+                line.push_right(&cell, end);
+            } else {
+                line.pad_to(start);
+                line.spans.extend(cell.spans);
+            }
+        }
+        start = end + 2;
+    }
+    lines.push(header);
+    lines.push(Line::new("─".repeat(total(&columns).min(width)), Tone::Faint));
+    lines.append(&mut drawn);
+}
+
+fn tone(verdict: Verdict) -> Tone {
+    match verdict {
+        Verdict::Better => Tone::Good,
+        Verdict::Worse => Tone::Bad,
+        Verdict::Same => Tone::Plain,
+        Verdict::TooNoisy | Verdict::CannotSay => Tone::Doubt,
+    }
+}
+
+/// A ratio to three places, as what is near 1 differs there.
+fn fixed(ratio: f64) -> String {
+    match ratio {
+        it if !(0.0995..99.95).contains(&it) => words::ratio(it).trim_end_matches('×').to_string(),
+        it => format!("{it:.3}"),
+    }
+}
+
+fn chance(p: f64) -> String {
+    if p < 0.0001 { "<0.0001".to_string() } else { format!("{p:.4}") }
+}
+
+fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut told = |text: &str, tone| lines.extend(wrap(text, tone, 2, width));
+    let counts =
+        [Verdict::Worse, Verdict::Better, Verdict::Same, Verdict::TooNoisy, Verdict::CannotSay]
+            .map(|verdict| (comparison.count(verdict), verdict));
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, verdict)| format!("{count} {}", verdict.words()))
+        .collect();
+    if !counts.is_empty() {
+        told(&format!("{}.", counts.join(", ")), Tone::Strong);
+    }
+    told(&visible_line(comparison), Tone::Plain);
+    let whys: BTreeSet<&str> =
+        comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
+    for why in whys {
+        told(&format!("Cannot say: {why}."), Tone::Doubt);
+    }
+    for note in &comparison.notes {
+        told(note, Tone::Doubt);
+    }
+    for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
+        if !only.is_empty() {
+            let names = only.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
+            let more = match only.len().saturating_sub(NAMES_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            told(&format!("In {letter} alone: {names}{more}."), Tone::Faint);
+        }
+    }
+    let threshold = words::share(comparison.threshold);
+    let guide = format!(
+        "B/A above 1: B takes more; by the processes' medians, or by their rounds' best tenth where these differ \
+         less. Called where it differs by more than {threshold} and than what can be \
+         seen, where p (Mann-Whitney) is at most 0.05, and p of any (Westfall-Young: that chance makes any \
+         row look so) at most 0.02. delta is Cliff's."
+    );
+    told(&guide, Tone::Faint);
+    lines
+}

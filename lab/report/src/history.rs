@@ -1,0 +1,246 @@
+//! A figure over runs: its trend, and where it changed.
+
+mod divisive;
+
+pub use divisive::{CHANCE_MAX, PART_MIN};
+
+use crate::model::utc;
+use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+use crate::table::render;
+use crate::text::{Line, Style, Tone, wrap};
+use crate::words;
+use handover_record::Unit;
+use serde::Serialize;
+
+/// The version of a history's JSON form.
+pub const SCHEMA: u32 = 1;
+
+/// Narrower than this, nothing is laid out; lines are cut.
+const WIDTH_MIN: usize = 24;
+
+/// One figure of one run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Dot {
+    /// The run.
+    pub run: String,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub started_unix_ns: i64,
+    /// The version and commit that it was made with.
+    pub build: String,
+    /// The figure.
+    pub median: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end of its interval.
+    pub high: f64,
+}
+
+/// Runs in a row between which the figure did not change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Level {
+    /// The first of its runs, from 0.
+    pub from: usize,
+    /// Behind the last of them.
+    pub to: usize,
+    /// The median of their figures.
+    pub median: f64,
+    /// By what the level before was multiplied; `None` for the first.
+    pub ratio: Option<f64>,
+    /// How often chance alone makes such a change; `None` for the first.
+    pub p: Option<f64>,
+}
+
+/// A figure over runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct History {
+    /// The version of this form.
+    pub schema: u32,
+    /// The figure's id.
+    pub id: String,
+    /// The contender.
+    pub contender: String,
+    /// The unit.
+    pub unit: Unit,
+    /// The runs, the earliest first.
+    pub runs: Vec<Dot>,
+    /// The levels, in order; one where nothing changed.
+    pub levels: Vec<Level>,
+    /// Runs that have the figure, but on another machine or with other arguments than the last.
+    pub left_out: usize,
+}
+
+impl History {
+    /// The history of a figure, from runs in order of time. Changes are found in the logarithms, so that
+    /// ratios count.
+    ///
+    /// # Cost
+    /// Some tenths of a second for 1,000 runs.
+    pub fn of(id: &str, contender: &str, unit: Unit, runs: Vec<Dot>, left_out: usize) -> History {
+        let all_above_0 = runs.iter().all(|dot| dot.median > 0.0);
+        let scaled = |dot: &Dot| if all_above_0 { dot.median.ln() } else { dot.median };
+        let changes = divisive::changes(&runs.iter().map(scaled).collect::<Vec<f64>>());
+        let mut levels: Vec<Level> = Vec::new();
+        let mut starts = vec![(0, None)];
+        starts.extend(changes.iter().map(|change| (change.place, Some(change.p))));
+        for (place, (from, p)) in starts.iter().enumerate() {
+            let to = starts.get(place + 1).map_or(runs.len(), |next| next.0);
+            if *from == to {
+                continue;
+            }
+            let median = median(&runs[*from..to]);
+            let before = levels.last().map(|level| level.median).filter(|before| *before > 0.0);
+            let ratio = before.map(|before| median / before);
+            levels.push(Level { from: *from, to, median, ratio, p: *p });
+        }
+        let (id, contender) = (id.to_string(), contender.to_string());
+        History { schema: SCHEMA, id, contender, unit, runs, levels, left_out }
+    }
+
+    /// For a terminal: a line that goes up and down, then the levels, the latest last.
+    pub fn text(&self, width: usize, style: Style) -> String {
+        let laid_out = width.max(WIDTH_MIN);
+        let mut head = Line::new(&self.id, Tone::Strong);
+        head.push(format!("  {}  {}", self.contender, runs_counted(self.runs.len())), Tone::Plain);
+        let mut lines = vec![head];
+        if self.runs.len() > 1 {
+            lines.extend(self.spark(laid_out, style));
+        }
+        lines.push(Line::default());
+        for level in &self.levels {
+            let first = &self.runs[level.from];
+            let mut line = Line::plain(utc(first.started_unix_ns));
+            line.push("  ", Tone::Plain);
+            line.push_right(&Line::new(words::figure(self.unit, level.median), Tone::Strong), 32);
+            if let (Some(ratio), Some(p)) = (level.ratio, level.p) {
+                let tone = if ratio > 1.0 { Tone::Bad } else { Tone::Good };
+                line.push_right(&Line::new(format!("{:+.1} %", (ratio - 1.0) * 100.0), tone), 41);
+                line.push(format!("  p {p:.3}"), Tone::Faint);
+            }
+            line.pad_to(52);
+            line.push(
+                format!("{}, from {}", runs_counted(level.to - level.from), first.run),
+                Tone::Plain,
+            );
+            if !first.build.is_empty() {
+                line.push(format!(", {}", first.build), Tone::Faint);
+            }
+            lines.push(line);
+        }
+        lines.push(Line::default());
+        let told = match self.levels.len() {
+            _ if self.runs.len() < 2 * PART_MIN => {
+                format!(
+                    "A change shows from {} runs on, {PART_MIN} on each side of it.",
+                    2 * PART_MIN
+                )
+            }
+            0 | 1 => "No change.".to_string(),
+            2 => "1 change.".to_string(),
+            levels => format!("{} changes.", levels - 1),
+        };
+        lines.extend(wrap(&told, Tone::Plain, 2, laid_out));
+        if self.left_out > 0 {
+            let told = format!(
+                "{} left out: other arguments, or another machine, than the last.",
+                runs_counted(self.left_out)
+            );
+            lines.extend(wrap(&told, Tone::Doubt, 2, laid_out));
+        }
+        let guide = "Changes by E-divisive (Matteson and James), each that chance makes at most once in a \
+                     hundred times.";
+        lines.extend(wrap(guide, Tone::Faint, 2, laid_out));
+        render(lines, width, style)
+    }
+
+    /// The runs as one or more characters' heights, the median of several where there are more runs than
+    /// columns.
+    fn spark(&self, width: usize, style: Style) -> Vec<Line> {
+        const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        const ASCII: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
+        let steps = if style.unicode { UNICODE } else { ASCII };
+        let ends = self.runs.iter().map(|dot| dot.median);
+        let (low, high) =
+            ends.fold((f64::MAX, f64::MIN), |(low, high), it| (low.min(it), high.max(it)));
+        let columns = width.min(self.runs.len());
+        let chunk = |column: usize| {
+            let from = column * self.runs.len() / columns;
+            &self.runs[from..(column + 1) * self.runs.len() / columns]
+        };
+        let height = |value: f64| match high > low {
+            true => (((value - low) / (high - low)) * 7.0).round().clamp(0.0, 7.0) as usize,
+            false => 3,
+        };
+        let drawn: String =
+            (0..columns).map(|column| steps[height(median(chunk(column)))]).collect();
+        let ends =
+            format!("{} to {}", words::figure(self.unit, low), words::figure(self.unit, high));
+        vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
+    }
+
+    /// The same as a picture: each run with its interval, the levels, and where they change.
+    pub fn chart(&self) -> Chart {
+        let quantity = match self.unit {
+            Unit::Ns => Quantity::Nanos,
+            Unit::Bytes => Quantity::Bytes,
+            Unit::Count => Quantity::Count,
+        };
+        let dot = |(place, dot): (usize, &Dot)| {
+            let told = format!(
+                "{}: {} ({}..{}), {}, {}",
+                dot.run,
+                words::figure(self.unit, dot.median),
+                words::figure(self.unit, dot.low),
+                words::figure(self.unit, dot.high),
+                utc(dot.started_unix_ns),
+                dot.build,
+            );
+            Point::at(place as f64 + 1.0, dot.median).between(dot.low, dot.high).told(told)
+        };
+        let changes = self.levels.len().saturating_sub(1);
+        let title =
+            format!("{} [{}] over {}", self.id, self.contender, runs_counted(self.runs.len()));
+        let described = match changes {
+            0 => "No change.".to_string(),
+            1 => "1 change.".to_string(),
+            more => format!("{more} changes."),
+        };
+        let mut chart = Chart::new(
+            title,
+            Axis::linear("run", Quantity::Count),
+            Axis::linear("median", quantity),
+        )
+        .described(described)
+        .headed()
+        .with(Series::new(
+            "run",
+            Role::Faint,
+            Mark::Dot,
+            self.runs.iter().enumerate().map(dot).collect(),
+        ));
+        for (place, level) in self.levels.iter().enumerate() {
+            let name = if place == 0 { "level" } else { "" };
+            let told = match level.ratio {
+                Some(ratio) => format!("{:+.1} %", (ratio - 1.0) * 100.0),
+                None => String::new(),
+            };
+            let points = [level.from as f64 + 0.6, level.to as f64 + 0.4]
+                .map(|x| Point::at(x, level.median).told(told.clone()));
+            chart = chart.with(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
+        }
+        chart
+    }
+}
+
+fn median(dots: &[Dot]) -> f64 {
+    let mut values: Vec<f64> = dots.iter().map(|dot| dot.median).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    match values.is_empty() {
+        true => 0.0,
+        false => (values[last / 2] + values[last.div_ceil(2)]) / 2.0,
+    }
+}
+
+fn runs_counted(count: usize) -> String {
+    if count == 1 { "1 run".to_string() } else { format!("{count} runs") }
+}

@@ -1,0 +1,215 @@
+//! Where a sequence changes: E-divisive.
+//!
+//! A part is cut where the energy distance between what is left and right of the cut, weighted by their
+//! lengths, is greatest; the cut is kept if of the shuffled part hardly any cut is as good; then both halves
+//! are looked at. It takes any change of distribution, knows no number of changes beforehand and no noise
+//! model.
+//!
+//! Source: D. S. Matteson and N. A. James, *A nonparametric approach for multiple change point analysis of
+//! multivariate data*, JASA 2014, with an exponent of 1; as used on benchmarks by D. Daly et al., *The use of
+//! change point detection to identify software performance regressions in a continuous integration system*,
+//! ICPE 2020.
+
+use crate::random::SplitMix64;
+
+/// No part is shorter: fewer values tell no distribution.
+pub const PART_MIN: usize = 5;
+/// A shuffled part may be cut as well so often.
+pub const CHANCE_MAX: f64 = 0.01;
+/// So many shuffles; with the part as it is, a thousand.
+const SHUFFLES: usize = 999;
+
+/// A place where a sequence changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The first value of the new level, from 0.
+    pub place: usize,
+    /// How often a shuffled part is cut as well.
+    pub p: f64,
+}
+
+/// Every change of a sequence, in order. The same values give the same changes.
+///
+/// # Cost
+/// N log N for a cut that is looked at, a thousand times that for one that is kept: 1,000 values with some
+/// changes take some tenths of a second.
+pub fn changes(values: &[f64]) -> Vec<Change> {
+    let mut found = Vec::new();
+    let mut parts = vec![(0, values.len())];
+    let mut random = SplitMix64::new(0xed17);
+    while let Some((from, to)) = parts.pop() {
+        if let Some(change) = change_of(&values[from..to], &mut random) {
+            let place = from + change.place;
+            found.push(Change { place, p: change.p });
+            parts.extend([(from, place), (place, to)]);
+        }
+    }
+    found.sort_by_key(|change| change.place);
+    found
+}
+
+fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
+    if values.len() < 2 * PART_MIN {
+        return None;
+    }
+    let mut scan = Scan::new(values);
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    let (place, best) = scan.best_cut(&order);
+    if best <= 0.0 {
+        return None;
+    }
+    let as_good_max = (CHANCE_MAX * (SHUFFLES + 1) as f64) as usize;
+    let mut as_good = 1;
+    for _ in 0..SHUFFLES {
+        random.shuffle(&mut order);
+        as_good += usize::from(scan.best_cut(&order).1 >= best * (1.0 - 1e-9));
+        if as_good > as_good_max {
+            return None;
+        }
+    }
+    Some(Change { place, p: as_good as f64 / (SHUFFLES + 1) as f64 })
+}
+
+/// The values of a part by rank, with sums over ranks that are kept as values come.
+struct Scan {
+    ranks: Vec<usize>,
+    sorted: Vec<f64>,
+    /// Fenwick's tree: how many values came, and their sum.
+    counts: Vec<f64>,
+    sums: Vec<f64>,
+    /// From each value to all others, summed.
+    to_all: Vec<f64>,
+}
+
+impl Scan {
+    fn new(values: &[f64]) -> Scan {
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|x, y| values[*x].total_cmp(&values[*y]));
+        let mut ranks = vec![0; values.len()];
+        let sorted: Vec<f64> = order.iter().map(|place| values[*place]).collect();
+        let all: f64 = sorted.iter().sum();
+        let (mut below, mut to_all) = (0.0, vec![0.0; values.len()]);
+        for (rank, place) in order.iter().enumerate() {
+            ranks[*place] = rank;
+            let (value, count) = (sorted[rank], values.len() as f64);
+            let above = all - below - value;
+            to_all[*place] =
+                value * rank as f64 - below + above - value * (count - 1.0 - rank as f64);
+            below += value;
+        }
+        let tree = vec![0.0; values.len() + 1];
+        Scan { ranks, sorted, counts: tree.clone(), sums: tree, to_all }
+    }
+
+    /// Where the values, in an order, are best cut in two, and how good that cut is.
+    fn best_cut(&mut self, order: &[usize]) -> (usize, f64) {
+        self.counts.fill(0.0);
+        self.sums.fill(0.0);
+        let count = order.len();
+        // Distances within the left, within the right, and between: each pair once.
+        let (mut left, mut right, mut between) = (0.0, self.to_all.iter().sum::<f64>() / 2.0, 0.0);
+        let (mut best, mut place, mut came) = (f64::MIN, 0, 0.0);
+        for (index, value) in order.iter().enumerate().take(count - PART_MIN) {
+            let to_left = self.to_those_that_came(self.ranks[*value], index as f64, came);
+            let to_right = self.to_all[*value] - to_left;
+            left += to_left;
+            right -= to_right;
+            between += to_right - to_left;
+            came += self.sorted[self.ranks[*value]];
+            self.come(self.ranks[*value]);
+            let n = (index + 1) as f64;
+            let m = (count - index - 1) as f64;
+            if index + 1 >= PART_MIN {
+                let energy = 2.0 * between / (n * m)
+                    - 2.0 * left / (n * (n - 1.0))
+                    - 2.0 * right / (m * (m - 1.0));
+                let weighted = n * m / (n + m) * energy;
+                if weighted > best {
+                    (best, place) = (weighted, index + 1);
+                }
+            }
+        }
+        (place, best)
+    }
+
+    fn come(&mut self, rank: usize) {
+        let value = self.sorted[rank];
+        let mut place = rank + 1;
+        while place < self.counts.len() {
+            self.counts[place] += 1.0;
+            self.sums[place] += value;
+            place += place & place.wrapping_neg();
+        }
+    }
+
+    fn to_those_that_came(&self, rank: usize, came_count: f64, came_sum: f64) -> f64 {
+        let (mut count, mut sum, mut place) = (0.0, 0.0, rank + 1);
+        while place > 0 {
+            count += self.counts[place];
+            sum += self.sums[place];
+            place &= place - 1;
+        }
+        let value = self.sorted[rank];
+        value * count - sum + (came_sum - sum) - value * (came_count - count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(seed: u64, count: usize, around: f64) -> Vec<f64> {
+        let mut random = SplitMix64::new(seed);
+        (0..count).map(|_| around + 0.01 * random.normal()).collect()
+    }
+
+    #[test]
+    fn the_sums_are_those_of_every_pair() {
+        let values = noise(1, 30, 0.0);
+        let mut scan = Scan::new(&values);
+        let order: Vec<usize> = (0..30).collect();
+        let (place, best) = scan.best_cut(&order);
+        let apart = |from: &[f64], to: &[f64]| -> f64 {
+            from.iter().flat_map(|x| to.iter().map(move |y| (x - y).abs())).sum()
+        };
+        let by_hand = |cut: usize| {
+            let (x, y) = values.split_at(cut);
+            let (n, m) = (x.len() as f64, y.len() as f64);
+            n * m / (n + m)
+                * (2.0 * apart(x, y) / (n * m)
+                    - apart(x, x) / (n * (n - 1.0))
+                    - apart(y, y) / (m * (m - 1.0)))
+        };
+        let best_by_hand =
+            (PART_MIN..=30 - PART_MIN).max_by(|a, b| by_hand(*a).total_cmp(&by_hand(*b)));
+        assert_eq!(Some(place), best_by_hand);
+        assert!((best - by_hand(place)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn each_step_of_a_staircase_is_found_where_it_is() {
+        let values = [noise(2, 40, 4.0), noise(3, 30, 4.05), noise(4, 50, 3.9)].concat();
+        let places: Vec<usize> = changes(&values).iter().map(|it| it.place).collect();
+        assert!(matches!(places[..], [38..=42, 68..=72]), "{places:?}");
+    }
+
+    #[test]
+    fn noise_alone_is_seldom_cut() {
+        let cut = (0..200).filter(|seed| !changes(&noise(100 + seed, 40, 4.0)).is_empty()).count();
+        assert!(cut <= 7, "{cut} of 200 at 1 %");
+    }
+
+    #[test]
+    fn what_is_short_or_always_the_same_has_no_change() {
+        assert!(changes(&[]).is_empty());
+        assert!(changes(&[1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]).is_empty());
+        assert!(changes(&[3.0; 100]).is_empty());
+    }
+
+    #[test]
+    fn one_wild_value_is_no_change() {
+        let mut values = noise(5, 60, 4.0);
+        values[30] = 9.0;
+        assert!(changes(&values).is_empty());
+    }
+}

@@ -1,0 +1,281 @@
+//! Comparisons of runs, by simulation: the noise is recorded, of processes of one build on a machine that is
+//! shared (`recorded/processes.csv`: 18 figures of each of 11 processes, measured one after the other); what
+//! differs is known.
+
+mod support;
+
+use handover_record::{ContenderKind, Document, Record, Round, Warning, WarningCode};
+use handover_report::Style;
+use handover_report::compare::{By, Comparison, Rules, Verdict, compare, table};
+use support::{assert_golden, record, run};
+
+const PLAIN: Style = Style { color: false, unicode: true, all: false };
+
+/// A figure as a process measured it.
+#[derive(Clone)]
+struct Told {
+    id: String,
+    contender: String,
+    kind: ContenderKind,
+    several: bool,
+    median: f64,
+    best_tenth: f64,
+}
+
+/// The processes that were recorded, each with all its figures.
+fn recorded() -> Vec<Vec<Told>> {
+    let text = include_str!("recorded/processes.csv");
+    let mut processes: Vec<Vec<Told>> = Vec::new();
+    for line in text.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let number = |place: usize| cells[place].parse::<f64>().expect("a number");
+        let process = number(4) as usize;
+        processes.resize(processes.len().max(process + 1), Vec::new());
+        processes[process].push(Told {
+            id: cells[0].into(),
+            contender: cells[1].into(),
+            kind: match cells[2] {
+                "floor" => ContenderKind::Floor,
+                "null" => ContenderKind::Null,
+                _ => ContenderKind::Ours,
+            },
+            several: cells[3] != "1",
+            median: number(5),
+            best_tenth: number(6),
+        });
+    }
+    assert!(processes.len() >= 10 && processes.iter().all(|it| it.len() == processes[0].len()));
+    processes
+}
+
+/// A record whose rounds have this median and this best tenth.
+fn record_of(told: &Told) -> Record {
+    let mut it = record(&told.id, &told.contender, told.kind, told.median);
+    it.warnings.clear();
+    it.parties.cpus = if told.several { vec![0, 1] } else { vec![0] };
+    let round = |place: u32| Round {
+        block: place,
+        median: if place < 3 { told.best_tenth } else { told.median },
+        ..Round::default()
+    };
+    it.rounds = (0..20).map(round).collect();
+    it
+}
+
+/// A run of what a process measured.
+fn document(id: String, started_unix_ns: i64, told: &[Told]) -> Document {
+    let run = handover_record::Run { id, started_unix_ns, ..run() };
+    Document::new(run, told.iter().map(record_of).collect())
+}
+
+/// Numbers that are the same every time (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (((z ^ (z >> 31)) as u128 * bound as u128) >> 64) as usize
+    }
+}
+
+/// Two sides of so many processes, drawn from those that were recorded and taken in turn; `slower` multiplies
+/// what B measures.
+fn two_sides(
+    random: &mut Random,
+    count: usize,
+    slower: impl Fn(&str) -> f64,
+) -> (Vec<Document>, Vec<Document>) {
+    let processes = recorded();
+    let mut draw = |side: &str, place: usize| {
+        let mut told = processes[random.below(processes.len())].clone();
+        for it in &mut told {
+            let factor = if side == "b" { slower(&it.id) } else { 1.0 };
+            // No two processes agree to the last digit.
+            let own = 1.0 + 1e-5 * random.below(1000) as f64 / 1000.0;
+            it.median *= factor * own;
+            it.best_tenth *= factor * own;
+        }
+        document(format!("{side}{place}"), place as i64 * 2, &told)
+    };
+    (0..count).map(|place| (draw("a", place), draw("b", place))).unzip()
+}
+
+fn compared((a, b): &(Vec<Document>, Vec<Document>), threshold: f64) -> Comparison {
+    compare(("before", a), ("after", b), Rules { threshold, ..Rules::default() })
+}
+
+fn verdict(comparison: &Comparison, id: &str, contender: &str) -> Verdict {
+    let is_it = |row: &&handover_report::compare::Row| row.id == id && row.contender == contender;
+    comparison.rows.iter().find(is_it).expect("a row").verdict
+}
+
+/// How many processes a side are tried: the fewest, and with `HANDOVER_LONG=1` more.
+fn counts() -> &'static [usize] {
+    if std::env::var_os("HANDOVER_LONG").is_some() { &[5, 6, 7, 10] } else { &[5] }
+}
+
+#[test]
+fn of_two_runs_of_one_build_nothing_regressed_in_99_of_100_trials() {
+    for count in counts() {
+        let mut random = Random(77);
+        let trials = 200;
+        let worse = (0..trials)
+            .filter(|_| {
+                let sides = two_sides(&mut random, *count, |_| 1.0);
+                compared(&sides, Rules::default().threshold).is_worse()
+            })
+            .count();
+        assert!(100 * worse <= trials, "{count} a side: {worse} of {trials}");
+    }
+}
+
+#[test]
+fn a_true_slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
+    // What one party does repeats within some tenths of a percent at its best tenth.
+    let slow = ["lock/free", "lock/busy-alone"];
+    for count in counts() {
+        let mut random = Random(2);
+        let trials = 100;
+        let mut found = [0; 2];
+        for _ in 0..trials {
+            let sides =
+                two_sides(&mut random, *count, |id| if slow.contains(&id) { 1.05 } else { 1.0 });
+            let comparison = compared(&sides, Rules::default().threshold);
+            for (found, id) in found.iter_mut().zip(slow) {
+                *found += usize::from(verdict(&comparison, id, "handover") == Verdict::Worse);
+            }
+        }
+        assert!(found.iter().all(|it| *it >= 95), "{count} a side: {found:?} of {trials}");
+    }
+}
+
+#[test]
+fn what_became_faster_is_better_and_what_is_the_same_is_the_same() {
+    let mut random = Random(3);
+    let sides = two_sides(&mut random, 7, |id| if id == "lock/free" { 0.9 } else { 1.0 });
+    let comparison = compared(&sides, 0.05);
+    assert_eq!(verdict(&comparison, "lock/free", "handover"), Verdict::Better);
+    assert_eq!(verdict(&comparison, "lock/busy-alone", "handover"), Verdict::Same);
+    assert_eq!(verdict(&comparison, "ring/round-trip", "handover"), Verdict::TooNoisy);
+    let row = comparison.rows.iter().find(|row| row.id == "lock/free").expect("a row");
+    assert_eq!((row.by, row.delta), (By::BestTenth, -1.0));
+    let ratio = row.ratio.expect("a ratio");
+    assert!((ratio - 0.9).abs() < 0.01 && row.p < 0.001 && row.p_corrected < 0.001, "{row:?}");
+}
+
+#[test]
+fn what_is_below_the_threshold_is_not_called() {
+    let sides = two_sides(&mut Random(4), 7, |id| if id == "lock/free" { 1.05 } else { 1.0 });
+    assert!(compared(&sides, 0.02).is_worse());
+    assert!(!compared(&sides, 0.10).is_worse());
+}
+
+#[test]
+fn a_median_that_became_worse_is_called_though_the_best_tenth_did_not() {
+    let (a, mut b) = two_sides(&mut Random(5), 7, |_| 1.0);
+    for record in b.iter_mut().flat_map(|document| &mut document.records) {
+        if record.id == "lock/free" {
+            record.summary.median *= 2.0;
+        }
+    }
+    let comparison = compare(("before", &a), ("after", &b), Rules::default());
+    let row = comparison.rows.iter().find(|row| row.id == "lock/free").expect("a row");
+    assert_eq!((row.by, row.verdict), (By::Median, Verdict::Worse));
+}
+
+#[test]
+fn ours_against_ours_bounds_what_can_be_seen() {
+    // The machine itself became slower by a tenth: the nulls say so, and nothing is called.
+    let sides = two_sides(&mut Random(6), 7, |_| 1.1);
+    let comparison = compared(&sides, 0.02);
+    assert!(!comparison.is_worse());
+    let (one, several) =
+        (comparison.visible_one.expect("one"), comparison.visible_several.expect("several"));
+    assert!(one > 0.09 && several > 0.09, "{one} {several}");
+    let quiet = compared(&two_sides(&mut Random(7), 7, |_| 1.0), 0.02);
+    assert!(quiet.visible_one.expect("one") < 0.01, "{:?}", quiet.visible_one);
+}
+
+#[test]
+fn fewer_than_five_processes_a_side_say_nothing() {
+    let sides = two_sides(&mut Random(8), 4, |_| 2.0);
+    let comparison = compared(&sides, 0.02);
+    assert!(comparison.rows.iter().all(|row| row.verdict == Verdict::CannotSay));
+    let drawn = table(&comparison, 120, PLAIN);
+    assert!(drawn.contains("4 processes against 4 processes, and at least 5 a side"), "{drawn}");
+    assert!(!comparison.is_worse());
+}
+
+#[test]
+fn what_was_not_measured_is_not_compared() {
+    let (mut a, b) = two_sides(&mut Random(9), 5, |_| 1.5);
+    for record in a.iter_mut().flat_map(|document| &mut document.records) {
+        record.warnings.push(Warning { code: WarningCode::Smoke, text: "smoke".into() });
+    }
+    let comparison = compare(("a", &a), ("b", &b), Rules::default());
+    assert!(!comparison.is_worse() && comparison.rows[0].why.contains("smoke"));
+}
+
+#[test]
+fn figures_of_one_side_other_machines_and_the_same_runs_are_told() {
+    let (a, mut b) = two_sides(&mut Random(10), 5, |_| 1.0);
+    for document in &mut b {
+        document.host.name = "elsewhere".into();
+        document.run.started_unix_ns += 1_000_000;
+        document.records.retain(|record| record.id != "lock/free");
+        document.records[0].args.insert("bytes".into(), 7);
+    }
+    b[0].run.complete = false;
+    let comparison = compare(("a", &a), ("b", &b), Rules::default());
+    assert!(comparison.only_a.contains(&"lock/free [handover]".to_string()));
+    assert_eq!(comparison.only_b.len(), 1, "other arguments are another figure");
+    let notes = comparison.notes.join(" ");
+    for told in ["different machines", "did not come to an end", "after the other"] {
+        assert!(notes.contains(told), "{notes}");
+    }
+    let twice = compare(("a", &a), ("a", &a), Rules::default());
+    assert!(twice.notes[0].contains("compared with themselves"), "{:?}", twice.notes);
+    assert_eq!(twice.count(Verdict::Worse) + twice.count(Verdict::Better), 0);
+}
+
+#[test]
+fn nothing_compared_with_nothing_is_no_failure() {
+    let nothing = compare(("a", &[]), ("b", &[]), Rules::default());
+    assert!(nothing.rows.is_empty() && !nothing.is_worse());
+    assert!(table(&nothing, 80, PLAIN).contains("No figure is on both sides."));
+}
+
+#[test]
+fn figures_that_are_not_above_0_have_no_ratio() {
+    let (mut a, mut b) = two_sides(&mut Random(11), 5, |_| 1.0);
+    for (place, document) in a.iter_mut().chain(&mut b).enumerate() {
+        document.records[0].summary.median = 0.0;
+        document.records[0].rounds.clear();
+        document.records[1].summary.median = place as f64;
+        document.records[1].rounds.clear();
+    }
+    let comparison = compare(("a", &a), ("b", &b), Rules::default());
+    assert_eq!((comparison.rows[0].verdict, comparison.rows[0].ratio), (Verdict::Same, None));
+    assert_eq!(comparison.rows[1].verdict, Verdict::CannotSay);
+    serde_json::to_string(&comparison).expect("a document");
+}
+
+#[test]
+fn the_table_is_drawn_as_it_was_looked_at_and_never_too_wide() {
+    let sides = two_sides(&mut Random(12), 7, |id| match id {
+        "lock/free" => 1.05,
+        "event/call" => 0.8,
+        _ => 1.0,
+    });
+    let comparison = compared(&sides, 0.02);
+    assert_golden("compare-120.txt", &table(&comparison, 120, PLAIN));
+    assert_golden("compare-60.txt", &table(&comparison, 60, PLAIN));
+    for width in 1..=160 {
+        let drawn = table(&comparison, width, PLAIN);
+        let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        assert!(widest <= width, "{width} columns:\n{drawn}");
+    }
+}

@@ -1,0 +1,67 @@
+//! A figure over runs, looked at as it is printed.
+
+mod support;
+
+use handover_record::Unit;
+use handover_report::Style;
+use handover_report::history::{Dot, History};
+use support::assert_golden;
+
+const PLAIN: Style = Style { color: false, unicode: true, all: false };
+
+/// Runs an hour apart: 20 at 50 ns, 15 at 55 ns, 10 at 49 ns, each a little off.
+fn dots() -> Vec<Dot> {
+    let level = |place: usize| match place {
+        0..20 => 50.0,
+        20..35 => 55.0,
+        _ => 49.0,
+    };
+    let dot = |place: usize| {
+        let median = level(place) * (1.0 + ((place * 7919) % 13) as f64 / 1300.0);
+        Dot {
+            run: format!("run-{place}"),
+            started_unix_ns: 1_795_296_600_000_000_000 + place as i64 * 3_600_000_000_000,
+            build: format!("0.1.0 ({place:07x})"),
+            median,
+            low: median * 0.99,
+            high: median * 1.01,
+        }
+    };
+    (0..45).map(dot).collect()
+}
+
+#[test]
+fn the_levels_are_told_with_where_they_begin() {
+    let history = History::of("lock/free", "handover", Unit::Ns, dots(), 2);
+    let starts: Vec<usize> = history.levels.iter().map(|level| level.from).collect();
+    assert_eq!(starts, [0, 20, 35]);
+    let ratio = history.levels[1].ratio.expect("a ratio");
+    assert!((ratio - 1.1).abs() < 0.01, "{ratio}");
+    assert_golden("history-100.txt", &history.text(100, PLAIN));
+    assert!(history.text(100, Style { unicode: false, ..PLAIN }).is_ascii());
+    for width in 1..=120 {
+        let drawn = history.text(width, PLAIN);
+        assert!(drawn.lines().all(|line| line.chars().count() <= width), "{width}:\n{drawn}");
+    }
+}
+
+#[test]
+fn the_picture_is_sound_and_escapes_what_it_is_told() {
+    let mut dots = dots();
+    dots[3].build = "</script><b>".into();
+    let drawn = History::of("lock/free", "</svg>", Unit::Ns, dots, 0).chart().draw_alone();
+    let tree = roxmltree::Document::parse(&drawn).expect("sound XML");
+    assert_eq!(tree.root_element().tag_name().name(), "svg");
+    assert!(!drawn.contains("</script>") && drawn.contains("2 changes."));
+}
+
+#[test]
+fn one_run_or_none_is_a_history_too() {
+    for count in [0, 1, 4] {
+        let history = History::of("a/b", "x", Unit::Count, dots()[..count].to_vec(), 0);
+        assert!(history.levels.len() <= 1);
+        let drawn = history.text(80, PLAIN);
+        assert!(drawn.contains("A change shows from 10 runs on"), "{drawn}");
+        roxmltree::Document::parse(&history.chart().draw_alone()).expect("sound XML");
+    }
+}
