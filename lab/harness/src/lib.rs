@@ -9,6 +9,7 @@ mod fault;
 mod host;
 mod lab;
 mod noise;
+mod own;
 mod pace;
 #[allow(unsafe_code)]
 mod raw;
@@ -26,6 +27,7 @@ pub use fault::Fault;
 pub use host::capture as capture_host;
 pub use lab::bout::{Bout, Watched};
 pub use lab::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
+pub use own::bench_main;
 pub use rig::{Region, Rig};
 pub use samples::Samples;
 pub use select::{SelectError, Selection, select};

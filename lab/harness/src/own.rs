@@ -1,0 +1,279 @@
+//! A program of somebody else's workloads: what `cargo bench` runs, and `cargo handover` reads.
+
+use crate::bench::Bench;
+use crate::crew::dispatch_partner;
+use crate::fault::Fault;
+use crate::lab::{Lab, Plan, Profile, Watch};
+use crate::rig::Rig;
+use crate::samples::Samples;
+use crate::select::select;
+use crate::workload::Workload;
+use handover_base::units::Span;
+use handover_record::{Contender, Record, Run, SCHEMA, Spec};
+use serde_json::{Value, json};
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const USAGE: &str = "\
+[PATTERN]... a prefix of an id, or a glob; none: everything
+  --list             list the benchmarks, and measure nothing
+  --jsonl            print the run as JSON Lines, for `handover import -`
+  --profile NAME     smoke (once, to see that it works), quick, full
+  --test             the same as --profile smoke
+  --time TIME        what each benchmark may take, as in 500ms
+  --no-peers         leave out the peers
+  --set NAME=VALUE   set an argument of every benchmark that takes it";
+
+/// The whole of a program that measures `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`, in a bench
+/// target with `harness = false`.
+///
+/// It prints a line for each figure or, with `--jsonl`, the run as `handover import` reads it; then the
+/// figures are listed, shown, compared and followed like handover's own. `cargo handover` does both. What
+/// every run needs to say how small a difference it can see, the same thing measured twice (`null/…`), is
+/// added where the suites have none. `--help` lists the options.
+///
+/// Exit: 0; 1 where a benchmark could not be measured; 2 where the command line is wrong.
+pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
+    if let Some(played) = dispatch_partner(suites) {
+        return match played {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(refused) => told(&refused, 1),
+        };
+    }
+    match Asked::parse(std::env::args().skip(1)) {
+        Ok(asked) => answer(suites, &asked).unwrap_or_else(|refused| told(&refused, 2)),
+        Err(refused) => told(&refused, 2),
+    }
+}
+
+fn told(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
+    // Where nobody listens, nothing is lost by it.
+    let _ = writeln!(io::stderr(), "{refused}");
+    ExitCode::from(code)
+}
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+struct Asked {
+    patterns: Vec<String>,
+    plan: Plan,
+    help: bool,
+    list: bool,
+    jsonl: bool,
+}
+
+impl Asked {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
+        let mut asked = Asked::default();
+        while let Some(word) = words.next() {
+            let (option, inline) = match word.split_once('=') {
+                Some((option, value)) if option.starts_with("--") => {
+                    (option, Some(value.to_string()))
+                }
+                _ => (word.as_str(), None),
+            };
+            let mut value = || {
+                inline.clone().or_else(|| words.next()).ok_or(format!("{option}: needs a value"))
+            };
+            match option {
+                // What cargo passes.
+                "--bench" => {}
+                "--test" => asked.plan.profile = Profile::Smoke,
+                "--help" | "-h" => asked.help = true,
+                "--list" => asked.list = true,
+                "--jsonl" => asked.jsonl = true,
+                "--no-peers" => asked.plan.peers = false,
+                "--profile" => {
+                    asked.plan.profile =
+                        value()?.parse().map_err(|why| format!("--profile: {why}"))?;
+                }
+                "--time" => {
+                    let span: Span = value()?.parse().map_err(|why| format!("--time: {why}"))?;
+                    asked.plan.time = Some(Duration::from_nanos(span.0));
+                }
+                "--set" => {
+                    let text = value()?;
+                    let (name, value) = text
+                        .split_once('=')
+                        .ok_or("--set: must be NAME=VALUE, as in slots_count=128")?;
+                    asked.plan.set.push((name.to_string(), value.to_string()));
+                }
+                other if other.starts_with('-') => {
+                    return Err(format!("{other}: no such option; --help lists them"));
+                }
+                pattern => asked.patterns.push(pattern.to_string()),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String> {
+    let mut suites = suites.to_vec();
+    let has_nulls =
+        suites.iter().flat_map(|it| it.iter()).any(|it| it.spec().id.starts_with("null/"));
+    if !has_nulls {
+        suites.push(NULLS);
+    }
+    let mut patterns = asked.patterns.clone();
+    if patterns.is_empty() {
+        patterns.push("*".to_string());
+    }
+    if asked.help {
+        return print(&format!("{USAGE}\n"));
+    }
+    if asked.list {
+        let chosen = select(&suites, &patterns).map_err(|refused| refused.to_string())?;
+        let line = |it: &crate::select::Selection| format!("{}  {}\n", it.spec.id, it.spec.what);
+        return print(&chosen.iter().map(line).collect::<String>());
+    }
+    let lab = Lab::new(&suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
+    let mut run = begin(&lab);
+    let mut watcher = Faults(0);
+    let outcome = lab.run(&mut watcher, &AtomicBool::new(false));
+    run.complete = true;
+    (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
+    let mut text = String::new();
+    if asked.jsonl {
+        text = lines(&run, &outcome.records)?;
+    } else {
+        outcome.records.iter().for_each(|record| text.push_str(&format!("{record}\n")));
+    }
+    let printed = print(&text)?;
+    Ok(if watcher.0 > 0 { ExitCode::FAILURE } else { printed })
+}
+
+fn print(text: &str) -> Result<ExitCode, String> {
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads it has seen enough.
+        Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(refused) => Err(format!("standard output: {refused}")),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn begin(lab: &Lab) -> Run {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
+    Run {
+        id: format!("{:x}-{:x}", now.as_micros(), std::process::id()),
+        started_unix_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        commit: of_cargo("HANDOVER_COMMIT"),
+        profile: lab.plan().profile.to_string(),
+        command: words.join(" "),
+        host: lab.host(),
+        findings: Vec::new(),
+        complete: false,
+        null_one: None,
+        null_several: None,
+    }
+}
+
+/// A run as an export has it: a line of its own, then one for each record.
+fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
+    let of = |value: Result<Value, serde_json::Error>, about: Value| -> Result<String, String> {
+        let mut line = value.map_err(|refused| refused.to_string())?;
+        if let (Value::Object(line), Value::Object(about)) = (&mut line, about) {
+            line.extend(about);
+        }
+        Ok(format!("{line}\n"))
+    };
+    let mut text = of(serde_json::to_value(run), json!({"type": "run", "schema": SCHEMA}))?;
+    for record in records {
+        let about = json!({"type": "record", "run": run.id});
+        text.push_str(&of(serde_json::to_value(record), about)?);
+    }
+    Ok(text)
+}
+
+/// Tells faults as they come, and counts them.
+struct Faults(usize);
+
+impl Watch for Faults {
+    fn fault(&mut self, id: &str, fault: &Fault) {
+        self.0 += 1;
+        let _ = writeln!(io::stderr(), "{id}: {fault}");
+    }
+}
+
+/// The same thing, to be measured twice: a word in fresh memory, swapped.
+struct Twice(Box<AtomicU64>);
+
+impl Workload for Twice {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "null/one-cpu",
+        what: "the same word swapped, against itself",
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Twice(Box::new(AtomicU64::new(0))))
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for i in 0..n {
+                // Relaxed: nobody else looks.
+                black_box(self.0.swap(black_box(i), Ordering::Relaxed));
+            }
+        });
+    }
+}
+
+const NULLS: &[Bench] =
+    &[Bench::one::<Twice>(Contender::null("one")), Bench::one::<Twice>(Contender::null("other"))];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Asked, String> {
+        Asked::parse(line.split_whitespace().map(str::to_string))
+    }
+
+    #[test]
+    fn what_cargo_passes_and_what_a_person_writes_is_understood() {
+        let asked = parsed("--bench sort --time=200ms --no-peers --set n=7 --jsonl").expect("fine");
+        assert_eq!(asked.patterns, ["sort"]);
+        assert_eq!(asked.plan.time, Some(Duration::from_millis(200)));
+        assert_eq!(asked.plan.set, [("n".to_string(), "7".to_string())]);
+        assert!(asked.jsonl && !asked.plan.peers && !asked.list);
+        assert_eq!(parsed("--test").expect("fine").plan.profile, Profile::Smoke);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_the_way_out() {
+        for (line, why) in [
+            ("--nope", "--nope: no such option; --help lists them"),
+            ("--profile", "--profile: needs a value"),
+            ("--profile some", "--profile: must be smoke, quick or full"),
+            ("--set x", "--set: must be NAME=VALUE, as in slots_count=128"),
+        ] {
+            assert_eq!(parsed(line).expect_err(line), why);
+        }
+    }
+
+    #[test]
+    fn a_run_of_another_suite_becomes_lines_with_its_nulls() {
+        let patterns = ["*".to_string()];
+        let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
+        let lab = Lab::new(&[NULLS], &patterns, plan).expect("a plan");
+        let outcome = lab.run(&mut Faults(0), &AtomicBool::new(false));
+        let text = lines(&begin(&lab), &outcome.records).expect("lines");
+        let kinds: Vec<String> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["type"].to_string())
+            .collect();
+        assert_eq!(kinds, ["\"run\"", "\"record\"", "\"record\""]);
+        assert!(text.contains("\"schema\":1") && outcome.records.len() == 2);
+    }
+}
