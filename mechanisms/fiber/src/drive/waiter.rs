@@ -70,7 +70,7 @@ impl Sleeper {
 #[inline]
 fn wake_fiber(fiber: Runnable) {
     match raw::current() {
-        Some(worker) if fiber.home() == worker.address() => worker.push(fiber),
+        Some(worker) if fiber.home() == worker.address() => worker.push_woken(fiber),
         Some(worker) => worker.send(fiber),
         None => fiber.send_home(false),
     }

@@ -18,8 +18,10 @@ use std::sync::Arc;
 /// half.
 const STACKS_KEPT_MAX: usize = 256;
 const STACKS_FETCHED: usize = 64;
-/// A deadline so near is waited for without sleeping: sleep and wake-up take longer.
-const NEAR_NS: u64 = 3_000;
+/// A deadline so near is waited for without sleeping: a sleep takes as much of the CPU, and those that are due soon
+/// after each other come to be due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of CPU a second,
+/// with 3 µs 0.15 s, and the bare sleeps 0.03 s.
+const NEAR_NS: u64 = 20_000;
 /// So many of those whose time has come are made ready at a time: what they touch, and what those touch whom they
 /// wake, is to stay in the processor's caches until it is their turn.
 const EXPIRED_MAX: u32 = 64;
@@ -47,6 +49,8 @@ pub(crate) struct Worker {
     stacks: RefCell<Vec<Stack>>,
     until_poll: Cell<u32>,
     polls_count: Cell<u32>,
+    /// Switches for which nobody whose time has come was made ready yet.
+    unspent: Cell<u32>,
     pace: Cell<Pace>,
     polled_ns: Cell<u64>,
     next_id: Cell<u64>,
@@ -75,6 +79,7 @@ impl Worker {
             woken_for_ns: Cell::new(None),
             until_poll: Cell::new(0),
             polls_count: Cell::new(0),
+            unspent: Cell::new(0),
             pace: Cell::new(Pace::new()),
             polled_ns: Cell::new(now_ns),
             // Numbers are of one worker, so that nobody has to ask another for the next.
@@ -130,6 +135,13 @@ impl Worker {
         if self.steals {
             self.offer(count);
         }
+    }
+
+    /// The same of one that has waited, and whose frames are asked for while others have their turn.
+    #[inline]
+    pub(crate) fn push_woken(&self, fiber: Runnable) {
+        fiber.fetch_frames();
+        self.push(fiber);
     }
 
     /// Puts a fiber of another worker where that finds it.
@@ -345,18 +357,17 @@ impl Worker {
         let mut wheel = self.wheel.borrow_mut();
         let mut due = self.due.borrow_mut();
         let ready_count = self.place.ready(|queue| queue.count());
-        let wanted = EXPIRED_MAX
-            .saturating_sub(ready_count)
-            .max(switches_count / SWITCHES_PER_EXPIRED)
-            .max(1);
+        let switches_count = self.unspent.get() + switches_count;
+        self.unspent.set(switches_count % SWITCHES_PER_EXPIRED);
+        let wanted =
+            EXPIRED_MAX.saturating_sub(ready_count).max(switches_count / SWITCHES_PER_EXPIRED);
         wheel.expire(now_ns, wanted as usize, |expired| {
             expired.payload.fetch();
             due.push(expired.payload);
         });
         let has_any = !due.is_empty();
         for fiber in due.drain(..).filter_map(Due::come) {
-            fiber.fetch_frames();
-            self.push(fiber);
+            self.push_woken(fiber);
         }
         has_any
     }

@@ -9,7 +9,7 @@ pub(crate) struct Lead {
 }
 
 /// However late sleeps end: who shares its CPU with others is late by their turns, which no spinning helps.
-const LEAD_NS_MAX: u64 = 60_000;
+const LEAD_NS_MAX: u64 = 50_000;
 /// What a sleep that ended later adds; one that ended sooner takes off three times as much.
 const STEP_NS: u64 = 500;
 /// At most such a part of a sleep is spent awake.

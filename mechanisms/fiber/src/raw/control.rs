@@ -48,8 +48,8 @@ type Switch = Coroutine<(), Action, (), Bounds>;
 pub(super) const CONTROL_BYTES: usize = size_of::<Control>();
 
 const LINE_BYTES: usize = 64;
-/// So many lines of a suspended fiber's frames are worth asking for ahead.
-const FRAME_LINES: usize = 4;
+/// So many lines of a suspended fiber's frames are worth asking for ahead: all of one that does little.
+const FRAME_LINES: usize = 7;
 
 /// What a fiber asks of its worker when it suspends itself: to be run again, if null; else the address of
 /// what is to be done with it.

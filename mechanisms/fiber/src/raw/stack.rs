@@ -27,7 +27,7 @@ const SLAB_STACKS_MIN: usize = 64;
 const SLAB_STACKS_MAX: usize = 4096;
 /// Stacks begin at so many different places of their uppermost page, 64 bytes apart: were they all at one, all
 /// would contend for the same few lines of the first-level cache.
-const COLOURS: usize = 16;
+const COLOURS: usize = 32;
 const _: () = assert!((COLOURS - 1) * 64 + CONTROL_BYTES <= PAGE_BYTES);
 /// `madvise(2)`: makes a range of pages fault, without splitting the mapping. Linux 6.13.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
