@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 /// Narrower than this, nothing is laid out; lines are cut.
 const WIDTH_MIN: usize = 24;
+/// Ids are cut to two fifths of the width, and not to less than this.
+const ID_WIDTH_MIN: usize = 20;
 /// Of the figures that one side alone has, so many are named.
 const NAMES_MAX: usize = 4;
 
@@ -22,7 +24,7 @@ pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String
     if comparison.rows.is_empty() {
         lines.push(Line::plain("No figure is on both sides."));
     } else {
-        draw(&comparison.rows, laid_out, &mut lines);
+        draw(&comparison.rows, laid_out, style, &mut lines);
     }
     lines.push(Line::default());
     lines.extend(foot(comparison, laid_out));
@@ -55,22 +57,25 @@ impl Column {
     }
 }
 
-fn draw(rows: &[Row], width: usize, lines: &mut Vec<Line>) {
+fn draw(rows: &[Row], width: usize, style: Style, lines: &mut Vec<Line>) {
     let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
         header,
         cells: rows.iter().map(cell).collect(),
         is_right,
     };
     let several = |id: &str| rows.iter().filter(|row| row.id == id).count() > 1;
+    let id_width_max = (width * 2 / 5).max(ID_WIDTH_MIN);
     let name = |row: &Row| {
         let mut line = Line::plain(&row.id);
         if several(&row.id) {
             line.push(format!(" [{}]", row.contender), Tone::Plain);
         }
-        if several(&row.id) && !row.setting.is_empty() {
+        // What it was measured with, where it was measured with several.
+        let is_twin = |it: &&Row| (&it.id, &it.contender) == (&row.id, &row.contender);
+        if rows.iter().filter(is_twin).count() > 1 {
             line.push(format!(" {}", row.setting), Tone::Faint);
         }
-        line
+        line.cut(id_width_max, style)
     };
     let mut columns = vec![
         column("id", false, &name),
