@@ -45,6 +45,12 @@ enum Command {
     Sweep(commands::sweep::Sweep),
     /// Draw a sweep: intervals, contenders side by side, and what more would give
     Plot(commands::plot::Plot),
+    /// Measure the workloads of the package in this folder (as cargo-handover: `cargo handover`)
+    Bench(commands::bench::BenchArgs),
+    /// Compare runs, or builds: better, worse, the same, or too noisy to say; exit 1 if something regressed
+    Compare(commands::compare::Compare),
+    /// Show a figure over all stored runs, and where it changed
+    History(commands::history::Follow),
     /// Say where the time of one hand-off goes, stage by stage, from the probes inside the mechanism
     Anatomy(commands::anatomy::Anatomy),
     /// Say what on this machine disturbs measurement, and the command that mends it
@@ -55,6 +61,12 @@ enum Command {
     Show(Show),
     /// List the stored runs
     Runs(Runs),
+    /// Give a run a name, or take it away
+    Tag(commands::names::Tag),
+    /// Forget runs
+    Delete(commands::names::Delete),
+    /// Give back the space that deleted runs have left
+    Vacuum(commands::names::Vacuum),
     /// Write stored runs as JSON Lines to standard output
     Export(Export),
     /// Read runs from JSON Lines into the store
@@ -144,6 +156,16 @@ pub struct RunOptions {
     /// Set an argument of every chosen benchmark that takes it
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
+    /// Give the run a name, for `compare` and `show`; other runs may have it too
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub name: Option<String>,
+    /// Run so many times, each in a process of its own: what `compare` needs five of
+    #[arg(long, value_name = "COUNT", default_value = "1", conflicts_with = "json")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// This is one of several such runs, of so many
+    #[arg(long, value_name = "NTH", hide = true)]
+    pub nth: Option<u32>,
     /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
@@ -259,6 +281,11 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(span.0))
 }
 
+fn name(text: &str) -> Result<String, String> {
+    handover_store::check_tag(text).map_err(|refused| refused.to_string())?;
+    Ok(text.to_string())
+}
+
 /// Seconds, as a number.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
@@ -312,8 +339,14 @@ fn one_line(refused: &clap::Error) -> String {
     line
 }
 
-/// Called by a classic program's name, the binary is that program.
+/// Called by a classic program's name, the binary is that program; as cargo calls it, `handover bench`.
 fn as_subcommand(mut words: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
+    if words.first().is_some_and(|called| names::is_cargos(called)) {
+        // Cargo repeats the subcommand's name.
+        let repeated = usize::from(words.get(1).is_some_and(|word| word == "handover"));
+        words.splice(0..=repeated, ["handover".into(), "bench".into()]);
+        return Ok(words);
+    }
     let Some(classic) = words.first().and_then(|called| names::called_as(called)) else {
         return Ok(words);
     };
@@ -334,11 +367,17 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Run(run) => commands::run::run(&run, &mut out)?,
         Command::Sweep(args) => commands::sweep::sweep(&args, &mut out)?,
         Command::Plot(args) => commands::plot::plot(&args, &mut out)?,
+        Command::Bench(args) => commands::bench::bench(&args, &mut out)?,
+        Command::Compare(args) => commands::compare::compare(&args, &mut out)?,
+        Command::History(args) => commands::history::history(&args, &mut out)?,
         Command::Anatomy(args) => commands::anatomy::anatomy(&args, &mut out)?,
         Command::Doctor(args) => commands::doctor::doctor(&args, &mut out)?,
         Command::List(list) => commands::list::list(&list, &mut out)?,
         Command::Show(show) => commands::stored::show(&show, &mut out)?,
         Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,
+        Command::Tag(args) => commands::names::tag(&args, &mut out)?,
+        Command::Delete(args) => commands::names::delete(&args, &mut out)?,
+        Command::Vacuum(args) => commands::names::vacuum(&args, &mut out)?,
         Command::Export(export) => commands::stored::export(&export, &mut out)?,
         Command::Import(import) => commands::stored::import(&import, &mut out)?,
         Command::Trace(trace) => commands::trace::run(&trace, &mut out)?,

@@ -1,9 +1,15 @@
 //! The lab's commands.
 
 pub mod anatomy;
+pub mod bench;
+mod child;
+pub mod compare;
 pub mod doctor;
+mod files;
+pub mod history;
 pub mod links;
 pub mod list;
+pub mod names;
 pub mod plot;
 pub mod run;
 pub mod stored;

@@ -85,6 +85,11 @@ pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
     CLASSICS.iter().find(|classic| classic.command == name)
 }
 
+/// Whether the binary was called as a subcommand of cargo.
+pub fn is_cargos(called: &OsStr) -> bool {
+    Path::new(called).file_name().is_some_and(|name| name == "cargo-handover")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +104,7 @@ mod tests {
         }
         assert!(called_as(OsStr::new("/usr/bin/handover")).is_none());
         assert!(called_as(OsStr::new("")).is_none());
+        assert!(is_cargos(OsStr::new("/home/a/.cargo/bin/cargo-handover")));
+        assert!(!is_cargos(OsStr::new("handover")));
     }
 }

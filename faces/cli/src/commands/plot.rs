@@ -2,18 +2,14 @@
 
 use crate::app::Db;
 use crate::classic::eventual;
+use crate::commands::files::{Content, of_file};
 use crate::commands::stored;
 use crate::console;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
-use handover_record::Document;
-use handover_store::Store;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// A file of runs is smaller.
-const FILE_BYTES_MAX: u64 = 1 << 28;
 
 /// Draw a sweep, as SVG and as PNG: the medians with their intervals, and the rates with the fitted
 /// Universal Scalability Law, contenders side by side.
@@ -82,37 +78,4 @@ fn write(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {
     let path = PathBuf::from(name);
     std::fs::write(&path, bytes).with_context(|| format!("cannot write {name}"))?;
     Ok(writeln!(out, "{name}")?)
-}
-
-/// What a file holds.
-enum Content {
-    Runs(Vec<Document>),
-    /// The lines of abt-eventual-bench, or nothing that is known.
-    Rows,
-}
-
-fn of_file(path: &Path) -> anyhow::Result<Content> {
-    let named = path.display();
-    let refused = |why: &dyn std::fmt::Display| usage(format!("{named}: {why}"));
-    if !path.is_file() {
-        return Err(refused(&"not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| refused(&error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(refused(&"longer than 256 MiB"));
-    }
-    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Ok(Content::Rows);
-    }
-    if let Ok(document) = serde_json::from_slice::<Document>(&bytes) {
-        return Ok(Content::Runs(vec![document]));
-    }
-    let mut store = Store::in_memory()?;
-    store.import(&mut &bytes[..]).map_err(|error| refused(&error))?;
-    let runs = store.runs()?;
-    let documents: Result<Vec<_>, _> = runs.iter().map(|run| store.load(&run.id)).collect();
-    Ok(Content::Runs(documents?))
 }

@@ -1,7 +1,7 @@
 //! `handover run`: measure, store, show.
 
 use crate::app::{Db, Run, RunOptions};
-use crate::commands::{doctor, stored};
+use crate::commands::{child, doctor, stored};
 use crate::console;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
@@ -15,6 +15,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,9 +25,47 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab =
         Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
     let page = page(options)?;
-    let measured = measure(&lab, &options.profile.to_string(), &options.db, options.json, None)?;
+    if options.repeat > 1 && options.nth.is_none() {
+        return repeat(options);
+    }
+    let measured = measure(
+        &lab,
+        &options.profile.to_string(),
+        &options.db,
+        options.json,
+        None,
+        options.name.as_deref(),
+    )?;
+    if options.nth.is_some_and(|nth| nth < options.repeat) {
+        // The last one shows its table and its page.
+        console::tell(format_args!("run {} is stored", measured.document.run.id));
+        return measured.verdict(Ok(()));
+    }
     let shown = show(&measured, options, page.as_deref(), out);
     measured.verdict(shown)
+}
+
+/// The same command line again and again, each time in a process of its own.
+fn repeat(options: &RunOptions) -> anyhow::Result<()> {
+    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let binary = std::env::current_exe().context("this program cannot be found")?;
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    // Behind the subcommand, where there is one; everything else may stand behind a `--`.
+    let behind = usize::from(words.first().is_some_and(|word| word == "run"));
+    for nth in 1..=options.repeat {
+        console::tell(format_args!("process {nth} of {}", options.repeat));
+        let mut command = Command::new(&binary);
+        command.args(&words[..behind]).arg(format!("--nth={nth}")).args(&words[behind..]);
+        let status = child::run(&mut command, &interrupted)?;
+        // Relaxed: a flag alone.
+        if interrupted.load(Ordering::Relaxed) || status.code() == Some(130) {
+            return Err(Interrupted.into());
+        }
+        if !status.success() {
+            anyhow::bail!("process {nth} of {} has ended with {status}", options.repeat);
+        }
+    }
+    Ok(())
 }
 
 /// What was measured, and what went wrong with it.
@@ -39,13 +78,15 @@ pub(crate) struct Measured {
     faults_count: usize,
 }
 
-/// Measures, and stores what comes. `over` is the argument that a sweep goes over.
+/// Measures, and stores what comes. `over` is the argument that a sweep goes over, `name` what the run is
+/// called from its begin.
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
     db: &Db,
     quiet: bool,
     over: Option<&str>,
+    name: Option<&str>,
 ) -> anyhow::Result<Measured> {
     let store = Store::open(stored::path(db)?).map_err(exit::of_store)?;
     let interrupted = console::interrupted().context("cannot listen for signals")?;
@@ -54,6 +95,9 @@ pub(crate) fn measure(
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = Watcher::new(store, &run.id, quiet, over);
     watcher.keep(|store| store.begin(&run));
+    if let Some(name) = name {
+        watcher.keep(|store| store.tag(&run.id, name).map(drop));
+    }
     let outcome = lab.run(&mut watcher, &interrupted);
     watcher.bar.finish_and_clear();
 

@@ -49,6 +49,7 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
                 json!({
                     "id": row.id, "started_unix_ns": row.started_unix_ns, "profile": row.profile,
                     "host": row.host, "records": row.records_count, "complete": row.complete,
+                    "names": row.tags,
                 })
             })
             .collect();
@@ -63,9 +64,11 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
             );
         let ended = if row.complete { "" } else { "  (not complete)" };
         let figures = row.records_count;
+        let names =
+            if row.tags.is_empty() { String::new() } else { format!("  {}", row.tags.join(" ")) };
         writeln!(
             out,
-            "{}  {started}  {:<5}  {figures:>4} figures  {}{ended}",
+            "{}  {started}  {:<5}  {figures:>4} figures  {}{names}{ended}",
             row.id, row.profile, row.host
         )?;
     }
@@ -124,9 +127,10 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
 /// A run that is not there is the command line's fault; a store that fails is the world's.
 pub(super) fn asked(refused: StoreError) -> anyhow::Error {
     match refused {
-        StoreError::Empty { .. } | StoreError::UnknownRun { .. } | StoreError::Ambiguous { .. } => {
-            usage(refused)
-        }
+        StoreError::Empty { .. }
+        | StoreError::UnknownRun { .. }
+        | StoreError::UnknownFigure { .. }
+        | StoreError::Ambiguous { .. } => usage(refused),
         other => other.into(),
     }
 }

@@ -69,7 +69,7 @@ pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let lab = Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::of_plan)?;
     let over = Some(args.over.name.as_str());
-    let measured = run::measure(&lab, &args.profile.to_string(), &args.db, args.json, over)?;
+    let measured = run::measure(&lab, &args.profile.to_string(), &args.db, args.json, over, None)?;
     let shown = show(args, &measured, out);
     measured.verdict(shown)
 }

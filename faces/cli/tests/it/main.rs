@@ -6,6 +6,7 @@ mod classic;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod compare;
 mod corpora;
 mod eventual;
 mod evh_perf;

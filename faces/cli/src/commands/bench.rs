@@ -1,0 +1,140 @@
+//! `handover bench`, or `cargo handover`: somebody else's workloads, measured and stored like ours.
+
+use crate::app::Db;
+use crate::commands::{child, stored};
+use crate::console;
+use crate::exit::{Interrupted, usage};
+use anyhow::{Context, bail};
+use clap::Args;
+use handover_store::{ImportError, Store};
+use std::ffi::OsString;
+use std::io::{BufReader, Seek, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+
+/// Measure the workloads of the package in this folder, and store the run: then `list`, `show`, `compare`,
+/// `history` and `export` know it like any other.
+///
+/// The package has a bench target whose `main` is `handover_harness::bench_main(&[ALL])`. A link to this
+/// binary named cargo-handover makes this `cargo handover`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// A prefix of an id, or a glob; none: all that the package has
+    #[arg(value_name = "PATTERN")]
+    patterns: Vec<String>,
+    /// The bench target
+    #[arg(long, value_name = "NAME", default_value = "handover")]
+    bench: String,
+    /// The package, in a workspace of several
+    #[arg(long, short = 'p', value_name = "NAME")]
+    package: Option<String>,
+    /// List the benchmarks, and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Run so many times, each in a process of its own: what `compare` needs five of
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Give the runs a name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How much is measured: smoke, quick, full
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    profile: String,
+    /// What each benchmark may take, as in 500ms
+    #[arg(long, value_name = "TIME")]
+    time: Option<String>,
+    /// Leave out the peers
+    #[arg(long)]
+    no_peers: bool,
+    /// Set an argument of every benchmark that takes it
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    db: Db,
+}
+
+pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    if let Some(name) = &args.name {
+        handover_store::check_tag(name).map_err(usage)?;
+    }
+    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let path = stored::path(&args.db)?;
+    for _ in 0..args.repeat {
+        let mut printed = tempfile::tempfile().context("no file for what it prints")?;
+        let mut command = cargo(args);
+        if !args.list {
+            command.stdout(Stdio::from(printed.try_clone()?));
+        }
+        let status = child::run(&mut command, &interrupted)?;
+        // Relaxed: a flag alone.
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Interrupted.into());
+        }
+        if !status.success() {
+            bail!("cargo bench --bench {} has ended with {status}: see above", args.bench);
+        }
+        if args.list {
+            return Ok(());
+        }
+        printed.rewind()?;
+        Store::import_into(&path, &mut BufReader::new(printed)).map_err(
+            |refused| match refused {
+                ImportError::Store(refused) => anyhow::Error::new(refused),
+                other => anyhow::anyhow!(
+                    "bench target {} has printed no run ({other}); its main is to be \
+                 handover_harness::bench_main(&[ALL])",
+                    args.bench
+                ),
+            },
+        )?;
+        if let Some(name) = &args.name {
+            Store::open(&path)?.tag("last", name)?;
+        }
+    }
+    let store = Store::open_existing(&path)?;
+    let document = store.latest()?;
+    let table = handover_report::table(&document, console::width(), console::style(false));
+    out.write_all(table.as_bytes())?;
+    Ok(writeln!(out, "run {} is in {}", document.run.id, store.path().display())?)
+}
+
+/// `cargo bench`, by the cargo that called us or the one on the path.
+fn cargo(args: &BenchArgs) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    command.args(["bench", "--quiet", "--bench", &args.bench]);
+    if let Some(package) = &args.package {
+        command.args(["--package", package]);
+    }
+    command.arg("--");
+    if args.list {
+        command.arg("--list");
+    } else {
+        command.args(["--jsonl", "--profile", &args.profile]);
+    }
+    if let Some(time) = &args.time {
+        command.args(["--time", time]);
+    }
+    if args.no_peers {
+        command.arg("--no-peers");
+    }
+    for set in &args.set {
+        command.args(["--set", set]);
+    }
+    command.args(&args.patterns).env("HANDOVER_COMMIT", commit());
+    command
+}
+
+/// The commit of the package's tree, as a run of our own names it; empty where there is none.
+fn commit() -> String {
+    let git = |words: &[&str]| {
+        let told = Command::new("git").args(words).stderr(Stdio::null()).output().ok()?;
+        told.status.success().then(|| String::from_utf8_lossy(&told.stdout).trim().to_string())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return String::new();
+    };
+    let dirty = git(&["status", "--porcelain"]).is_some_and(|changed| !changed.is_empty());
+    if dirty { format!("{commit}+dirty") } else { commit }
+}

@@ -1,0 +1,264 @@
+//! `handover compare`: what became better or worse, and what nobody can say.
+
+use crate::app::Db;
+use crate::commands::files::{Content, of_file};
+use crate::commands::{child, stored};
+use crate::console;
+use crate::exit::{self, Interrupted, usage};
+use anyhow::{Context, bail};
+use clap::Args;
+use handover_record::{Document, SCHEMA};
+use handover_report::compare::{self, Rules};
+use handover_store::Store;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a run prints is smaller.
+const PRINTED_BYTES_MAX: u64 = 1 << 28;
+/// Of what it says of itself, so much is looked at.
+const SAID_BYTES_MAX: u64 = 1 << 16;
+
+/// Compare two sides of runs, figure by figure: better, worse, the same, or too noisy to say. Exit 1 if
+/// something regressed.
+///
+/// A side is a name (all runs that have it: `handover tag`, `handover run --name`), a run, a file of
+/// `handover export` or `show --json`, or several of these with commas between. Each run is a process, and
+/// each side needs five: `handover run --repeat 7 --name before` makes seven.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A figure is called worse when its ratio is above the threshold and above what ours \
+against ours shows in the same processes; when Mann and Whitney's test calls it different at 5 %; and when \
+dealing the processes out anew makes any figure look so different at most twice in a hundred times, and hence so \
+much worse once (Westfall and Young, step-down maxT)."
+)]
+pub struct Compare {
+    /// A and B; with --baseline, B alone; with --ab, what is measured (none: the ladder)
+    #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
+    words: Vec<String>,
+    /// The side to compare with
+    #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
+    baseline: Option<String>,
+    /// Measure two builds of handover here, in turn, and compare them
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
+    ab: Vec<PathBuf>,
+    /// With --ab: processes of each; five are needed to say anything
+    #[arg(long, value_name = "COUNT", default_value = "7", requires = "ab")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
+    pairs: u32,
+    /// With --ab: what each benchmark may take in each process
+    #[arg(long, value_name = "TIME", requires = "ab")]
+    time: Option<String>,
+    /// With --ab: keep the runs in the store, named NAME/old and NAME/new
+    #[arg(long, value_name = "NAME", requires = "ab")]
+    name: Option<String>,
+    /// The least difference that matters, 0% to 100%
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
+    #[arg(allow_hyphen_values = true)]
+    threshold: f64,
+    /// Show every contender in a row of its own
+    #[arg(long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    db: Db,
+}
+
+/// A share, as a percentage or a plain number.
+fn share(text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let value = match text.strip_suffix('%') {
+        Some(percent) => number(percent).map(|it| it / 100.0),
+        None => number(text),
+    };
+    let value = value.ok_or("must be a share, as in 5% or 0.05")?;
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(value),
+        false => Err("must lie in 0%..=100%".to_string()),
+    }
+}
+
+pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
+    let [(a_name, a), (b_name, b)] = match args.ab.as_slice() {
+        [old, new] => measured_in_turn(args, old, new)?,
+        _ => sides(args)?,
+    };
+    let rules = Rules { threshold: args.threshold, all: args.all };
+    let comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
+    if args.json {
+        serde_json::to_writer(&mut *out, &comparison).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        let drawn = compare::table(&comparison, console::width(), console::style(args.all));
+        out.write_all(drawn.as_bytes())?;
+    }
+    match comparison.count(compare::Verdict::Worse) {
+        0 => Ok(()),
+        1 => bail!("1 figure regressed"),
+        count => bail!("{count} figures regressed"),
+    }
+}
+
+type NamedSide = (String, Vec<Document>);
+
+/// Both sides, as the command line names them.
+fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
+    let (a, b) = match (&args.baseline, args.words.as_slice()) {
+        (Some(a), [b]) => (a, b.as_str()),
+        (Some(a), []) => (a, "last"),
+        (None, [a, b]) => (a, b.as_str()),
+        (Some(_), _) => return Err(usage("with --baseline, name one side beside it, or none")),
+        (None, _) => {
+            return Err(usage(
+                "two sides are compared: A B, --baseline A B, or --ab OLD NEW; a side is a name, a run \
+                 or a file",
+            ));
+        }
+    };
+    let mut store = None;
+    let mut of = |words: &str| -> anyhow::Result<NamedSide> {
+        Ok((words.to_string(), side(words, &args.db, &mut store)?))
+    };
+    Ok([of(a)?, of(b)?])
+}
+
+/// The runs that a side names. The store is opened when a word is no file.
+fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
+    let mut documents: Vec<Document> = Vec::new();
+    for word in words.split(',') {
+        let path = Path::new(word);
+        let found = if std::fs::metadata(path).is_ok_and(|it| it.is_file()) {
+            match of_file(path)? {
+                Content::Runs(documents) => documents,
+                Content::Rows => {
+                    return Err(usage(format!(
+                        "{word}: no runs; `handover export` and `handover show --json` write them"
+                    )));
+                }
+            }
+        } else {
+            if store.is_none() {
+                *store = Some(stored::existing(db)?);
+            }
+            let Some(store) = store.as_ref() else { continue };
+            let ids = store.side(word).map_err(stored::asked)?;
+            ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::asked)?
+        };
+        for document in found {
+            if !documents.iter().any(|it| it.run.id == document.run.id) {
+                documents.push(document);
+            }
+        }
+    }
+    Ok(documents)
+}
+
+/// Measures two builds in turn, the one that begins changing from pair to pair.
+fn measured_in_turn(args: &Compare, old: &Path, new: &Path) -> anyhow::Result<[NamedSide; 2]> {
+    if let Some(name) = &args.name {
+        handover_store::check_tag(&format!("{name}/old")).map_err(usage)?;
+    }
+    let builds = [old, new];
+    for build in builds {
+        if !std::fs::metadata(build).is_ok_and(|it| it.is_file()) {
+            return Err(usage(format!("--ab {}: no such file", build.display())));
+        }
+    }
+    let mut keep = match &args.name {
+        Some(_) => Some(Store::open(stored::path(&args.db)?).map_err(exit::of_store)?),
+        None => None,
+    };
+    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let folder = tempfile::tempdir().context("no folder for what they print")?;
+    let mut sides = [Vec::new(), Vec::new()];
+    for pair in 0..args.pairs {
+        for turn in 0..2 {
+            let which = (turn + pair as usize) % 2;
+            let document = one_process(args, builds[which], folder.path(), &interrupted)?;
+            if let (Some(store), Some(name)) = (&mut keep, &args.name) {
+                store.begin(&document.run)?;
+                store.insert(&document.run.id, &document.records)?;
+                store.tag(&document.run.id, &format!("{name}/{}", ["old", "new"][which]))?;
+            }
+            sides[which].push(document);
+        }
+        console::tell(format_args!("pair {} of {} measured", pair + 1, args.pairs));
+    }
+    let [a, b] = sides;
+    let shown = |path: &Path| path.display().to_string();
+    Ok([(shown(old), a), (shown(new), b)])
+}
+
+/// One process of one build, and what it measured.
+fn one_process(
+    args: &Compare,
+    build: &Path,
+    folder: &Path,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Document> {
+    let shown = build.display();
+    let build = build.canonicalize().with_context(|| format!("cannot run {shown}"))?;
+    let mut printed = tempfile::tempfile_in(folder)?;
+    let mut said = tempfile::tempfile_in(folder)?;
+    let mut command = Command::new(build);
+    command.args(["run", "--json", "--no-report", "--db"]).arg(folder.join("results.db"));
+    if !args.all {
+        command.arg("--no-peers");
+    }
+    if let Some(time) = &args.time {
+        command.args(["--time", time]);
+    }
+    command.arg("--").args(&args.words);
+    let file = |file: &File| -> anyhow::Result<Stdio> { Ok(Stdio::from(file.try_clone()?)) };
+    let status = child::run(command.stdout(file(&printed)?).stderr(file(&said)?), interrupted)?;
+    // Relaxed: a flag alone.
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Interrupted.into());
+    }
+    // Two versions may not read each other's store.
+    let _ = std::fs::remove_file(folder.join("results.db"));
+    printed.rewind()?;
+    let mut bytes = Vec::new();
+    printed.take(PRINTED_BYTES_MAX).read_to_end(&mut bytes)?;
+    let document = serde_json::from_slice::<Document>(&bytes);
+    if !status.success() {
+        let mut text = String::new();
+        said.rewind()?;
+        let _ = said.take(SAID_BYTES_MAX).read_to_string(&mut text);
+        let told: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
+        // What is wrong with the command line is wrong with ours.
+        if status.code() == Some(2) {
+            return Err(usage(format!("{shown} run: {}", told.join("; "))));
+        }
+        if document.is_err() {
+            bail!("{shown} run has ended with {status}: {}", told.join("; "));
+        }
+        // One figure of it could not be measured; the others were.
+        told.iter().for_each(|line| console::tell(format_args!("{shown} run: {line}")));
+    }
+    let document =
+        document.with_context(|| format!("{shown} run has printed something else than a run"))?;
+    if document.schema != SCHEMA {
+        bail!("{shown} run has printed schema {}; this handover reads {SCHEMA}", document.schema);
+    }
+    Ok(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn a_share_is_a_percentage_or_a_number() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(share("0.05"), Ok(0.05));
+        assert_eq!(share("0%"), Ok(0.0));
+        for bad in ["", "%", "5 percent", "-1%", "101%", "NaN", "inf"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+}

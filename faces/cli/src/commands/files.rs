@@ -1,0 +1,47 @@
+//! Files that hold runs: what `handover export` and `handover show --json` write.
+
+use crate::exit::usage;
+use handover_record::{Document, SCHEMA};
+use handover_store::Store;
+use std::io::Read;
+use std::path::Path;
+
+/// A file of runs is smaller.
+const FILE_BYTES_MAX: u64 = 1 << 28;
+
+/// What a file holds.
+pub enum Content {
+    Runs(Vec<Document>),
+    /// The lines of abt-eventual-bench, or nothing that is known.
+    Rows,
+}
+
+pub fn of_file(path: &Path) -> anyhow::Result<Content> {
+    let named = path.display();
+    let refused = |why: &dyn std::fmt::Display| usage(format!("{named}: {why}"));
+    if !path.is_file() {
+        return Err(refused(&"not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| refused(&error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(refused(&"longer than 256 MiB"));
+    }
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Ok(Content::Rows);
+    }
+    if let Ok(document) = serde_json::from_slice::<Document>(&bytes) {
+        if document.schema != SCHEMA {
+            let why = format!("schema {}; this handover reads schema {SCHEMA}", document.schema);
+            return Err(refused(&why));
+        }
+        return Ok(Content::Runs(vec![document]));
+    }
+    let mut store = Store::in_memory()?;
+    store.import(&mut &bytes[..]).map_err(|error| refused(&error))?;
+    let runs = store.runs()?;
+    let documents: Result<Vec<_>, _> = runs.iter().map(|run| store.load(&run.id)).collect();
+    Ok(Content::Runs(documents?))
+}

@@ -1,0 +1,96 @@
+//! `handover history`: a figure over runs, and where it changed.
+
+use crate::app::Db;
+use crate::commands::run::writable;
+use crate::commands::stored;
+use crate::console;
+use anyhow::Context;
+use clap::Args;
+use handover_record::{Record, Unit, WarningCode};
+use handover_report::history::{Dot, History};
+use handover_store::Figure;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Show a figure over all stored runs, and the runs from which on it changed.
+///
+/// Runs on another machine than the last, or with other arguments or placement, are left out, and so are
+/// smoke runs, which measure nothing.
+#[derive(Debug, Args)]
+pub struct Follow {
+    /// The figure's id, as `handover show` prints it
+    #[arg(value_name = "ID")]
+    id: String,
+    /// The contender [default: ours]
+    #[arg(long, value_name = "NAME")]
+    contender: Option<String>,
+    /// The last so many runs
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    last: Option<u32>,
+    /// Draw it, too, into an SVG file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    db: Db,
+}
+
+pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
+    if let Some(svg) = &args.svg {
+        writable(svg, "--svg")?;
+    }
+    let store = stored::existing(&args.db)?;
+    let contender = store.contender(&args.id, args.contender.as_deref()).map_err(stored::asked)?;
+    let figures = store.figures(&args.id, &contender)?;
+    let history = of(&args.id, &contender, figures, args.last);
+    if let Some(svg) = &args.svg {
+        std::fs::write(svg, history.chart().draw_alone())
+            .with_context(|| format!("cannot write {}", svg.display()))?;
+    }
+    if args.json {
+        serde_json::to_writer(&mut *out, &history).map_err(std::io::Error::from)?;
+        return Ok(writeln!(out)?);
+    }
+    let drawn = history.text(console::width(), console::style(false));
+    Ok(out.write_all(drawn.as_bytes())?)
+}
+
+fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) -> History {
+    figures.retain(|it| !it.record.warnings.iter().any(|it| it.code == WarningCode::Smoke));
+    let all = figures.len();
+    let unit = figures.last().map_or(Unit::Ns, |it| it.record.unit);
+    let like_the_last = figures.last().map(|it| (it.host.clone(), setting(&it.record)));
+    figures.retain(|it| Some((it.host.clone(), setting(&it.record))) == like_the_last);
+    let left_out = all - figures.len();
+    if let Some(last) = last {
+        figures.drain(..figures.len().saturating_sub(last as usize));
+    }
+    let dot = |it: Figure| Dot {
+        run: it.run,
+        started_unix_ns: it.started_unix_ns,
+        build: match it.commit.as_str() {
+            "" => it.version,
+            commit => format!("{} ({commit})", it.version),
+        },
+        median: it.record.summary.median,
+        low: it.record.summary.low,
+        high: it.record.summary.high,
+    };
+    History::of(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
+}
+
+/// What must be the same for two figures to be of one history.
+fn setting(record: &Record) -> impl PartialEq + use<> {
+    let parties = &record.parties;
+    (
+        record.args.clone(),
+        record.unit,
+        parties.placement.clone(),
+        parties.processes,
+        parties.idle_gap_ns,
+        parties.neighbour_cpu.is_some(),
+    )
+}

@@ -1,0 +1,92 @@
+//! `handover tag`, `handover delete`, `handover vacuum`: the store kept in order.
+
+use crate::app::Db;
+use crate::commands::stored;
+use crate::exit::{self, usage};
+use clap::Args;
+use handover_store::{Store, StoreError};
+use std::io::Write;
+
+/// Give a run a name; as many runs as you like may have it. Where one run is asked for, a name stands for
+/// the latest that has it; `compare` and `delete` take all of them.
+#[derive(Debug, Args)]
+pub struct Tag {
+    /// The run: its id, a prefix of it, a name, or counted back from the last (-1)
+    #[arg(value_name = "RUN", allow_negative_numbers = true)]
+    run: String,
+    /// The name: letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Take it away
+    #[arg(long)]
+    remove: bool,
+    #[command(flatten)]
+    db: Db,
+}
+
+/// Forget runs, with all that was measured in them. A name stands for all runs that have it.
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// The runs: by id, a prefix of it, a name, or counted back from the last (-1)
+    #[arg(value_name = "RUN", allow_negative_numbers = true, required = true)]
+    runs: Vec<String>,
+    #[command(flatten)]
+    db: Db,
+}
+
+/// Give back the space that deleted runs have left in the store.
+#[derive(Debug, Args)]
+pub struct Vacuum {
+    #[command(flatten)]
+    db: Db,
+}
+
+/// A store that is there, to be changed.
+fn to_change(db: &Db) -> anyhow::Result<Store> {
+    // Opened for reading first: a path without a store gets none by this.
+    drop(stored::existing(db)?);
+    Store::open(stored::path(db)?).map_err(exit::of_store)
+}
+
+pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut store = to_change(&args.db)?;
+    if args.remove {
+        let had = store.untag(&args.run, &args.name).map_err(asked)?;
+        return match had {
+            true => Ok(writeln!(out, "{} is taken away", args.name)?),
+            false => Err(usage(format!("run {} has no name {:?}", args.run, args.name))),
+        };
+    }
+    let id = store.tag(&args.run, &args.name).map_err(asked)?;
+    Ok(writeln!(out, "run {id} is {}", args.name)?)
+}
+
+pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut store = to_change(&args.db)?;
+    // All are found before one is deleted: counted back, they would move.
+    let mut ids: Vec<String> = Vec::new();
+    for asked_for in &args.runs {
+        for id in store.side(asked_for).map_err(asked)? {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+    }
+    for id in ids {
+        writeln!(out, "run {} is deleted", store.delete(&id)?)?;
+    }
+    Ok(())
+}
+
+pub fn vacuum(args: &Vacuum, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut store = to_change(&args.db)?;
+    let (before, after) = store.vacuum()?;
+    Ok(writeln!(out, "{}: {before} bytes, now {after}", store.path().display())?)
+}
+
+fn asked(refused: StoreError) -> anyhow::Error {
+    match refused {
+        StoreError::BadTag { .. } | StoreError::TagIsId { .. } => usage(refused),
+        other => stored::asked(other),
+    }
+}
