@@ -11,6 +11,12 @@ pub(crate) enum Mark {
     Wake,
     /// The giver is done with the work that it had; on one thread, before it takes the next.
     Done,
+    /// On the way through another thread: that one has it.
+    Reach,
+    /// It has done what it is there for.
+    Treat,
+    /// It is about to send it back.
+    Return,
     /// Who was handed the work has it: here a hand-off ends, and the next one begins.
     Take,
     /// Something else comes between having the work and giving it: the harness looks at the clock.
@@ -24,6 +30,17 @@ pub(crate) enum Begin {
     LastTake,
     /// Where it was given: what the giver did before is none of it.
     Give,
+}
+
+/// By which threads a hand-off goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From one to another.
+    Across,
+    /// All on one.
+    Alone,
+    /// From one through another and back.
+    Round,
 }
 
 /// What of an event's values must be the same where work is given and where it is taken.
@@ -49,6 +66,14 @@ pub(crate) const NOTICE: usize = 3;
 pub(crate) const WAKE: usize = 4;
 /// From there to the taking.
 pub(crate) const RESUME: usize = 5;
+/// Through another thread and back: from the giving to its being there,
+pub(crate) const THERE: usize = FINISH;
+/// to its being treated,
+pub(crate) const TREAT: usize = CALL;
+/// to its being sent back,
+pub(crate) const RETURN: usize = WAKE;
+/// and to its being taken.
+pub(crate) const BACK: usize = RESUME;
 
 /// What the stage is called in which a sleeper wakes.
 pub(crate) const WAKE_NAME: &str = "wake";
@@ -83,8 +108,7 @@ pub struct Course {
     /// The part whose figure is the time of so many hand-offs.
     pub(crate) figure: Option<(usize, f64)>,
     pub(crate) begin: Begin,
-    /// All on one thread.
-    pub(crate) alone: bool,
+    pub(crate) way: Way,
     pub(crate) key: Key,
     /// How many values an event has.
     pub(crate) values_count: usize,
@@ -121,6 +145,20 @@ impl Course {
     /// Whether the operations are timed in batches, between which the harness says so.
     pub(crate) fn has_batches(&self) -> bool {
         self.figure.is_some() && self.begin == Begin::LastTake
+    }
+
+    /// Whether a stage begins on one thread and ends on another.
+    pub(crate) fn crosses(&self, place: usize) -> bool {
+        match self.way {
+            Way::Across => place == NOTICE || place == WAKE,
+            Way::Alone => false,
+            Way::Round => place == THERE || place == BACK,
+        }
+    }
+
+    /// Whether a stage is a sleeper's waking.
+    pub(crate) fn wakes(&self, place: usize) -> bool {
+        self.way != Way::Round && place == WAKE
     }
 
     /// The places of the stages that these hand-offs may pass.
@@ -161,7 +199,7 @@ const EVENT: Course = Course {
     floor: Some(("floor/cache-line-2", 2.0, NOTICE)),
     figure: Some((0, 2.0)),
     begin: Begin::LastTake,
-    alone: false,
+    way: Way::Across,
     key: Key::Values,
     values_count: 1,
     sites: EVENT_SITES,
@@ -207,7 +245,7 @@ pub const COURSES: &[Course] = &[
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: None,
         begin: Begin::LastTake,
-        alone: false,
+        way: Way::Across,
         key: Key::Values,
         values_count: 1,
         sites: &[("lock.released", Mark::Give), ("lock.taken", Mark::Take)],
@@ -231,7 +269,7 @@ pub const COURSES: &[Course] = &[
         floor: Some(("floor/futex", 2.0, WAKE)),
         figure: Some((1, 1.0)),
         begin: Begin::Give,
-        alone: false,
+        way: Way::Across,
         key: Key::None,
         values_count: 1,
         sites: NOTIFY_SITES,
@@ -253,7 +291,7 @@ pub const COURSES: &[Course] = &[
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
         begin: Begin::LastTake,
-        alone: false,
+        way: Way::Across,
         key: Key::None,
         values_count: 1,
         sites: NOTIFY_SITES,
@@ -267,7 +305,7 @@ pub const COURSES: &[Course] = &[
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
         begin: Begin::LastTake,
-        alone: false,
+        way: Way::Across,
         key: Key::Values,
         values_count: 2,
         sites: RING_SITES,
@@ -281,7 +319,7 @@ pub const COURSES: &[Course] = &[
         floor: Some(("floor/cache-line-2", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
         begin: Begin::LastTake,
-        alone: false,
+        way: Way::Across,
         key: Key::Values,
         values_count: 2,
         sites: RING_SITES,
@@ -295,7 +333,7 @@ pub const COURSES: &[Course] = &[
         floor: None,
         figure: Some((0, 1.0)),
         begin: Begin::LastTake,
-        alone: true,
+        way: Way::Alone,
         key: Key::Values,
         values_count: 1,
         sites: &[
@@ -310,6 +348,58 @@ pub const COURSES: &[Course] = &[
             words("dispatch", "from there to the handler's next call"),
             NEVER,
             NEVER,
+        ],
+    },
+    Course {
+        spec: "fiber/eventual",
+        usual: &["handover"],
+        hot: &[],
+        handoff: "a value from one fiber to another on the same worker: half of there and back",
+        floor: None,
+        figure: Some((0, 1.0)),
+        begin: Begin::LastTake,
+        way: Way::Alone,
+        key: Key::None,
+        values_count: 1,
+        sites: &[
+            ("fiber.set", Mark::Give),
+            ("fiber.wait", Mark::Done),
+            ("fiber.switch", Mark::Take),
+        ],
+        stages: [
+            words("set", "from the fiber's running to its setting what the other waits for"),
+            words("wait", "from there to its beginning to wait itself"),
+            NEVER,
+            words("switch", "from there to the other fiber's being switched to"),
+            NEVER,
+            NEVER,
+        ],
+    },
+    Course {
+        spec: "sched/round-trip",
+        usual: &["fifo", "drr", "qfq", "wf2q+"],
+        hot: &[],
+        handoff: "a packet from a client through the arbiter and back",
+        floor: Some(("floor/cache-line", 2.0, THERE)),
+        figure: Some((0, 1.0)),
+        begin: Begin::LastTake,
+        way: Way::Round,
+        key: Key::Values,
+        values_count: 2,
+        sites: &[
+            ("sched.enqueued", Mark::Give),
+            ("sched.taken", Mark::Reach),
+            ("sched.scheduled", Mark::Treat),
+            ("sched.marked", Mark::Return),
+            ("sched.transmitted", Mark::Take),
+        ],
+        stages: [
+            words("send", "from the last packet's end to this one's being in the mailbox"),
+            words("there", "from there to the arbiter's having taken it out"),
+            words("enqueue", "from there to the algorithm's having it"),
+            NEVER,
+            words("dequeue", "from there to its being marked in the client's mailbox"),
+            words("back", "from there to the client's having transmitted it"),
         ],
     },
     EVENT,
@@ -331,11 +421,15 @@ mod tests {
         for course in COURSES {
             let has = |wanted: Mark| course.sites.iter().any(|(_, mark)| *mark == wanted);
             assert!(has(Mark::Give) && has(Mark::Take), "{}", course.spec);
-            assert_eq!(has(Mark::Done), course.alone, "{}", course.spec);
+            assert_eq!(has(Mark::Done), course.way == Way::Alone, "{}", course.spec);
+            let is_round = course.way == Way::Round;
+            for mark in [Mark::Reach, Mark::Treat, Mark::Return] {
+                assert_eq!(has(mark), is_round, "{}", course.spec);
+            }
             let named = |place: usize| !course.stages[place].name.is_empty();
             assert_eq!(named(HAVE), course.begin == Begin::LastTake, "{}", course.spec);
-            assert_eq!(named(WAKE), has(Mark::Wake), "{}", course.spec);
-            assert!(named(NOTICE), "{}", course.spec);
+            assert_eq!(named(WAKE), has(Mark::Wake) || is_round, "{}", course.spec);
+            assert_eq!(named(NOTICE), !is_round, "{}", course.spec);
             assert!(course.floor.is_none_or(|(_, _, place)| named(place)), "{}", course.spec);
             assert_eq!(find(course.spec).map(|it| it.spec), Some(course.spec));
         }

@@ -1,7 +1,8 @@
 //! From events to hand-offs: pure, and it never guesses. What does not follow is counted and left out.
 
 use crate::course::{
-    Begin, CALL, Course, FINISH, HAVE, Key, Mark, NOTICE, RESUME, STAGES_COUNT, WAKE,
+    BACK, Begin, CALL, Course, FINISH, HAVE, Key, Mark, NOTICE, RESUME, RETURN, STAGES_COUNT,
+    THERE, TREAT, WAKE, Way,
 };
 use handover_record::Unmatched;
 
@@ -61,6 +62,8 @@ struct Flight {
     done: Option<u64>,
     called: Option<u64>,
     woken: Option<(u32, u64)>,
+    /// Through another thread: when it was there, treated, and sent back.
+    round: [Option<u64>; 3],
 }
 
 /// Follows the hand-offs of one round, event by event in the order of time.
@@ -70,6 +73,8 @@ pub(crate) struct Follower<'a> {
     state: State,
     /// What came after something that was taken early.
     waiting: Vec<Told>,
+    /// On the way through another thread: when it was there, if its sender has not yet said that it went.
+    arrived: Option<u64>,
     pub unmatched: Unmatched,
 }
 
@@ -79,7 +84,8 @@ const LATE_MAX: usize = 8;
 impl<'a> Follower<'a> {
     pub fn new(course: &'a Course) -> Self {
         let waiting = Vec::with_capacity(LATE_MAX);
-        Self { course, state: State::Lost, waiting, unmatched: Unmatched::default() }
+        let unmatched = Unmatched::default();
+        Self { course, state: State::Lost, waiting, arrived: None, unmatched }
     }
 
     /// The next event; hand-offs that have ended with it.
@@ -91,6 +97,10 @@ impl<'a> Follower<'a> {
             (State::Early { .. }, _) => self.late(told, ended),
             (_, Mark::Give) => self.give(told),
             (_, Mark::Take) => ended.extend(self.take(told)),
+            (State::Held { by, .. }, Mark::Reach) if by != told.thread => {
+                // It has arrived, and its sender's stamp is yet to come.
+                self.arrived = Some(told.ticks);
+            }
             (State::Held { by, since, .. }, Mark::Break) if by == told.thread => {
                 self.state = State::Held { by, since, broken: true };
             }
@@ -127,25 +137,31 @@ impl<'a> Follower<'a> {
             done: None,
             called: None,
             woken: None,
+            round: [self.arrived.take(), None, None],
         });
+        if let State::Under(Flight { round: [Some(_), ..], .. }) = self.state {
+            self.unmatched.overtaken += 1;
+        }
     }
 
     fn take(&mut self, told: Told) -> Option<Handoff> {
         let held = State::Held { by: told.thread, since: told.ticks, broken: false };
+        self.arrived = None;
         match self.state {
             State::Lost => self.state = held,
             State::Under(flight) => {
                 self.state = held;
                 match self.course.same_object(&flight.given, &told) {
-                    true if flight.from != told.thread || self.course.alone => {
-                        return flight.land(told, self.course.begin);
+                    true if self.course.may_take(&flight, &told) => {
+                        return flight.land(told, self.course);
                     }
-                    true => self.unmatched.kept += 1,
-                    false => self.unmatched.mismatched += 1,
+                    true if self.course.way == Way::Across => self.unmatched.kept += 1,
+                    _ => self.unmatched.mismatched += 1,
                 }
             }
             State::Held { by, since, broken } => {
-                if self.course.begin == Begin::LastTake && by != told.thread {
+                let is_across = self.course.way == Way::Across && by != told.thread;
+                if self.course.begin == Begin::LastTake && is_across {
                     self.state = State::Early { by, since, broken, taken: told };
                 } else {
                     self.unmatched.mismatched += 1;
@@ -172,9 +188,9 @@ impl<'a> Follower<'a> {
                 self.unmatched.overtaken += 1;
                 let given = Told { ticks: taken.ticks, ..told };
                 let begin = Some(since);
-                let flight =
-                    Flight { from: by, begin, given, done: None, called: None, woken: None };
-                ended.extend(flight.land(taken, self.course.begin));
+                let (done, called, woken, round) = (None, None, None, [None; 3]);
+                let flight = Flight { from: by, begin, given, done, called, woken, round };
+                ended.extend(flight.land(taken, self.course));
             }
             (false, _) => self.unmatched.mismatched += 1,
         }
@@ -188,6 +204,15 @@ impl<'a> Follower<'a> {
 }
 
 impl Course {
+    /// Whether it comes to a thread to which such a hand-off leads.
+    fn may_take(&self, flight: &Flight, taken: &Told) -> bool {
+        match self.way {
+            Way::Across => flight.from != taken.thread,
+            Way::Alone => true,
+            Way::Round => flight.from == taken.thread && flight.round.iter().all(Option::is_some),
+        }
+    }
+
     /// Whether this was taken where that was given; across processes, nobody can tell.
     fn same_object(&self, given: &Told, taken: &Told) -> bool {
         match self.key {
@@ -206,11 +231,15 @@ impl Flight {
             Mark::Wake if told.thread != self.from => {
                 self.woken = Some((told.thread, told.ticks));
             }
+            // By the one or the other CPU's clock; each is passed once, unless the events of two are mixed.
+            Mark::Reach if told.thread != self.from => self.round[0] = Some(told.ticks),
+            Mark::Treat if told.thread != self.from => self.round[1] = Some(told.ticks),
+            Mark::Return if told.thread != self.from => self.round[2] = Some(told.ticks),
             _ => {}
         }
     }
 
-    fn land(self, taken: Told, begins: Begin) -> Option<Handoff> {
+    fn land(self, taken: Told, course: &Course) -> Option<Handoff> {
         let begin = self.begin?;
         let mut handoff = Handoff {
             begin_ticks: begin,
@@ -227,8 +256,15 @@ impl Flight {
             handoff.passed |= 1 << place;
             at = until;
         };
-        if begins == Begin::LastTake {
+        if course.begin == Begin::LastTake {
             pass(HAVE, self.given.ticks);
+        }
+        if let [Some(there), Some(treated), Some(returned)] = self.round {
+            pass(THERE, there);
+            pass(TREAT, treated);
+            pass(RETURN, returned);
+            pass(BACK, taken.ticks);
+            return Some(handoff);
         }
         if let Some(done) = self.done {
             pass(FINISH, done);
@@ -263,7 +299,64 @@ mod tests {
         (handoffs, follower.unmatched)
     }
 
-    use Mark::{Break, Call, Give, Take, Wake};
+    use Mark::{Break, Call, Done, Give, Reach, Return, Take, Treat, Wake};
+
+    #[test]
+    fn what_goes_through_another_and_comes_back_is_one_hand_off_with_five_stages() {
+        let events = [
+            told(Take, 100, 1, 7),
+            told(Give, 120, 1, 7),
+            told(Reach, 170, 2, 7),
+            told(Treat, 180, 2, 7),
+            told(Return, 200, 2, 7),
+            told(Take, 260, 1, 7),
+            told(Give, 280, 1, 7),
+            // The arbiter's events of this one are lost.
+            told(Take, 400, 1, 7),
+            told(Break, 410, 1, 0),
+            told(Give, 420, 1, 7),
+            told(Reach, 430, 2, 7),
+            told(Treat, 440, 2, 7),
+            told(Return, 450, 2, 7),
+            told(Take, 460, 1, 7),
+        ];
+        let (handoffs, unmatched) = follow("sched/round-trip", &events);
+        assert_eq!(handoffs.len(), 1);
+        assert_eq!(handoffs[0].stages_ticks, [20, 50, 10, 0, 20, 60]);
+        assert_eq!((unmatched.mismatched, unmatched.begun_anew), (1, 1));
+    }
+
+    #[test]
+    fn what_arrives_before_its_sender_says_so_has_been_under_way_for_no_time() {
+        let events = [
+            told(Take, 100, 1, 7),
+            told(Reach, 110, 2, 7),
+            told(Give, 120, 1, 7),
+            told(Treat, 130, 2, 7),
+            told(Return, 140, 2, 7),
+            told(Take, 190, 1, 7),
+        ];
+        let (handoffs, unmatched) = follow("sched/round-trip", &events);
+        assert_eq!(handoffs[0].stages_ticks, [20, 0, 10, 0, 10, 50]);
+        assert_eq!((unmatched.overtaken, unmatched.mismatched), (1, 0));
+    }
+
+    #[test]
+    fn two_fibers_on_one_thread_hand_over_by_being_switched_to() {
+        let events = [
+            told(Take, 100, 1, 0),
+            told(Give, 110, 1, 5),
+            told(Done, 115, 1, 6),
+            told(Take, 130, 1, 1),
+            told(Give, 150, 1, 6),
+            told(Done, 151, 1, 5),
+            told(Take, 160, 1, 0),
+        ];
+        let (handoffs, unmatched) = follow("fiber/eventual", &events);
+        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(handoffs[0].stages_ticks, [10, 5, 0, 15, 0, 0]);
+        assert_eq!(handoffs[1].stages_ticks, [20, 1, 0, 9, 0, 0]);
+    }
 
     #[test]
     fn each_hand_off_begins_where_the_last_one_ended_and_its_stages_add_up() {

@@ -1,14 +1,15 @@
 //! The slowest hand-offs, each with the trace that it is in.
 
-use crate::course::{Course, RESUME, STAGES_COUNT, WAKE};
+use crate::course::Course;
 use crate::error::AnatomyError;
 use crate::follow::Handoff;
 use crate::scratch::remove;
 use crate::tally::{ns, slow_stage};
-use handover_harness::Watched;
+use handover_harness::{OffCpuSpan, Watched};
 use handover_probe::read::Trace;
 use handover_record::{AnatomyOutlier, AnatomyStage, OffCpu};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// So many are kept.
@@ -75,7 +76,12 @@ impl Outliers {
         let tid = |thread: u32| tids.get(thread as usize).copied().unwrap_or(0);
         for kept in self.0.iter_mut().filter(|kept| kept.folder == folder) {
             let handoff = &kept.handoff;
-            let begin_ns = traces.first().map_or(0, |trace| trace.ns(handoff.begin_ticks));
+            let ns = |ticks: u64| traces.first().map_or(0, |trace| trace.ns(ticks));
+            let begin_ns = ns(handoff.begin_ticks);
+            let end_ns = ns(handoff.begin_ticks + handoff.total_ticks());
+            let its = [tid(handoff.from_thread), tid(handoff.to_thread)];
+            let off_cpu_ns =
+                watched.off_cpu.as_ref().map(|spans| off_cpu_ns(spans, its, begin_ns..end_ns));
             kept.run_delay_is_known = watched.run_delay_ns.is_some();
             kept.told = Some(AnatomyOutlier {
                 total_ns: 0.0,
@@ -83,6 +89,7 @@ impl Outliers {
                 slow_stage: String::new(),
                 excess_ns: 0.0,
                 off_cpu: OffCpu::Unknown,
+                off_cpu_ns,
                 run_delay_ns: watched.run_delay_ns.unwrap_or(0),
                 switches_involuntary: watched.switches_involuntary,
                 file: String::new(),
@@ -126,23 +133,40 @@ impl Outliers {
             let (slow, excess_ns) = slow_stage(&told.stages_ns, stages);
             told.slow_stage.clone_from(&stages[slow].name);
             told.excess_ns = excess_ns;
-            told.off_cpu = off_cpu(places[slow], &told, kept.run_delay_is_known);
+            told.off_cpu = off_cpu(course.wakes(places[slow]), &told, kept.run_delay_is_known);
             all.push(told);
         }
         Ok(all)
     }
 }
 
-fn off_cpu(slow: usize, told: &AnatomyOutlier, run_delay_is_known: bool) -> OffCpu {
+/// For how long either thread was off the CPU within `time`; where both were at once, it counts once.
+fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
+    let its = spans.iter().filter(|span| tids.contains(&span.tid));
+    let mut parts: Vec<(i64, i64)> = its
+        .map(|span| (span.from_ns.max(time.start), span.until_ns.min(time.end)))
+        .filter(|(from, until)| from < until)
+        .collect();
+    parts.sort_unstable();
+    let (mut sum, mut reached) = (0, time.start);
+    for (from, until) in parts {
+        sum += (until - from.max(reached)).max(0);
+        reached = reached.max(until);
+    }
+    sum as u64
+}
+
+fn off_cpu(is_waking: bool, told: &AnatomyOutlier, run_delay_is_known: bool) -> OffCpu {
+    let is_much = |off_ns: u64| off_ns as f64 >= told.excess_ns * DELAY_SHARE;
     match run_delay_is_known {
-        _ if slow == WAKE => OffCpu::Asleep,
+        _ if is_waking => OffCpu::Asleep,
+        _ if told.off_cpu_ns.is_some_and(is_much) => OffCpu::Yes,
+        _ if told.off_cpu_ns.is_some() => OffCpu::No,
         false => OffCpu::Unknown,
-        true if told.run_delay_ns as f64 >= told.excess_ns * DELAY_SHARE => OffCpu::Likely,
+        true if is_much(told.run_delay_ns) => OffCpu::Likely,
         true => OffCpu::No,
     }
 }
-
-const _: () = assert!(WAKE < STAGES_COUNT && RESUME < STAGES_COUNT);
 
 /// Copies a round's traces; the file, or the first of several as the reader takes them for a family:
 /// `STEM.trace`, and `STEM.trace.PID` of the others.
@@ -167,6 +191,7 @@ fn copy(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::course::STAGES_COUNT;
 
     fn handoff(ticks: u32) -> Handoff {
         let mut stages_ticks = [0; STAGES_COUNT];
@@ -202,6 +227,7 @@ mod tests {
             slow_stage: String::new(),
             excess_ns: 900.0,
             off_cpu: OffCpu::Unknown,
+            off_cpu_ns: None,
             run_delay_ns: 0,
             switches_involuntary: 0,
             file: String::new(),
@@ -209,10 +235,31 @@ mod tests {
             from_tid: 0,
             to_tid: 0,
         };
-        assert_eq!(off_cpu(0, &told, true), OffCpu::No);
-        assert_eq!(off_cpu(0, &told, false), OffCpu::Unknown);
-        assert_eq!(off_cpu(WAKE, &told, true), OffCpu::Asleep);
+        assert_eq!(off_cpu(false, &told, true), OffCpu::No);
+        assert_eq!(off_cpu(false, &told, false), OffCpu::Unknown);
+        assert_eq!(off_cpu(true, &told, true), OffCpu::Asleep);
         told.run_delay_ns = 800;
-        assert_eq!(off_cpu(0, &told, true), OffCpu::Likely);
+        assert_eq!(off_cpu(false, &told, true), OffCpu::Likely);
+        // What is known of this hand-off is better than what is known of its round.
+        told.off_cpu_ns = Some(10);
+        assert_eq!(off_cpu(false, &told, true), OffCpu::No);
+        told.off_cpu_ns = Some(700);
+        assert_eq!(off_cpu(false, &told, false), OffCpu::Yes);
+        assert_eq!(off_cpu(true, &told, true), OffCpu::Asleep);
+    }
+
+    #[test]
+    fn time_off_the_cpu_counts_where_it_is_the_hand_offs_own_and_once() {
+        let span = |tid, from_ns, until_ns| OffCpuSpan { tid, from_ns, until_ns };
+        let spans = [
+            span(1, 0, 150),    // begins before
+            span(2, 140, 160),  // at the same time, in part
+            span(3, 100, 200),  // of somebody else
+            span(1, 190, 1000), // ends after
+            span(2, 300, 400),  // later
+        ];
+        assert_eq!(off_cpu_ns(&spans, [1, 2], 100..200), 50 + 10 + 10);
+        assert_eq!(off_cpu_ns(&spans, [4, 5], 100..200), 0);
+        assert_eq!(off_cpu_ns(&[], [1, 2], 100..200), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! From many hand-offs to the stages of one: pure.
 
-use crate::course::{Course, HAVE, STAGES_COUNT, WAKE_NAME};
+use crate::course::{Course, HAVE, STAGES_COUNT, WAKE_NAME, Way};
 use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
@@ -67,7 +67,7 @@ impl Tally {
             p99_ns: quantile(&totals, 0.99),
             mean_ns: whole,
             share: 1.0,
-            crosses: !course.alone,
+            crosses: course.way != Way::Alone,
             has_floor: course.floor.is_some(),
         };
         let bands = BANDS.iter().filter_map(|(name, from, to)| {
@@ -164,14 +164,6 @@ fn part(count: usize, from: f64, to: f64) -> std::ops::Range<usize> {
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
-}
-
-impl Course {
-    /// Whether a stage begins on one thread and ends on another.
-    pub(crate) fn crosses(&self, place: usize) -> bool {
-        use crate::course::{NOTICE, WAKE};
-        !self.alone && (place == NOTICE || place == WAKE)
-    }
 }
 
 /// The sum in one line: whole nanoseconds, rounded so that they add up. Of the stage that has the floor in

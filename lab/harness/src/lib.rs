@@ -9,6 +9,7 @@ mod fault;
 mod host;
 mod lab;
 mod noise;
+mod off_cpu;
 mod own;
 mod pace;
 #[allow(unsafe_code)]
@@ -27,6 +28,7 @@ pub use fault::Fault;
 pub use host::capture as capture_host;
 pub use lab::bout::{Bout, Watched};
 pub use lab::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
+pub use off_cpu::OffCpuSpan;
 pub use own::bench_main;
 pub use rig::{Region, Rig};
 pub use samples::Samples;

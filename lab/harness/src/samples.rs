@@ -1,5 +1,6 @@
 //! The stopwatch that a workload is handed, and what it noted.
 
+use crate::off_cpu::OffCpuSpan;
 use crate::pace;
 use crate::raw::Control;
 use handover_base::sync::shared::Ordering;
@@ -69,6 +70,9 @@ pub(crate) struct Notes {
     /// In a round that is recorded: how long it waited for a CPU.
     #[serde(default)]
     pub run_delay_ns: Option<u64>,
+    /// In such a round: when it could have run and did not.
+    #[serde(default)]
+    pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
 /// Where the harness comes between two operations, for who looks into them with probes.
@@ -303,6 +307,7 @@ impl Samples {
             pace_ticks,
             hardware: None,
             run_delay_ns: None,
+            off_cpu: None,
         }
     }
 

@@ -115,6 +115,10 @@ pub struct AnatomyOutlier {
     pub excess_ns: f64,
     /// Whether the thread was off the CPU meanwhile, as far as can be told.
     pub off_cpu: OffCpu,
+    /// For how long its threads were off the CPU during it, while they could have run; `None` where the kernel
+    /// does not tell of each switch.
+    #[serde(default)]
+    pub off_cpu_ns: Option<u64>,
     /// How long the parties of its round waited for a CPU, all together, while they could have run.
     pub run_delay_ns: u64,
     /// How often they were made to.
@@ -133,8 +137,10 @@ pub struct AnatomyOutlier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffCpu {
-    /// No: in the whole round nobody waited for a CPU for a quarter of the excess.
+    /// No: its threads did not wait for a CPU for a quarter of the excess, or nobody did in the whole round.
     No,
+    /// Yes: during this very hand-off its threads waited for a CPU for at least a quarter of the excess.
+    Yes,
     /// It slept, as the stage says.
     Asleep,
     /// In its round the parties waited for a CPU for at least a quarter of the excess: likely, then.
@@ -147,6 +153,7 @@ impl std::fmt::Display for OffCpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             OffCpu::No => "on the CPU",
+            OffCpu::Yes => "off the CPU",
             OffCpu::Asleep => "asleep",
             OffCpu::Likely => "likely off the CPU",
             OffCpu::Unknown => "not known",

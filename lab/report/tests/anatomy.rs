@@ -37,6 +37,7 @@ fn taken_apart() -> Record {
         slow_stage: "notice".into(),
         excess_ns: 8_915.0,
         off_cpu: OffCpu::Likely,
+        off_cpu_ns: None,
         run_delay_ns: 8_000,
         switches_involuntary: 1,
         file: "slow/event-round-trip-1.trace".into(),

@@ -37,6 +37,7 @@ pub static ALL: &[&[Bench]] = &[
     sched::ENGINES,
     sched::FAIRNESS,
     sched::ALL,
+    sched::TRIPS,
     net::ALL,
     rpc::ALL,
     probe::ALL,

@@ -4,6 +4,7 @@
 mod drive;
 mod engine;
 mod fairness;
+mod trip;
 
 /// The benchmarks of this rung.
 pub const ALL: &[handover_harness::Bench] = drive::ALL;
@@ -13,3 +14,6 @@ pub const ENGINES: &[handover_harness::Bench] = engine::ALL;
 
 /// Those of their fairness.
 pub const FAIRNESS: &[handover_harness::Bench] = fairness::ALL;
+
+/// Those of one packet at a time.
+pub const TRIPS: &[handover_harness::Bench] = trip::ALL;

@@ -52,6 +52,23 @@ fn the_stages_of_a_hand_off_add_up_and_are_stored_shown_and_drawn() {
 }
 
 #[test]
+fn what_goes_round_and_what_stays_on_one_thread_is_taken_apart_too() {
+    let home = Home::new();
+    for (spec, names) in [
+        ("sched/round-trip", &["send", "there", "enqueue", "dequeue", "back"][..]),
+        ("fiber/eventual", &["set", "wait", "switch"]),
+    ] {
+        let told = document(&home.ok(&format!("anatomy {spec} --seconds 0.2 --json")));
+        let anatomy = taken(&told);
+        let found: Vec<&str> = anatomy.stages.iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(found, names);
+        assert!(anatomy.stages.iter().all(|stage| stage.passed == 1.0), "{:?}", anatomy.stages);
+        let left_out = anatomy.unmatched.mismatched + anatomy.unmatched.kept;
+        assert!(left_out * 20 <= anatomy.handoffs_count, "{spec}: {:?}", anatomy.unmatched);
+    }
+}
+
+#[test]
 fn who_sleeps_is_woken_in_a_stage_of_its_own_and_the_slowest_are_kept() {
     let home = Home::new();
     let out = home.ok("anatomy event/parked --seconds 0.5 --outliers=slow --json");

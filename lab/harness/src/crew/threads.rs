@@ -3,6 +3,7 @@
 use super::{Stage, gather};
 use crate::counters;
 use crate::fault::Fault;
+use crate::off_cpu::Switches;
 use crate::raw::{Control, Region};
 use crate::rig::Rig;
 use crate::samples::{Notes, Samples};
@@ -39,7 +40,7 @@ pub(crate) fn round_alone<W: Workload>(
         samples.begin();
         workload.sample(&mut samples);
         let mut notes = samples.end();
-        notes.run_delay_ns = watched.run_delay_ns();
+        watched.end(&mut notes);
         notes.hardware = hardware.and_then(counters::Group::read);
         Ok(notes)
     })?;
@@ -118,7 +119,7 @@ pub(super) fn play<H: Handover>(
         control.finish();
     }
     let mut notes = samples.end();
-    notes.run_delay_ns = watched.run_delay_ns();
+    watched.end(&mut notes);
     notes.hardware = hardware.and_then(counters::Group::read);
     played.map(|()| notes)
 }
@@ -126,21 +127,24 @@ pub(super) fn play<H: Handover>(
 /// A party of a round that is recorded, if it is.
 struct Watched {
     delayed_ns: Option<u64>,
+    switches: Option<Switches>,
 }
 
 impl Watched {
     /// Makes the thread's ring before the round begins, which takes its time.
     fn begin(stage: &Stage) -> Watched {
         if stage.trace.is_none() {
-            return Watched { delayed_ns: None };
+            return Watched { delayed_ns: None, switches: None };
         }
         handover_probe::prepare();
-        Watched { delayed_ns: trace::run_delay_ns() }
+        Watched { delayed_ns: trace::run_delay_ns(), switches: Switches::open() }
     }
 
-    /// How long the thread has waited for a CPU since.
-    fn run_delay_ns(&self) -> Option<u64> {
-        Some(trace::run_delay_ns()?.saturating_sub(self.delayed_ns?))
+    /// Notes how long the thread has waited for a CPU since, and when.
+    fn end(self, notes: &mut Notes) {
+        notes.run_delay_ns =
+            self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
+        notes.off_cpu = self.switches.and_then(Switches::read);
     }
 }
 

@@ -4,6 +4,7 @@ use super::measure::{Course, Measuring, Visit};
 use super::{Group, Lab};
 use crate::bench::Bench;
 use crate::fault::Fault;
+use crate::off_cpu::OffCpuSpan;
 use crate::samples::Notes;
 use crate::select;
 use crate::stats;
@@ -43,6 +44,8 @@ pub struct Watched {
     pub run_delay_ns: Option<u64>,
     /// How often they were made to.
     pub switches_involuntary: u64,
+    /// When each party could have run and did not; `None` where the kernel does not tell.
+    pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
 impl Lab {
@@ -140,10 +143,12 @@ fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
         (!figures.is_empty()).then(|| stats::median(&figures))
     });
     let delays: Option<Vec<u64>> = notes.iter().map(|it| it.run_delay_ns).collect();
+    let off_cpu: Option<Vec<_>> = notes.iter().map(|it| it.off_cpu.clone()).collect();
     Watched {
         traces,
         parts_ns: parts_ns.collect(),
         run_delay_ns: delays.map(|delays| delays.iter().sum()),
         switches_involuntary: notes.iter().map(|it| it.switches_involuntary).sum(),
+        off_cpu: off_cpu.map(|all| all.concat()),
     }
 }

@@ -40,24 +40,24 @@ args! {
 }
 
 /// As long as each packet is.
-const LENGTH_BYTES: u32 = 1500;
+pub(super) const LENGTH_BYTES: u32 = 1500;
 
 /// A client looks for marks after so many packets.
 const UNSEEN_MAX: usize = 128;
 
-fn refused(error: impl Display) -> Fault {
+pub(super) fn refused(error: impl Display) -> Fault {
     Fault::new(error.to_string())
 }
 
 /// An algorithm, and how to make it.
-trait Make: Send + Sync + 'static {
+pub(super) trait Make: Send + Sync + 'static {
     type Scheduler: Scheduler<Token> + Send + 'static;
     fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;
 }
 
 macro_rules! algorithms {
     ($($name:ident => $scheduler:ty),*) => {$(
-        enum $name {}
+        pub(super) enum $name {}
 
         impl Make for $name {
             type Scheduler = $scheduler;
@@ -76,7 +76,7 @@ algorithms!(
 );
 
 /// A scheduler in whose flows as many packets have room as can be on their way.
-fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
+pub(super) fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
     let config =
         engine::Config { packets_max, flows_max: args.flows_count, ..engine::Config::default() };
@@ -90,7 +90,7 @@ fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
 }
 
 /// Whether each party has a CPU.
-fn patience(rig: &Rig) -> Patience {
+pub(super) fn patience(rig: &Rig) -> Patience {
     let mut cpus = rig.cpus().to_vec();
     cpus.sort_unstable();
     cpus.dedup();
@@ -98,14 +98,14 @@ fn patience(rig: &Rig) -> Patience {
 }
 
 /// Between two looks that found nothing.
-fn pause(patience: Patience) {
+pub(super) fn pause(patience: Patience) {
     if patience == Patience::Share {
         std::thread::yield_now();
     }
 }
 
 /// What a party takes for itself when its round begins.
-fn take<T>(place: &Mutex<Option<T>>) -> Result<T, Fault> {
+pub(super) fn take<T>(place: &Mutex<Option<T>>) -> Result<T, Fault> {
     let taken = place.lock().unwrap_or_else(PoisonError::into_inner).take();
     taken.ok_or_else(|| Fault::new("the party plays twice"))
 }
