@@ -70,6 +70,8 @@ struct Flight {
 #[derive(Debug)]
 pub(crate) struct Follower<'a> {
     course: &'a Course,
+    /// Between any two operations comes the harness: each begins where that is done, or none would be whole.
+    singly: bool,
     state: State,
     /// What came after something that was taken early.
     waiting: Vec<Told>,
@@ -82,10 +84,11 @@ pub(crate) struct Follower<'a> {
 const LATE_MAX: usize = 8;
 
 impl<'a> Follower<'a> {
-    pub fn new(course: &'a Course) -> Self {
+    /// `singly`: the operations are timed one by one.
+    pub fn new(course: &'a Course, singly: bool) -> Self {
         let waiting = Vec::with_capacity(LATE_MAX);
         let unmatched = Unmatched::default();
-        Self { course, state: State::Lost, waiting, arrived: None, unmatched }
+        Self { course, singly, state: State::Lost, waiting, arrived: None, unmatched }
     }
 
     /// The next event; hand-offs that have ended with it.
@@ -101,15 +104,27 @@ impl<'a> Follower<'a> {
                 // It has arrived, and its sender's stamp is yet to come.
                 self.arrived = Some(told.ticks);
             }
-            (State::Held { by, since, .. }, Mark::Break) if by == told.thread => {
-                self.state = State::Held { by, since, broken: true };
-            }
+            (State::Held { .. }, Mark::Break) => self.part(told),
             (State::Under(_), mark) => {
                 if let State::Under(flight) = &mut self.state {
                     flight.pass(mark, told);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The harness comes between: what is held is not given for a while.
+    fn part(&mut self, told: Told) {
+        let State::Held { by, since, .. } = self.state else { return };
+        if by == told.thread {
+            self.state = match self.singly {
+                true => State::Held { by, since: told.ticks, broken: false },
+                false => State::Held { by, since, broken: true },
+            };
+        } else if self.course.way == Way::Alone {
+            // The thread on which all of it goes waits for the harness's.
+            self.state = State::Lost;
         }
     }
 
@@ -293,7 +308,11 @@ mod tests {
     }
 
     fn follow(spec: &str, events: &[Told]) -> (Vec<Handoff>, Unmatched) {
-        let mut follower = Follower::new(find(spec).expect("a course"));
+        followed(spec, false, events)
+    }
+
+    fn followed(spec: &str, singly: bool, events: &[Told]) -> (Vec<Handoff>, Unmatched) {
+        let mut follower = Follower::new(find(spec).expect("a course"), singly);
         let mut handoffs = Vec::new();
         events.iter().for_each(|told| follower.next(*told, &mut handoffs));
         (handoffs, follower.unmatched)
@@ -451,6 +470,42 @@ mod tests {
         let (handoffs, unmatched) = follow("event/round-trip", &events);
         assert_eq!((handoffs.len(), unmatched.begun_anew, unmatched.mismatched), (1, 1, 0));
         assert_eq!(handoffs[0].begin_ticks, 170);
+    }
+
+    #[test]
+    fn what_is_timed_one_by_one_begins_where_the_harness_is_done() {
+        let packet = |at: u64| {
+            let marks = [(Break, 1), (Give, 1), (Reach, 2), (Treat, 2), (Return, 2), (Take, 1)];
+            marks.into_iter().enumerate().map(move |(index, (mark, thread))| {
+                let ticks = at + 10 * index as u64;
+                told(mark, ticks, thread, if mark == Break { 0 } else { 7 })
+            })
+        };
+        let events: Vec<Told> = (0..4).flat_map(|turn| packet(1000 * turn)).collect();
+        let (handoffs, unmatched) = followed("sched/round-trip", true, &events);
+        assert_eq!(unmatched, Unmatched::default());
+        // The first one's begin is not known.
+        assert_eq!(handoffs.len(), 3);
+        assert!(handoffs.iter().all(|one| one.total_ticks() == 50), "{handoffs:?}");
+        let (handoffs, unmatched) = follow("sched/round-trip", &events);
+        assert_eq!((handoffs.len(), unmatched.begun_anew), (0, 3));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_the_harness_hands_nothing_over_meanwhile() {
+        let events = [
+            told(Take, 100, 1, 0),
+            told(Give, 110, 1, 5),
+            told(Take, 130, 1, 1),
+            // Timed there, and noted by another thread.
+            told(Break, 500, 2, 0),
+            told(Take, 900, 1, 0),
+            told(Give, 910, 1, 5),
+            told(Take, 930, 1, 1),
+        ];
+        let (handoffs, unmatched) = follow("fiber/eventual", &events);
+        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(handoffs.iter().map(Handoff::total_ticks).collect::<Vec<_>>(), [30, 30]);
     }
 
     #[test]

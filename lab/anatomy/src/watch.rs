@@ -138,7 +138,7 @@ impl Watching<'_> {
             );
         }
         let mut reader = Reader::new(self.course, &traces);
-        let mut follower = Follower::new(self.course);
+        let mut follower = Follower::new(self.course, watched.batch == 1);
         let mut found: Vec<Handoff> = Vec::new();
         let merged = merge(&traces).map_err(|_| AnatomyError::NoTimeLine)?;
         for (trace, event) in merged {

@@ -435,11 +435,13 @@ impl Samples {
     }
 
     /// Notes a batch of `ops` operations of the part at `part` that the workload timed itself. Every
-    /// batch of a part must have the same length.
+    /// batch of a part must have the same length. For who looks into them with probes, here one batch is over
+    /// and the next not begun, as between those of [`batches`](Samples::batches).
     ///
     /// # Panics
     /// If the spec has no such part.
     pub fn note_batch(&mut self, part: usize, ticks: u64, ops: u64) {
+        between_batches();
         let notes = &mut self.parts[part];
         notes.batch = ops.max(1);
         notes.note(ticks, ops);

@@ -44,9 +44,15 @@ pub struct Watched {
     pub run_delay_ns: Option<u64>,
     /// How often they were made to.
     pub switches_involuntary: u64,
+    /// Operations in a batch of the first part: between two batches comes the harness.
+    pub batch: u64,
     /// When each party could have run and did not; `None` where the kernel does not tell.
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
+
+/// Operations in a batch of a round that is recorded, at least, even where each is long enough to be timed
+/// alone: a hand-off from one batch to the next has the harness's own work in it.
+const BATCH_WATCHED_MIN: u64 = 16;
 
 impl Lab {
     /// Checks and warms up one contender of a benchmark that was chosen, with `floor`, the id of a floor
@@ -104,6 +110,7 @@ impl Bout<'_> {
     pub fn watched(&mut self, trace: &TraceTo, interrupted: &AtomicBool) -> Result<Watched, Fault> {
         let (bench, mut stage) = self.course.contender();
         stage.trace = Some(trace.clone());
+        stage.timing.batch = stage.timing.batch.max(BATCH_WATCHED_MIN);
         let tracing = if stage.processes { None } else { Some(Tracing::begin(trace)?) };
         let notes = bench.round(&stage, interrupted);
         drop(tracing);
@@ -144,8 +151,10 @@ fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
     });
     let delays: Option<Vec<u64>> = notes.iter().map(|it| it.run_delay_ns).collect();
     let off_cpu: Option<Vec<_>> = notes.iter().map(|it| it.off_cpu.clone()).collect();
+    let batch = notes.iter().filter_map(|it| it.parts.first()).map(|part| part.batch);
     Watched {
         traces,
+        batch: batch.max().unwrap_or(1),
         parts_ns: parts_ns.collect(),
         run_delay_ns: delays.map(|delays| delays.iter().sum()),
         switches_involuntary: notes.iter().map(|it| it.switches_involuntary).sum(),
