@@ -156,6 +156,8 @@ static bool read_settings(const char *folder)
 			config->depth = strtoull(value, NULL, 10);
 		else if (!strcmp(line, "min_ns"))
 			config->min_ns = strtoull(value, NULL, 10);
+		else if (!strcmp(line, "wait_ns"))
+			config->wait_ns = strtoull(value, NULL, 10);
 		else if (!strcmp(line, "ticks_hz"))
 			config->ticks_hz = strtod(value, NULL);
 	}
@@ -237,6 +239,7 @@ static void complete(void)
 	if (!(config->ticks_hz > 0))
 		config->ticks_hz = measured_hz();
 	config->min_ticks = (uint64_t)(config->min_ns * (config->ticks_hz / 1e9));
+	config->wait_ticks = (uint64_t)(config->wait_ns * (config->ticks_hz / 1e9));
 	if (!config->depth || config->depth > DEPTH_MAX - 1)
 		config->depth = DEPTH_MAX - 1;
 	read_boot();

@@ -530,6 +530,29 @@ static void note(struct thread *thread)
 	__atomic_store_n(&thread->page[P_LOST], thread->lost, __ATOMIC_RELAXED);
 }
 
+static bool is_full(const struct thread *thread)
+{
+	/* Acquire: pairs with whoever has read the block that is overwritten. */
+	uint64_t drained = __atomic_load_n(&thread->page[P_DRAINED], __ATOMIC_ACQUIRE);
+	return thread->blocks - drained >= handover_config.ring_words / (BLOCK_BYTES / 8);
+}
+
+/* Holds the thread up until its ring has room, what it waits for is over, or that takes too long. */
+static void wait_for_room(struct thread *thread)
+{
+	const struct timespec step = { 0, 20000 };
+	const uint64_t begin = handover_ticks();
+	const int kept = errno;
+	while (thread->page && is_full(thread) && !thread->has_waited_in_vain && !is_closed() && !has_failed()) {
+		if (handover_ticks() - begin > handover_config.wait_ticks)
+			thread->has_waited_in_vain = true;
+		else
+			/* No place where a thread is cancelled, unlike nanosleep(). */
+			syscall(SYS_nanosleep, &step, NULL);
+	}
+	errno = kept;
+}
+
 /* false when there is no room, or nothing is recorded any more. */
 static bool begin_block(struct thread *thread, uint64_t now)
 {
@@ -540,14 +563,12 @@ static bool begin_block(struct thread *thread, uint64_t now)
 	note(thread);
 	if (is_closed())
 		return false;
-	/* Acquire: pairs with whoever has read the block that is overwritten. */
-	uint64_t drained = __atomic_load_n(&thread->page[P_DRAINED], __ATOMIC_ACQUIRE);
-	bool is_full = !handover_config.overwrites && thread->blocks - drained >= blocks_max;
-	if (is_full || (has_failed() && !handover_config.overwrites)) {
+	if (!handover_config.overwrites && (is_full(thread) || has_failed())) {
 		thread->lost++;
 		note(thread);
 		return false;
 	}
+	thread->has_waited_in_vain = false;
 	uint64_t *start = thread->ring + (thread->blocks % blocks_max) * words;
 	/* The number first: who reads meanwhile finds no block rather than a mixture. */
 	__atomic_store_n(start, 0, __ATOMIC_RELEASE);
@@ -591,6 +612,9 @@ void handover_event_values(struct thread *thread, uint64_t code, const uint64_t 
 {
 	if (put_event(thread, handover_ticks(), code, values, count))
 		return;
+	/* Signals come through meanwhile, and may record what they call. */
+	if (handover_config.wait_ticks && !handover_config.overwrites)
+		wait_for_room(thread);
 	/* A block is begun undisturbed: a signal's handler would find half of one. */
 	uint64_t all = ~(uint64_t)0, before;
 	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all);

@@ -50,6 +50,8 @@ struct thread {
 	uint64_t values;
 	uint64_t lane_offset;
 	bool is_used;
+	/* For room in its ring, and for as long as may be: it does not wait again until there is some. */
+	bool has_waited_in_vain;
 };
 
 _Static_assert(offsetof(struct entry, returns_to) == E_RETURN, "layout");
@@ -79,6 +81,9 @@ struct config {
 	uint64_t depth;
 	uint64_t min_ns;
 	uint64_t min_ticks;
+	/* So long a thread waits for room in its ring, rather than lose an event. */
+	uint64_t wait_ns;
+	uint64_t wait_ticks;
 	double ticks_hz;
 	uint64_t boot[2];
 	/* Functions, by pattern: wanted is what include matches (or all, if it is empty) but for what

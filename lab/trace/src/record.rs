@@ -66,6 +66,8 @@ pub struct Options {
     pub depth: u32,
     /// Calls that took less are left out.
     pub min_duration_ns: u64,
+    /// How long a thread is held up at most when its ring is full, before its event is lost. For a stream.
+    pub wait: Duration,
     /// Run a program that has nothing to trace itself: what it starts or loads may have.
     pub force: bool,
 }
@@ -82,6 +84,7 @@ impl Options {
             exclude: Vec::new(),
             depth: DEPTH_MAX,
             min_duration_ns: 0,
+            wait: Duration::ZERO,
             force: false,
         }
     }
@@ -364,13 +367,14 @@ impl Place {
             _ => 0.0,
         };
         Ok(format!(
-            "file={}\nrings={rings}\ninclude={}\nexclude={}\nring_bytes={}\ndepth={}\nmin_ns={}\nticks_hz={hz}\n",
+            "file={}\nrings={rings}\ninclude={}\nexclude={}\nring_bytes={}\ndepth={}\nmin_ns={}\nwait_ns={}\nticks_hz={hz}\n",
             file.display(),
             list(&options.include)?,
             list(&options.exclude)?,
             options.ring_bytes,
             options.depth,
             options.min_duration_ns,
+            options.wait.as_nanos(),
         ))
     }
 
@@ -401,6 +405,7 @@ impl Place {
         command.env(handover_probe::FILE_VARIABLE, own);
         command.env(handover_probe::POLICY_VARIABLE, options.policy.to_string());
         command.env(handover_probe::RING_VARIABLE, options.ring_bytes.to_string());
+        command.env(handover_probe::WAIT_VARIABLE, options.wait.as_millis().to_string());
         command.spawn().map_err(|source| RecordError::Start { path: found.path.clone(), source })
     }
 

@@ -12,6 +12,7 @@ use handover_trace::record::{Options, RecordError, Recorded, Refusal, record};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 const PATCHABLE: &str = "-fpatchable-function-entry=5";
 const HOOKS: &str = "-finstrument-functions";
@@ -152,6 +153,37 @@ fn threads_have_their_own_calls_and_forks_and_programs_that_are_started_their_ow
         others.sort_unstable();
         assert_eq!(others, [7, 11]);
         assert!(all[1..].iter().all(|trace| trace.pid() != all[0].pid()));
+    }
+}
+
+#[test]
+fn who_may_be_held_up_loses_nothing_however_small_the_ring() {
+    const SOURCE: &str = "
+        #include <errno.h>
+        #include <pthread.h>
+        __attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x + 1; }
+        static void *thread(void *unused) {
+            errno = 77;
+            for (int i = 0; i < 50000; i++) work(i);
+            return errno == 77 ? unused : (void *)1;
+        }
+        int main(void) {
+            pthread_t other;
+            void *result;
+            if (pthread_create(&other, 0, thread, 0) || thread(0)) return 1;
+            return pthread_join(other, &result) || result;
+        }
+    ";
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(SOURCE, "held.c", &[flag, "-O1", "-pthread"]) else { return };
+        let wait = Duration::from_secs(100);
+        let options = Options { ring_bytes: 1 << 16, wait, ..options(&built) };
+        let recorded = run(&built, &options);
+        assert_eq!(recorded.exit_code(), 0, "{flag}");
+        let trace = Trace::open(&options.file).unwrap();
+        assert_eq!(trace.missing().total(), 0, "{flag}");
+        // Each thread's calls and their ends, and those of main() and of thread(), twice.
+        assert_eq!(trace.merged().count(), 2 * 2 * 50_000 + 2 * 3, "{flag}");
     }
 }
 

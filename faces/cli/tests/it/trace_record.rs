@@ -45,7 +45,7 @@ const WORK: &str = "
 fn the_programs_output_and_exit_code_are_its_own_and_the_trace_is_announced() {
     let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
     let output = Command::new(binary())
-        .args(["trace", "record", "-o", "a.trace", "--"])
+        .args(["trace", "record", "--wait", "1000", "-o", "a.trace", "--"])
         .arg(&path)
         .arg("100")
         .current_dir(folder.path())

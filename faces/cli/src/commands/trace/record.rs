@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::switch::Keep;
 
@@ -39,6 +40,9 @@ pub struct Record {
     /// Bytes of each thread's ring [default: 4 MiB, for last 1 MiB]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
     pub ring: Option<u64>,
+    /// Hold a thread up for so long at most, rather than lose an event of a stream
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
+    pub wait: u64,
     /// Run a program that has nothing to trace itself: what it starts or loads may have
     #[arg(long)]
     pub force: bool,
@@ -73,6 +77,7 @@ pub fn record(args: &Record) -> anyhow::Result<()> {
         exclude: args.exclude.clone(),
         depth: args.depth,
         min_duration_ns: args.min_duration,
+        wait: Duration::from_millis(args.wait),
         force: args.force,
         ..Options::new(&args.output)
     };
