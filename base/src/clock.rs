@@ -468,9 +468,14 @@ fn step_ticks() -> u64 {
 fn step_of(differences: &[u64]) -> u64 {
     const STEP_TICKS_MAX: u64 = 1000;
     const SHARE_MIN: f64 = 0.8;
-    let moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
+    let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
+    moved.sort_unstable();
+    // Each once, with how many there are of it: two thousand divided by each of a thousand take 4 ms.
+    let counted: Vec<(u64, usize)> =
+        moved.chunk_by(|a, b| a == b).map(|same| (same[0], same.len())).collect();
     let fits = |step: u64| {
-        let multiples = moved.iter().filter(|it| it.is_multiple_of(step)).count();
+        let multiples = counted.iter().filter(|(it, _)| it.is_multiple_of(step));
+        let multiples: usize = multiples.map(|(_, count)| count).sum();
         multiples as f64 >= SHARE_MIN * moved.len() as f64
     };
     if moved.is_empty() {
