@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 const LOG_FROM: f64 = 30.0;
 /// Points of a drawn law.
 const CURVE_POINTS: u32 = 120;
+/// A foretold peak is drawn if it is within such a factor of the last value, and a little of what comes after it.
+const PEAK_SHOWN: f64 = 2.0;
+const PEAK_MARGIN: f64 = 1.1;
 const WIDTH_PX: f64 = 960.0;
 const HEIGHT_PX: f64 = 520.0;
 
@@ -130,7 +133,7 @@ impl Sweep<'_> {
         chart
     }
 
-    /// Operations a second by the argument, with the laws, a little way beyond what was measured.
+    /// Operations a second by the argument, with the laws: to their peak where that is not far beyond what was measured.
     pub fn rates(&self) -> Chart {
         let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
         let mut chart = Chart::new(
@@ -217,6 +220,14 @@ impl Sweep<'_> {
             };
             lines.extend(wrap(&format!("{}: {said}", curve.contender), Tone::Plain, 2, width));
         }
+        if self.curves.iter().any(|it| it.law.is_some()) {
+            let law = format!(
+                "The law, of N = {}: X(N) = γN / (1 + σ(N - 1) + κN(N - 1)), γ being what one alone does. It speaks of \
+                 those who share the work; of a size or a time it is a curve, and no more.",
+                self.argument
+            );
+            lines.extend(wrap(&law, Tone::Faint, 2, width));
+        }
         crate::table::render(lines, width, style)
     }
 }
@@ -237,11 +248,15 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
     }
 }
 
-/// A law between the first and the last value, at equal factors.
+/// A law from the first value to the last, or to its peak if that is no more than twice as far; at equal factors.
 fn drawn(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     let ends = curve.points.first().zip(curve.points.last());
     let Some((from, to)) = ends.map(|(first, last)| (first.0.max(1.0), last.0)) else {
         return Vec::new();
+    };
+    let to = match law.peak() {
+        Some((n, _)) if n > to && n < PEAK_SHOWN * to => n * PEAK_MARGIN,
+        _ => to,
     };
     let at = |step: u32| from * (to / from).powf(f64::from(step) / f64::from(CURVE_POINTS));
     (0..=CURVE_POINTS).map(at).map(|n| Point::at(n, law.throughput(n))).collect()

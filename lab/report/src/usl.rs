@@ -23,7 +23,7 @@
 pub struct Usl {
     /// γ: the throughput of one.
     pub gamma: f64,
-    /// σ: contention, never below 0.
+    /// σ: contention, from 0 to 1; a law that is not fitted may have more.
     pub sigma: f64,
     /// κ: coherency, never below 0.
     pub kappa: f64,
@@ -38,7 +38,7 @@ impl Usl {
     ///
     /// Nearest is least squares of the relative error of `N / X`, which is linear in `1/γ`, `σ/γ` and
     /// `κ/γ`: so there is one answer, and no starting point to choose. Relative, as throughputs lie decades
-    /// apart. A coefficient that would be negative is held at zero.
+    /// apart. A coefficient that would be negative is held at zero, and contention, being a share, at one.
     pub fn fit(points: &[(f64, f64)]) -> Option<Usl> {
         let is_fine = |(n, x): &(f64, f64)| *n >= 1.0 && *x > 0.0 && n.is_finite() && x.is_finite();
         if !points.iter().all(is_fine) {
@@ -53,39 +53,32 @@ impl Usl {
         // Which of contention and coherency are in it: the best of those without a negative coefficient.
         let choices = [[true, true], [true, false], [false, true], [false, false]];
         let laws = choices.into_iter().filter_map(|choice| Usl::fit_with(points, choice));
-        laws.min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
+        let serial = [true, false].into_iter().filter_map(|choice| Usl::fit_serial(points, choice));
+        laws.chain(serial).min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
     }
 
-    /// The sum of squares that is left, and the law; none if a coefficient would be negative.
+    /// The sum of squares that is left, and the law; none if a coefficient would be outside its range.
     fn fit_with(points: &[(f64, f64)], choice: [bool; 2]) -> Option<(f64, Usl)> {
         // Columns of about the same size keep the sums exact.
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
         let columns = |n: f64| [1.0, (n - 1.0) / most, n * (n - 1.0) / (most * most)];
-        let used = [true, choice[0], choice[1]];
-        let (mut matrix, mut right) = ([[0.0; 3]; 3], [0.0; 3]);
-        for (n, x) in points {
-            let (row, weight) = (columns(*n), x / n);
-            for i in (0..3).filter(|i| used[*i]) {
-                for j in (0..3).filter(|j| used[*j]) {
-                    matrix[i][j] += row[i] * row[j] * weight * weight;
-                }
-                right[i] += row[i] * weight;
-            }
-        }
-        for i in (0..3).filter(|i| !used[*i]) {
-            matrix[i][i] = 1.0;
-        }
-        let solved = solve(matrix, right)?;
-        if solved[0] <= 0.0 || solved.iter().any(|it| *it < 0.0 || !it.is_finite()) {
-            return None;
-        }
+        let solved = least_squares(points, columns, [true, choice[0], choice[1]])?;
         let law = Usl {
             gamma: 1.0 / solved[0],
             sigma: solved[1] / solved[0] / most,
             kappa: solved[2] / solved[0] / (most * most),
         };
-        let left = points.iter().map(|(n, x)| (x / law.throughput(*n) - 1.0).powi(2)).sum();
-        Some((left, law))
+        (law.sigma <= 1.0).then(|| (law.squares(points), law))
+    }
+
+    /// The same with all of it done one after the other: contention is one.
+    fn fit_serial(points: &[(f64, f64)], has_coherency: bool) -> Option<(f64, Usl)> {
+        let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
+        let columns = |n: f64| [n / most, 0.0, n * (n - 1.0) / (most * most)];
+        let solved = least_squares(points, columns, [true, false, has_coherency])?;
+        let gamma = most / solved[0];
+        let law = Usl { gamma, sigma: 1.0, kappa: solved[2] / (most * most) * gamma };
+        Some((law.squares(points), law))
     }
 
     /// What so many do together.
@@ -108,9 +101,36 @@ impl Usl {
 
     /// By how much points lie off the law: the root of the mean square of the relative error.
     pub fn error(&self, points: &[(f64, f64)]) -> f64 {
-        let squares = points.iter().map(|(n, x)| (x / self.throughput(*n) - 1.0).powi(2));
-        (squares.sum::<f64>() / points.len().max(1) as f64).sqrt()
+        (self.squares(points) / points.len().max(1) as f64).sqrt()
     }
+
+    fn squares(&self, points: &[(f64, f64)]) -> f64 {
+        points.iter().map(|(n, x)| (x / self.throughput(*n) - 1.0).powi(2)).sum()
+    }
+}
+
+/// The coefficients with which columns of `n` come nearest to `n / x`, relatively; none if one would be negative.
+fn least_squares(
+    points: &[(f64, f64)],
+    columns: impl Fn(f64) -> [f64; 3],
+    used: [bool; 3],
+) -> Option<[f64; 3]> {
+    let (mut matrix, mut right) = ([[0.0; 3]; 3], [0.0; 3]);
+    for (n, x) in points {
+        let (row, weight) = (columns(*n), x / n);
+        for i in (0..3).filter(|i| used[*i]) {
+            for j in (0..3).filter(|j| used[*j]) {
+                matrix[i][j] += row[i] * row[j] * weight * weight;
+            }
+            right[i] += row[i] * weight;
+        }
+    }
+    for i in (0..3).filter(|i| !used[*i]) {
+        matrix[i][i] = 1.0;
+    }
+    let solved = solve(matrix, right)?;
+    let is_fine = solved[0] > 0.0 && solved.iter().all(|it| *it >= 0.0 && it.is_finite());
+    is_fine.then_some(solved)
 }
 
 /// Three equations (Gauss, with pivots); none if they leave anything open.
@@ -193,6 +213,11 @@ mod tests {
         let faster: Vec<_> = [1.0, 2.0, 3.0, 4.0].map(|n: f64| (n, n.powf(1.2))).into();
         let held = Usl::fit(&faster).expect("a law");
         assert_eq!((held.sigma, held.kappa), (0.0, 0.0));
+        // Slower from the second one on: all is done one after the other, and there is no more than all.
+        let slower: Vec<_> = [1.0, 2.0, 3.0, 4.0, 8.0].map(|n: f64| (n, n.powf(-0.4))).into();
+        let serial = Usl::fit(&slower).expect("a law");
+        assert_eq!(serial.sigma, 1.0);
+        assert!(serial.kappa > 0.0 && serial.peak().is_some_and(|it| it.0 == 1.0), "{serial:?}");
         // So much contention that one alone does the most.
         let alone = Usl { gamma: 5.0, sigma: 1.5, kappa: 0.1 };
         assert_eq!(alone.peak(), Some((1.0, 5.0)));

@@ -204,6 +204,9 @@ fn a_sweep_over_an_argument_is_one_run_that_can_be_drawn() {
     let home = home();
     let out = home.ok("sweep floor/memcpy --over size_bytes=64..1KiB:log --profile smoke");
     assert!(out.contains("floor/memcpy by size_bytes") && out.contains("coherency"), "{out}");
+    assert!(out.contains("The law, of N = size_bytes: X(N) ="), "{out}");
+    let shown = home.ok("show");
+    assert!(shown.contains("size_bytes=64") && shown.contains("size_bytes=1024"), "{shown}");
     let run = home.last();
     let sizes: Vec<u64> = run
         .records
