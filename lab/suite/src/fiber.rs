@@ -24,6 +24,11 @@ pub(crate) trait Fibers: Sized + 'static {
     /// `count` times, one of two lets the other run.
     fn yields(&mut self, count: u64) -> Result<u64, Fault>;
 
+    /// `count` times, one would let others run, and there are none.
+    fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
+        none()
+    }
+
     /// `count` times, one is begun and its result waited for.
     fn spawns(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
@@ -107,6 +112,9 @@ operations! {
     /// One lets the other run.
     Yields: 1, yields, 4096, "fiber/yield",
         "of two fibers on one worker, one lets the other run", "floor/empty";
+    /// Nobody else can run.
+    YieldsAlone: 1, yields_alone, 4096, "fiber/yield-alone",
+        "a fiber would let others run, and there are none", "floor/empty";
     /// Begun and waited for.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
         "a fiber is spawned, runs, and is joined", "floor/empty";
@@ -191,11 +199,22 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Yields<peers::Generators>>(Contender::peer("generator")),
     #[cfg(feature = "peers")]
     Bench::one::<Yields<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<YieldsAlone<Ours>>(Contender::ours("handover")),
+    Bench::one::<YieldsAlone<Bare>>(Contender::floor("corosensei")),
+    Bench::one::<YieldsAlone<Threads>>(Contender::peer("threads")),
+    #[cfg(feature = "peers")]
+    Bench::one::<YieldsAlone<peers::Generators>>(Contender::peer("generator")),
+    #[cfg(feature = "peers")]
+    Bench::one::<YieldsAlone<peers::Tasks>>(Contender::peer("tokio")),
     Bench::one::<Spawns<Ours>>(Contender::ours("handover")),
+    Bench::one::<Spawns<Bare>>(Contender::floor("corosensei")),
     Bench::one::<Spawns<Threads>>(Contender::peer("threads")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Spawns<peers::Generators>>(Contender::peer("generator")),
     #[cfg(feature = "peers")]
     Bench::one::<Spawns<peers::Tasks>>(Contender::peer("tokio")),
     Bench::one::<Detaches<Ours>>(Contender::ours("handover")),
+    Bench::one::<Detaches<Threads>>(Contender::peer("threads")),
     #[cfg(feature = "peers")]
     Bench::one::<Detaches<peers::Tasks>>(Contender::peer("tokio")),
     Bench::one::<Hands<Ours>>(Contender::ours("handover")),

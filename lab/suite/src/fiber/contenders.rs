@@ -1,6 +1,7 @@
 //! Ours, bare coroutines, and threads.
 
 use super::Fibers;
+use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use handover_base::{affinity, clock, topology};
 use handover_fiber::{
@@ -8,7 +9,7 @@ use handover_fiber::{
 };
 use handover_harness::Fault;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -41,11 +42,6 @@ impl Ours {
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Fault> {
         Builder::new().worker(0).spawn_on(&self.handle, run).map_err(fault)?.join().map_err(fault)
-    }
-
-    /// `count` times, one yields to nobody.
-    pub(super) fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        self.within(move || timed(|| yield_often(count)))
     }
 }
 
@@ -82,6 +78,10 @@ impl Fibers for Ours {
             Some(ticks)
         })?
         .ok_or_else(|| Fault::new("a fiber was lost"))
+    }
+
+    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+        self.within(move || timed(|| yield_often(count)))
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
@@ -210,6 +210,34 @@ impl Fibers for Bare {
         });
         if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
     }
+
+    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+        let mut suspended = 0;
+        let one = &mut self.0[0];
+        let ticks = timed(|| {
+            for _ in 0..count {
+                suspended += u64::from(matches!(one.resume(()), CoroutineResult::Yield(())));
+            }
+        });
+        if suspended == count { Ok(ticks) } else { Err(Fault::new("it has ended")) }
+    }
+
+    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        // One stack, used again and again.
+        let mut stack = Some(DefaultStack::new(64 << 10).map_err(fault)?);
+        let mut sum = 0;
+        let ticks = timed(|| {
+            for i in 0..count {
+                let Some(own) = stack.take() else { break };
+                let mut one = Coroutine::<(), (), u64>::with_stack(own, move |_, ()| black_box(i));
+                if let CoroutineResult::Return(it) = one.resume(()) {
+                    sum += it;
+                    stack = Some(one.into_stack());
+                }
+            }
+        });
+        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+    }
 }
 
 /// The kernel's.
@@ -224,6 +252,27 @@ impl Fibers for Threads {
         let other = thread::spawn(move || (0..count / 2).for_each(|_| thread::yield_now()));
         let ticks = timed(|| (0..count / 2).for_each(|_| thread::yield_now()));
         other.join().map_err(|_| Fault::new("a thread was lost"))?;
+        Ok(ticks)
+    }
+
+    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+        Ok(timed(|| (0..count).for_each(|_| thread::yield_now())))
+    }
+
+    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+        let ended_count = Arc::new(AtomicU64::new(0));
+        let ticks = timed(|| {
+            for i in 0..count {
+                let ended = Arc::clone(&ended_count);
+                drop(thread::spawn(move || {
+                    black_box(i);
+                    ended.fetch_add(1, Relaxed);
+                }));
+                while ended_count.load(Relaxed) <= i {
+                    thread::yield_now();
+                }
+            }
+        });
         Ok(ticks)
     }
 

@@ -38,6 +38,16 @@ impl Fibers for Tasks {
         })
     }
 
+    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+        self.run(async move {
+            let began = handover_base::clock::ticks();
+            for _ in 0..count {
+                yield_now().await;
+            }
+            Ok(handover_base::clock::ticks().saturating_sub(began))
+        })
+    }
+
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
             let began = handover_base::clock::ticks();
@@ -180,5 +190,23 @@ impl Fibers for Generators {
             }
         });
         if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
+    }
+
+    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+        let mut suspended = 0;
+        let one = &mut self.0[0];
+        let ticks =
+            timed(|| (0..count).for_each(|_| suspended += u64::from(one.resume().is_some())));
+        if suspended == count { Ok(ticks) } else { Err(Fault::new("it has ended")) }
+    }
+
+    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        let mut sum = 0;
+        let ticks = timed(|| {
+            for i in 0..count {
+                sum += Gn::<()>::new_scoped(move |_| black_box(i)).resume().unwrap_or(0);
+            }
+        });
+        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
     }
 }
