@@ -33,6 +33,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("trace_reader", trace_reader),
     ("frames", frames),
     ("rpc_frames", rpc_frames),
+    ("bulk", bulk),
 ];
 
 /// What people write as rates, sizes, times and counts: what is understood is printed so that it is
@@ -302,6 +303,34 @@ pub fn rpc_frames(bytes: &[u8]) {
     let whole = read(stream.len().max(1));
     assert!(stream.starts_with(&whole.0), "it was written otherwise than it came");
     assert_eq!(whole, read(usize::from(cut).max(1)));
+}
+
+/// What a peer says about bulk transfers, handles among it: what is understood says nothing that cannot be,
+/// and is written so that it is understood again as the same.
+pub fn bulk(bytes: &[u8]) {
+    match rpc::BulkMessage::decode(bytes) {
+        Ok(message) => {
+            let written = message.encode(Vec::new());
+            assert!(written.len() <= bytes.len() && written.len() <= rpc::BULK_BYTES_MAX as usize);
+            assert_eq!(rpc::BulkMessage::decode(&written).as_ref(), Ok(&message));
+            match &message {
+                rpc::BulkMessage::Attached { segments, .. } => {
+                    assert!(segments.len() <= rpc::SEGMENTS_MAX);
+                    let total = rpc::total_bytes(segments).map(u128::from);
+                    assert_eq!(total, Some(segments.iter().map(|it| u128::from(it.bytes())).sum()));
+                }
+                rpc::BulkMessage::Read { transfer, handle, offset, bytes }
+                | rpc::BulkMessage::Write { transfer, handle, offset, bytes } => {
+                    assert!(*transfer < rpc::TRANSFER_LIMIT);
+                    let total = handle.len_bytes();
+                    let fits = u128::from(*offset) + u128::from(*bytes) <= u128::from(total);
+                    assert_eq!(rpc::is_within(*offset, *bytes, total), fits);
+                }
+                _ => {}
+            }
+        }
+        Err(refused) => assert_is_one_line(&refused.to_string()),
+    }
 }
 
 type Messages = (Vec<Vec<u8>>, Option<CodecError>);

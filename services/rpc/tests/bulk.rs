@@ -1,13 +1,17 @@
 //! Bulk transfers, over each transport and by each path, of every kind of memory.
 
 use handover_rpc::{
-    Address, Bulk, BulkHandle, BulkMemory, BulkPart, BulkPath, Calling, Config, Context, Endpoint,
-    Failure, Method, Peer, Rights, Stopper,
+    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Calling,
+    Config, Context, Endpoint, Failure, Method, Peer, Rights, Stopper, WithdrawError,
 };
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+/// What the server lets others read.
+const OWNED_BYTES: usize = 6 << 20;
+const HANDLE: Method = Method::named("handle");
 
 /// A way to go, and by which path memory of either kind is reached then.
 struct Way {
@@ -52,6 +56,15 @@ impl Server {
         let address = server.listen(&way.how.parse().unwrap()).unwrap();
         server.register("turn-over", 0, turn_over).unwrap();
         server.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
+        let sleep = |_: &mut Context<'_>, ms: u32| {
+            std::thread::sleep(ms * MS);
+            Ok(())
+        };
+        server.register("sleep", 0, sleep).unwrap();
+        let memory = BulkMemory::shared(OWNED_BYTES).unwrap();
+        memory.write(0, &pattern(OWNED_BYTES));
+        let handle = server.register_memory(&memory, Rights::Read).unwrap();
+        server.register("handle", 0, move |_, ()| Ok(handle)).unwrap();
         let stopper = server.stopper();
         let thread = Some(std::thread::spawn(move || server.serve()));
         Self { address, stopper, thread }
@@ -104,8 +117,13 @@ fn turn_over(
     })
 }
 
+/// Bytes of which no two pages are alike: a block of a prime length, again and again.
 fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect()
+    let block: Vec<u8> =
+        (0..4099u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
+    let mut pattern = block.repeat(bytes.div_ceil(block.len()));
+    pattern.truncate(bytes);
+    pattern
 }
 
 #[test]
@@ -113,7 +131,7 @@ fn memory_of_every_kind_is_pulled_and_pushed_over_every_transport() {
     for way in ways() {
         let server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
-        for (bytes, piece) in [(1, 1), (4096, 4096), (100_003, 10_007), (3 << 20, 3 << 20)] {
+        for (bytes, piece) in [(1, 1), (4096, 4096), (100_003, 10_007), (1 << 20, 1 << 20)] {
             if way.config.message_bytes_max < 1000 && bytes > 10_000 {
                 continue; // Thousands of messages.
             }
@@ -146,4 +164,143 @@ fn memory_of_every_kind_is_pulled_and_pushed_over_every_transport() {
             }
         }
     }
+}
+
+/// A handle as its bytes say, which a forger can write too.
+type Forged = (u64, u128, u64, Rights);
+
+fn forged(handle: &BulkHandle, change: impl FnOnce(&mut Forged)) -> BulkHandle {
+    let bytes = postcard::to_allocvec(handle).unwrap();
+    let mut fields: Forged = postcard::from_bytes(&bytes).unwrap();
+    change(&mut fields);
+    postcard::from_bytes(&postcard::to_allocvec(&fields).unwrap()).unwrap()
+}
+
+#[test]
+fn a_handle_that_lies_is_refused_by_its_owner() {
+    for way in ways() {
+        let server = Server::new(&way);
+        let ours = BulkMemory::plain(vec![9; 100]);
+        let part = BulkPart::of(50).at(10, 10);
+        // Once before and once after the memory is at hand.
+        for known in [false, true] {
+            let (mut client, peer) = server.client(&way);
+            let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+            if known {
+                client.pull(peer, &handle, &ours, part).unwrap();
+            }
+            let lies = [
+                forged(&handle, |it| it.0 += 1),
+                forged(&handle, |it| it.1 ^= 1),
+                forged(&handle, |it| it.2 *= 2),
+                forged(&handle, |it| it.3 = Rights::ReadWrite),
+            ];
+            for (number, lie) in lies.iter().enumerate() {
+                let pulled = client.pull(peer, lie, &ours, part);
+                assert!(matches!(pulled, Err(BulkError::Refused(_))), "{} {number}", way.how);
+                let pushed = client.push(peer, lie, &ours, part);
+                assert!(matches!(pushed, Err(BulkError::Refused(_))), "{} {number}", way.how);
+            }
+            let (rights, outside) = (BulkRefusal::Rights.into(), BulkRefusal::Outside.into());
+            assert_eq!(client.push(peer, &handle, &ours, part), Err(rights));
+            let end = OWNED_BYTES as u64;
+            for theirs in [end - 49, end, u64::MAX - 49, u64::MAX] {
+                let pulled = client.pull(peer, &handle, &ours, BulkPart::of(50).at(theirs, 0));
+                assert_eq!(pulled, Err(BulkError::clone(&outside)));
+            }
+            let beyond = client.pull(peer, &handle, &ours, BulkPart::of(50).at(0, 51));
+            assert!(matches!(beyond, Err(BulkError::Outside { memory_bytes: 100, .. })));
+            assert_eq!(client.pull(peer, &handle, &ours, part), Ok(()), "it still works");
+            assert_eq!(ours.to_vec()[10..60], pattern(60)[10..]);
+        }
+    }
+}
+
+#[test]
+fn a_deadline_passes_while_the_owner_is_busy_and_later_transfers_are_right() {
+    for way in ways().into_iter().filter(|it| it.shared == BulkPath::Messages) {
+        let server = Server::new(&way);
+        let (mut client, peer) = server.client(&way);
+        let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+        let ours = BulkMemory::plain(vec![0; 5000]);
+        client.send(peer, Method::named("sleep"), &100u32).unwrap();
+        let began = Instant::now();
+        let late = client.pull(peer, &handle, &ours, BulkPart::of(5000).within(10 * MS));
+        assert_eq!(late, Err(BulkError::Deadline));
+        assert!(began.elapsed() >= 10 * MS, "{}", way.how);
+        assert_eq!(client.pull(peer, &handle, &ours, BulkPart::of(100).at(7, 3)), Ok(()));
+        assert_eq!(ours.to_vec()[3..103], pattern(107)[7..]);
+        assert_eq!(ours.to_vec()[103..], [0; 4897], "what came late went nowhere");
+    }
+}
+
+#[test]
+fn calls_get_in_between_the_pieces_of_a_long_transfer() {
+    for way in ways().into_iter().filter(|it| it.config.message_bytes_max > 1000) {
+        let server = Server::new(&way);
+        let (mut client, peer) = server.client(&way);
+        let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+        let ours = BulkMemory::shared(OWNED_BYTES).unwrap();
+        let part = BulkPart::of(OWNED_BYTES as u64);
+        let mut transfers: Vec<_> =
+            (0..8).map(|_| client.start_pull(peer, &handle, &ours, part).unwrap()).collect();
+        assert_eq!(client.call::<_, u64>(peer, Method::named("echo"), &5u64), Ok(5));
+        let last = transfers[7];
+        assert_eq!(client.test_transfer(last), None, "{}: the call had to wait", way.how);
+        while let Some((_, result)) = client.wait_any_transfer(&mut transfers) {
+            assert_eq!(result, Ok(()));
+        }
+        assert!(ours.to_vec() == pattern(OWNED_BYTES), "{}", way.how);
+        assert_eq!(client.wait_transfer(last), Err(BulkError::Stale));
+    }
+}
+
+#[test]
+fn a_transfer_that_is_cancelled_leaves_the_memory_to_its_owner() {
+    for way in ways() {
+        let server = Server::new(&way);
+        let (mut client, peer) = server.client(&way);
+        let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+        let ours = BulkMemory::plain(vec![0; 4 << 20]);
+        let transfer = client.start_pull(peer, &handle, &ours, BulkPart::of(4 << 20)).unwrap();
+        client.cancel_transfer(transfer);
+        let vecs = ours.into_vecs().expect("nobody uses it any more");
+        assert_eq!(vecs[0].len(), 4 << 20);
+        assert_eq!(client.call::<_, u64>(peer, Method::named("echo"), &5u64), Ok(5));
+    }
+}
+
+#[test]
+fn memory_that_a_peer_may_write_is_not_given_back_before_the_peer_says_so() {
+    let way = &ways()[0];
+    let server = Server::new(way);
+    let (mut client, peer) = server.client(way);
+    let memory = BulkMemory::plain(vec![1; 1000]);
+    let handle = client.register_memory(&memory, Rights::ReadWrite).unwrap();
+    let asked = (handle, 1000u64, false);
+    client.call::<_, u8>(peer, Method::named("turn-over"), &asked).unwrap();
+    client.send(peer, Method::named("sleep"), &100u32).unwrap();
+    let early = client.withdraw_memory(&handle, 10 * MS);
+    assert_eq!(early, Err(WithdrawError::InUse { peers_count: 1 }));
+    let memory = memory.into_vecs().expect_err("the peer may be writing");
+    assert_eq!(client.withdraw_memory(&handle, SECOND), Ok(()));
+    assert_eq!(client.withdraw_memory(&handle, SECOND), Err(WithdrawError::Unknown));
+    assert_eq!(memory.into_vecs().unwrap(), [vec![!1; 1000]]);
+    let gone = client.call::<_, u8>(peer, Method::named("turn-over"), &asked);
+    assert!(gone.unwrap_err().to_string().contains("no such memory"));
+}
+
+#[test]
+fn a_peer_that_is_sent_away_lets_go_of_memory_that_it_may_write() {
+    let way = &ways()[0];
+    let server = Server::new(way);
+    let (mut client, peer) = server.client(way);
+    let memory = BulkMemory::plain(vec![1; 1000]);
+    let handle = client.register_memory(&memory, Rights::Write).unwrap();
+    let asked = (forged(&handle, |_| ()), 1000u64, false);
+    // Pulling is not allowed, so that nothing is written; the peer has asked for it all the same.
+    client.call::<_, u8>(peer, Method::named("turn-over"), &asked).unwrap_err();
+    client.disconnect(peer);
+    drop(client);
+    assert_eq!(memory.into_vecs().expect("the peer has hung up"), [vec![1; 1000]]);
 }

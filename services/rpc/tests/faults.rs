@@ -2,7 +2,10 @@
 //!
 //! `HANDOVER_LONG=1` kills 200 of each side over each transport in place of a few.
 
-use handover_rpc::{Address, CallError, Calling, Config, Endpoint, Gone, Method, Peer};
+use handover_rpc::{
+    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Config,
+    Endpoint, Gone, Method, Peer, Rights,
+};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +21,8 @@ type Test = (&'static str, fn());
 const TESTS: &[Test] = &[
     ("a_server_that_is_killed_is_an_error_in_time", servers_are_killed),
     ("a_client_that_is_killed_is_forgotten_in_time", clients_are_killed),
+    ("an_owner_that_is_killed_in_a_transfer_is_an_error_in_time", owners_are_killed),
+    ("memory_comes_back_from_a_peer_that_is_killed_in_a_transfer", movers_are_killed),
     ("a_server_that_is_stopped_does_not_stop_a_deadline", a_server_is_stopped),
     ("a_server_that_was_started_again_is_found_again", a_server_is_restarted),
 ];
@@ -27,6 +32,8 @@ fn main() -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some("serve") => return serve(&arguments[1]),
         Some("call") => return call(&arguments[1]),
+        Some("own") => return own(&arguments[1]),
+        Some("move") => return move_memory(&arguments[1]),
         Some("--list") => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
             return ExitCode::SUCCESS;
@@ -108,6 +115,137 @@ fn server(how: &str) -> (Endpoint, Address) {
     };
     server.register_bytes("echo", 0, echo).expect("a name");
     (server, address)
+}
+
+/// Long enough that it takes several pieces.
+const MEMORY_BYTES: usize = 3 << 20;
+const HANDLES: Method = Method::named("handles");
+
+/// A server that owns memory of both kinds, and tells the handles.
+fn owner(how: &str) -> (Endpoint, Address, [(BulkHandle, BulkMemory); 2]) {
+    let (mut owner, address) = server(how);
+    let shared = BulkMemory::shared(MEMORY_BYTES).expect("memory");
+    let owned = [shared, BulkMemory::plain(vec![0; MEMORY_BYTES])].map(|memory| {
+        let handle = owner.register_memory(&memory, Rights::ReadWrite).expect("room");
+        (handle, memory)
+    });
+    let handles = [owned[0].0, owned[1].0];
+    owner.register("handles", 0, move |_, ()| Ok(handles)).expect("a name");
+    (owner, address, owned)
+}
+
+fn own(how: &str) -> ExitCode {
+    let (mut owner, address, _owned) = owner(how);
+    say(address);
+    owner.serve();
+    ExitCode::SUCCESS
+}
+
+/// Moves without end, pieces of any length, both ways.
+fn move_memory(address: &str) -> ExitCode {
+    let mut mover = Endpoint::new(Config::default()).expect("an endpoint");
+    let peer = mover.connect(&address.parse().expect("an address")).expect("it listens");
+    let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
+    let memory = BulkMemory::shared(MEMORY_BYTES).expect("memory");
+    say("connected");
+    while transfers_come_out(&mut mover, peer, &handles, &memory) {}
+    ExitCode::FAILURE
+}
+
+/// A few transfers at a time: false when the peer is gone.
+fn transfers_come_out(
+    mover: &mut Endpoint,
+    peer: Peer,
+    handles: &[BulkHandle; 2],
+    memory: &BulkMemory,
+) -> bool {
+    let mut under_way = Vec::new();
+    for _ in 0..1 + random_below(5) {
+        let bytes = [1, 4096, 70_000, MEMORY_BYTES as u64][random_below(4) as usize];
+        let part = BulkPart::of(bytes);
+        let handle = &handles[random_below(2) as usize];
+        let started = match random_below(2) {
+            0 => mover.start_pull(peer, handle, memory, part),
+            _ => mover.start_push(peer, handle, memory, part),
+        };
+        match started {
+            Ok(transfer) => under_way.push(transfer),
+            Err(BulkError::Gone(_) | BulkError::Stale) => return false,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let mut alive = true;
+    while let Some((_, result)) = mover.wait_any_transfer(&mut under_way) {
+        match result {
+            Ok(()) => {}
+            Err(BulkError::Gone(Gone::HungUp)) => alive = false,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    alive
+}
+
+fn owners_are_killed() {
+    let before = shared_files();
+    let memory = BulkMemory::shared(MEMORY_BYTES).expect("memory");
+    for how in EACH {
+        let mut worst = Duration::ZERO;
+        for turn in 0..kills_count() {
+            let mut mover = Endpoint::new(Config::default()).expect("an endpoint");
+            let (mut child, _stdin, address) = start("own", how);
+            let peer = mover.connect(&address.parse().expect("an address")).expect("it listens");
+            let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
+            let alive_us = random_below(6000);
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_micros(alive_us));
+                child.kill().expect("it runs");
+                let killed = Instant::now();
+                child.wait().expect("it was killed");
+                killed
+            });
+            while transfers_come_out(&mut mover, peer, &handles, &memory) {}
+            let noticed = Instant::now();
+            let killed = killer.join().expect("no panic");
+            let took = noticed.saturating_duration_since(killed);
+            worst = worst.max(took);
+            assert!(took < SOON * SLACK, "{how}: {took:?} after the kill, turn {turn}");
+            assert!(!mover.is_connected(peer));
+        }
+        println!("  {how}: an error at most {worst:?} after the kill");
+    }
+    assert_eq!(shared_files(), before, "something is left in /dev/shm");
+}
+
+fn movers_are_killed() {
+    let before = shared_files();
+    for how in EACH {
+        let (mut owner, address, owned) = owner(how);
+        for _ in 0..kills_count() {
+            let address = address.to_string();
+            let movers = std::thread::spawn(move || {
+                let (mut child, _stdin, said) = start("move", &address);
+                assert_eq!(said, "connected");
+                std::thread::sleep(Duration::from_micros(random_below(6000)));
+                child.kill().expect("it runs");
+                child.wait().expect("it was killed");
+                Instant::now()
+            });
+            while !movers.is_finished() {
+                owner.progress(Duration::from_millis(5));
+            }
+            let killed = movers.join().expect("no panic");
+            while owner.stats().peers_count > 0 {
+                owner.progress(SOON);
+                assert!(killed.elapsed() < SOON * SLACK, "{how}: it is not forgotten");
+            }
+        }
+        for (handle, memory) in owned {
+            let withdrawn = owner.withdraw_memory(&handle, Duration::ZERO);
+            assert_eq!(withdrawn, Ok(()), "{how}: nobody has it any more");
+            assert_eq!(memory.into_vecs().expect("it is free").concat().len(), MEMORY_BYTES);
+        }
+    }
+    assert_eq!(shared_files(), before, "something is left in /dev/shm");
 }
 
 fn serve(how: &str) -> ExitCode {

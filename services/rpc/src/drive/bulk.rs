@@ -232,16 +232,19 @@ pub trait Bulk: sealed::Turning {
     /// As [`pull`](Self::pull).
     fn wait_transfer(&mut self, transfer: Transfer) -> Result<(), BulkError> {
         let id = transfer.id;
-        let found = self.state().bulk.transfers.get(id);
-        let deadline_ns = found.map(|it| it.deadline_ns).ok_or(BulkError::Stale)?;
-        let done = |state: &mut super::state::State, _| {
-            state.bulk.transfers.get(id).is_none_or(tables::Transfer::is_done)
-        };
-        if !self.turn_until(deadline_ns, done) {
-            self.state().bulk_give_up(id);
-            return Err(BulkError::Deadline);
+        if let Some(result) = self.state().bulk.transfers.take(id) {
+            return result;
         }
-        self.state().bulk_take(id).unwrap_or(Err(BulkError::Stale))
+        let deadline_ns = self.state().bulk.transfers.deadline_ns(id).unwrap_or(u64::MAX);
+        let mut result = None;
+        self.turn_until(deadline_ns, |state, _| {
+            result = state.bulk.transfers.take(id);
+            result.is_some()
+        });
+        result.unwrap_or_else(|| {
+            self.state().bulk_give_up(id);
+            Err(BulkError::Deadline)
+        })
     }
 
     /// Waits for one of several, takes it from the list, and says at which place it stood and how it came
@@ -253,26 +256,29 @@ pub trait Bulk: sealed::Turning {
         &mut self,
         transfers: &mut Vec<Transfer>,
     ) -> Option<(usize, Result<(), BulkError>)> {
-        let deadline_of = |state: &super::state::State, it: &Transfer| {
-            state.bulk.transfers.get(it.id).map_or(0, |it| it.deadline_ns)
-        };
+        // Whoever only ever finds some done asks nothing of the kernel otherwise.
+        if self.state().is_look_due() {
+            self.turn_until(0, |_, _| true);
+        }
+        let found = first_done(self.state(), transfers);
+        if let Some((at, result)) = found {
+            transfers.remove(at);
+            return Some((at, result));
+        }
         let state = self.state();
-        let first_ns = transfers.iter().map(|it| deadline_of(state, it)).min()?;
+        let until = |it: &Transfer| state.bulk.transfers.deadline_ns(it.id).unwrap_or(u64::MAX);
+        let late = (0..transfers.len()).min_by_key(|&at| until(&transfers[at]))?;
+        let first_ns = until(&transfers[late]);
         let mut found = None;
         self.turn_until(first_ns, |state, _| {
-            found = transfers.iter().position(|it| {
-                state.bulk.transfers.get(it.id).is_none_or(tables::Transfer::is_done)
-            });
+            found = first_done(state, transfers);
             found.is_some()
         });
-        let state = self.state();
-        let late = || transfers.iter().position(|it| deadline_of(state, it) == first_ns);
-        let at = found.or_else(late)?;
-        let transfer = transfers.remove(at);
-        let result = state.bulk_take(transfer.id).unwrap_or_else(|| {
-            state.bulk_give_up(transfer.id);
-            Err(BulkError::Deadline)
+        let (at, result) = found.unwrap_or_else(|| {
+            self.state().bulk_give_up(transfers[late].id);
+            (late, Err(BulkError::Deadline))
         });
+        transfers.remove(at);
         Some((at, result))
     }
 
@@ -282,7 +288,7 @@ pub trait Bulk: sealed::Turning {
     /// As [`wait_transfer`](Self::wait_transfer).
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
         self.turn_until(0, |_, _| true);
-        self.state().bulk_take(transfer.id)
+        self.state().bulk.transfers.take(transfer.id)
     }
 
     /// Gives a transfer up. This side's memory is not touched for it any more.
@@ -302,6 +308,16 @@ pub trait Bulk: sealed::Turning {
 }
 
 impl<T: sealed::Turning + ?Sized> Bulk for T {}
+
+fn first_done(
+    state: &mut super::state::State,
+    transfers: &[Transfer],
+) -> Option<(usize, Result<(), BulkError>)> {
+    transfers.iter().enumerate().find_map(|(at, it)| {
+        let result = state.bulk.transfers.take(it.id)?;
+        Some((at, result))
+    })
+}
 
 #[inline]
 fn do_now(

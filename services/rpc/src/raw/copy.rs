@@ -18,27 +18,68 @@ pub(crate) enum Store {
 /// Copies `bytes` from one place to another that does not overlap it.
 ///
 /// # Safety
-/// `from` is mapped and readable, `to` mapped and writable for so many bytes; they do not overlap; no Rust
-/// reference to what lies at `to` is alive, and none that is `&mut` to what lies at `from`.
+/// `from` is mapped and readable, `to` mapped and writable for so many bytes; no Rust reference to what lies
+/// at `to` is alive, and none that is `&mut` to what lies at `from`, but where the caller has made either from
+/// a slice that it holds.
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Store) {
-    if store == Store::Streaming && bytes >= STREAMED_BYTES_MIN && has_avx2() {
-        // SAFETY: as the caller promises; the processor has AVX2.
-        unsafe { streaming(from, to, bytes) }
-    } else {
+    let streaming: Streaming = match (store, Width::of_processor()) {
+        (Store::Streaming, Width::Lines) if bytes >= STREAMED_BYTES_MIN => by_lines,
+        (Store::Streaming, Width::Halves) if bytes >= STREAMED_BYTES_MIN => by_halves,
         // SAFETY: as the caller promises.
-        unsafe { string(from, to, bytes) }
+        _ => return unsafe { string(from, to, bytes) },
+    };
+    // To a whole cache line, which is what is streamed.
+    let head = to.align_offset(LINE_BYTES).min(bytes);
+    let blocks_bytes = (bytes - head) / BLOCK_BYTES * BLOCK_BYTES;
+    let end = head + blocks_bytes;
+    if head > 0 {
+        // SAFETY: the first bytes of both.
+        unsafe { string(from, to, head) };
+    }
+    if blocks_bytes > 0 {
+        // SAFETY: whole blocks of both, from a whole line of `to` on; the processor can.
+        unsafe { streaming(from.wrapping_add(head), to.wrapping_add(head), blocks_bytes) };
+    }
+    if end < bytes {
+        // SAFETY: what is left of both.
+        unsafe { string(from.wrapping_add(end), to.wrapping_add(end), bytes - end) };
     }
 }
 
 /// Less than this is not worth the fence behind it.
 const STREAMED_BYTES_MIN: usize = 1024;
+const LINE_BYTES: usize = 64;
 /// A turn of the loop.
 const BLOCK_BYTES: usize = 256;
 
-fn has_avx2() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    !cfg!(miri) && *HAS.get_or_init(|| is_x86_feature_detected!("avx2"))
+/// Of a whole number of blocks, at least one, to a whole line.
+type Streaming = unsafe fn(*const u8, *mut u8, usize);
+
+/// What the processor can store at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Width {
+    Lines,
+    Halves,
+    Words,
+}
+
+impl Width {
+    #[inline]
+    fn of_processor() -> Self {
+        static OF: OnceLock<Width> = OnceLock::new();
+        *OF.get_or_init(|| {
+            if cfg!(miri) {
+                Width::Words
+            } else if is_x86_feature_detected!("avx512f") {
+                Width::Lines
+            } else if is_x86_feature_detected!("avx2") {
+                Width::Halves
+            } else {
+                Width::Words
+            }
+        })
+    }
 }
 
 /// # Safety
@@ -68,67 +109,98 @@ unsafe fn string(from: *const u8, to: *mut u8, bytes: usize) {
 }
 
 /// # Safety
-/// As [`copy`], and the processor has AVX2.
-#[target_feature(enable = "avx2")]
-unsafe fn streaming(from: *const u8, to: *mut u8, bytes: usize) {
-    // To a whole cache line, which is what is streamed.
-    let head = to.align_offset(64).min(bytes);
-    // SAFETY: the first bytes of both.
-    unsafe { string(from, to, head) };
-    let blocks = (bytes - head) / BLOCK_BYTES;
-    let mut at = head;
-    if blocks > 0 {
-        let end = head + blocks * BLOCK_BYTES;
-        // SAFETY: reads and writes whole blocks between head and end, all below `bytes`, at addresses of
-        // which those of `to` are multiples of 64; prefetching needs nothing to be there. The fence orders
-        // the streamed stores before whatever says that they are done.
-        unsafe {
-            core::arch::asm!(
-                "2:",
-                "prefetcht0 [{from} + {at} + 2048]",
-                "prefetcht0 [{from} + {at} + 2112]",
-                "prefetcht0 [{from} + {at} + 2176]",
-                "prefetcht0 [{from} + {at} + 2240]",
-                "vmovdqu {a}, [{from} + {at}]",
-                "vmovdqu {b}, [{from} + {at} + 32]",
-                "vmovdqu {c}, [{from} + {at} + 64]",
-                "vmovdqu {d}, [{from} + {at} + 96]",
-                "vmovntdq [{to} + {at}], {a}",
-                "vmovntdq [{to} + {at} + 32], {b}",
-                "vmovntdq [{to} + {at} + 64], {c}",
-                "vmovntdq [{to} + {at} + 96], {d}",
-                "vmovdqu {a}, [{from} + {at} + 128]",
-                "vmovdqu {b}, [{from} + {at} + 160]",
-                "vmovdqu {c}, [{from} + {at} + 192]",
-                "vmovdqu {d}, [{from} + {at} + 224]",
-                "vmovntdq [{to} + {at} + 128], {a}",
-                "vmovntdq [{to} + {at} + 160], {b}",
-                "vmovntdq [{to} + {at} + 192], {c}",
-                "vmovntdq [{to} + {at} + 224], {d}",
-                "add {at}, 256",
-                "cmp {at}, {end}",
-                "jb 2b",
-                "sfence",
-                "vzeroupper",
-                from = in(reg) from,
-                to = in(reg) to,
-                at = inout(reg) at,
-                end = in(reg) end,
-                a = out(ymm_reg) _,
-                b = out(ymm_reg) _,
-                c = out(ymm_reg) _,
-                d = out(ymm_reg) _,
-                options(nostack),
-            );
-        }
+/// As [`Streaming`], and the processor has AVX-512F.
+#[target_feature(enable = "avx512f")]
+unsafe fn by_lines(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: reads and writes whole blocks below `bytes`, at addresses of which those of `to` are multiples
+    // of 64; prefetching needs nothing to be there. The fence orders the streamed stores before whatever
+    // says that they are done.
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "prefetcht0 [{from} + {at} + 2048]",
+            "prefetcht0 [{from} + {at} + 2112]",
+            "prefetcht0 [{from} + {at} + 2176]",
+            "prefetcht0 [{from} + {at} + 2240]",
+            "vmovdqu64 {a}, [{from} + {at}]",
+            "vmovdqu64 {b}, [{from} + {at} + 64]",
+            "vmovdqu64 {c}, [{from} + {at} + 128]",
+            "vmovdqu64 {d}, [{from} + {at} + 192]",
+            "vmovntdq [{to} + {at}], {a}",
+            "vmovntdq [{to} + {at} + 64], {b}",
+            "vmovntdq [{to} + {at} + 128], {c}",
+            "vmovntdq [{to} + {at} + 192], {d}",
+            "add {at}, 256",
+            "cmp {at}, {bytes}",
+            "jb 2b",
+            "sfence",
+            "vzeroupper",
+            from = in(reg) from,
+            to = in(reg) to,
+            at = inout(reg) 0usize => _,
+            bytes = in(reg) bytes,
+            a = out(zmm_reg) _,
+            b = out(zmm_reg) _,
+            c = out(zmm_reg) _,
+            d = out(zmm_reg) _,
+            options(nostack),
+        );
     }
-    // SAFETY: what is left of both; `at` is below or at `bytes`.
-    unsafe { string(from.wrapping_add(at), to.wrapping_add(at), bytes - at) };
+}
+
+/// # Safety
+/// As [`Streaming`], and the processor has AVX2.
+#[target_feature(enable = "avx2")]
+unsafe fn by_halves(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: as in by_lines().
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "prefetcht0 [{from} + {at} + 2048]",
+            "prefetcht0 [{from} + {at} + 2112]",
+            "vmovdqu {a}, [{from} + {at}]",
+            "vmovdqu {b}, [{from} + {at} + 32]",
+            "vmovdqu {c}, [{from} + {at} + 64]",
+            "vmovdqu {d}, [{from} + {at} + 96]",
+            "vmovntdq [{to} + {at}], {a}",
+            "vmovntdq [{to} + {at} + 32], {b}",
+            "vmovntdq [{to} + {at} + 64], {c}",
+            "vmovntdq [{to} + {at} + 96], {d}",
+            "add {at}, 128",
+            "cmp {at}, {bytes}",
+            "jb 2b",
+            "sfence",
+            "vzeroupper",
+            from = in(reg) from,
+            to = in(reg) to,
+            at = inout(reg) 0usize => _,
+            bytes = in(reg) bytes,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            c = out(ymm_reg) _,
+            d = out(ymm_reg) _,
+            options(nostack),
+        );
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn halves_of_lines_are_streamed_as_whole_ones_are() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        let from: Vec<u8> = (0..5000u32).map(|at| (at * 37 / 8) as u8).collect();
+        let mut to = vec![0; 5000];
+        let at = to.as_ptr().align_offset(LINE_BYTES);
+        // SAFETY: at < 64, and both vectors are longer than 64 + 4608; AVX2 is there.
+        unsafe { by_halves(from[3..].as_ptr(), to[at..].as_mut_ptr(), 4608) };
+        assert_eq!(to[at..at + 4608], from[3..4611]);
+        assert!(to[..at].iter().chain(&to[at + 4608..]).all(|it| *it == 0));
+    }
 
     #[test]
     fn every_length_and_alignment_is_copied_and_nothing_beside_it() {

@@ -56,15 +56,14 @@ impl State {
         if bytes > CHUNK_BYTES {
             return None;
         }
-        let here = self.bulk.attachments.get(&(asked.peer, asked.handle.id));
-        let Some(Attachment::Here(remote)) = here else { return None };
+        let store = self.store(asked.direction, asked.memory, asked.handle);
+        let remote = self.bulk.attachments.here(asked.peer, asked.handle.id)?;
         if remote.handle != *asked.handle {
             return Some(Err(BulkRefusal::Unknown.into()));
         }
         if let Err(error) = asked.check() {
             return Some(Err(error));
         }
-        let store = self.store(asked.direction, asked.memory, asked.handle);
         let copied = remote.copy(asked.direction, theirs, (asked.memory, ours), bytes, store);
         if copied != Ok(bytes) {
             return None; // The long way finds out why.
@@ -95,6 +94,10 @@ impl State {
         if !self.is_connected(asked.peer) {
             return Err(BulkError::Stale);
         }
+        let max = self.config.transfers_max;
+        if let Some(done) = self.bulk_at_once(asked) {
+            return self.bulk.transfers.insert_done(done, max).ok_or(BulkError::Full);
+        }
         let BulkPart { theirs, ours, bytes, timeout } = asked.part;
         let deadline_ns = timeout.map_or(u64::MAX, after);
         let transfer = Transfer {
@@ -108,15 +111,9 @@ impl State {
             deadline_ns,
             progress: Progress::Waiting,
         };
-        let id = self.bulk.transfers.insert(transfer, self.config.transfers_max);
-        let id = id.ok_or(BulkError::Full)?;
+        let id = self.bulk.transfers.insert(transfer, max).ok_or(BulkError::Full)?;
         self.bulk.stats.transfers_count += 1;
-        if let Some(done) = self.bulk_at_once(asked) {
-            self.bulk.stats.transfers_count -= 1; // Counted twice.
-            self.finish(id, done);
-        } else {
-            self.proceed(id);
-        }
+        self.proceed(id);
         Ok(id)
     }
 
@@ -125,7 +122,7 @@ impl State {
         let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
         let in_memory = self.process_of(peer).is_some() && self.config.bulk_maps;
-        match self.bulk.attachments.get(&(peer, handle.id)) {
+        match self.bulk.attachments.get(peer, handle.id) {
             Some(Attachment::Here(remote)) if remote.handle != handle => {
                 self.finish(id, Err(BulkRefusal::Unknown.into()));
             }
@@ -138,7 +135,7 @@ impl State {
             Some(Attachment::Denied) => self.by_messages(id, 0),
             None if in_memory => {
                 self.make_room_for_attachment();
-                self.bulk.attachments.insert((peer, handle.id), Attachment::Asked(handle));
+                self.bulk.attachments.insert(peer, handle.id, Attachment::Asked(handle));
                 self.say(peer, &BulkMessage::Attach(handle));
             }
             None => self.by_messages(id, 0),
@@ -146,7 +143,7 @@ impl State {
     }
 
     fn make_room_for_attachment(&mut self) {
-        if self.bulk.attachments.len() < ATTACHMENTS_MAX {
+        if self.bulk.attachments.count() < ATTACHMENTS_MAX {
             return;
         }
         let copying: Vec<_> = self
@@ -155,14 +152,10 @@ impl State {
             .iter()
             .filter_map(|id| self.bulk.transfers.get(*id).map(|it| (it.peer, it.handle.id)))
             .collect();
-        let idle = self
-            .bulk
-            .attachments
-            .iter()
-            .filter(|(key, it)| matches!(it, Attachment::Here(_)) && !copying.contains(key));
-        let idle: Vec<_> = idle.map(|(key, _)| *key).collect();
+        let here = self.bulk.attachments.at_hand();
+        let idle: Vec<_> = here.filter(|key| !copying.contains(key)).collect();
         for (peer, id) in idle {
-            self.bulk.attachments.remove(&(peer, id));
+            self.bulk.attachments.remove(peer, id);
             self.say(peer, &BulkMessage::Detached { id });
         }
     }
@@ -201,19 +194,7 @@ impl State {
     }
 
     fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
-        self.set_progress(id, Progress::Done(result));
-    }
-
-    /// How it came out, if it did; then it is forgotten.
-    pub(crate) fn bulk_take(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
-        match self.bulk.transfers.get(id) {
-            None => Some(Err(BulkError::Stale)),
-            Some(it) if !it.is_done() => None,
-            Some(_) => match self.bulk.transfers.remove(id)?.progress {
-                Progress::Done(result) => Some(result),
-                _ => None,
-            },
-        }
+        self.bulk.transfers.finish(id, result);
     }
 
     /// Not wanted any more: nothing is read or written for it from now on, on this side.
@@ -239,7 +220,7 @@ impl State {
 
     /// How memory of that handle is reached, once it was.
     pub(crate) fn bulk_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
-        match self.bulk.attachments.get(&(peer, handle.id)) {
+        match self.bulk.attachments.get(peer, handle.id) {
             Some(Attachment::Here(remote)) if remote.is_mapped() => Some(BulkPath::Mapped),
             Some(Attachment::Here(_)) => Some(BulkPath::Process),
             Some(Attachment::Denied) => Some(BulkPath::Messages),
@@ -303,7 +284,7 @@ impl State {
                 return self.attached(peer, id, &segments, proof);
             }
             BulkMessage::AttachRefused { id, why } => {
-                let asked = self.bulk.attachments.remove(&(peer, id));
+                let asked = self.bulk.attachments.remove(peer, id);
                 if !matches!(asked, Some(Attachment::Asked(_))) {
                     return Err(FrameError::Bulk);
                 }
@@ -347,7 +328,7 @@ impl State {
             BulkMessage::Refused { transfer, why } => {
                 self.forget_data(peer, transfer, transfer | PUSHED);
                 let id = TransferId::of(transfer);
-                if self.bulk.transfers.get(id).is_some_and(|it| it.peer == peer && !it.is_done()) {
+                if self.bulk.transfers.get(id).is_some_and(|it| it.peer == peer) {
                     self.finish(id, Err(why.into()));
                 }
             }
@@ -423,7 +404,7 @@ impl State {
         segments: &[Located],
         proof: Proof,
     ) -> Result<(), FrameError> {
-        let Some(&Attachment::Asked(handle)) = self.bulk.attachments.get(&(peer, id)) else {
+        let Some(&Attachment::Asked(handle)) = self.bulk.attachments.get(peer, id) else {
             return Err(FrameError::Bulk);
         };
         if crate::engine::total_bytes(segments) != Some(handle.bytes) {
@@ -441,7 +422,7 @@ impl State {
             }
             Err(Unreached::Lie) => return Err(FrameError::Bulk),
         };
-        self.bulk.attachments.insert((peer, id), attachment);
+        self.bulk.attachments.insert(peer, id, attachment);
         for waiting in self.waiting_for(peer, id) {
             self.proceed(waiting);
         }
@@ -456,10 +437,10 @@ impl State {
 
     /// The owner withdraws it.
     fn detach(&mut self, peer: PeerKey, id: u64) {
-        match self.bulk.attachments.get(&(peer, id)) {
+        match self.bulk.attachments.get(peer, id) {
             // Refused by and by.
             Some(Attachment::Asked(_)) => return,
-            Some(_) => self.bulk.attachments.remove(&(peer, id)),
+            Some(_) => self.bulk.attachments.remove(peer, id),
             None => None,
         };
         let copying = self.bulk.transfers.find(|it| {
@@ -476,7 +457,7 @@ impl State {
     fn other_side_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
         let id = TransferId::of(word);
         let transfer = self.bulk.transfers.get(id);
-        let Some(transfer) = transfer.filter(|it| it.peer == peer && !it.is_done()) else {
+        let Some(transfer) = transfer.filter(|it| it.peer == peer) else {
             return Ok(()); // Given up meanwhile.
         };
         let all = match transfer.direction {
@@ -545,7 +526,7 @@ impl State {
         let Some(transfer) = self.bulk.transfers.get(id) else { return true };
         let (peer, handle) = (transfer.peer, transfer.handle);
         let Progress::Copying(done) = transfer.progress else { return true };
-        let here = self.bulk.attachments.get(&(peer, handle.id));
+        let here = self.bulk.attachments.get(peer, handle.id);
         let Some(Attachment::Here(remote)) = here.cloned() else {
             self.finish(id, Err(BulkRefusal::Unknown.into()));
             return true;
@@ -569,7 +550,7 @@ impl State {
             }
             Err(Errno::PERM | Errno::NOSYS) => {
                 self.bulk.stats.denied_count += 1;
-                self.bulk.attachments.insert((peer, handle.id), Attachment::Denied);
+                self.bulk.attachments.insert(peer, handle.id, Attachment::Denied);
                 self.say(peer, &BulkMessage::Detached { id: handle.id });
                 self.by_messages(id, done);
             }
@@ -629,10 +610,10 @@ impl State {
             self.finish(id, Err(why.clone().into()));
         }
         let transfers = &self.bulk.transfers;
-        self.bulk.copying.retain(|&id| transfers.get(id).is_some_and(|it| !it.is_done()));
+        self.bulk.copying.retain(|&id| transfers.get(id).is_some());
         self.bulk.outgoing.retain(|it| it.peer != peer);
         self.bulk.incoming.retain(|key, _| key.0 != peer);
-        self.bulk.attachments.retain(|key, _| key.0 != peer);
+        self.bulk.attachments.forget(peer);
         for registered in self.bulk.registered.values_mut() {
             if !registered.attached.contains(&peer) {
                 continue;

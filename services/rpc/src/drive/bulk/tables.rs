@@ -52,7 +52,6 @@ pub(crate) enum Progress {
     Copying(u64),
     /// The other side has part in it.
     Under,
-    Done(Result<(), BulkError>),
 }
 
 #[derive(Debug)]
@@ -68,66 +67,125 @@ pub(crate) struct Transfer {
     pub(crate) progress: Progress,
 }
 
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Live(Box<Transfer>),
+    Done(Result<(), BulkError>),
+}
+
 /// Transfers by number.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
-    slots: Vec<(u32, Option<Transfer>)>,
+    slots: Vec<(u32, Slot)>,
     free: Vec<u32>,
 }
 
 impl Transfers {
+    fn place(&mut self, max: u32) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            let place = u32::try_from(self.slots.len()).ok().filter(|&it| it < max)?;
+            self.slots.push((0, Slot::Free));
+            Some(place)
+        })
+    }
+
+    fn put(&mut self, slot: Slot, max: u32) -> Option<TransferId> {
+        let place = self.place(max)?;
+        let at = &mut self.slots[place as usize];
+        at.1 = slot;
+        Some(TransferId::new(place, at.0))
+    }
+
     pub(crate) fn insert(&mut self, transfer: Transfer, max: u32) -> Option<TransferId> {
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None => {
-                let place = u32::try_from(self.slots.len()).ok().filter(|&it| it < max)?;
-                self.slots.push((0, None));
-                place
-            }
-        };
-        let slot = &mut self.slots[place as usize];
-        slot.1 = Some(transfer);
-        Some(TransferId::new(place, slot.0))
+        self.put(Slot::Live(Box::new(transfer)), max)
     }
 
-    pub(crate) fn get(&self, id: TransferId) -> Option<&Transfer> {
-        let (generation, transfer) = self.slots.get(id.place())?;
+    /// One that was done at once.
+    pub(crate) fn insert_done(
+        &mut self,
+        result: Result<(), BulkError>,
+        max: u32,
+    ) -> Option<TransferId> {
+        self.put(Slot::Done(result), max)
+    }
+
+    #[inline]
+    fn slot(&self, id: TransferId) -> Option<&Slot> {
+        let (generation, slot) = self.slots.get(id.place())?;
         // Cut to its width: places are counted in u32.
-        let same = TransferId::new(id.place() as u32, *generation) == id;
-        transfer.as_ref().filter(|_| same)
+        (TransferId::new(id.place() as u32, *generation) == id).then_some(slot)
     }
 
+    /// One that is under way.
+    pub(crate) fn get(&self, id: TransferId) -> Option<&Transfer> {
+        match self.slot(id) {
+            Some(Slot::Live(transfer)) => Some(transfer),
+            _ => None,
+        }
+    }
+
+    /// As [`get`](Self::get), to move on.
     pub(crate) fn get_mut(&mut self, id: TransferId) -> Option<&mut Transfer> {
-        let (generation, transfer) = self.slots.get_mut(id.place())?;
-        // As in get().
-        let same = TransferId::new(id.place() as u32, *generation) == id;
-        transfer.as_mut().filter(|_| same)
+        self.slot(id)?;
+        match &mut self.slots[id.place()].1 {
+            Slot::Live(transfer) => Some(transfer),
+            _ => None,
+        }
     }
 
-    pub(crate) fn remove(&mut self, id: TransferId) -> Option<Transfer> {
-        self.get(id)?;
-        let slot = &mut self.slots[id.place()];
-        slot.0 = slot.0.wrapping_add(1) & TransferId::GENERATION_MASK;
-        // As in get().
+    /// It is done, if it was under way.
+    pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
+        if self.get(id).is_some() {
+            self.slots[id.place()].1 = Slot::Done(result);
+        }
+    }
+
+    /// Until when it is under way; `None` when it is not.
+    #[inline]
+    pub(crate) fn deadline_ns(&self, id: TransferId) -> Option<u64> {
+        self.get(id).map(|it| it.deadline_ns)
+    }
+
+    fn vacate(&mut self, id: TransferId) -> Slot {
+        let at = &mut self.slots[id.place()];
+        at.0 = at.0.wrapping_add(1) & TransferId::GENERATION_MASK;
+        // As in slot().
         self.free.push(id.place() as u32);
-        slot.1.take()
+        std::mem::replace(&mut at.1, Slot::Free)
+    }
+
+    /// How it came out, and forgets it; `None` while it is under way.
+    #[inline]
+    pub(crate) fn take(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
+        match self.slot(id) {
+            Some(Slot::Live(_)) => None,
+            None | Some(Slot::Free) => Some(Err(BulkError::Stale)),
+            Some(Slot::Done(_)) => match self.vacate(id) {
+                Slot::Done(result) => Some(result),
+                _ => None,
+            },
+        }
+    }
+
+    /// Forgets it, as it was under way; `None` if it was not.
+    pub(crate) fn remove(&mut self, id: TransferId) -> Option<Transfer> {
+        self.slot(id).filter(|it| !matches!(it, Slot::Free))?;
+        match self.vacate(id) {
+            Slot::Live(transfer) => Some(*transfer),
+            _ => None,
+        }
     }
 
     /// Those under way that are of that kind.
     pub(crate) fn find(&self, is: impl Fn(&Transfer) -> bool) -> Vec<TransferId> {
         let slots = self.slots.iter().enumerate();
-        let found = slots.filter_map(|(place, (generation, transfer))| {
-            let transfer = transfer.as_ref().filter(|it| !it.is_done() && is(it))?;
-            let _ = transfer;
-            Some(TransferId::new(place as u32, *generation)) // As in get().
+        let found = slots.filter_map(|(place, (generation, slot))| match slot {
+            // As in slot().
+            Slot::Live(it) if is(it) => Some(TransferId::new(place as u32, *generation)),
+            _ => None,
         });
         found.collect()
-    }
-}
-
-impl Transfer {
-    pub(crate) fn is_done(&self) -> bool {
-        matches!(self.progress, Progress::Done(_))
     }
 }
 
@@ -156,6 +214,56 @@ pub(crate) enum Attachment {
     Here(Arc<Remote>),
     /// The kernel does not let us: by messages.
     Denied,
+}
+
+/// Memories of peers, by peer and by number.
+#[derive(Debug, Default)]
+pub(crate) struct Attachments {
+    all: HashMap<(PeerKey, u64), Attachment>,
+    /// The one that was used last, which most often is the next too.
+    recent: Option<(PeerKey, u64, Arc<Remote>)>,
+}
+
+impl Attachments {
+    /// The memory of that peer, if it is at hand.
+    #[inline]
+    pub(crate) fn here(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<Remote>> {
+        let is_recent = matches!(&self.recent, Some(it) if it.0 == peer && it.1 == id);
+        if !is_recent {
+            let Some(Attachment::Here(remote)) = self.all.get(&(peer, id)) else { return None };
+            self.recent = Some((peer, id, Arc::clone(remote)));
+        }
+        self.recent.as_ref().map(|it| &it.2)
+    }
+
+    pub(crate) fn get(&self, peer: PeerKey, id: u64) -> Option<&Attachment> {
+        self.all.get(&(peer, id))
+    }
+
+    pub(crate) fn insert(&mut self, peer: PeerKey, id: u64, attachment: Attachment) {
+        self.recent = None;
+        self.all.insert((peer, id), attachment);
+    }
+
+    pub(crate) fn remove(&mut self, peer: PeerKey, id: u64) -> Option<Attachment> {
+        self.recent = None;
+        self.all.remove(&(peer, id))
+    }
+
+    pub(crate) fn forget(&mut self, peer: PeerKey) {
+        self.recent = None;
+        self.all.retain(|key, _| key.0 != peer);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Those at hand.
+    pub(crate) fn at_hand(&self) -> impl Iterator<Item = (PeerKey, u64)> {
+        let here = self.all.iter().filter(|(_, it)| matches!(it, Attachment::Here(_)));
+        here.map(|(&key, _)| key)
+    }
 }
 
 /// Data that this side sends.
@@ -218,7 +326,7 @@ impl Lingering {
 pub(crate) struct Tables {
     pub(crate) registered: HashMap<u64, Registered>,
     next_id: u64,
-    pub(crate) attachments: HashMap<(PeerKey, u64), Attachment>,
+    pub(crate) attachments: Attachments,
     pub(crate) transfers: Transfers,
     pub(crate) copying: VecDeque<TransferId>,
     pub(crate) outgoing: VecDeque<Outgoing>,
@@ -258,7 +366,7 @@ impl Tables {
         Self {
             registered: HashMap::new(),
             next_id: 0,
-            attachments: HashMap::new(),
+            attachments: Attachments::default(),
             transfers: Transfers::default(),
             copying: VecDeque::new(),
             outgoing: VecDeque::new(),
