@@ -1,8 +1,9 @@
 //! Comparing runs, following a figure over them, naming and forgetting them.
 
-use crate::common::{Home, binary, json};
+use crate::common::{Home, binary, json, said};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 /// Stores so many runs of a name, made of one smoke run: as if they had been measured, each a little off,
 /// with every figure multiplied.
@@ -182,6 +183,35 @@ fn runs_are_named_found_by_their_name_and_forgotten() {
     home.ok("delete a");
     home.run("show").code(2).tells(&["no run yet"]);
     assert_eq!(home.integrity(), "ok");
+}
+
+#[test]
+fn somebody_elses_workloads_are_measured_by_cargo_and_stored_like_ours() {
+    let home = Home::new();
+    imported(&home, "a", 1, 1.0);
+    // In place of cargo: what a bench target prints, and what it was called with.
+    let cargo = home.path().join("cargo");
+    let script = "#!/bin/sh\necho \"$@\" >called\n[ \"$1\" = bench ] && cat ../printed\n";
+    fs::write(&cargo, script).expect("a script");
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("a program");
+    let by_cargo = |words: &str| {
+        let mut command = home.handover(words.split(' '));
+        command.env("CARGO", &cargo);
+        said(command)
+    };
+    let printed =
+        home.ok("export 5-a-0").replace("5-a-0", "7-mine").replace("lock/free", "my/sort");
+    fs::write(home.path().join("printed"), printed).expect("a file");
+    let done = by_cargo("bench my/sort --name mine --time 200ms").code(0);
+    assert!(done.out.contains("my/sort") && done.out.contains("run 7-mine is in"), "{done}");
+    let called = fs::read_to_string(home.cwd().join("called")).expect("it was called");
+    let words = "bench --quiet --bench handover -- --jsonl --profile quick --time 200ms my/sort\n";
+    assert_eq!(called, words);
+    assert!(home.ok("show mine").contains("my/sort"));
+    fs::write(home.path().join("printed"), "running 0 tests\n").expect("a file");
+    by_cargo("bench").code(1).tells(&["bench target handover", "bench_main"]);
+    fs::write(&cargo, "#!/bin/sh\nexit 101\n").expect("a script");
+    by_cargo("bench").code(1).tells(&["cargo bench --bench handover", "101"]);
 }
 
 /// With `HANDOVER_LONG=1`: twenty times ten processes of one build, measured in turn.
