@@ -14,6 +14,18 @@ pub enum WhenFull {
     TurnAway,
 }
 
+/// By what a thread learns which of its sockets are ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Backend {
+    /// epoll(7), by its edges.
+    #[default]
+    Epoll,
+    /// io_uring(7): a standing poll for each socket, on Linux from 5.13 on, where it is allowed.
+    #[cfg(feature = "io-uring")]
+    Uring,
+}
+
 /// The bounds of one thread, and of each of its connections.
 ///
 /// ```
@@ -72,6 +84,8 @@ pub struct Config {
     pub ready_max: u32,
     /// How many connections are accepted before others have their turn. Default 64.
     pub accepts_max: u32,
+    /// By what the thread learns which sockets are ready. Default: epoll.
+    pub backend: Backend,
 }
 
 impl Default for Config {
@@ -96,6 +110,7 @@ impl Default for Config {
             commands_bytes_max: 1 << 24,
             ready_max: 256,
             accepts_max: 64,
+            backend: Backend::default(),
         }
     }
 }

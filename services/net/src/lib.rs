@@ -11,7 +11,7 @@ mod stage;
 mod stats;
 pub mod tls;
 
-pub use config::{Config, WhenFull};
+pub use config::{Backend, Config, WhenFull};
 pub use drive::{
     conn::{Conn, Room},
     endpoint::{Dial, Listen},

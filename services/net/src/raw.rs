@@ -1,4 +1,4 @@
-//! What no safe call tells of a socket.
+//! What no safe call tells of a socket, and what is asked of a ring.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
@@ -15,6 +15,28 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     // SAFETY: the getter is of the ioctl's own type, as above; on what is no socket the kernel refuses.
     let bytes = unsafe { ioctl(fd, getter) }?;
     Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+/// Has a ring watch a descriptor until that is taken back, under this name; false where there is no room.
+#[cfg(feature = "io-uring")]
+pub(crate) fn poll_add(
+    ring: &mut io_uring::IoUring,
+    fd: std::os::fd::RawFd,
+    events: u32,
+    name: u64,
+) -> bool {
+    use io_uring::{opcode::PollAdd, types::Fd};
+    let entry = PollAdd::new(Fd(fd), events).multi(true).build().user_data(name);
+    // SAFETY: a poll points to no memory; of a descriptor that is none, the kernel says so.
+    unsafe { ring.submission().push(&entry) }.is_ok()
+}
+
+/// Takes that back; the answer to this comes under a name of its own. False where there is no room.
+#[cfg(feature = "io-uring")]
+pub(crate) fn poll_remove(ring: &mut io_uring::IoUring, name: u64, own_name: u64) -> bool {
+    let entry = io_uring::opcode::PollRemove::new(name).build().user_data(own_name);
+    // SAFETY: it points to no memory.
+    unsafe { ring.submission().push(&entry) }.is_ok()
 }
 
 #[cfg(test)]

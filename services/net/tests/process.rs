@@ -1,10 +1,12 @@
 //! A server in a process of its own, and what is done to it: SIGTERM under load, thousands who connect and
-//! say nothing, few descriptors. It is this same program, started with a word that says what to serve.
+//! say nothing, thousands who are idle, few descriptors. It is this same program, started with a word that
+//! says what to serve.
 //!
-//! With `HANDOVER_LONG=1` there are 10,000 who say nothing, as far as this process may open so many.
+//! With `HANDOVER_LONG=1` there are 10,000 who say nothing, and 10,000 who are idle, as far as this process
+//! may open so many.
 
-use handover_net::engine::LengthPrefixed;
-use handover_net::tls::{Identity, Server, ServerOptions};
+use handover_net::engine::{LengthPrefixed, Tls};
+use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
 use handover_net::{Config, Conn, Handler, Listen, Net, Spread};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -41,9 +43,10 @@ fn main() {
     }
 }
 
-const TESTS: [(&str, fn()); 3] = [
+const TESTS: [(&str, fn()); 4] = [
     ("on_sigterm_every_message_that_was_accepted_is_answered", on_sigterm),
     ("those_who_connect_and_say_nothing_cost_little_and_are_gone_in_time", say_nothing),
+    ("an_idle_connection_takes_64_bytes_at_most_and_4_kib_by_tls", be_idle),
     ("a_server_that_may_open_64_files_serves_on_when_some_are_free_again", few_files),
 ];
 
@@ -211,6 +214,67 @@ fn say_nothing() {
     served.terminate();
     let [_, accepted, timed_out] = served.ended();
     assert_eq!((accepted, timed_out), (count, count));
+}
+
+/// What an idle connection adds to a server's `RssAnon`, of so many, each of which has had an answer before.
+fn idle_bytes(what: &str, count: u64) -> u64 {
+    let served = Served::start(what);
+    let verify = Verify::Nothing;
+    let client = Client::new(verify, ClientOptions::default()).unwrap();
+    let client = (what == "tls").then_some(&client);
+    let ask = || {
+        let mut peer = served.connect().unwrap();
+        answered(&mut peer, client);
+        peer
+    };
+    let first = ask();
+    std::thread::sleep(Duration::from_millis(20));
+    let before_bytes = served.resident_kb() * 1024;
+    let held: Vec<_> = (1..count).map(|_| ask()).collect();
+    std::thread::sleep(Duration::from_millis(20));
+    let grown_bytes = (served.resident_kb() * 1024).saturating_sub(before_bytes);
+    drop((first, held));
+    served.terminate();
+    grown_bytes / (count - 1)
+}
+
+/// One message there and back.
+fn answered(peer: &mut TcpStream, client: Option<&Client>) {
+    let mut reply = [0; 4096];
+    let Some(client) = client else {
+        peer.write_all(&framed(7)).unwrap();
+        peer.read_exact(&mut reply[..12]).unwrap();
+        assert_eq!(reply[..12], framed(7));
+        return;
+    };
+    let mut tls = Tls::client(client, "localhost", 0).unwrap();
+    let (mut plain, mut out) = (Vec::new(), Vec::new());
+    tls.open(&mut [], &mut plain, &mut out).unwrap();
+    tls.seal(&framed(7), &[], &mut out).unwrap();
+    while plain.len() < 12 {
+        peer.write_all(&out).unwrap();
+        out.clear();
+        let count = peer.read(&mut reply).unwrap();
+        assert!(count > 0, "the server has ended it");
+        tls.open(&mut reply[..count], &mut plain, &mut out).unwrap();
+    }
+    assert_eq!(plain, framed(7));
+}
+
+fn be_idle() {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    let wanted = if is_long { 10_000 } else { 3_000 };
+    let count = wanted.min(limit.saturating_sub(100));
+    let plain = idle_bytes("plain", count);
+    // Pages are whole, and so are the slab's blocks: of few connections that is a good part.
+    let slack = 256 * 1024 / count;
+    assert!(plain <= 64 + slack, "{plain} bytes each of {count}");
+    let count = if is_long { count } else { count / 10 };
+    let sealed = idle_bytes("tls", count);
+    let slack = 256 * 1024 / count;
+    assert!(sealed <= 4096 + slack, "{sealed} bytes each of {count} by TLS");
+    println!("{plain} bytes each, and {sealed} by TLS");
 }
 
 fn few_files() {

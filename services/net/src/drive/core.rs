@@ -231,7 +231,7 @@ impl<D> Core<D> {
             self.census.leave(seat);
             return Err(full);
         };
-        if let Err(errno) = self.poll.add(&fd, Whose::Connection(key)) {
+        if let Err(errno) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
             self.census.leave(seat);
             return Err(NetError::Refused { call: "epoll_ctl", errno });
         }
@@ -264,7 +264,7 @@ impl<D> Core<D> {
         let Some(key) = key else {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         };
-        if let Err(errno) = self.poll.add(&fd, Whose::Connection(key)) {
+        if let Err(errno) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
             return Err((NetError::Refused { call: "epoll_ctl", errno }, data));
         }
         let slot = Slot {

@@ -1,10 +1,14 @@
-//! The sockets of a thread: an epoll set, by its edges.
+//! The sockets of a thread, by their edges: one trait, and who implements it.
+
+mod epoll;
+#[cfg(feature = "io-uring")]
+mod uring;
 
 use super::slab::Key;
-use rustix::event::{Timespec, epoll};
+use crate::Backend;
+use rustix::event::epoll::EventFlags as Flags;
 use rustix::io::Errno;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 /// Whose readiness it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,64 +48,88 @@ pub(crate) struct Told {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) hung_up: bool,
+    /// Nothing more of it will be told until it is added once more.
+    pub(crate) lapsed: bool,
 }
 
-/// The most that the kernel is asked for at a time; `ready_max` is not above.
-const READY_LIMIT: usize = 1024;
+/// Whoever knows which sockets are ready.
+trait Watch: Sized {
+    /// Nothing is watched yet; so many are told of at a time at most.
+    fn new(ready_max: usize) -> Result<Self, Errno>;
 
-pub(crate) struct Poll {
-    set: OwnedFd,
-    ready_max: usize,
+    /// Watches it, once and for all: each edge of these is told.
+    fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose, flags: Flags) -> Result<(), Errno>;
+
+    /// It is about to be closed.
+    fn remove(&mut self, whose: Whose);
+
+    /// Asks who is ready; `None` waits for ever. How many there were.
+    fn wait(
+        &mut self,
+        timeout_ns: Option<u64>,
+        each: impl FnMut(Whose, Told),
+    ) -> Result<usize, Errno>;
+}
+
+/// That of a thread.
+pub(crate) enum Poll {
+    Epoll(epoll::Set),
+    #[cfg(feature = "io-uring")]
+    Uring(Box<uring::Uring>),
 }
 
 impl Poll {
-    pub(crate) fn new(ready_max: u32) -> Result<Self, Errno> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { set, ready_max: (ready_max as usize).min(READY_LIMIT) })
+    pub(crate) fn new(backend: Backend, ready_max: u32) -> Result<Self, Errno> {
+        let ready_max = ready_max as usize;
+        Ok(match backend {
+            Backend::Epoll => Self::Epoll(Watch::new(ready_max)?),
+            #[cfg(feature = "io-uring")]
+            Backend::Uring => Self::Uring(Box::new(Watch::new(ready_max)?)),
+        })
     }
 
     /// Once and for all: by its edges, a connection need not be told about again.
-    pub(crate) fn add(&self, fd: impl AsFd, whose: Whose) -> Result<(), Errno> {
-        use epoll::EventFlags as Flags;
-        let mut flags = Flags::IN | Flags::ET;
-        if matches!(whose, Whose::Connection(_)) {
-            flags |= Flags::OUT | Flags::RDHUP;
+    pub(crate) fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose) -> Result<(), Errno> {
+        let flags = match whose {
+            Whose::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
+            Whose::Listener(_) | Whose::Wake => Flags::IN | Flags::ET,
+        };
+        match self {
+            Self::Epoll(set) => set.add(fd, whose, flags),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(ring) => ring.add(fd, whose, flags),
         }
-        epoll::add(&self.set, fd, epoll::EventData::new_u64(whose.pack()), flags)
+    }
+
+    /// It is about to be closed.
+    pub(crate) fn remove(&mut self, whose: Whose) {
+        match self {
+            Self::Epoll(set) => set.remove(whose),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(ring) => ring.remove(whose),
+        }
     }
 
     /// Asks the kernel what is ready; `None` waits for ever. How many there were.
     pub(crate) fn wait(
-        &self,
+        &mut self,
         timeout_ns: Option<u64>,
-        mut each: impl FnMut(Whose, Told),
+        each: impl FnMut(Whose, Told),
     ) -> Result<usize, Errno> {
-        let timeout = timeout_ns.map(|ns| Timespec {
-            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-            // Below 10^9.
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        // Not kept between calls: the kernel's record holds a pointer, which cannot change threads.
-        let mut room = [const { MaybeUninit::uninit() }; READY_LIMIT];
-        match epoll::wait(&self.set, &mut room[..self.ready_max], timeout.as_ref()) {
-            Ok((events, _)) => {
-                for &epoll::Event { flags, data } in events.iter() {
-                    each(Whose::unpack(data.u64()), told(flags));
-                }
-                Ok(events.len())
-            }
-            Err(Errno::INTR) => Ok(0),
-            Err(errno) => Err(errno),
+        match self {
+            Self::Epoll(set) => set.wait(timeout_ns, each),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(ring) => ring.wait(timeout_ns, each),
         }
     }
 }
 
-fn told(flags: epoll::EventFlags) -> Told {
-    use epoll::EventFlags as Flags;
+fn told(flags: Flags) -> Told {
     Told {
         readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),
         writable: flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR),
         hung_up: flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR),
+        lapsed: false,
     }
 }
 

@@ -92,8 +92,9 @@ impl<H: Handler> Reactor<H> {
         let (producer, commands) = mpsc::ring(config.commands_max)?;
         // The thread spins on its sockets, if at all.
         let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
-        let poll = Poll::new(config.ready_max).map_err(refused("epoll_create"))?;
-        poll.add(&wake, Whose::Wake).map_err(refused("epoll_ctl"))?;
+        let mut poll =
+            Poll::new(config.backend, config.ready_max).map_err(refused("epoll_create"))?;
+        poll.add(wake.as_fd(), Whose::Wake).map_err(refused("epoll_ctl"))?;
         let now_ns = clock::now_ns();
         // One for each connection, and the thread's own.
         let timers = handover_timer::Config {
@@ -521,6 +522,7 @@ impl<H: Handler> Reactor<H> {
         self.core.stats.open_count -= 1;
         self.core.stats.slow_readers_count += u64::from(matches!(why, CloseReason::SlowReader(_)));
         self.core.stats.tls_failed_count += u64::from(matches!(why, CloseReason::Tls(_)));
+        self.core.poll.remove(Whose::Connection(key));
         drop(slot.fd);
         let data = slot.data;
         self.contain(|handler, room| handler.on_close(room, key, data, why));
@@ -577,7 +579,8 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
 /// Asks the kernel who is ready and lists them. How many it told of.
 fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix::io::Errno> {
     let Core { poll, slab, ready, .. } = core;
-    poll.wait(timeout_ns, |whose, told| {
+    let mut lapsed = Vec::new();
+    let told_count = poll.wait(timeout_ns, |whose, told| {
         let key = match whose {
             Whose::Connection(key) => key,
             Whose::Listener(_) => return ready.push_back(whose),
@@ -600,5 +603,15 @@ fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix:
             slot.flags.set(Flags::LISTED);
             ready.push_back(whose);
         }
-    })
+        if told.lapsed {
+            lapsed.push(key);
+        }
+    })?;
+    for key in lapsed {
+        if let Some(slot) = slab.get(key) {
+            // Refused at worst where there is no memory: then its read is the last that is heard of it.
+            let _ = poll.add(slot.fd.as_fd(), Whose::Connection(key));
+        }
+    }
+    Ok(told_count)
 }

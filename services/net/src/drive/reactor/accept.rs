@@ -91,7 +91,7 @@ impl<H: Handler> Reactor<H> {
         }
         self.core
             .poll
-            .add(&fd, Whose::Listener(index))
+            .add(fd.as_fd(), Whose::Listener(index))
             .map_err(|errno| refused(("epoll_ctl", errno)))?;
         let address =
             socket::address(fd.as_fd()).map_err(|errno| refused(("getsockname", errno)))?;
@@ -123,6 +123,9 @@ impl<H: Handler> Reactor<H> {
             }
         }
         // And with them go those who would hand over.
+        for (index, _) in (0..).zip(&self.listeners) {
+            self.core.poll.remove(Whose::Listener(index));
+        }
         self.listeners.clear();
     }
 

@@ -1,0 +1,54 @@
+//! Readiness by an epoll set.
+
+use super::{Flags, Told, Watch, Whose, told};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The most that the kernel is asked for at a time; `ready_max` is not above.
+const READY_LIMIT: usize = 1024;
+
+pub(crate) struct Set {
+    set: OwnedFd,
+    ready_max: usize,
+}
+
+impl Watch for Set {
+    fn new(ready_max: usize) -> Result<Self, Errno> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { set, ready_max: ready_max.min(READY_LIMIT) })
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose, flags: Flags) -> Result<(), Errno> {
+        epoll::add(&self.set, fd, epoll::EventData::new_u64(whose.pack()), flags)
+    }
+
+    /// The kernel takes out whom it closes.
+    fn remove(&mut self, _: Whose) {}
+
+    #[inline]
+    fn wait(
+        &mut self,
+        timeout_ns: Option<u64>,
+        mut each: impl FnMut(Whose, Told),
+    ) -> Result<usize, Errno> {
+        let timeout = timeout_ns.map(|ns| Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            // Below 10^9.
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        // Not kept between calls: the kernel's record holds a pointer, which cannot change threads.
+        let mut room = [const { MaybeUninit::uninit() }; READY_LIMIT];
+        match epoll::wait(&self.set, &mut room[..self.ready_max], timeout.as_ref()) {
+            Ok((events, _)) => {
+                for &epoll::Event { flags, data } in events.iter() {
+                    each(Whose::unpack(data.u64()), told(flags));
+                }
+                Ok(events.len())
+            }
+            Err(Errno::INTR) => Ok(0),
+            Err(errno) => Err(errno),
+        }
+    }
+}
