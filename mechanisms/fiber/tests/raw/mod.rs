@@ -32,6 +32,10 @@ pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
             assert!(other.offer(), "the others wait for ever");
         }
         if withdrawn.was_there || timed.is_let_go() {
+            // Its place is its own again: loom sees whoever still looks at it.
+            let elsewhere = Gate::new();
+            // SAFETY: nobody opens that gate.
+            assert!(unsafe { elsewhere.enlist(&raw mut node, timed) }.is_ok());
             return false;
         }
         handover_base::sync::thread::yield_now();
