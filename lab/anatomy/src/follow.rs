@@ -122,8 +122,8 @@ impl<'a> Follower<'a> {
                 true => State::Held { by, since: told.ticks, broken: false },
                 false => State::Held { by, since, broken: true },
             };
-        } else if self.course.way == Way::Alone {
-            // The thread on which all of it goes waits for the harness's.
+        } else if self.course.way == Way::Alone && self.course.has_batches() {
+            // The thread on which all of it goes waits for the one that is timed.
             self.state = State::Lost;
         }
     }
