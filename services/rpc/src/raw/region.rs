@@ -61,9 +61,24 @@ impl Region {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&file, seals).map_err(refused("fcntl(F_ADD_SEALS)"))?;
         let mut region = Self::mapped(file.as_fd(), bytes, true)?;
-        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(refused("fallocate"))?;
+        region.populate(file.as_fd())?;
         region.kind = Kind::Mapped(Some(file));
         Ok(region)
+    }
+
+    /// Has the kernel find all pages now. By the mapping, which may have huge ones; a file alone has not.
+    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), Refused> {
+        let start = self.start.as_ptr().cast();
+        // SAFETY: the mapping of this region, so long; touching its pages changes no content.
+        match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
+            Ok(()) => Ok(()),
+            // A kernel older than 5.14.
+            Err(Errno::INVAL) => {
+                let all = self.bytes as u64;
+                fallocate(file, FallocateFlags::empty(), 0, all).map_err(refused("fallocate"))
+            }
+            Err(errno) => Err(("madvise(MADV_POPULATE_WRITE)", errno)),
+        }
     }
 
     /// Maps a file that a peer has passed on, which says that it is so long.
