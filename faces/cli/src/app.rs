@@ -100,6 +100,9 @@ enum Command {
     /// Server, client, or a million idle connections, of an event handler that echoes (classic)
     #[command(name = "evh_perf", disable_help_flag = true, args_override_self = true)]
     EvhPerf(Box<classic::evh_perf::EvhPerf>),
+    /// The round trip of a no-op RPC between two processes; alone, by mpiexec or by srun (classic)
+    #[command(name = "margo-p2p-latency")]
+    MargoP2pLatency(classic::margo::latency::Latency),
     /// How well many eventuals at a time are made, waited for and set (classic)
     #[command(name = "abt-eventual-bench")]
     AbtEventualBench(classic::eventual::bench::Bench),
@@ -393,6 +396,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Calls(args) => classic::calls::run(&args, &mut out)?,
         Command::NodeMicrobench(args) => classic::node_microbench::run(&args, &mut out)?,
         Command::EvhPerf(args) => classic::evh_perf::run(&args, &mut out)?,
+        Command::MargoP2pLatency(args) => classic::margo::latency::run(&args, &mut out)?,
         Command::AbtEventualBench(args) => classic::eventual::bench::run(&args, &mut out)?,
         Command::SweepAbtEventualBench(args) => classic::eventual::sweep::run(&args, &mut out)?,
         Command::PlotAbtEventualBench(args) => classic::eventual::plot::run(&args, &mut out)?,

@@ -4,6 +4,7 @@ pub mod calls;
 pub mod eventual;
 pub mod evh_perf;
 pub mod hello;
+pub mod margo;
 pub mod node_microbench;
 pub mod notify;
 pub mod sched;

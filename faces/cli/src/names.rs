@@ -33,7 +33,7 @@ pub const CLASSICS: &[Classic] = &[
             "tests/perf-regression/margo-p2p-latency",
             "build/perf-regression/margo-p2p-latency",
         ],
-        here: false,
+        here: true,
     },
     Classic {
         command: "margo-p2p-bw",

@@ -36,6 +36,7 @@ const LISTED: &[&str] = &[
     "calls",
     "node-microbench",
     "evh_perf",
+    "margo-p2p-latency",
     "abt-eventual-bench",
     "sweep-abt-eventual-bench",
     "plot-abt-eventual-bench",

@@ -11,6 +11,7 @@ mod corpora;
 mod eventual;
 mod evh_perf;
 mod hello;
+mod margo;
 mod refusals;
 mod sched;
 mod terminal;

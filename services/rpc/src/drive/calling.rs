@@ -99,6 +99,45 @@ pub trait Calling: sealed::Turning {
         self.wait(call)
     }
 
+    /// Calls a procedure of bytes ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and reads the
+    /// result where it stands: nothing is encoded, and no result is copied for it.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    ///
+    /// # Blocking
+    /// Until the result is there or the connection is gone.
+    #[inline]
+    fn call_bytes<T>(
+        &mut self,
+        peer: PeerKey,
+        method: Method,
+        arguments: &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, CallError> {
+        let id = self.state().start(peer, method.word(), arguments, u64::MAX)?;
+        waited(self, id, |result| Ok(read(result)))
+    }
+
+    /// As [`call_bytes`](Self::call_bytes), for so long at most.
+    ///
+    /// # Errors
+    /// As [`call_within`](Self::call_within).
+    ///
+    /// # Blocking
+    /// For `timeout` at most.
+    fn call_bytes_within<T>(
+        &mut self,
+        peer: PeerKey,
+        method: Method,
+        arguments: &[u8],
+        timeout: Duration,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, CallError> {
+        let id = self.state().start(peer, method.word(), arguments, after(timeout))?;
+        waited(self, id, |result| Ok(read(result)))
+    }
+
     /// Calls, and does not wait.
     ///
     /// # Errors
@@ -136,13 +175,7 @@ pub trait Calling: sealed::Turning {
     /// Until the result is there, the connection is gone, or the call's deadline has passed.
     #[inline]
     fn wait<R: DeserializeOwned>(&mut self, call: Call<R>) -> Result<R, CallError> {
-        let id = call.id;
-        let deadline_ns = self.state().calls.deadline_ns(id).ok_or(CallError::Stale)?;
-        if !self.turn_until(deadline_ns, |state, _| state.calls.is_done(id) != Some(false)) {
-            self.state().give_up(id);
-            return Err(CallError::Deadline);
-        }
-        finish(self, call)
+        waited(self, call.id, decoded)
     }
 
     /// The call's result if it is there, after one look. A deadline that has passed is a result.
@@ -154,7 +187,7 @@ pub trait Calling: sealed::Turning {
         self.turn_until(0, |_, _| true);
         match self.state().calls.is_done(id) {
             None => Some(Err(CallError::Stale)),
-            Some(true) => Some(finish(self, call)),
+            Some(true) => Some(finish(self, call.id, decoded)),
             Some(false) => {
                 let deadline_ns = self.state().calls.deadline_ns(id).unwrap_or(u64::MAX);
                 if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
@@ -197,7 +230,7 @@ pub trait Calling: sealed::Turning {
                 self.state().give_up(call.id);
                 Err(CallError::Deadline)
             }
-            Some(true) => finish(self, call),
+            Some(true) => finish(self, call.id, decoded),
             None => Err(CallError::Stale),
         };
         Some((at, result))
@@ -268,23 +301,48 @@ fn start<R>(
 }
 
 #[inline]
-fn finish<R: DeserializeOwned>(
+fn waited<T>(
     turning: &mut (impl sealed::Turning + ?Sized),
-    call: Call<R>,
-) -> Result<R, CallError> {
-    let calls = &mut turning.state().calls;
-    let taken = calls.take(call.id, |outcome, body| match outcome {
-        Outcome::Result => postcard::from_bytes(body).map_err(|_| CallError::BadResult),
-        Outcome::Refused(refusal) => Err(match refusal {
-            Refusal::Unknown => CallError::Unknown,
-            Refusal::BadArguments => CallError::BadArguments,
-            Refusal::Panicked => CallError::Panicked,
-            Refusal::TooLong => CallError::ResultTooLong,
-            Refusal::Full => CallError::PeerFull,
-            Refusal::Failed => postcard::from_bytes::<Failure>(body)
-                .map_or(CallError::BadResult, CallError::Failed),
-        }),
+    id: CallId,
+    read: impl FnOnce(&[u8]) -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    let deadline_ns = turning.state().calls.deadline_ns(id).ok_or(CallError::Stale)?;
+    if !turning.turn_until(deadline_ns, |state, _| state.calls.is_done(id) != Some(false)) {
+        turning.state().give_up(id);
+        return Err(CallError::Deadline);
+    }
+    finish(turning, id, read)
+}
+
+#[inline]
+fn decoded<R: DeserializeOwned>(result: &[u8]) -> Result<R, CallError> {
+    postcard::from_bytes(result).map_err(|_| CallError::BadResult)
+}
+
+#[inline]
+fn finish<T>(
+    turning: &mut (impl sealed::Turning + ?Sized),
+    id: CallId,
+    read: impl FnOnce(&[u8]) -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    let taken = turning.state().calls.take(id, |outcome, body| match outcome {
+        Outcome::Result => read(body),
+        Outcome::Refused(refusal) => Err(refused(refusal, body)),
         Outcome::Gone(gone) => Err(gone.into()),
     });
     taken.unwrap_or(Err(CallError::Stale))
+}
+
+#[cold]
+fn refused(refusal: Refusal, body: &[u8]) -> CallError {
+    match refusal {
+        Refusal::Unknown => CallError::Unknown,
+        Refusal::BadArguments => CallError::BadArguments,
+        Refusal::Panicked => CallError::Panicked,
+        Refusal::TooLong => CallError::ResultTooLong,
+        Refusal::Full => CallError::PeerFull,
+        Refusal::Failed => {
+            postcard::from_bytes::<Failure>(body).map_or(CallError::BadResult, CallError::Failed)
+        }
+    }
 }

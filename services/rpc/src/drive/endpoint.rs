@@ -268,6 +268,21 @@ impl Endpoint {
         self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| state.take_stop());
     }
 
+    /// Serves as [`serve`](Self::serve) does, and ends when that peer is gone, too: false then.
+    ///
+    /// # Blocking
+    /// Until then.
+    pub fn serve_while_connected(&mut self, peer: Peer) -> bool {
+        let (mut told, mut gone_count) = (false, None);
+        self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| {
+            told = state.take_stop();
+            // Looked for only when somebody has gone.
+            let was = gone_count.replace(state.gone_count());
+            told || was != gone_count && !state.is_connected(peer)
+        });
+        told
+    }
+
     /// What ends [`serve`](Self::serve), from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {

@@ -165,6 +165,11 @@ impl State {
         Stats { peers_count, late_count: self.calls.late_count(), ..self.stats }
     }
 
+    #[inline]
+    pub(crate) fn gone_count(&self) -> u64 {
+        self.stats.gone_count
+    }
+
     fn place(&self, peer: PeerKey) -> Option<&Place> {
         let place = self.places.get(peer.place as usize)?;
         (place.generation == peer.generation && place.link.is_some()).then_some(place)

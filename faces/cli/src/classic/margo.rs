@@ -1,0 +1,422 @@
+//! What margo's point-to-point programs share: two ranks, the first of which serves the other.
+//!
+//! Three ways to start, one output: alone, where this program starts itself once more as rank 0; by mpiexec or
+//! srun, where the environment says which rank this is; and by hand on two hosts, with `--rank`.
+
+pub mod latency;
+mod meeting;
+mod ranks;
+
+use crate::console::{self, tell};
+use crate::exit::usage;
+use anyhow::{Context as _, bail};
+use clap::Args;
+use handover_base::affinity;
+use handover_base::topology::{self, Placement, Topology};
+use handover_rpc::{Address, AddressError, Config, Endpoint, EndpointError, Peer};
+use meeting::{Patience, Place};
+use ranks::Rank;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How often rank 0, before anybody has come, looks at how long it has waited.
+const LOOK: Duration = Duration::from_millis(50);
+/// A side that is told to stop has so long to end.
+const END: Duration = Duration::from_secs(10);
+/// Waiting for the other rank, in seconds.
+const WAIT_S_MAX: u64 = 86_400;
+
+/// What both programs take.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Transport: sm://, tcp://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
+    /// ofi+tcp;ofi_rxm://, ucx+tcp://); with a place behind it, rank 0 listens there
+    #[arg(short = 'n', value_name = "TRANSPORT")]
+    transport: Given,
+    /// How client and server wait, in ms: 0 spins; otherwise they look for 20 us, then sleep until
+    /// they are woken, whatever the bound
+    #[arg(short = 't', value_name = "CLIENT,SERVER")]
+    timeouts: Option<Timeouts>,
+    /// Write each side's statistics into FILE.0 (server) and FILE.1 (client)
+    #[arg(short = 'd', value_name = "FILE")]
+    diagnostics: Option<String>,
+    /// Meet at an address of rank 0's host: needed across hosts only
+    #[arg(long, value_name = "HOST:PORT")]
+    rendezvous: Option<String>,
+    /// Which rank this is, where no launcher says so: 0 serves, 1 calls
+    #[arg(long, value_name = "NUMBER", requires = "rendezvous")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1))]
+    rank: Option<u32>,
+    /// How long to wait for the other rank, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(value_parser = crate::classic::whole(1..=WAIT_S_MAX), allow_negative_numbers = true)]
+    wait: u64,
+    /// Pin both ranks, placed to each other: near, far, smt or same [default: near when alone;
+    /// under a launcher, where that has put them]
+    #[arg(long, value_name = "NAME")]
+    place: Option<Placement>,
+    /// This is the rank 0 that a rank 1 has started
+    #[arg(long, hide = true)]
+    partner: bool,
+}
+
+/// A transport as it was written, and what it stands for here.
+#[derive(Debug, Clone)]
+struct Given {
+    text: String,
+    address: Address,
+}
+
+impl FromStr for Given {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        Ok(Given { text: text.to_owned(), address: text.parse()? })
+    }
+}
+
+/// Upper bounds of margo's progress, in ms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Timeouts {
+    client_ms: u32,
+    server_ms: u32,
+}
+
+impl FromStr for Timeouts {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let parsed = text.split_once(',').and_then(|(client, server)| {
+            Some(Timeouts { client_ms: client.parse().ok()?, server_ms: server.parse().ok()? })
+        });
+        parsed.ok_or("must be CLIENT,SERVER in ms, as in 0,0")
+    }
+}
+
+/// A side of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Side {
+    Server,
+    Client,
+}
+
+/// Where the ranks meet.
+enum Via {
+    /// Rank 1 has started rank 0, or is about to.
+    Alone,
+    /// A file named by the job.
+    File(Place),
+    /// An address of rank 0's host, and what both call the job.
+    Host(String, String),
+}
+
+/// One of the programs.
+pub trait Program {
+    const NAME: &'static str;
+
+    fn options(&self) -> &Options;
+
+    /// What the server is to be started with besides the options that both programs take.
+    fn words(&self) -> Vec<OsString>;
+
+    /// What an endpoint must be able to take.
+    fn config(&self) -> Config;
+
+    /// What the server serves.
+    fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
+
+    /// What the client does and prints. The server is told to stop in it.
+    fn call(
+        &self,
+        endpoint: &mut Endpoint,
+        peer: Peer,
+        interrupted: &AtomicBool,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()>;
+}
+
+/// Plays the side that this process is.
+pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
+    play(program, out).map_err(|error| match error.downcast_ref::<EndpointError>() {
+        Some(EndpointError::Incomplete(_)) => usage(error),
+        _ => error,
+    })
+}
+
+fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
+    let options = program.options();
+    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let (side, via) = options.role(P::NAME)?;
+    let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
+    match side {
+        Side::Server => serve(program, &via, patience, out),
+        Side::Client => {
+            options.say_what_is_meant(P::NAME);
+            let (partner, address) = match &via {
+                Via::Alone => {
+                    let (partner, address) = Partner::start(program, patience)?;
+                    (Some(partner), address)
+                }
+                Via::File(place) => (None, place.hear(patience)?),
+                Via::Host(place, job) => (None, meeting::hear_at(place, job, patience)?),
+            };
+            options.pin(side, &via)?;
+            let mut endpoint = Endpoint::new(options.configured(program.config(), side, &via))?;
+            let peer = endpoint.connect(&address)?;
+            let called = program.call(&mut endpoint, peer, &interrupted, out);
+            options.diagnose(&endpoint, side)?;
+            drop(endpoint);
+            match partner {
+                Some(partner) => called.and(partner.end()),
+                None => called,
+            }
+        }
+    }
+}
+
+fn serve<P: Program>(
+    program: &P,
+    via: &Via,
+    patience: Patience<'_>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let options = program.options();
+    let mut at = options.transport.address.clone();
+    if matches!(via, Via::Alone) {
+        // Refused only for a signal that there is not.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+    options.pin(Side::Server, via)?;
+    let mut endpoint = Endpoint::new(options.configured(program.config(), Side::Server, via))?;
+    program.register(&mut endpoint)?;
+    let peer = match via {
+        Via::Alone => {
+            writeln!(out, "{}", endpoint.listen(&at)?)?;
+            out.flush()?;
+            first_peer(&mut endpoint, patience)?
+        }
+        Via::File(place) => {
+            let address = endpoint.listen(&at)?;
+            let _told = place.tell(&address)?;
+            first_peer(&mut endpoint, patience)?
+        }
+        Via::Host(place, job) => {
+            let met = meeting::wait_at(place, job, patience)?;
+            if at == Address::Tcp(String::new()) {
+                // By which the other rank has found this host once already.
+                at = Address::Tcp(SocketAddr::new(met.host()?, 0).to_string());
+            }
+            met.tell(&endpoint.listen(&at)?)?;
+            first_peer(&mut endpoint, patience)?
+        }
+    };
+    let stopped = endpoint.serve_while_connected(peer);
+    options.diagnose(&endpoint, Side::Server)?;
+    match stopped {
+        true => Ok(()),
+        false => bail!("rank 1 is gone, and had not done"),
+    }
+}
+
+fn first_peer(endpoint: &mut Endpoint, patience: Patience<'_>) -> anyhow::Result<Peer> {
+    loop {
+        let peer = endpoint.peers().next();
+        if let Some(peer) = peer {
+            return Ok(peer);
+        }
+        if endpoint.stats().gone_count > 0 {
+            bail!("rank 1 is gone, and had done nothing");
+        }
+        patience.check(|| "rank 1 has not connected".into())?;
+        endpoint.progress(LOOK);
+    }
+}
+
+impl Options {
+    /// Which side this process is, and where it meets the other.
+    fn role(&self, program: &str) -> anyhow::Result<(Side, Via)> {
+        if self.partner {
+            return Ok((Side::Server, Via::Alone));
+        }
+        let rank = match self.rank {
+            Some(number) => Some(Rank::named(number)),
+            None => Rank::of(|name| std::env::var(name).ok())?,
+        };
+        let Some(rank) = rank else {
+            if self.rendezvous.is_some() {
+                return Err(usage(
+                    "--rendezvous needs a launcher's ranks, or --rank 0 and --rank 1",
+                ));
+            }
+            return Ok((Side::Client, Via::Alone));
+        };
+        if rank.ranks_count != 2 || rank.number > 1 {
+            let (number, count) = (rank.number, rank.ranks_count);
+            return Err(usage(format!(
+                "{program}: rank {number} of {count}: exactly 2 are needed, as in mpiexec -n 2 {program}"
+            )));
+        }
+        let via = match (&self.rendezvous, rank.here_count) {
+            (Some(place), _) => {
+                let job = rank.job.clone().unwrap_or_else(|| "-".into());
+                Via::Host(place.clone(), format!("{program}.{job}"))
+            }
+            (None, Some(1)) => {
+                let say =
+                    "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
+                return Err(usage(say));
+            }
+            (None, _) => Via::File(Place::of(program, &rank.job_here())?),
+        };
+        let side = if rank.number == 0 { Side::Server } else { Side::Client };
+        Ok((side, via))
+    }
+
+    /// Tells what a transport stands for that is called otherwise here.
+    fn say_what_is_meant(&self, program: &str) {
+        let (text, meant) = (&self.transport.text, &self.transport.address);
+        if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
+            tell(format_args!("{program}: {text} stands for {meant} here"));
+        }
+    }
+
+    fn spins(&self, side: Side) -> bool {
+        self.timeouts.is_some_and(|it| match side {
+            Side::Server => it.server_ms == 0,
+            Side::Client => it.client_ms == 0,
+        })
+    }
+
+    fn configured(&self, config: Config, side: Side, via: &Via) -> Config {
+        // Where both share the one CPU that there is, whoever spins keeps the other from answering.
+        let crowded = matches!(via, Via::Alone) && topology::allowed().len() < 2;
+        Config { spin_forever: self.spins(side) && !crowded, ..config }
+    }
+
+    /// How a side waits, in a word.
+    fn mode(&self, side: Side) -> &'static str {
+        if self.spins(side) { "spin" } else { "adaptive" }
+    }
+
+    /// How bytes travel, in a word.
+    fn transport(&self) -> String {
+        self.transport.address.transport().to_string()
+    }
+
+    fn pin(&self, side: Side, via: &Via) -> anyhow::Result<()> {
+        let alone = matches!(via, Via::Alone).then_some(Placement::Near);
+        let Some(place) = self.place.or(alone) else { return Ok(()) };
+        let placed = Topology::read()?.place(place, &topology::allowed(), 2);
+        if side == Side::Client {
+            for note in &placed.notes {
+                tell(format_args!("warning: {note}"));
+            }
+        }
+        affinity::pin(placed.cpus[usize::from(side == Side::Client)])?;
+        Ok(())
+    }
+
+    fn diagnose(&self, endpoint: &Endpoint, side: Side) -> anyhow::Result<()> {
+        let Some(file) = &self.diagnostics else { return Ok(()) };
+        let path = format!("{file}.{}", u32::from(side == Side::Client));
+        let said = format!("{:#?}\n{:#?}\n", endpoint.config(), endpoint.stats());
+        std::fs::write(&path, said).with_context(|| path.clone())
+    }
+
+    /// The same, for the partner.
+    fn words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["-n".into(), self.transport.text.clone().into()];
+        if let Some(Timeouts { client_ms, server_ms }) = self.timeouts {
+            words.extend(["-t".into(), format!("{client_ms},{server_ms}").into()]);
+        }
+        if let Some(file) = &self.diagnostics {
+            words.extend(["-d".into(), file.into()]);
+        }
+        if let Some(place) = self.place {
+            words.extend(["--place".into(), place.name().into()]);
+        }
+        words.extend(["--wait".into(), self.wait.to_string().into(), "--partner".into()]);
+        words
+    }
+}
+
+/// Rank 0, started by rank 1. It ends with it.
+struct Partner {
+    child: Option<Child>,
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself, which is no error.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Partner {
+    fn start<P: Program>(program: &P, patience: Patience<'_>) -> anyhow::Result<(Self, Address)> {
+        let binary = std::env::current_exe().context("the path of this binary")?;
+        let mut command = Command::new(binary);
+        command.arg0("handover").arg(P::NAME).args(program.words());
+        command.args(program.options().words());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("the second process could not be started")?;
+        let said = child.stdout.take();
+        let partner = Partner { child: Some(child) };
+        let said = said.context("the second process has no output")?;
+        let look = Timespec::try_from(LOOK).unwrap_or_default();
+        while poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&look)) == Ok(0) {
+            patience.check(|| "the second process has not begun to listen".into())?;
+        }
+        let mut line = String::new();
+        BufReader::new(said).read_line(&mut line).context("the second process")?;
+        match line.strip_suffix('\n') {
+            Some(address) => Ok((partner, address.parse()?)),
+            None => bail!("the second process has ended: {}", partner.status()?),
+        }
+    }
+
+    fn status(mut self) -> anyhow::Result<std::process::ExitStatus> {
+        let mut child = self.child.take().context("ended already")?;
+        child.wait().context("the second process")
+    }
+
+    /// Waits for its end, which was asked for.
+    fn end(mut self) -> anyhow::Result<()> {
+        let began = std::time::Instant::now();
+        let Some(child) = &mut self.child else { return Ok(()) };
+        loop {
+            match child.try_wait().context("the second process")? {
+                Some(status) if status.success() => break,
+                Some(status) => bail!("the second process failed: {status}"),
+                None if began.elapsed() > END => bail!("the second process does not end"),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        self.child = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_outs_come_in_pairs() {
+        assert_eq!("0,5".parse(), Ok(Timeouts { client_ms: 0, server_ms: 5 }));
+        for text in ["", "0", "0,", "1,2,3", "-1,0", "a,b"] {
+            assert!(text.parse::<Timeouts>().is_err(), "{text}");
+        }
+    }
+}

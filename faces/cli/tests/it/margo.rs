@@ -1,0 +1,317 @@
+//! margo's programs: alone, as ranks of a launcher, and across hosts.
+
+use crate::common::{Home, Running, Said, said, skipped, wait_until};
+use regex_lite::Regex;
+use rustix::process::Signal;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+use std::time::Duration;
+
+const LATENCY: &str = "./margo-p2p-latency -n sm:// -i 20";
+const HEADER: &str =
+    "# <op> <iterations> <warmup_iterations> <size> <min> <q1> <med> <avg> <q3> <max>";
+
+fn home() -> Home {
+    let home = Home::new();
+    home.ok("links .");
+    home
+}
+
+/// A rank as srun starts it, with what it would say on standard output in a file of its own.
+fn rank(home: &Home, number: u32, ranks_count: u32, line: &str) -> Command {
+    let mut command = home.shell(&format!("exec {line}"));
+    command.env("SLURM_PROCID", number.to_string()).env("SLURM_NTASKS", ranks_count.to_string());
+    command.env("SLURM_JOB_ID", "4711").env("SLURM_STEP_ID", "0").env("TMPDIR", home.path());
+    command
+}
+
+/// Both ranks, to their ends: what rank 0 said, and what rank 1 did.
+fn ranks(home: &Home, line: &str) -> [Said; 2] {
+    let both = [0, 1].map(|number| {
+        let command = rank(home, number, 2, line);
+        std::thread::spawn(move || said(command))
+    });
+    both.map(|it| it.join().expect("no panic"))
+}
+
+/// Checks the table of margo-p2p-latency; what is told behind it.
+#[track_caller]
+fn check_latency(said: &Said, head: &str) -> Vec<String> {
+    let lines: Vec<&str> = said.out.lines().collect();
+    let [header, row, more_header, more] = lines[..] else { panic!("{said}") };
+    assert_eq!(header, HEADER, "{said}");
+    let row = row.strip_prefix(head).unwrap_or_else(|| panic!("{head:?} is not in {said}"));
+    let form = Regex::new(r"^\d+\.\d{9}$").expect("a pattern");
+    let times: Vec<f64> = row
+        .split('\t')
+        .map(|it| if form.is_match(it) { it.parse().expect("a number") } else { panic!("{said}") })
+        .collect();
+    let [min, q1, med, avg, q3, max] = times[..] else { panic!("{said}") };
+    assert!(0.0 < min && min <= q1 && q1 <= med && med <= q3 && q3 <= max, "{said}");
+    assert!(min <= avg && avg <= max, "{said}");
+    assert_eq!(more_header, "# <p99> <p99.9> <transport> <client> <server> <deadline>");
+    more.strip_prefix('#').expect("a comment").split('\t').skip(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn margo_p2p_latency_prints_its_table_over_each_transport_and_starts_its_partner() {
+    let home = home();
+    for (written, meant) in [
+        ("sm://", "sm"),
+        ("na+sm://", "sm"),
+        ("tcp", "tcp"),
+        ("'ofi+tcp;ofi_rxm://'", "tcp"),
+        ("ucx+tcp://127.0.0.1:0", "tcp"),
+        ("uds://", "uds"),
+    ] {
+        let line = format!("./margo-p2p-latency -n {written} -i 30 -x 100 -w 3");
+        let said = said(home.shell(&line)).code(0);
+        let more = check_latency(&said, "noop\t30\t3\t100\t");
+        assert_eq!(more, [meant, "adaptive", "adaptive", "none"], "{said}");
+        let written = written.trim_matches('\'').trim_end_matches("://");
+        match written == meant {
+            true => assert!(said.err.is_empty(), "{said}"),
+            false => assert!(said.err.contains(&format!("stands for {meant}://")), "{said}"),
+        }
+    }
+    let said =
+        said(home.shell("./margo-p2p-latency -n sm -i 1 -w 0 -T -t 5,0 -x 3000000 -d stats"));
+    let said = said.code(0);
+    let more = check_latency(&said, "noop\t1\t0\t3000000\t");
+    assert_eq!(more, ["sm", "adaptive", "spin", "2"], "{said}");
+    for side in [0, 1] {
+        let stats = fs::read_to_string(home.cwd().join(format!("stats.{side}"))).expect("a file");
+        assert!(stats.contains("spin_forever") && stats.contains("calls_count"), "{stats}");
+    }
+}
+
+#[test]
+fn two_ranks_of_srun_meet_through_a_file_that_is_gone_afterwards() {
+    let home = home();
+    for (transport, meant) in [("sm://", "sm"), ("tcp://", "tcp"), ("uds://", "uds")] {
+        let line = format!("./margo-p2p-latency -n {transport} -i 20 -w 0");
+        let [server, client] = ranks(&home, &line);
+        let (server, client) = (server.code(0), client.code(0));
+        assert!(server.out.is_empty(), "{server}");
+        assert_eq!(check_latency(&client, "noop\t20\t0\t0\t")[0], meant);
+    }
+    let entries = fs::read_dir(home.path()).expect("a folder");
+    let folder = entries
+        .map(|it| it.expect("an entry"))
+        .find(|it| it.file_name().to_string_lossy().starts_with("handover-"))
+        .expect("the user's folder");
+    assert_eq!(folder.metadata().expect("it is there").permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0, "a file is left behind");
+}
+
+#[test]
+fn every_rank_refuses_a_number_of_ranks_other_than_two() {
+    let home = home();
+    for ranks_count in [1, 3] {
+        for number in 0..ranks_count {
+            let said = said(rank(&home, number, ranks_count, LATENCY)).code(2);
+            let which = format!("rank {number} of {ranks_count}: exactly 2 are needed");
+            assert!(said.tells(&[&which]).out.is_empty());
+        }
+    }
+}
+
+#[test]
+fn ranks_on_different_hosts_are_told_what_they_need() {
+    let home = home();
+    for number in [0, 1] {
+        let mut command = rank(&home, number, 2, LATENCY);
+        command.env("SLURM_NNODES", "2");
+        said(command).code(2).tells(&["different hosts", "--rendezvous HOST:PORT"]);
+    }
+    said(home.shell(&format!("{LATENCY} --rendezvous localhost:1"))).code(2).tells(&["--rank 0"]);
+}
+
+#[test]
+fn ranks_meet_at_an_address_where_strangers_are_sent_away() {
+    let home = home();
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let line = format!("./margo-p2p-latency -i 20 --rendezvous {free} -n");
+    let server = home.start(home.shell(&format!("exec {line} tcp:// --rank 0")));
+    wait_until("it waits there", || std::net::TcpStream::connect(free).is_ok());
+    let client = said(home.shell(&format!("{line} ofi+tcp:// --rank 1"))).code(0);
+    assert_eq!(check_latency(&client, "noop\t20\t100\t0\t")[0], "tcp");
+    assert!(server.finish().code(0).out.is_empty());
+    let [server, client] =
+        ranks(&home, &format!("./margo-p2p-latency -i 20 --rendezvous {free} -n sm://"));
+    check_latency(&client.code(0), "noop\t20\t100\t0\t");
+    server.code(0);
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_rank_that_does_not_come() {
+    let home = home();
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let at = format!("{LATENCY} --wait 1 --rendezvous {free}");
+    let lines = [LATENCY.to_owned() + " --wait 1", at];
+    let waiting: Vec<_> = lines
+        .iter()
+        .flat_map(|line| [0, 1].map(|number| (number, line)))
+        .map(|(number, line)| {
+            // Each of another job, so that they do not find each other.
+            let mut command = rank(&home, number, 2, line);
+            command.env("SLURM_JOB_ID", format!("{}", 100 * number + line.len() as u32));
+            std::thread::spawn(move || (1 - number, said(command)))
+        })
+        .collect();
+    for it in waiting {
+        let (other, said) = it.join().expect("no panic");
+        let said = said.code(1).tells(&["within 1 s"]);
+        assert!(said.err.contains(&format!("rank {other}")), "{said}");
+    }
+}
+
+/// Both ranks under way, in homes of their own: rank 0, rank 1.
+fn under_way(homes: &[Home; 2]) -> [Running<'_>; 2] {
+    let line = "./margo-p2p-latency -n tcp:// -i 1000000000 -w 0";
+    let start = |number: usize| {
+        let mut command = rank(&homes[number], number as u32, 2, line);
+        command.env("XDG_RUNTIME_DIR", homes[0].data());
+        homes[number].start(command)
+    };
+    fs::create_dir(homes[0].data()).expect("a folder");
+    fs::set_permissions(homes[0].data(), fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let files = || fs::read_dir(homes[0].data()).expect("a folder").count();
+    let server = start(0);
+    wait_until("rank 0 tells where it is", || files() == 1);
+    let client = start(1);
+    wait_until("rank 1 has heard it", || files() == 0);
+    std::thread::sleep(Duration::from_millis(300));
+    [server, client]
+}
+
+#[test]
+fn a_rank_that_is_killed_is_the_other_rank_s_error() {
+    for killed in [0, 1] {
+        let homes = [home(), home()];
+        let [server, client] = under_way(&homes);
+        let (killed, other, words) = match killed {
+            0 => (server, client, "the peer is gone"),
+            _ => (client, server, "rank 1 is gone"),
+        };
+        killed.signal(Signal::KILL);
+        other.finish().code(1).tells(&[words]);
+    }
+}
+
+#[test]
+fn an_interrupted_run_prints_what_it_has_and_its_partner_ends_too() {
+    let home = home();
+    let mut running = home.start(home.shell("exec ./margo-p2p-latency -n sm -i 1000000000 -w 1"));
+    wait_until("both run", || home.processes().len() == 2 || running.has_ended());
+    std::thread::sleep(Duration::from_millis(200));
+    // As a terminal does it: both get it.
+    running.signal_all(Signal::INT);
+    let said = running.finish().code(130);
+    let count: u64 = said.out.split('\t').nth(1).expect("a column").parse().expect("a number");
+    assert!(count > 0 && count < 1_000_000_000, "{said}");
+    assert!(home.processes().is_empty());
+}
+
+#[test]
+fn a_partner_ends_with_who_has_started_it() {
+    let home = home();
+    let mut running = home.start(home.shell("exec ./margo-p2p-latency -n tcp -i 1000000000"));
+    wait_until("both run", || home.processes().len() == 2 || running.has_ended());
+    running.signal(Signal::KILL);
+    wait_until("nobody is left", || home.processes().is_empty());
+}
+
+#[test]
+fn a_file_that_is_not_this_user_s_alone_is_not_believed() {
+    let home = home();
+    let folder = home.path().join("run");
+    fs::create_dir(&folder).expect("a folder");
+    let close = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode));
+    close(0o700).expect("it is ours");
+    let ranked = |number| {
+        let mut command = rank(&home, number, 2, &format!("{LATENCY} --wait 1"));
+        command.env("XDG_RUNTIME_DIR", &folder);
+        command
+    };
+    let name = folder.join("margo-p2p-latency.4711.0");
+    // Others could have written it.
+    fs::write(&name, "handover 1 1 sm://elsewhere\n").expect("a file");
+    fs::set_permissions(&name, fs::Permissions::from_mode(0o666)).expect("it is ours");
+    for number in [0, 1] {
+        said(ranked(number)).code(1).tells(&["not a file of this user alone"]);
+    }
+    // A link to somewhere else.
+    fs::rename(&name, folder.join("other")).expect("it is ours");
+    symlink(folder.join("other"), &name).expect("a link");
+    for number in [0, 1] {
+        said(ranked(number)).code(1).tells(&["margo-p2p-latency.4711.0"]);
+    }
+    assert!(folder.join("other").exists());
+    // Of a rank 0 that was killed: in nobody's way.
+    fs::remove_file(&name).expect("it is ours");
+    fs::write(&name, "handover 4194303 1 sm://elsewhere\n").expect("a file");
+    fs::set_permissions(&name, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let both = [0, 1].map(|number| {
+        let command = ranked(number);
+        std::thread::spawn(move || said(command))
+    });
+    for it in both {
+        it.join().expect("no panic").code(0);
+    }
+    assert!(!name.exists());
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_refused_with_the_way_out() {
+    let home = home();
+    for (words, said) in [
+        ("", "-i <ITERATIONS>"),
+        ("-i 5", "-n <TRANSPORT>"),
+        ("-n sm", "-i <ITERATIONS>"),
+        ("-n verbs:// -i 5", "`verbs`: no transport of that name; sm, tcp and uds there are"),
+        ("-n sm -i 0", "1..=1000000000"),
+        ("-n sm -i 5 -x -1", "0..=67108864"),
+        ("-n sm -i 5 -t 0", "CLIENT,SERVER"),
+        ("-n sm -i 5 --rank 1", "--rendezvous"),
+    ] {
+        home.run(&format!("margo-p2p-latency {words}")).code(2).tells(&[said]);
+    }
+    // A port that another listens at.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = taken.local_addr().expect("bound");
+    home.run(&format!("margo-p2p-latency -i 5 -n tcp://{place}")).code(1).tells(&["bind"]);
+}
+
+#[test]
+fn mpiexec_of_open_mpi_and_of_mpich_starts_both_ranks() {
+    let home = home();
+    for (mpiexec, package) in [("mpiexec.openmpi", "openmpi-bin"), ("mpiexec.mpich", "mpich")] {
+        if !is_there(mpiexec) {
+            skipped(mpiexec, &format!("not installed (apt-get install {package})"));
+            continue;
+        }
+        let start = |ranks_count: u32, line: &str| {
+            let mut command = home.shell(&format!("{mpiexec} -n {ranks_count} {line}"));
+            // A machine may have fewer CPUs, and a test may be root's.
+            for name in ["RUN_AS_ROOT", "RUN_AS_ROOT_CONFIRM"] {
+                command.env(format!("OMPI_ALLOW_{name}"), "1");
+            }
+            command.env("OMPI_MCA_rmaps_base_oversubscribe", "1").env("TMPDIR", home.path());
+            command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
+            said(command)
+        };
+        let said = start(2, LATENCY).code(0);
+        assert_eq!(check_latency(&said, "noop\t20\t100\t0\t")[0], "sm", "{mpiexec}");
+        let said = start(3, LATENCY).calm();
+        assert!(said.status.code() == Some(2) && said.out.is_empty(), "{said}");
+        assert!(said.err.contains("of 3: exactly 2 are needed"), "{said}");
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
