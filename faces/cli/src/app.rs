@@ -103,6 +103,9 @@ enum Command {
     /// The round trip of a no-op RPC between two processes; alone, by mpiexec or by srun (classic)
     #[command(name = "margo-p2p-latency")]
     MargoP2pLatency(classic::margo::latency::Latency),
+    /// How fast memory is pulled and pushed between two processes; alone, by mpiexec or by srun (classic)
+    #[command(name = "margo-p2p-bw")]
+    MargoP2pBw(classic::margo::bw::Bandwidth),
     /// How well many eventuals at a time are made, waited for and set (classic)
     #[command(name = "abt-eventual-bench")]
     AbtEventualBench(classic::eventual::bench::Bench),
@@ -397,6 +400,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::NodeMicrobench(args) => classic::node_microbench::run(&args, &mut out)?,
         Command::EvhPerf(args) => classic::evh_perf::run(&args, &mut out)?,
         Command::MargoP2pLatency(args) => classic::margo::latency::run(&args, &mut out)?,
+        Command::MargoP2pBw(args) => classic::margo::bw::run(&args, &mut out)?,
         Command::AbtEventualBench(args) => classic::eventual::bench::run(&args, &mut out)?,
         Command::SweepAbtEventualBench(args) => classic::eventual::sweep::run(&args, &mut out)?,
         Command::PlotAbtEventualBench(args) => classic::eventual::plot::run(&args, &mut out)?,

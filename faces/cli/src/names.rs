@@ -43,7 +43,7 @@ pub const CLASSICS: &[Classic] = &[
             "tests/perf-regression/margo-p2p-bw",
             "build/perf-regression/margo-p2p-bw",
         ],
-        here: false,
+        here: true,
     },
     Classic {
         command: "node-microbench",

@@ -3,6 +3,7 @@
 //! Three ways to start, one output: alone, where this program starts itself once more as rank 0; by mpiexec or
 //! srun, where the environment says which rank this is; and by hand on two hosts, with `--rank`.
 
+pub mod bw;
 pub mod latency;
 mod meeting;
 mod ranks;

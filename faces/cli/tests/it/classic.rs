@@ -3,7 +3,6 @@
 use crate::common::{Home, Said, binary, said};
 use regex_lite::Regex;
 use std::fs;
-use std::path::Path;
 
 /// The names that links are made by.
 #[allow(dead_code)]
@@ -292,10 +291,11 @@ fn the_documented_command_lines_run_as_written() {
     }
     let said = typed(&home, "tests/perf-regression/margo-p2p-latency -i 10 -n sm://").code(0);
     assert!(said.out.contains("\nnoop\t10\t100\t0\t"), "{said}");
-    // One that is to come says so, whatever its options.
-    let said = typed(&home, "./margo-p2p-bw -x 4096 -n sm:// -c 1 -D 10").code(2);
-    let said = said.tells(&["margo-p2p-bw is not in this version yet"]);
-    assert!(said.out.is_empty(), "{said}");
+    // As written but for its seconds: the original's is the longest of all lines.
+    let line =
+        "./margo-p2p-bw -x 4096 -n sm:// -c 1 -D 10".replace("-D 10", "-D 1 -w 0 -X 1048576");
+    let said = typed(&home, &line).code(0);
+    assert!(said.out.contains("\nPUSH\t0\t1\t0\t4096\t"), "{said}");
 }
 
 #[test]

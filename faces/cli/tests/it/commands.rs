@@ -37,6 +37,7 @@ const LISTED: &[&str] = &[
     "node-microbench",
     "evh_perf",
     "margo-p2p-latency",
+    "margo-p2p-bw",
     "abt-eventual-bench",
     "sweep-abt-eventual-bench",
     "plot-abt-eventual-bench",

@@ -87,6 +87,97 @@ fn margo_p2p_latency_prints_its_table_over_each_transport_and_starts_its_partner
     }
 }
 
+const BW_HEADER: &str = "<op>\t<warmup_seconds>\t<concurrency>\t<threads>\t<xfer_size>\t<total_bytes>\t\
+    <seconds>\t<MiB/s>\t<xfer_memory>\t<align_buffer>";
+
+/// Checks the table of margo-p2p-bw; what is told behind it.
+#[track_caller]
+fn check_bw(said: &Said, [concurrency, threads, xfer, buffer, align]: [u64; 5]) -> Vec<String> {
+    let lines: Vec<&str> = said.out.lines().collect();
+    let [header, pull, push, more_header, more] = lines[..] else { panic!("{said}") };
+    assert_eq!(header, BW_HEADER, "{said}");
+    for (op, line) in [("PULL", pull), ("PUSH", push)] {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [its_op, warmup, numbers @ .., total, seconds, rate, its_buffer, its_align] =
+            &fields[..]
+        else {
+            panic!("{said}")
+        };
+        assert_eq!((*its_op, *warmup), (op, "0"), "{said}");
+        assert_eq!(numbers, [concurrency, threads, xfer].map(|it| it.to_string()), "{said}");
+        assert_eq!((*its_buffer, *its_align), (&*buffer.to_string(), &*align.to_string()));
+        let [total, seconds, rate] =
+            [total, seconds, rate].map(|it| it.parse::<f64>().expect("a number"));
+        assert!(total > 0.0 && total % xfer as f64 == 0.0 && seconds >= 1.0, "{said}");
+        assert!((rate - total / seconds / 1048576.0).abs() < 0.01 * rate, "{said}");
+    }
+    assert_eq!(more_header, "# <transport> <path> <memory> <client> <server>");
+    more.strip_prefix('#').expect("a comment").split('\t').map(str::to_owned).collect()
+}
+
+#[test]
+fn margo_p2p_bw_prints_its_table_and_what_has_arrived_is_right() {
+    let home = home();
+    for (more, numbers, told) in [
+        ("sm:// -x 4096 -X 100000", [1, 0, 4096, 100_000, 0], ["sm", "mapped", "shared"]),
+        (
+            "na+sm:// -x 65536 -X 1048577 -c 3 -T 2 -a --memory plain",
+            [3, 2, 65536, 1_048_577, 1],
+            ["sm", "process", "plain"],
+        ),
+        (
+            "tcp:// -x 1000 -X 3000 -c 4 -T 1 -m buffer",
+            [4, 1, 1000, 3000, 0],
+            ["tcp", "messages", "shared"],
+        ),
+        ("uds:// -x 7 -X 7 -t 0,1", [1, 0, 7, 7, 0], ["uds", "messages", "shared"]),
+    ] {
+        let line = format!("./margo-p2p-bw -D 1 -w 0 -n {more}");
+        let said = said(home.shell(&line)).code(0);
+        assert_eq!(check_bw(&said, numbers)[..3], told, "{said}");
+        assert!(!home.cwd().join("buffer.0").exists());
+    }
+    let [server, client] = ranks(&home, "./margo-p2p-bw -D 1 -w 0 -n sm -x 4096 -X 8192");
+    assert!(server.code(0).out.is_empty());
+    check_bw(&client.code(0), [1, 0, 4096, 8192, 0]);
+    for (words, says) in [
+        ("-x 4097 -X 4096", "-x 4097: more than the buffer has, -X 4096"),
+        ("-x 0", "1..=2147483647"),
+        ("-x 1 -c 0", "1..=4096"),
+    ] {
+        home.run(&format!("margo-p2p-bw -n sm -D 1 {words}")).code(2).tells(&[says]);
+    }
+    home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 1000000000000").code(1).tells(&["-X asks for too"]);
+    fs::write(home.cwd().join("taken.0"), "theirs").expect("a file");
+    let said = home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 10 -m taken").code(1);
+    said.tells(&["taken.0", "File exists"]);
+    assert_eq!(fs::read_to_string(home.cwd().join("taken.0")).expect("it is there"), "theirs");
+}
+
+#[test]
+fn margo_p2p_bw_ends_when_it_is_interrupted_or_its_partner_is_killed() {
+    let home = home();
+    for signal in [Signal::INT, Signal::KILL] {
+        let line = "exec ./margo-p2p-bw -D 600 -w 0 -n tcp -x 4096 -X 65536 -T 1";
+        let mut running = home.start(home.shell(line));
+        wait_until("both run", || home.processes().len() == 2 || running.has_ended());
+        std::thread::sleep(Duration::from_millis(300));
+        match signal {
+            Signal::INT => {
+                running.signal_all(signal);
+                running.finish().code(130);
+            }
+            _ => {
+                let partner = home.processes().into_iter().find(|id| *id != running.id());
+                let partner = crate::common::pid(partner.expect("it runs"));
+                rustix::process::kill_process(partner, signal).expect("it is ours");
+                running.finish().code(1).tells(&["gone"]);
+            }
+        }
+        wait_until("nobody is left", || home.processes().is_empty());
+    }
+}
+
 #[test]
 fn two_ranks_of_srun_meet_through_a_file_that_is_gone_afterwards() {
     let home = home();

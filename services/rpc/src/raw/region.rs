@@ -81,6 +81,16 @@ impl Region {
         }
     }
 
+    /// A fresh file of so many zeros at that path, of this user alone, and mapped. As anybody who may write
+    /// the file may cut it off, which is answered by SIGBUS, no peer is given it.
+    pub(crate) fn in_file(path: &std::path::Path, bytes: usize) -> Result<Self, Refused> {
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(refused("open"))?;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(refused("fallocate"))?;
+        Self::mapped(file.as_fd(), bytes, true)
+    }
+
     /// Maps a file that a peer has passed on, which says that it is so long.
     pub(crate) fn map(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Refused> {
         // What is no memfd answers EINVAL. Without the seal it could be cut off under us: SIGBUS.

@@ -60,6 +60,18 @@ impl BulkMemory {
         }
     }
 
+    /// Fresh memory of zeros in a file, which must not be there yet; it is for the caller to remove. Of this
+    /// user alone. Peers reach it as they do a vector's.
+    ///
+    /// # Errors
+    /// [`MemoryError::Refused`] when there is such a file, or no room for it.
+    pub fn in_file(path: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
+        match Region::in_file(path, bytes) {
+            Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
+            Err((call, errno)) => Err(MemoryError::Refused { bytes, call, errno }),
+        }
+    }
+
     /// A vector's memory, which comes back with [`into_vecs`](Self::into_vecs).
     #[must_use]
     pub fn plain(vec: Vec<u8>) -> Self {

@@ -1,0 +1,293 @@
+//! The side that transfers.
+
+use super::{Bandwidth, Op, Prepare, fill, first_wrong};
+use anyhow::Context as _;
+use handover_base::clock;
+use handover_rpc::{
+    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, Config, Context, Endpoint,
+    Failure, Peer, Transfer,
+};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// What the server keeps between calls.
+pub struct Server {
+    walk: Arc<Walk>,
+    concurrency: u64,
+    threads_count: u64,
+    config: Config,
+    prepared: Option<Prepare>,
+    workers: Vec<Worker>,
+    /// How many bytes the last transfers have moved.
+    moved_bytes: u64,
+    /// Removed at the end.
+    file: Option<PathBuf>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.workers.clear();
+        if let Some(file) = &self.file {
+            // Gone already if somebody has tidied up.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// The server's buffer, and which piece of it is next.
+struct Walk {
+    memory: BulkMemory,
+    xfer_bytes: u64,
+    pieces_count: u64,
+    next: AtomicU64,
+}
+
+impl Walk {
+    fn next(&self) -> u64 {
+        // Relaxed: a count, and nothing depends on its order.
+        self.next.fetch_add(1, Ordering::Relaxed) % self.pieces_count * self.xfer_bytes
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(1, format!("margo-p2p-bw: {error}"))
+}
+
+impl Server {
+    pub fn new(args: &Bandwidth) -> anyhow::Result<Self> {
+        let bytes = usize::try_from(args.buffer_bytes)?;
+        let file = args.file.as_ref().map(|file| PathBuf::from(format!("{file}.0")));
+        let memory = match &file {
+            Some(file) => {
+                BulkMemory::in_file(file, bytes).with_context(|| format!("-m {}", file.display()))
+            }
+            None => BulkMemory::shared(bytes).context("-X asks for too much"),
+        }?;
+        Ok(Self {
+            walk: Arc::new(Walk {
+                memory,
+                xfer_bytes: args.xfer_bytes,
+                pieces_count: args.buffer_bytes / args.xfer_bytes,
+                next: AtomicU64::new(0),
+            }),
+            concurrency: args.concurrency,
+            threads_count: args.threads,
+            config: Config::default(),
+            prepared: None,
+            workers: Vec::new(),
+            moved_bytes: 0,
+            file,
+        })
+    }
+
+    pub fn register(mut self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
+        self.config = endpoint.config().clone();
+        let server = Arc::new(Mutex::new(self));
+        let with = |server: &Arc<Mutex<Server>>| Arc::clone(server);
+        let it = with(&server);
+        endpoint.register("prepare", 0, move |context, prepare: Prepare| {
+            locked(&it).prepare(context, prepare)
+        })?;
+        let it = with(&server);
+        endpoint.register("transfer", 0, move |context, (op, ns): (Op, u64)| {
+            locked(&it).transfer(context, op, ns)
+        })?;
+        let it = with(&server);
+        endpoint.register("check", 0, move |_, ()| locked(&it).check())?;
+        endpoint.register("stop", 0, move |context: &mut Context<'_>, ()| {
+            // Its threads disconnect before the client takes its memory back.
+            locked(&server).workers.clear();
+            context.stop();
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Reaches the client's memory once, with every thread, and says how.
+    fn prepare(&mut self, context: &mut Context<'_>, prepare: Prepare) -> Result<String, Failure> {
+        let peer = context.peer();
+        let first = BulkPart::of(self.walk.xfer_bytes).at(prepare.base, 0);
+        context.pull(peer, &prepare.handle, &self.walk.memory, first).map_err(failed)?;
+        for _ in 0..self.threads_count {
+            self.workers.push(Worker::start(&self.config, &self.walk, prepare.clone()));
+        }
+        for worker in &self.workers {
+            worker.done.recv().map_err(failed)?.map_err(failed)?;
+        }
+        let path = context.bulk_path(peer, &prepare.handle);
+        self.prepared = Some(prepare);
+        Ok(match path {
+            Some(BulkPath::Mapped) => "mapped",
+            Some(BulkPath::Process) => "process",
+            Some(BulkPath::Messages) | None => "messages",
+        }
+        .into())
+    }
+
+    /// Transfers until the time is over; how many bytes.
+    fn transfer(&mut self, context: &mut Context<'_>, op: Op, ns: u64) -> Result<u64, Failure> {
+        let Some(prepare) = &self.prepared else { return Err(failed("nothing is prepared")) };
+        // Relaxed: nobody walks yet.
+        self.walk.next.store(0, Ordering::Relaxed);
+        let until_ns = clock::now_ns() + ns;
+        self.moved_bytes = if self.workers.is_empty() {
+            let peer = context.peer();
+            let job = Job { op, until_ns, concurrency: self.concurrency };
+            job.walk(context, peer, prepare, &self.walk).map_err(failed)?
+        } else {
+            // Some have one more than others.
+            let (count, threads) = (self.concurrency, self.workers.len() as u64);
+            for (number, worker) in (0..).zip(&self.workers) {
+                let concurrency = count / threads + u64::from(number < count % threads);
+                worker.jobs.send(Job { op, until_ns, concurrency }).map_err(failed)?;
+            }
+            let mut bytes = 0;
+            for worker in &self.workers {
+                bytes += worker.done.recv().map_err(failed)?.map_err(failed)?;
+            }
+            bytes
+        };
+        Ok(self.moved_bytes)
+    }
+
+    /// Looks at what was pulled, and fills the buffer for the way back.
+    fn check(&mut self) -> Result<(), Failure> {
+        let Walk { memory, xfer_bytes, pieces_count, .. } = &*self.walk;
+        let bytes = self.moved_bytes.min(xfer_bytes * pieces_count);
+        if let Some(wrong) = first_wrong((memory, 0), bytes, 0) {
+            return Err(failed(format!("what was pulled is wrong from byte {wrong} on")));
+        }
+        fill((memory, 0), memory.len_bytes(), 1);
+        Ok(())
+    }
+}
+
+fn locked(server: &Mutex<Server>) -> std::sync::MutexGuard<'_, Server> {
+    server.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is to be done, by one thread.
+struct Job {
+    op: Op,
+    until_ns: u64,
+    /// How many are under way at a time.
+    concurrency: u64,
+}
+
+impl Job {
+    /// Piece by piece, until the time is over; how many bytes.
+    fn walk(
+        &self,
+        ends: &mut impl Bulk,
+        peer: Peer,
+        prepare: &Prepare,
+        walk: &Walk,
+    ) -> Result<u64, BulkError> {
+        let Prepare { handle, base, .. } = prepare;
+        let next = || {
+            let at = walk.next();
+            BulkPart::of(walk.xfer_bytes).at(base + at, at)
+        };
+        let mut bytes = 0;
+        match (self.concurrency, self.op) {
+            (0, _) => {}
+            (1, Op::Pull) => {
+                while clock::now_ns() < self.until_ns {
+                    ends.pull(peer, handle, &walk.memory, next())?;
+                    bytes += walk.xfer_bytes;
+                }
+            }
+            (1, Op::Push) => {
+                while clock::now_ns() < self.until_ns {
+                    ends.push(peer, handle, &walk.memory, next())?;
+                    bytes += walk.xfer_bytes;
+                }
+            }
+            (concurrency, op) => {
+                let start = |ends: &mut _| begin(ends, op, peer, handle, &walk.memory, next());
+                let mut under_way = Vec::new();
+                for _ in 0..concurrency {
+                    under_way.push(start(ends)?);
+                }
+                while let Some((_, ended)) = ends.wait_any_transfer(&mut under_way) {
+                    ended?;
+                    bytes += walk.xfer_bytes;
+                    if clock::now_ns() < self.until_ns {
+                        under_way.push(start(ends)?);
+                    }
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+fn begin(
+    ends: &mut impl Bulk,
+    op: Op,
+    peer: Peer,
+    handle: &BulkHandle,
+    memory: &BulkMemory,
+    part: BulkPart,
+) -> Result<Transfer, BulkError> {
+    match op {
+        Op::Pull => ends.start_pull(peer, handle, memory, part),
+        Op::Push => ends.start_push(peer, handle, memory, part),
+    }
+}
+
+type Done = Result<u64, String>;
+
+/// A thread with an endpoint of its own. It ends when it is given no more jobs.
+struct Worker {
+    jobs: Sender<Job>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = channel().0;
+        if let Some(thread) = self.thread.take() {
+            // It panics of nothing that it has not told before.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Worker {
+    fn start(config: &Config, walk: &Arc<Walk>, prepare: Prepare) -> Self {
+        let (jobs, its_jobs) = channel();
+        let (its_done, done) = channel();
+        let (config, walk) = (config.clone(), Arc::clone(walk));
+        let work = move || {
+            let reached = reach(config, &walk, &prepare);
+            let (mut endpoint, peer) = match reached {
+                Ok(reached) => reached,
+                Err(why) => return drop(its_done.send(Err(why))),
+            };
+            // Nobody listens any more only when nobody wants to know.
+            let _ = its_done.send(Ok(0));
+            while let Ok(job) = its_jobs.recv() {
+                let job: Job = job;
+                let ended = job.walk(&mut endpoint, peer, &prepare, &walk);
+                let _ = its_done.send(ended.map_err(|error| error.to_string()));
+            }
+        };
+        Self { jobs, done, thread: Some(std::thread::spawn(work)) }
+    }
+}
+
+/// Connects to the client, and reaches its memory once.
+fn reach(config: Config, walk: &Walk, prepare: &Prepare) -> Result<(Endpoint, Peer), String> {
+    let mut endpoint = Endpoint::new(config).map_err(|error| error.to_string())?;
+    let address = prepare.client.parse().map_err(|_| "the client does not listen".to_string())?;
+    let peer = endpoint.connect(&address).map_err(|error| error.to_string())?;
+    let part = BulkPart::of(8.min(walk.xfer_bytes)).at(prepare.base, 0);
+    let pulled = endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part);
+    pulled.map_err(|error| error.to_string())?;
+    Ok((endpoint, peer))
+}
