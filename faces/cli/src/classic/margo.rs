@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
-use handover_rpc::{Address, AddressError, Config, Endpoint, EndpointError, Peer};
+use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer};
 use meeting::{Patience, Place};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -146,8 +146,9 @@ pub trait Program {
 
 /// Plays the side that this process is.
 pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
-    play(program, out).map_err(|error| match error.downcast_ref::<EndpointError>() {
-        Some(EndpointError::Incomplete(_)) => usage(error),
+    play(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
+        // Whether it is noticed within a call or between two.
+        Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 is gone"),
         _ => error,
     })
 }
@@ -158,7 +159,15 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let (side, via) = options.role(P::NAME)?;
     let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
     match side {
-        Side::Server => serve(program, &via, patience, out),
+        Side::Server => {
+            // A terminal's signal goes to both: whoever has started this one decides when it ends.
+            let never = AtomicBool::new(false);
+            let patience = match via {
+                Via::Alone => Patience::new(Duration::from_secs(options.wait), &never),
+                Via::File(_) | Via::Host(..) => patience,
+            };
+            serve(program, &via, patience, out)
+        }
         Side::Client => {
             options.say_what_is_meant(P::NAME);
             let (partner, address) = match &via {
@@ -287,6 +296,12 @@ impl Options {
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
             tell(format_args!("{program}: {text} stands for {meant} here"));
         }
+    }
+
+    /// Whether both ranks are started by this process, or this is the one that was.
+    fn is_alone(&self) -> bool {
+        self.partner
+            || self.rank.is_none() && std::env::vars_os().all(|(name, _)| !ranks::is_told_by(&name))
     }
 
     fn spins(&self, side: Side) -> bool {

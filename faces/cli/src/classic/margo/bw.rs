@@ -126,7 +126,16 @@ pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
         let (xfer, buffer) = (args.xfer_bytes, args.buffer_bytes);
         return Err(usage(format!("-x {xfer}: more than the buffer has, -X {buffer}")));
     }
+    args.check_room()?;
     super::run(args, out)
+}
+
+/// How much memory there is to be had, where the kernel says so.
+fn free_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 impl Program for Bandwidth {
@@ -195,6 +204,17 @@ impl Program for Bandwidth {
 }
 
 impl Bandwidth {
+    /// Refuses what there is no memory for: it is taken page for page, and the machine would run out of it.
+    fn check_room(&self) -> anyhow::Result<()> {
+        let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
+        let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
+        ensure!(
+            self.options.partner || count * bytes <= free,
+            "-X {bytes}: {count} buffers of so many bytes, where {free} bytes are free"
+        );
+        Ok(())
+    }
+
     /// The client's buffer, and where it begins in that memory.
     fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;

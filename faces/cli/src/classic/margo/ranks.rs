@@ -110,6 +110,11 @@ impl Rank {
     }
 }
 
+/// Whether that variable says which rank a process is.
+pub fn is_told_by(variable: &std::ffi::OsStr) -> bool {
+    LAUNCHERS.iter().any(|launcher| variable == launcher.rank)
+}
+
 /// What can stand in a file's name.
 fn clean(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
