@@ -26,6 +26,7 @@ pub struct Bench {
     params: &'static [Param],
     roles: fn(&Values) -> Vec<Role>,
     processes: bool,
+    apart: bool,
     round: fn(&Stage, &AtomicBool) -> Result<Vec<Notes>, Fault>,
     partner: fn(&Stage, Rig, Party, Samples) -> Result<Notes, Fault>,
 }
@@ -45,6 +46,7 @@ impl Bench {
             params: <W::Args as Args>::PARAMS,
             roles: |_| vec![Role::measured("one")],
             processes: false,
+            apart: false,
             round: crew::round_alone::<W>,
             partner: |_, _, _, _| Err(Fault::new("a benchmark of one party has no partner")),
         }
@@ -57,7 +59,8 @@ impl Bench {
             contender,
             params: <H::Args as Args>::PARAMS,
             roles: |values| H::roles(&H::Args::from_values(values)),
-            processes: H::PROCESSES,
+            processes: H::PROCESSES || H::APART,
+            apart: H::APART,
             round: crew::round_together::<H>,
             partner: crew::play_as_process::<H>,
         }
@@ -86,6 +89,11 @@ impl Bench {
     /// Whether its parties can be processes.
     pub fn in_processes(&self) -> bool {
         self.processes
+    }
+
+    /// Whether they always are.
+    pub(crate) fn always_in_processes(&self) -> bool {
+        self.apart
     }
 
     pub(crate) fn round(

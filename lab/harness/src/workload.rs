@@ -45,6 +45,8 @@ pub trait Handover: Sized + Send + Sync + 'static {
     /// Whether everything that the parties share comes from the [`Rig`], so that they can be
     /// processes.
     const PROCESSES: bool = false;
+    /// Whether they always are: for what a process has of its own, as its memory.
+    const APART: bool = false;
 
     /// Who takes part, in the order in which CPUs are given out.
     fn roles(args: &Self::Args) -> Vec<Role>;

@@ -165,7 +165,8 @@ impl Measuring<'_> {
                 watch_pace: self.watches_pace(&cpus),
             },
             cpus,
-            processes: lab.plan.processes && hands_over && bench.in_processes(),
+            processes: bench.always_in_processes()
+                || lab.plan.processes && hands_over && bench.in_processes(),
             check: false,
             count_hardware: counters::available(),
             trace: None,
