@@ -5,12 +5,14 @@
 //! Those of one party stand here; those that go to another CPU and back are media (`relay::Medium`),
 //! played by one procedure (`relay::Relay`).
 
+pub(crate) mod connect;
 mod kernel;
 mod line;
 mod memory;
 mod packet;
 mod page;
 pub(crate) mod relay;
+mod signature;
 pub(crate) mod socket;
 
 use handover_base::clock;
@@ -31,6 +33,10 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Relay<kernel::Eventfd>>(Contender::floor("kernel")),
     Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel")),
     Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel")),
+    Bench::many::<Relay<socket::Spinning>>(Contender::floor("kernel")),
+    Bench::many::<connect::Connects>(Contender::floor("kernel")),
+    Bench::one::<signature::Signature>(Contender::floor("aws-lc")),
+    Bench::one::<signature::Agreement>(Contender::floor("aws-lc")),
     Bench::one::<memory::Memcpy>(Contender::floor("libc")),
     Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
     Bench::one::<page::Page>(Contender::floor("kernel")),

@@ -1,10 +1,13 @@
 //! Connections: messages to the event handler and their echoes back, over loopback TCP, plain and by TLS.
 
+mod connect;
 mod echo;
+mod idle;
 mod load;
 mod secured;
 mod servers;
 
+use crate::floor::connect::Connect;
 use handover_harness::Bench;
 use handover_record::Contender;
 
@@ -19,6 +22,12 @@ pub const ALL: &[Bench] = &[
     Bench::many::<load::Load<servers::Mio>>(Contender::peer("mio")),
     #[cfg(feature = "peers")]
     Bench::many::<load::Load<servers::Tokio>>(Contender::peer("tokio")),
+    Bench::many::<Connect<connect::Ours>>(Contender::ours("handover")),
+    Bench::many::<Connect<connect::Epoll>>(Contender::peer("epoll")),
+    #[cfg(feature = "peers")]
+    Bench::many::<Connect<connect::Tokio>>(Contender::peer("tokio")),
+    Bench::many::<idle::Idle<false>>(Contender::ours("handover")),
+    Bench::many::<idle::Idle<true>>(Contender::ours("tls")),
     Bench::many::<secured::Load<false>>(Contender::ours("handover")),
     Bench::many::<secured::Load<true>>(Contender::ours("each")),
     Bench::one::<secured::Handshake>(Contender::ours("handover")),

@@ -3,7 +3,8 @@
 use super::relay::Medium;
 use handover_harness::{Fault, Rig};
 use handover_record::{Bytes, Spec, args};
-use std::io::{Read, Write};
+use std::hint::spin_loop;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -115,6 +116,84 @@ impl Medium for Loopback {
                 return Ok(turns);
             }
             (&self.far).write_all(&message)?;
+            turns += 1;
+        }
+    }
+}
+
+/// The same connection, and neither end ever sleeps: each asks the kernel again and again.
+pub(crate) struct Spinning(Loopback);
+
+impl Spinning {
+    /// Reads so much, as often as it takes.
+    fn read(mut stream: &TcpStream, mut into: &mut [u8]) -> Result<(), Fault> {
+        while !into.is_empty() {
+            match stream.read(into) {
+                Ok(0) => return Err(Fault::new("the other end has ended")),
+                Ok(count) => into = &mut into[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(mut stream: &TcpStream, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            match stream.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Medium for Spinning {
+    type Args = Echo;
+    const SPEC: Spec = Spec {
+        id: "floor/socket-spin",
+        what: "a message to a party that asks for it without a pause, and back, over loopback TCP",
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = Messages;
+
+    fn rig(args: &Echo, rig: &mut Rig) -> Result<Self, Fault> {
+        let link = <Loopback as Medium>::rig(args, rig)?;
+        link.near.set_nonblocking(true)?;
+        link.far.set_nonblocking(true)?;
+        Ok(Self(link))
+    }
+
+    fn ping(&self) -> Messages {
+        self.0.ping()
+    }
+
+    fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
+        Self::write(&self.0.near, &messages.sent)?;
+        Self::read(&self.0.near, &mut messages.came)
+    }
+
+    fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
+        let right = messages.came == messages.sent;
+        messages.sent[0] = END;
+        Self::write(&self.0.near, &messages.sent)?;
+        if right { Ok(()) } else { Err(Fault::new("the echo is not what was sent")) }
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut message = vec![0; self.0.message_bytes];
+        let mut turns = 0;
+        loop {
+            Self::read(&self.0.far, &mut message)?;
+            if message[0] == END {
+                return Ok(turns);
+            }
+            Self::write(&self.0.far, &message)?;
             turns += 1;
         }
     }

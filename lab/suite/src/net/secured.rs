@@ -16,7 +16,7 @@ fn refused(error: impl std::fmt::Display) -> Fault {
 }
 
 /// Both ends' configuration, with a certificate made on the spot.
-fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server), Fault> {
+pub(super) fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server), Fault> {
     let identity = Identity::made_for(&["localhost"]).map_err(refused)?;
     let options = ServerOptions { record_per_message, ..ServerOptions::default() };
     let server = tls::Server::new(&identity, options).map_err(refused)?;
@@ -26,14 +26,18 @@ fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server), Fault> {
 }
 
 /// The client's side of a connection, and where each of its messages ends.
-struct Sealed {
+pub(super) struct Sealed {
     tls: Tls,
     ends: Vec<usize>,
 }
 
 impl Sealed {
     /// Shakes hands, one after the other.
-    fn shake(stream: &TcpStream, client: &tls::Client, ends: Vec<usize>) -> Result<Self, Fault> {
+    pub(super) fn shake(
+        stream: &TcpStream,
+        client: &tls::Client,
+        ends: Vec<usize>,
+    ) -> Result<Self, Fault> {
         stream.set_nonblocking(true)?;
         let mut tls = Tls::client(client, "localhost", 0).map_err(refused)?;
         let (mut plain, mut out) = (Vec::new(), Vec::new());
@@ -56,6 +60,27 @@ impl Sealed {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Has one message echoed, and forgets what it knows of the connection.
+    pub(super) fn echo(mut self, mut stream: &TcpStream, message: &[u8]) -> Result<(), Fault> {
+        let (mut plain, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
+        self.tls.seal(message, &[], &mut out).map_err(refused)?;
+        stream.set_nonblocking(false)?;
+        stream.write_all(&out)?;
+        out.clear();
+        while plain.len() < message.len() {
+            match stream.read(&mut buffer)? {
+                0 => return Err(Fault::new("the server has ended the connection")),
+                // Tickets come with it.
+                count => self.tls.open(&mut buffer[..count], &mut plain, &mut out),
+            }
+            .map_err(refused)?;
+        }
+        match plain == message {
+            true => Ok(()),
+            false => Err(Fault::new("the echo is not what was sent")),
         }
     }
 }
@@ -205,13 +230,14 @@ impl Workload for Handshake {
         what: "a handshake of TLS 1.3 without a network, each side by itself",
         parts: &[
             Part::new("full", "the server's share of one with certificates"),
-            Part::new("resumed", "the server's share of one that resumes a session"),
+            Part::new("resumed", "the server's share of one that resumes a session")
+                .floor("floor/agreement"),
             Part::new(
                 "client",
                 "the client's share of a full one, the server's certificate verified",
             ),
         ],
-        floor: Some("floor/empty"),
+        floor: Some("floor/signature"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

@@ -1,0 +1,90 @@
+//! What a handshake has to compute, whoever writes it: the two operations of its cryptography, as TLS 1.3
+//! with the usual certificate does them.
+
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_net::tls::Identity;
+use handover_record::Spec;
+use rustls::SignatureScheme;
+use rustls::crypto::aws_lc_rs::{kx_group::X25519, sign::any_supported_type};
+use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
+use rustls::sign::Signer;
+use std::hint::black_box;
+
+/// What is signed in a handshake of TLS 1.3: 64 spaces, a label, a zero, and a hash of 32 bytes.
+const SIGNED_BYTES: usize = 64 + 33 + 1 + 32;
+
+fn refused(error: impl std::fmt::Display) -> Fault {
+    Fault::new(error.to_string())
+}
+
+/// A server's proof that it holds its certificate's key.
+pub(super) struct Signature {
+    signer: Box<dyn Signer>,
+    signed: [u8; SIGNED_BYTES],
+}
+
+impl Workload for Signature {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/signature",
+        what: "a signature by ECDSA over P-256, as a server makes one for each full handshake",
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        let identity = Identity::made_for(&["localhost"]).map_err(refused)?;
+        let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(refused)?;
+        let key = any_supported_type(&key).map_err(refused)?;
+        let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]);
+        let signer = signer.ok_or_else(|| Fault::new("the key signs otherwise"))?;
+        Ok(Self { signer, signed: [b' '; SIGNED_BYTES] })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.signer.sign(&self.signed).map(drop).map_err(refused)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for _ in 0..n {
+                // check() has seen that it can.
+                let _ = black_box(self.signer.sign(black_box(&self.signed)));
+            }
+        });
+    }
+}
+
+/// One side's share of agreeing on a secret.
+pub(super) struct Agreement {
+    theirs: Vec<u8>,
+}
+
+impl Workload for Agreement {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/agreement",
+        what: "a fresh key and the secret shared with another's by X25519, as in each handshake",
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Self { theirs: X25519.start().map_err(refused)?.pub_key().to_vec() })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        X25519.start_and_complete(&self.theirs).map(drop).map_err(refused)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for _ in 0..n {
+                // check() has seen that it can.
+                let _ = black_box(X25519.start_and_complete(black_box(&self.theirs)));
+            }
+        });
+    }
+}

@@ -1,0 +1,207 @@
+//! Connections that come, ask once, and go: who accepts them.
+
+use crate::floor::connect::{Accepting, END, LENGTH_BYTES};
+use handover_harness::Fault;
+use handover_net::engine::LengthPrefixed;
+use handover_net::{Config, Conn, Handler, Reactor, Stopper};
+use handover_record::Spec;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+#[cfg(feature = "peers")]
+use std::{cell::Cell, rc::Rc};
+
+/// The declaration, of all who accept.
+const SPEC: Spec = Spec {
+    id: "net/connect",
+    what: "a connection to the event handler over loopback TCP, a message echoed, closed",
+    classic: Some("evh_perf"),
+    hands_over: true,
+    floor: Some("floor/connect"),
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
+/// The event handler of this house.
+pub(super) struct Ours;
+
+struct Echo {
+    echoed: u64,
+    stopper: Option<Stopper<()>>,
+}
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        if message.first() == Some(&END) {
+            if let Some(stopper) = &self.stopper {
+                stopper.stop(Duration::ZERO);
+            }
+            return;
+        }
+        self.echoed += 1;
+        // Refused only where the peer is gone, who then tells.
+        let _ = conn.send(message);
+    }
+}
+
+impl Accepting for Ours {
+    const SPEC: Spec = SPEC;
+
+    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
+        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
+        let codec = LengthPrefixed::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
+        let echo = Echo { echoed: 0, stopper: None };
+        let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(refused)?;
+        let stopper = reactor.stopper();
+        reactor.handler().stopper = Some(stopper);
+        tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(refused)?.port());
+        reactor.run().map_err(refused)?;
+        Ok(reactor.handler().echoed)
+    }
+}
+
+/// What came of a connection's one message, and whether that is all of it.
+struct Asking {
+    stream: TcpStream,
+    came: Vec<u8>,
+    filled: usize,
+}
+
+impl Asking {
+    /// Reads and echoes; whether the peer has gone, or this was the last.
+    fn serve(&mut self, echoed: &mut u64) -> Result<Option<bool>, Fault> {
+        loop {
+            match self.stream.read(&mut self.came[self.filled..]) {
+                Ok(0) => return Ok(Some(false)),
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            if self.filled < self.came.len() {
+                continue;
+            }
+            if self.came[LENGTH_BYTES] == END {
+                return Ok(Some(true));
+            }
+            // There is room for one message.
+            self.stream.write_all(&self.came)?;
+            self.filled = 0;
+            *echoed += 1;
+            // All there was, as each asks once; its end makes an edge of its own.
+            return Ok(None);
+        }
+    }
+}
+
+/// A loop around epoll, by its edges, written out for this one thing: no limits, no time-outs.
+pub(super) struct Epoll;
+
+impl Accepting for Epoll {
+    const SPEC: Spec = SPEC;
+
+    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
+        const LISTENER: u64 = u64::MAX;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
+        tell(listener.local_addr()?.port());
+        let mut talks: Vec<Option<Asking>> = Vec::new();
+        let mut vacant = Vec::new();
+        let mut events = Vec::with_capacity(256);
+        let mut echoed = 0;
+        loop {
+            events.clear();
+            match epoll::wait(&set, spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            for event in &events {
+                let data = event.data;
+                if data.u64() != LISTENER {
+                    let at = data.u64() as usize;
+                    let Some(talk) = &mut talks[at] else { continue };
+                    match talk.serve(&mut echoed)? {
+                        Some(true) => return Ok(echoed),
+                        Some(false) => {
+                            talks[at] = None;
+                            vacant.push(at);
+                        }
+                        None => {}
+                    }
+                    continue;
+                }
+                loop {
+                    let stream = match listener.accept() {
+                        Ok((stream, _)) => stream,
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                        Err(error) => return Err(error.into()),
+                    };
+                    stream.set_nonblocking(true)?;
+                    stream.set_nodelay(true)?;
+                    let at = vacant.pop().unwrap_or(talks.len());
+                    epoll::add(&set, &stream, epoll::EventData::new_u64(at as u64), flags)?;
+                    let talk = Some(Asking { stream, came: vec![0; message_bytes], filled: 0 });
+                    match talks.get_mut(at) {
+                        Some(place) => *place = talk,
+                        None => talks.push(talk),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A task for each connection, all on one thread.
+#[cfg(feature = "peers")]
+pub(super) struct Tokio;
+
+#[cfg(feature = "peers")]
+impl Accepting for Tokio {
+    const SPEC: Spec = SPEC;
+
+    fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            tell(listener.local_addr()?.port());
+            let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel::<()>();
+            let echoed = Rc::new(Cell::new(0));
+            let counts = Rc::clone(&echoed);
+            let accepts = async move {
+                while let Ok((mut stream, _)) = listener.accept().await {
+                    let (ended, echoed) = (ended.clone(), Rc::clone(&counts));
+                    tokio::task::spawn_local(async move {
+                        let mut message = vec![0; message_bytes];
+                        let _ = stream.set_nodelay(true);
+                        while stream.read_exact(&mut message).await.is_ok() {
+                            if message[LENGTH_BYTES] == END {
+                                let _ = ended.send(());
+                                return;
+                            }
+                            // Refused where the peer is gone, who then tells.
+                            if stream.write_all(&message).await.is_ok() {
+                                echoed.set(echoed.get() + 1);
+                            }
+                        }
+                    });
+                }
+            };
+            let local = tokio::task::LocalSet::new();
+            local.spawn_local(accepts);
+            match local.run_until(ends.recv()).await {
+                Some(()) => Ok(echoed.get()),
+                None => Err(Fault::new("it accepts no more")),
+            }
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! What an idle connection takes of a server's memory: `RssAnon` of a process that serves so many, beside
+//! what it was when it served one.
+
+use super::secured::{Sealed, ends};
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_net::engine::LengthPrefixed;
+use handover_net::{CloseReason, Config, Conn, Handler, Key, Listen, Reactor, Room, Stopper, tls};
+use handover_record::{Spec, Unit, args};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use zerocopy::FromZeros;
+
+args! {
+    /// How many are idle.
+    pub struct NetIdle {
+        /// Connections, each of which has had a message echoed before. Either process opens as many descriptors.
+        connections_count: u32 = 2000 (smoke 10, range 2..=1_000_000),
+    }
+}
+
+/// What is echoed on each.
+const MESSAGE: &[u8] = b"\0\0\0\x05hello";
+/// How long it may take until the server listens.
+const SOON: Duration = Duration::from_secs(10);
+/// What the last message has freed is free by then.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Told by the server once it listens: the port last.
+#[derive(FromZeros)]
+#[repr(C)]
+struct Told {
+    process: AtomicU64,
+    port: AtomicU64,
+}
+
+/// Echoes until the last connection is gone.
+struct Echo {
+    left: u32,
+    stopper: Option<Stopper<()>>,
+}
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        // Refused only where the peer is gone, who then tells.
+        let _ = conn.send(message);
+    }
+
+    fn on_close(&mut self, _: &mut Room<'_, LengthPrefixed, ()>, _: Key, (): (), _: &CloseReason) {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0
+            && let Some(stopper) = &self.stopper
+        {
+            stopper.stop(Duration::ZERO);
+        }
+    }
+}
+
+/// The benchmark, plain or by TLS.
+pub(super) struct Idle<const TLS: bool> {
+    connections_count: u32,
+    client: tls::Client,
+    server: tls::Server,
+    told: Region<Told>,
+}
+
+impl<const TLS: bool> Idle<TLS> {
+    fn serve(&self) -> Result<(), Fault> {
+        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
+        let echo = Echo { left: self.connections_count, stopper: None };
+        let mut reactor =
+            Reactor::new(Config::default(), LengthPrefixed::new(64), echo).map_err(refused)?;
+        let stopper = reactor.stopper();
+        reactor.handler().stopper = Some(stopper);
+        let mut listen = Listen::at((Ipv4Addr::LOCALHOST, 0).into());
+        if TLS {
+            listen = listen.tls(&self.server);
+        }
+        let port = reactor.listen_at(&listen).map_err(refused)?.port();
+        // Relaxed: published by the port below.
+        self.told.process.store(u64::from(std::process::id()), Ordering::Relaxed);
+        // Release: pairs with the Acquire in server(), so that the process is there.
+        self.told.port.store(u64::from(port), Ordering::Release);
+        reactor.run().map_err(refused).map(drop)
+    }
+
+    /// Where it listens, and in which process, once it does.
+    fn server(&self) -> Result<(SocketAddr, u64), Fault> {
+        let begin = Instant::now();
+        loop {
+            // Acquire: pairs with the Release in serve(). A port is 16 bits wide.
+            match self.told.port.load(Ordering::Acquire) as u16 {
+                0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
+                0 => return Err(Fault::new("nobody listens")),
+                port => {
+                    let process = self.told.process.load(Ordering::Relaxed);
+                    return Ok(((Ipv4Addr::LOCALHOST, port).into(), process));
+                }
+            }
+        }
+    }
+
+    /// Connects and has a message echoed: it has been at work before it is idle.
+    fn connect(&self, address: SocketAddr) -> Result<TcpStream, Fault> {
+        let mut stream = TcpStream::connect(address)?;
+        if TLS {
+            let sealed = Sealed::shake(&stream, &self.client, Vec::new())?;
+            sealed.echo(&stream, MESSAGE)?;
+            return Ok(stream);
+        }
+        let mut came = [0; MESSAGE.len()];
+        stream.write_all(MESSAGE)?;
+        stream.read_exact(&mut came)?;
+        match came == MESSAGE {
+            true => Ok(stream),
+            false => Err(Fault::new("the echo is not what was sent")),
+        }
+    }
+}
+
+/// The memory of that process that is neither file nor shared.
+fn anon_bytes(process: u64) -> Result<u64, Fault> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| Fault::new("/proc tells no RssAnon"))
+}
+
+impl<const TLS: bool> Handover for Idle<TLS> {
+    type Args = NetIdle;
+    const SPEC: Spec = Spec {
+        id: "net/idle-bytes",
+        what: "memory in user space of a connection that is idle, of many that a process serves",
+        unit: Unit::Bytes,
+        classic: Some("evh_perf"),
+        floor: Some("floor/page"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    const APART: bool = true;
+
+    fn roles(_: &NetIdle) -> Vec<Role> {
+        vec![Role::measured("client"), Role::serving("server")]
+    }
+
+    fn rig(args: &NetIdle, rig: &mut Rig) -> Result<Self, Fault> {
+        let (client, server) = ends(false)?;
+        let told = rig.region()?;
+        Ok(Self { connections_count: args.connections_count, client, server, told })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index > 0 {
+            return self.serve();
+        }
+        let (address, process) = self.server()?;
+        let mut held = vec![self.connect(address)?];
+        std::thread::sleep(SETTLE);
+        let before = anon_bytes(process)?;
+        for _ in 1..self.connections_count {
+            held.push(self.connect(address)?);
+        }
+        std::thread::sleep(SETTLE);
+        let grown = anon_bytes(process)?.saturating_sub(before);
+        out.tell(0, grown as f64 / f64::from(self.connections_count - 1));
+        Ok(())
+    }
+}
