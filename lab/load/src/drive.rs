@@ -6,7 +6,7 @@ mod worker;
 use crate::error::{Fault, LoadError};
 use crate::plan::{Plan, Work};
 use crate::secure::Secures;
-use crate::tally::Tally;
+use crate::tally::{Shares, Tally};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 use std::fmt;
@@ -98,6 +98,8 @@ pub struct Report {
     pub lost_count: u64,
     /// Messages that were due and could not be sent before the time was over.
     pub unsent_count: u64,
+    /// How evenly connections were served, in a closed loop that ended in its time.
+    pub shares: Shares,
     /// Connections that were made.
     pub connected_count: u64,
     /// Connections that failed.
@@ -120,6 +122,7 @@ impl Report {
             received_count: 0,
             lost_count: 0,
             unsent_count: 0,
+            shares: Shares::default(),
             connected_count: 0,
             faults_count: 0,
             faults: Vec::new(),
@@ -136,6 +139,7 @@ impl Report {
         self.received_count += other.received_count;
         self.lost_count = self.lost_count.saturating_add(other.lost_count);
         self.unsent_count += other.unsent_count;
+        self.shares.add(other.shares);
         self.connected_count += other.connected_count;
         self.faults_count += other.faults_count;
         let room = FAULTS_NAMED_MAX.saturating_sub(self.faults.len());

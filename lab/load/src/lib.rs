@@ -19,4 +19,4 @@ pub use error::{Fault, LoadError, PlanError};
 pub use plan::{Plan, Work};
 pub use schedule::Schedule;
 pub use secure::{Insecure, Secure, Secures};
-pub use tally::{Linear, Tally};
+pub use tally::{Linear, Shares, Tally};

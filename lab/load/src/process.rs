@@ -2,7 +2,8 @@
 //! /proc.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -86,9 +87,10 @@ pub fn threads_cpu(process: u32, name: &str) -> Duration {
 #[must_use]
 pub fn listeners(address: SocketAddr) -> Vec<u32> {
     let table = if address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
-    let Ok(table) = fs::read_to_string(table) else { return Vec::new() };
+    let Ok(table) = File::open(table) else { return Vec::new() };
+    let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
     let sockets: HashSet<String> =
-        listening(&table, address.port()).map(|inode| format!("socket:[{inode}]")).collect();
+        listening(lines, address.port()).map(|inode| format!("socket:[{inode}]")).collect();
     if sockets.is_empty() || !(address.ip().is_loopback() || address.ip().is_unspecified()) {
         return Vec::new();
     }
@@ -100,20 +102,29 @@ pub fn listeners(address: SocketAddr) -> Vec<u32> {
     found
 }
 
-/// The inodes of sockets that listen at a port.
-fn listening(table: &str, port: u16) -> impl Iterator<Item = &str> {
+/// The inodes of sockets that listen at a port, of those of a table. The kernel tells of who listens first, so
+/// that the rest, which may be millions, need not be read.
+fn listening(lines: impl Iterator<Item = String>, port: u16) -> impl Iterator<Item = String> {
     const LISTEN: &str = "0A";
-    table.lines().skip(1).filter_map(move |line| {
+    let fields = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let (_, at) = fields.next()?.rsplit_once(':')?;
-        let is_it = u16::from_str_radix(at, 16).ok()? == port && fields.nth(1)? == LISTEN;
-        is_it.then(|| fields.nth(5)).flatten()
-    })
+        let at = u16::from_str_radix(at, 16).ok()?;
+        let is_listening = fields.nth(1)? == LISTEN;
+        Some((at, is_listening, fields.nth(5)?.to_string()))
+    };
+    lines
+        .map_while(move |line| fields(&line).filter(|(_, is_listening, _)| *is_listening))
+        .filter_map(move |(at, _, inode)| (at == port).then_some(inode))
 }
+
+/// Among so many of its descriptors: who serves has listened before it accepted, and has few before that.
+const LOOKED_AT_MAX: usize = 1000;
 
 fn has_one(process: u32, sockets: &HashSet<String>) -> bool {
     let folder = Path::new("/proc").join(process.to_string()).join("fd");
     let Ok(descriptors) = fs::read_dir(folder) else { return false };
+    let descriptors = descriptors.take(LOOKED_AT_MAX);
     let mut links = descriptors.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
     links.any(|link| link.to_str().is_some_and(|link| sockets.contains(link)))
 }

@@ -41,6 +41,50 @@ impl Linear {
     }
 }
 
+/// How evenly connections were served that all wanted as much as they could get: what came back on each, of
+/// those that lived until the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shares {
+    /// How many connections.
+    pub connections_count: u64,
+    /// Messages of all of them.
+    pub messages_count: u64,
+    /// Messages of the one with the fewest.
+    pub least_count: u64,
+    /// Messages of the one with the most.
+    pub most_count: u64,
+}
+
+impl Shares {
+    /// One more connection, on which so many came back.
+    pub fn record(&mut self, messages_count: u64) {
+        let connections_count = 1;
+        let (least_count, most_count) = (messages_count, messages_count);
+        self.add(Self { connections_count, messages_count, least_count, most_count });
+    }
+
+    /// Adds those of another thread, or process.
+    pub fn add(&mut self, other: Self) {
+        self.least_count = match (self.connections_count, other.connections_count) {
+            (_, 0) => self.least_count,
+            (0, _) => other.least_count,
+            _ => self.least_count.min(other.least_count),
+        };
+        self.most_count = self.most_count.max(other.most_count);
+        self.connections_count += other.connections_count;
+        self.messages_count += other.messages_count;
+    }
+
+    /// What the slowest and the fastest connection got of what each would have, had all got the same; None
+    /// where there are not two, or nothing came back.
+    #[must_use]
+    pub fn slowest_and_fastest(&self) -> Option<(f64, f64)> {
+        let mean = self.messages_count as f64 / self.connections_count.max(1) as f64;
+        let is_told = self.connections_count > 1 && self.messages_count > 0;
+        is_told.then(|| (self.least_count as f64 / mean, self.most_count as f64 / mean))
+    }
+}
+
 /// How long messages took to come back, in ns, to three digits.
 #[derive(Debug, Clone)]
 pub struct Tally {
@@ -122,6 +166,20 @@ fn empty() -> Histogram<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_of_what_each_would_have_had_if_all_had_had_the_same() {
+        let mut shares = Shares::default();
+        assert_eq!(shares.slowest_and_fastest(), None);
+        shares.record(30);
+        assert_eq!(shares.slowest_and_fastest(), None);
+        let mut others = Shares::default();
+        others.record(10);
+        others.record(20);
+        shares.add(others);
+        shares.add(Shares::default());
+        assert_eq!(shares.slowest_and_fastest(), Some((0.5, 1.5)));
+    }
 
     #[test]
     fn what_two_have_counted_adds_up() {

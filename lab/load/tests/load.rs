@@ -159,6 +159,11 @@ fn a_closed_loop_ends_in_time_with_nothing_under_way() {
     // What was sent before and after is not among what was measured.
     assert!(report.tally.count() > 0 && report.tally.count() < report.received_count);
     assert_eq!(report.elapsed_ns, 200_000_000);
+    // Who was served how often.
+    let shares = report.shares;
+    assert_eq!((shares.connections_count, shares.messages_count > 0), (4, true));
+    let (slowest, fastest) = shares.slowest_and_fastest().unwrap();
+    assert!(slowest <= 1.0 && fastest >= 1.0, "{shares:?}");
 }
 
 #[test]
@@ -226,10 +231,14 @@ fn many_are_opened_held_and_sampled_from_addresses_of_their_own() {
     let address = serve(echo);
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     let timeout = Duration::from_secs(10);
-    let wanted = Wanted { address, count: 60, first: 9_970, timeout };
+    let wanted = Wanted { address, count: 60, first: 9_970, timeout, secures: None };
     let mut held = Held::open(&wanted, &stop, &opened).unwrap();
-    assert_eq!((held.len(), held.limit, opened.into_inner()), (60, None, 60));
+    assert_eq!((held.len(), &held.limit, opened.into_inner()), (60, &None, 60));
     assert_eq!(held.look_for_closed(), Ok(0));
+    // The same once more: their ports are taken, and others are found.
+    let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
+    let others = Held::open(&wanted, &stop, &opened).unwrap();
+    assert_eq!((others.len(), &others.limit), (60, &None));
     assert_eq!(held.sample(20, timeout).unwrap().len(), 20);
     assert_eq!(held.sample(1000, timeout).unwrap().len(), 60);
     assert_eq!(held.look_for_closed(), Ok(0));
@@ -239,7 +248,8 @@ fn many_are_opened_held_and_sampled_from_addresses_of_their_own() {
 fn those_that_are_turned_away_are_not_held() {
     let address = serve(drop);
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
-    let wanted = Wanted { address, count: 1000, first: 0, timeout: Duration::from_secs(10) };
+    let timeout = Duration::from_secs(10);
+    let wanted = Wanted { address, count: 1000, first: 0, timeout, secures: None };
     let mut held = Held::open(&wanted, &stop, &opened).unwrap();
     let until = Instant::now() + Duration::from_secs(10);
     while !held.is_empty() && Instant::now() < until {

@@ -3,6 +3,7 @@
 mod client;
 mod connect;
 mod document;
+mod live;
 mod options;
 mod outcome;
 mod parts;

@@ -221,6 +221,8 @@ fn what_contradicts_itself_is_refused_with_the_way_out() {
         ("-e --cert a --key b", "--cert needs --tls"),
         ("-e --tls --ca a", "--ca is the client's"),
         ("-c --hold 1", "--hold needs --connect"),
+        ("-c --spin 50us", "--spin is the server's: it needs -e"),
+        ("-e --spin 2s", "must not be above 1ms"),
         ("-e -c --processes 2", "--processes goes with -e or with -c"),
         ("-c --slo p99", "must be like p99=1ms"),
         ("-c --count 0", "must lie in 1..="),
@@ -393,7 +395,7 @@ fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
 #[test]
 fn an_open_loop_tells_both_latencies_in_lines_in_json_and_in_a_log() {
     let home = Home::new();
-    let (_serving, port) = server(&home, "");
+    let (_serving, port) = server(&home, "--spin 20us");
     let theirs = Home::new();
     let line = "--rate 2k --duration 0.3 --warm-up 0.1 --clients 3";
     let said = theirs.run(&format!("evh_perf -c -p {port} {line} --hdr it.hlog")).code(0);
@@ -436,4 +438,100 @@ fn a_bound_that_does_not_hold_is_exit_1_and_a_ramp_says_which_rates_hold() {
     found(&texts, highest);
     let said = client(port, "--ramp 500..1k:2 --duration 0.1 --slo p50=1ns --json").code(1);
     assert_eq!(json(&said.out)["holds"], false);
+}
+
+#[test]
+fn a_bound_alone_is_the_highest_rate_looked_for_that_holds_it() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    let said = client(port, "--slo p50=10s --duration 0.1 --json").code(0);
+    let document = json(&said.out);
+    assert!(document["highest_rate"].as_f64().is_some_and(|rate| rate >= 1000.0), "{document}");
+    let loads = document["loads"].as_array().expect("loads");
+    assert!(loads.len() > 2 && loads.iter().all(|load| load["messages"]["lost"] == 0), "{said}");
+    client(port, "--slo p50=1ns --duration 0.1").code(1).tells(&["missed at every rate"]);
+}
+
+#[test]
+fn a_ramp_without_a_bound_tells_each_rate() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    let texts = texts(&client(port, "--ramp 1k..3k:3 --duration 0.1 --clients 2").code(0).out);
+    for rate in ["1,000", "2,000", "3,000"] {
+        found(
+            &texts,
+            &format!(r"^\(INFO\)  rate=\[{rate}\],messages_per_second=\[[\d,]+\],p50 .*"),
+        );
+    }
+    assert!(!texts.iter().any(|text| text.contains("holds")), "{texts:#?}");
+}
+
+#[test]
+fn the_slowest_of_256_connections_gets_at_least_half_of_what_they_get_on_average() {
+    let home = Home::new();
+    let (_serving, port) = server(&home, "");
+    // Long enough for each to have had many turns.
+    let line = "--clients 256 --depth 64 --duration 1 --warm-up 0";
+    let said = client(port, line).code(0);
+    let form = r"^\(INFO\)  connections: the slowest had (\d\.\d\d) of the mean rate, the fastest ";
+    let slowest: f64 = found(&texts(&said.out), form)[0].parse().expect("a number");
+    assert!((0.5..=1.0).contains(&slowest), "{said}");
+    let document = json(&client(port, &format!("{line} --processes 2 --json")).code(0).out);
+    let connections = &document["loads"][0]["connections"];
+    assert_eq!(connections["made"], 512);
+    assert!(connections["fastest_share"].as_f64().is_some_and(|share| share >= 1.0), "{document}");
+}
+
+#[test]
+fn connections_by_tls_are_opened_sampled_and_held() {
+    let home = Home::new();
+    let made = handover_net::tls::Identity::made_for(&["127.0.0.1"]).expect("a certificate");
+    let file = |name: &str| home.cwd().join(name);
+    fs::write(file("here.pem"), made.certificate_pem()).expect("a file");
+    fs::write(file("here.key"), made.key_pem()).expect("a file");
+    let other = handover_net::tls::Identity::made_for(&["127.0.0.1"]).expect("a certificate");
+    fs::write(file("there.pem"), other.certificate_pem()).expect("a file");
+    let (_serving, port) = server(&home, "--tls --cert here.pem --key here.key");
+    let line = format!("evh_perf --connect -p {port} --hold 0 --count 60 --sample 20");
+    let said = home.run(&format!("{line} --tls --ca here.pem -t 2")).code(0);
+    let texts = texts(&said.out);
+    found(&texts, r"^\(INFO\)  60 of 60 connections open in \d+\.\d\d s\.$");
+    found(&texts, r"^\(INFO\)  20 of them echoed: p50 ");
+    let said = home.run(&format!("{line} --tls --ca there.pem")).code(1);
+    assert!(said.err.contains("not secure") && said.err.contains("--ca"), "{said}");
+    // Who speaks no TLS is held until its time is over, and is not answered.
+    home.run(&format!("{line} --timeout 1")).code(1).tells(&["does not echo"]);
+}
+
+/// What one process here may open.
+fn descriptors_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.maximum.unwrap_or(1 << 20)
+}
+
+/// Twenty thousand; with `HANDOVER_LONG=1`, a million.
+#[test]
+fn as_many_connections_as_no_one_process_may_hold_are_opened_by_several_on_either_side() {
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    let count = if is_long { 1_000_000 } else { 20_000 };
+    // The kernel spreads them over the servers at random: a tenth is room for that.
+    let processes = (count / (descriptors_max() * 9 / 10)).max(1) + 1;
+    let home = Home::new();
+    let (serving, port) = server(&home, &format!("--processes {processes}"));
+    let theirs = Home::new();
+    let line = format!(
+        "evh_perf --connect -p {port} --count {count} --processes {processes} --timeout 60 --json --hold 0"
+    );
+    let document = json(&theirs.ok(&line));
+    assert_eq!(
+        (&document["opened"], &document["limit"]),
+        (&count.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(document["echo_ns"]["count"], 1000, "{document}");
+    let bytes = |name: &str| document["bytes_per_connection"][name].as_u64().expect("bytes");
+    assert!(bytes("server") < 200 && bytes("client") < 200, "{document}");
+    serving.signal(Signal::TERM);
+    let said = serving.finish().code(0);
+    let told = found(&texts(&said.out), r"Server stopped: ([\d,]+) connections, 1,000 messages\.$");
+    assert_eq!(number(&told[0]), count);
 }

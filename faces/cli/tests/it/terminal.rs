@@ -123,3 +123,16 @@ fn a_run_on_a_terminal_shows_its_progress_and_then_the_table() {
         assert!(shown.contains('%') && !shown.contains("clock/now measured"), "{shown}");
     }
 }
+
+#[test]
+fn a_load_on_a_terminal_shows_how_it_goes_and_leaves_the_lines_that_a_log_gets() {
+    let home = Home::new();
+    let words = "evh_perf -e -c -p 0 --duration 0.8 --clients 3".split(' ');
+    let shown = on_a_terminal(home.handover(words.clone()), 100);
+    for text in ["messages/s", "mean latency", " 3 connections", "Perf test completed"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    let said = crate::common::said(home.handover(words)).code(0);
+    assert!(!said.out.contains("messages/s ") && !said.err.contains("mean latency"), "{said}");
+    assert!(!said.out.contains('\x1b') && !said.err.contains('\x1b'), "{said}");
+}

@@ -301,6 +301,9 @@ impl Worker {
                     self.report.tally.corrected.saturating_record(least_ns);
                     self.report.unsent_count += 1;
                 }
+            } else {
+                // All began together, with their warm-up.
+                self.report.shares.record(peer.client.received_count());
             }
             peer.client.finish();
             if peer.client.is_done() {

@@ -1,6 +1,7 @@
 //! The client: makes the load, and tells what became of it.
 
 use super::document::{self, Log};
+use super::live::View;
 use super::options::{EvhPerf, Mode, Ramp};
 use super::outcome::{Outcome, line};
 use super::parts::{self, Orders, Part};
@@ -8,6 +9,7 @@ use super::printer::{Printer, commas, micros, seconds};
 use super::stages::{Costs, Watch};
 use super::{Signals, secret};
 use anyhow::{Context as _, bail};
+use handover_base::units::show_ns;
 use handover_load::{Event, Load, Plan, Progress, Work};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -123,6 +125,9 @@ struct Ticker {
     /// How many messages there will be, or how long it takes.
     total: Option<u64>,
     whole: Duration,
+    view: View,
+    /// What had come back when that was drawn.
+    seen: Progress,
 }
 
 impl Ticker {
@@ -133,15 +138,46 @@ impl Ticker {
         };
         let total = plan.total_count().map(|total| total.saturating_mul(processes));
         let now = Instant::now();
-        Self { began: now, last: now, before: Progress::default(), total, whole }
+        let (before, seen) = (Progress::default(), Progress::default());
+        Self { began: now, last: now, before, total, whole, view: View::new(), seen }
+    }
+
+    /// Shows on a terminal how it goes, if it is time.
+    fn show(&mut self, so_far: Progress) {
+        let Some(since) = self.view.due() else { return };
+        let fresh = so_far.received_count.saturating_sub(self.seen.received_count);
+        let latency_ns = so_far.latency_ns.wrapping_sub(self.seen.latency_ns);
+        let rate = fresh as f64 / since.as_secs_f64();
+        let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
+        let open = so_far.open_count;
+        self.view.show(&[
+            (rate, format!("{} messages/s", commas(rate as u64))),
+            (mean_ns, format!("{} mean latency", show_ns(mean_ns))),
+            (open as f64, format!("{} connections", commas(open))),
+        ]);
+        self.seen = so_far;
     }
 
     /// Tells, if it is time.
     fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
+        self.show(so_far);
         let now = Instant::now();
         if now - self.last < PROGRESS_EVERY {
             return Ok(());
         }
+        self.view.above(|| self.block(now, so_far, printer))?;
+        self.before = so_far;
+        self.last += PROGRESS_EVERY;
+        Ok(())
+    }
+
+    /// The classic program's block.
+    fn block(
+        &self,
+        now: Instant,
+        so_far: Progress,
+        printer: &mut Printer<'_>,
+    ) -> std::io::Result<()> {
         let (since, elapsed) = (now - self.last, now - self.began);
         let received = so_far.received_count;
         printer.rule()?;
@@ -178,10 +214,7 @@ impl Ticker {
                 micros(latency_ns as f64 / count.max(1) as f64)
             ))?;
         }
-        printer.flush()?;
-        self.before = so_far;
-        self.last += PROGRESS_EVERY;
-        Ok(())
+        printer.flush()
     }
 }
 
@@ -223,16 +256,16 @@ fn make(
         let mut within = if is_over { Duration::ZERO } else { LOOK_EVERY };
         while let Some(event) = load.event(within) {
             within = Duration::ZERO;
-            match event {
+            ticker.view.above(|| match event {
                 Event::Pausing(pause) => {
-                    printer.info(format_args!("sleeping for {} ms.", pause.as_millis()))?;
+                    printer.info(format_args!("sleeping for {} ms.", pause.as_millis()))
                 }
-                Event::Failed(fault) if args.debug => printer.debug(format_args!("{fault}"))?,
+                Event::Failed(fault) if args.debug => printer.debug(format_args!("{fault}")),
                 Event::Connected { count } if args.debug => {
-                    printer.debug(format_args!("{count} connected"))?;
+                    printer.debug(format_args!("{count} connected"))
                 }
-                _ => {}
-            }
+                _ => Ok(()),
+            })?;
         }
         if is_over {
             break;
@@ -240,11 +273,13 @@ fn make(
         if signals.came() {
             load.stop();
         }
-        if is_alone {
-            ticker.tick(load.progress(), printer)?;
+        match is_alone {
+            true => ticker.tick(load.progress(), printer)?,
+            false => ticker.show(load.progress()),
         }
     }
     let costs = watch.end();
+    drop(ticker);
     Ok((load.finish()?.into(), costs))
 }
 
@@ -449,8 +484,12 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
             load.stop();
             break;
         }
-        let Progress { received_count, latency_ns, .. } = load.progress();
-        parts::tell(&json!({ "received": received_count, "latency_ns": latency_ns }))?;
+        let Progress { received_count, latency_ns, open_count, .. } = load.progress();
+        parts::tell(&json!({
+            "received": received_count,
+            "latency_ns": latency_ns,
+            "open": open_count,
+        }))?;
     }
     let outcome = Outcome::from(load.finish()?);
     parts::tell(&json!({ "outcome": outcome.to_json() }))?;
@@ -481,7 +520,7 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
     printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
     let mut ticker = Ticker::new(&plan, args.processes);
-    let mut so_far = vec![(0, 0); parts.len()];
+    let mut so_far = vec![Progress::default(); parts.len()];
     let mut outcomes: Vec<Option<Outcome>> = parts.iter().map(|_| None).collect();
     let mut costs = None;
     while outcomes.iter().any(Option::is_none) {
@@ -493,7 +532,13 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
                     *outcome = Some(Outcome::from_json(found)?);
                 }
                 if let Some(received) = told["received"].as_u64() {
-                    *so_far = (received, told["latency_ns"].as_u64().unwrap_or(0));
+                    let number = |name: &str| told[name].as_u64().unwrap_or(0);
+                    *so_far = Progress {
+                        received_count: received,
+                        latency_ns: number("latency_ns"),
+                        open_count: number("open"),
+                        ..Progress::default()
+                    };
                 }
             }
         }
@@ -503,9 +548,10 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
         if outcomes.iter().all(Option::is_some) {
             costs = Some(watch.end());
         }
-        let sum = so_far.iter().fold(Progress::default(), |mut sum, (received, latency_ns)| {
-            sum.received_count += received;
-            sum.latency_ns = sum.latency_ns.wrapping_add(*latency_ns);
+        let sum = so_far.iter().fold(Progress::default(), |mut sum, part| {
+            sum.received_count += part.received_count;
+            sum.latency_ns = sum.latency_ns.wrapping_add(part.latency_ns);
+            sum.open_count += part.open_count;
             sum
         });
         ticker.tick(sum, &mut printer)?;
@@ -514,5 +560,6 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
     let mut sum = outcomes.next().context("there are no processes")?;
     outcomes.for_each(|outcome| sum.add(outcome));
     let costs = costs.unwrap_or_else(|| watch.end());
+    drop(ticker);
     conclude(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
 }

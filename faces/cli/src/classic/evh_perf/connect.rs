@@ -1,9 +1,11 @@
 //! `--connect`: opens a great many connections, holds them, and says what that took.
 
 use super::Signals;
+use super::live::View;
 use super::options::{EvhPerf, descriptors_max};
 use super::parts::{self, Orders, Part};
 use super::printer::{Printer, commas};
+use super::secret;
 use anyhow::{Context as _, bail};
 use handover_base::units::show_ns;
 use handover_load::hold::{Held, Limit, Wanted};
@@ -52,11 +54,12 @@ impl Holder {
         opened: &AtomicU64,
     ) -> anyhow::Result<Self> {
         let address = args.address()?;
+        let secures = secret::client(args)?;
         let wanted = |thread: u64| {
             let from = count * thread / args.threads;
             let until = count * (thread + 1) / args.threads;
             let (first, count) = (first + from, until - from);
-            Wanted { address, count, first, timeout: args.timeout }
+            Wanted { address, count, first, timeout: args.timeout, secures: secures.clone() }
         };
         thread::scope(|scope| {
             let threads: Vec<_> = (0..args.threads)
@@ -71,19 +74,19 @@ impl Holder {
     }
 
     fn told(&self, args: &EvhPerf) -> Told {
-        let limit = self.held.iter().find_map(|held| held.limit);
+        let limit = self.held.iter().find_map(|held| held.limit.as_ref());
         Told {
             open: self.held.iter().map(Held::len).sum(),
             took_ns: self.held.iter().map(|held| held.took.as_nanos() as u64).max().unwrap_or(0),
-            limit: limit.map(|limit| limit.to_string()),
+            limit: limit.map(Limit::to_string),
             mend: limit.map(|limit| mend(limit, args)),
         }
     }
 
-    fn sample(&self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
+    fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
         let threads = self.held.len().max(1) as u64;
         let mut took_ns = Vec::new();
-        for (held, index) in self.held.iter().zip(0..) {
+        for (held, index) in self.held.iter_mut().zip(0..) {
             let share = count * (index + 1) / threads - count * index / threads;
             took_ns.extend(held.sample(share, timeout)?);
         }
@@ -100,7 +103,7 @@ impl Holder {
 }
 
 /// The command that raises a limit.
-fn mend(limit: Limit, args: &EvhPerf) -> String {
+fn mend(limit: &Limit, args: &EvhPerf) -> String {
     let count = args.count();
     match limit {
         Limit::ProcessDescriptors => {
@@ -131,6 +134,7 @@ fn mend(limit: Limit, args: &EvhPerf) -> String {
                               its --threads, or its --processes"
                 .to_string()
         }
+        Limit::Insecure(_) => "see whom it trusts: --ca, and the server's --cert".to_string(),
         _ => "the kernel says no more".to_string(),
     }
 }
@@ -217,7 +221,7 @@ impl Party {
                 let took_ns = told["took_ns"].as_array().context("no sample")?;
                 Ok(took_ns.iter().filter_map(Value::as_u64).collect())
             }
-            Self::Here(here) => match &here.holder {
+            Self::Here(here) => match &mut here.holder {
                 Some(holder) => holder.sample(count, timeout),
                 None => Ok(Vec::new()),
             },
@@ -318,16 +322,16 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     if args.processes > 1 {
         settings.insert(4, ("processes", args.processes.to_string()));
     }
+    if args.tls {
+        settings.push(("tls", args.tls.to_string()));
+    }
     settings
 }
 
 /// Opens, samples, holds, and tells.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
-    if args.tls {
-        return Err(crate::exit::usage(
-            "--connect opens plain connections: leave --tls out, or use -c with --clients",
-        ));
-    }
+    // A file that is named is looked at before anything is opened.
+    secret::client(args)?;
     let began = Instant::now();
     descriptors_max();
     let address = args.address()?;
@@ -433,6 +437,7 @@ fn open(
     let mut done: Vec<Option<Told>> = vec![None; parties.len()];
     let mut next = began + PROGRESS_EVERY;
     let mut is_stopped = false;
+    let (mut view, mut shown) = (View::new(), 0);
     while done.iter().any(Option::is_none) {
         for ((party, so_far), done) in parties.iter_mut().zip(&mut so_far).zip(&mut done) {
             if done.is_none() {
@@ -447,17 +452,27 @@ fn open(
                 party.stop()?;
             }
         }
+        let open: u64 = so_far.iter().sum();
+        if let Some(since) = view.due() {
+            let rate = open.saturating_sub(shown) as f64 / since.as_secs_f64();
+            shown = open;
+            view.show(&[
+                (rate, format!("{} connections/s", commas(rate as u64))),
+                (open as f64, format!("{} connections", commas(open))),
+            ]);
+        }
         if Instant::now() >= next {
             next += PROGRESS_EVERY;
-            let open: u64 = so_far.iter().sum();
-            printer.rule()?;
-            printer.info(format_args!(
-                "{} of {} connections open. [{:.2}% complete]",
-                commas(open),
-                commas(count),
-                open as f64 * 100.0 / count as f64
-            ))?;
-            printer.flush()?;
+            view.above(|| {
+                printer.rule()?;
+                printer.info(format_args!(
+                    "{} of {} connections open. [{:.2}% complete]",
+                    commas(open),
+                    commas(count),
+                    open as f64 * 100.0 / count as f64
+                ))?;
+                printer.flush()
+            })?;
         }
     }
     Ok((done.into_iter().flatten().collect(), began.elapsed()))
@@ -498,7 +513,7 @@ fn closed_of(args: &EvhPerf, parties: &mut [Party], open: u64) -> anyhow::Result
     for party in parties {
         closed += party.look_for_closed()?;
     }
-    let (limit, mend) = (Limit::TurnedAway, mend(Limit::TurnedAway, args));
+    let (limit, mend) = (Limit::TurnedAway, mend(&Limit::TurnedAway, args));
     let text =
         format!("{} of {} connections were closed: {limit}; {mend}", commas(closed), commas(open));
     Ok((closed > 0).then_some(text))

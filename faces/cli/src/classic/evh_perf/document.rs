@@ -18,6 +18,7 @@ const SCHEMA: u32 = 1;
 
 /// One load of a client, as JSON.
 pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
+    let shares = outcome.shares.slowest_and_fastest();
     json!({
         "messages": {
             "sent": outcome.sent,
@@ -26,7 +27,12 @@ pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
             "lost": outcome.lost,
             "unsent": outcome.unsent,
         },
-        "connections": { "made": outcome.connected, "failed": outcome.faults_count },
+        "connections": {
+            "made": outcome.connected,
+            "failed": outcome.faults_count,
+            "slowest_share": shares.map(|(slowest, _)| slowest),
+            "fastest_share": shares.map(|(_, fastest)| fastest),
+        },
         "elapsed_s": outcome.elapsed_ns as f64 / 1e9,
         "messages_per_second": outcome.per_second(),
         "latency_ns": {

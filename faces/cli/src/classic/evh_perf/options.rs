@@ -23,6 +23,8 @@ const SLAB_BYTES: u32 = 3277;
 const SLABS_MAX: u64 = 5000;
 /// A step of the histogram at most: a minute.
 const DELTA_MICROS_MAX: u64 = 60_000_000;
+/// The longest spin, in ns.
+const SPIN_NS_MAX: u32 = 1_000_000;
 /// How long a rate is kept while one is looked for that holds, unless told.
 const PROBE: Duration = Duration::from_secs(2);
 /// How long a timed load lasts, unless told.
@@ -115,12 +117,16 @@ pub struct EvhPerf {
     /// With -e: its private key, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// With -c: verify the server's certificate by these, a PEM file; without, it is not verified
+    /// With -c or --connect: verify the server's certificate by these, a PEM file; without, it is not verified
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Share it among processes: each has --threads threads, and with --connect its share of --count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=PROCESSES_MAX))]
     pub processes: u64,
+    /// With -e: how long a thread looks for something to do before it sleeps, while that pays: 50us. For
+    /// threads that have a CPU to themselves
+    #[arg(long, value_name = "TIME", value_parser = spin)]
+    pub spin: Option<u32>,
     /// With --connect: hold so long, in s, and end
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub hold: Option<Duration>,
@@ -167,6 +173,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
         true => Ok(Duration::from_secs_f64(seconds)),
         false => Err("must lie in 0..=86400".to_string()),
     }
+}
+
+/// A time to spin, in ns.
+fn spin(text: &str) -> Result<u32, String> {
+    let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
+    let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
+    ns.ok_or_else(|| "must not be above 1ms".to_string())
 }
 
 /// A number a second: 5000, 50k, 1.5M.
@@ -300,14 +313,17 @@ impl EvhPerf {
         if self.cert.is_some() && !self.eventhandler {
             return refuse("--cert is the server's: it needs -e".into());
         }
-        if self.ca.is_some() && !self.client {
-            return refuse("--ca is the client's: it needs -c".into());
+        if self.ca.is_some() && !self.client && !self.connect {
+            return refuse("--ca is the client's: it needs -c or --connect".into());
         }
         for (name, given) in [("--hold", self.hold.is_some()), ("--sample", self.sample.is_some())]
         {
             if given && !self.connect {
                 return refuse(format!("{name} needs --connect"));
             }
+        }
+        if self.spin.is_some() && !self.eventhandler {
+            return refuse("--spin is the server's: it needs -e".into());
         }
         if self.reuse_port && !self.eventhandler {
             return refuse("--reuse_port is the server's: it needs -e".into());

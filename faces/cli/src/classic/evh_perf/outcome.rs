@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use handover_base::units::show_ns;
-use handover_load::{Linear, Report, Tally};
+use handover_load::{Linear, Report, Shares, Tally};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde_json::{Value, json};
@@ -30,6 +30,7 @@ pub struct Outcome {
     pub received: u64,
     pub lost: u64,
     pub unsent: u64,
+    pub shares: Shares,
     pub connected: u64,
     pub faults_count: u64,
     pub faults: Vec<String>,
@@ -45,6 +46,7 @@ impl From<Report> for Outcome {
             received: report.received_count,
             lost: report.lost_count,
             unsent: report.unsent_count,
+            shares: report.shares,
             connected: report.connected_count,
             faults_count: report.faults_count,
             faults: report.faults.iter().map(ToString::to_string).collect(),
@@ -116,6 +118,12 @@ impl Outcome {
             "elapsed_ns": self.elapsed_ns,
             "busy_share": self.busy_share,
             "is_stopped": self.is_stopped,
+            "shares": [
+                self.shares.connections_count,
+                self.shares.messages_count,
+                self.shares.least_count,
+                self.shares.most_count,
+            ],
             "sum_ns": tally.sum_ns,
             "raw": packed(&tally.raw),
             "corrected": packed(&tally.corrected),
@@ -141,6 +149,7 @@ impl Outcome {
                 Some(found)
             }
         };
+        let share = |at: usize| value["shares"][at].as_u64().context("no shares");
         let faults = value["faults"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
             tally: Tally {
@@ -154,6 +163,12 @@ impl Outcome {
             received: number("received")?,
             lost: number("lost")?,
             unsent: number("unsent")?,
+            shares: Shares {
+                connections_count: share(0)?,
+                messages_count: share(1)?,
+                least_count: share(2)?,
+                most_count: share(3)?,
+            },
             connected: number("connected")?,
             faults_count: number("faults_count")?,
             faults: faults.iter().filter_map(|it| it.as_str().map(str::to_string)).collect(),
@@ -170,6 +185,7 @@ impl Outcome {
         self.received += other.received;
         self.lost += other.lost;
         self.unsent += other.unsent;
+        self.shares.add(other.shares);
         self.connected += other.connected;
         self.faults_count += other.faults_count;
         self.faults.extend(other.faults);
@@ -226,6 +242,11 @@ impl Outcome {
             printer.info(format_args!("latency from when due: {}", line(&self.tally.corrected)))?;
             printer.info(format_args!("sent late by: {}", line(&self.tally.late)))?;
         }
+        if let Some((slowest, fastest)) = self.shares.slowest_and_fastest() {
+            printer.info(format_args!(
+                "connections: the slowest had {slowest:.2} of the mean rate, the fastest {fastest:.2}"
+            ))?;
+        }
         Ok(())
     }
 }
@@ -274,6 +295,7 @@ mod tests {
             received: count,
             lost: 0,
             unsent: 0,
+            shares: Shares::default(),
             connected: 1,
             faults_count: 0,
             faults: Vec::new(),

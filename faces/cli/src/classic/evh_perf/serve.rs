@@ -5,6 +5,7 @@ use super::parts;
 use super::printer::{Printer, commas};
 use super::{Signals, secret, warn};
 use anyhow::Context as _;
+use handover_base::units::show_ns;
 use handover_load::wire::{HEADER_BYTES, LETTERS_MAX};
 use handover_net::engine::LengthPrefixed;
 use handover_net::{
@@ -81,6 +82,9 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     if args.processes > 1 {
         settings.insert(4, ("processes", args.processes.to_string()));
     }
+    if let Some(spin) = args.spin {
+        settings.insert(settings.len() - 2, ("spin", show_ns(f64::from(spin))));
+    }
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
     }
@@ -105,6 +109,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
         when_full: WhenFull::TurnAway,
         read_bytes: args.read_bytes(),
         queued_bytes_max: QUEUED_BYTES_MAX,
+        spin_ns_max: args.spin.unwrap_or(0),
         ..Config::default()
     };
     let codec = LengthPrefixed::new(LETTERS_MAX).with_header(UNCOUNTED_BYTES);
