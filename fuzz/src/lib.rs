@@ -6,7 +6,8 @@
 
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::select;
-use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixed, Lines};
+use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixed, Lines, Tls};
+use handover_net::tls;
 use handover_probe::read::{self, Trace};
 use handover_record::Values;
 use handover_rpc::engine as rpc;
@@ -19,6 +20,7 @@ use handover_trace::{
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 /// A target: it takes any bytes, and panics where a promise is broken.
 pub type Target = fn(&[u8]);
@@ -32,6 +34,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("program", program),
     ("trace_reader", trace_reader),
     ("frames", frames),
+    ("records", records),
     ("rpc_frames", rpc_frames),
     ("bulk", bulk),
 ];
@@ -330,6 +333,120 @@ pub fn bulk(bytes: &[u8]) {
             }
         }
         Err(refused) => assert_is_one_line(&refused.to_string()),
+    }
+}
+
+/// TLS, on a connection of our own: bytes of a stranger in place of a handshake, for either side, and what goes
+/// through records once it is done, whole and tampered with. However records are cut, the same comes of them;
+/// what was sealed comes out as it was and is cut into the same messages; of what somebody has changed on its
+/// way nothing comes out but what was before; and no more is kept than has come.
+///
+/// The first byte says which of these, and how the rest is cut.
+pub fn records(bytes: &[u8]) {
+    let Some((&how, rest)) = bytes.split_first() else { return };
+    let cut = usize::from(how >> 2) + 1;
+    let ends = ends();
+    match how & 3 {
+        side @ 0..=1 => {
+            let of_stranger = |pieces_bytes: usize| {
+                let mut tls = if side == 0 { ends.server() } else { ends.client() };
+                let (mut plain, mut out) = (Vec::new(), Vec::new());
+                let refused = tls.open(&mut [], &mut plain, &mut out).err();
+                assert_eq!(refused, None, "nothing has come");
+                let refused = rest.chunks(pieces_bytes).find_map(|piece| {
+                    let refused = tls.open(&mut piece.to_vec(), &mut plain, &mut out).err();
+                    assert!(tls.held_bytes() <= 2 * rest.len() + 64, "more is kept than has come");
+                    refused
+                });
+                assert!(plain.is_empty() && !tls.is_ready(), "nobody has a key");
+                refused.inspect(|it| assert_is_one_line(&it.to_string()))
+            };
+            let (whole, pieces) = (of_stranger(rest.len().max(1)), of_stranger(cut));
+            assert_eq!(whole.is_some(), pieces.is_some(), "{whole:?} {pieces:?}");
+        }
+        2 => {
+            let (mut client, mut server) = ends.shaken();
+            let mut sealed = Vec::new();
+            // As one record at least, and as several.
+            for part in [rest, rest] {
+                client.seal(part, &[], &mut sealed).expect("the handshake is done");
+            }
+            let (mut plain, mut out) = (Vec::new(), Vec::new());
+            for piece in sealed.chunks_mut(cut * 7) {
+                server.open(piece, &mut plain, &mut out).expect("nobody has touched it");
+            }
+            assert_eq!(plain, [rest, rest].concat());
+            assert_eq!(server.held_bytes(), 0, "a buffer is kept for nothing");
+            let codec = LengthPrefixed::new(100);
+            let direct = messages_of(&codec, [rest, rest]);
+            assert_eq!(messages_of(&codec, plain.chunks(cut)).0, direct.0);
+        }
+        _ => {
+            let Some((&[high, low, change], rest)) = rest.split_first_chunk() else { return };
+            let (mut client, mut server) = ends.shaken();
+            let mut sealed = Vec::new();
+            client.seal(rest, &[], &mut sealed).expect("the handshake is done");
+            let at = usize::from(u16::from_be_bytes([high, low]));
+            let is_changed = change > 0 && at < sealed.len();
+            if is_changed {
+                sealed[at] ^= change;
+            }
+            let (mut plain, mut out) = (Vec::new(), Vec::new());
+            for piece in sealed.chunks_mut(cut * 7) {
+                if let Err(refused) = server.open(piece, &mut plain, &mut out) {
+                    assert_is_one_line(&refused.to_string());
+                    assert!(is_changed, "nobody has touched it: {refused}");
+                    break;
+                }
+            }
+            assert!(rest.starts_with(&plain), "what came is not what was sent");
+        }
+    }
+}
+
+/// Two ends that trust each other blindly.
+struct Ends {
+    client: tls::Client,
+    server: tls::Server,
+}
+
+/// Made once: a certificate takes a while.
+fn ends() -> &'static Ends {
+    static ENDS: OnceLock<Ends> = OnceLock::new();
+    ENDS.get_or_init(|| {
+        let identity = tls::Identity::made_for(&["localhost"]).expect("a certificate");
+        let options = tls::ClientOptions::default();
+        Ends {
+            client: tls::Client::new(tls::Verify::Nothing, options).expect("a client"),
+            server: tls::Server::new(&identity, tls::ServerOptions::default()).expect("a server"),
+        }
+    })
+}
+
+impl Ends {
+    fn client(&self) -> Tls {
+        Tls::client(&self.client, "localhost", 0).expect("a client")
+    }
+
+    fn server(&self) -> Tls {
+        Tls::server(&self.server, 0).expect("a server")
+    }
+
+    /// Both ends, when their handshake is done.
+    fn shaken(&self) -> (Tls, Tls) {
+        let (mut client, mut server) = (self.client(), self.server());
+        let (mut plain, mut to_client, mut to_server) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            client.open(&mut to_client, &mut plain, &mut to_server).expect("a handshake");
+            to_client.clear();
+            if to_server.is_empty() {
+                break;
+            }
+            server.open(&mut to_server, &mut plain, &mut to_client).expect("a handshake");
+            to_server.clear();
+        }
+        assert!(client.is_ready() && server.is_ready() && plain.is_empty());
+        (client, server)
     }
 }
 
