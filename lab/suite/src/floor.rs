@@ -9,6 +9,7 @@ pub(crate) mod connect;
 mod kernel;
 mod line;
 mod memory;
+pub(crate) mod moved;
 mod packet;
 mod page;
 pub(crate) mod relay;
@@ -38,6 +39,9 @@ pub const ALL: &[Bench] = &[
     Bench::one::<signature::Signature>(Contender::floor("aws-lc")),
     Bench::one::<signature::Agreement>(Contender::floor("aws-lc")),
     Bench::one::<memory::Memcpy>(Contender::floor("libc")),
+    Bench::one::<moved::Streamed>(Contender::floor("hardware")),
+    Bench::one::<moved::ByProcess>(Contender::floor("kernel")),
+    Bench::many::<moved::Stream>(Contender::floor("kernel")),
     Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
     Bench::one::<page::Page>(Contender::floor("kernel")),
 ];

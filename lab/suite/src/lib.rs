@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+pub mod bulk;
 pub mod call;
 pub mod clock;
 pub mod event;
@@ -40,6 +41,7 @@ pub static ALL: &[&[Bench]] = &[
     sched::TRIPS,
     net::ALL,
     rpc::ALL,
+    bulk::ALL,
     probe::ALL,
     null::ALL,
 ];

@@ -21,14 +21,14 @@ const NAME_BYTES: usize = 64;
 /// Where the server listens, as it tells the caller.
 #[derive(FromZeros)]
 #[repr(C)]
-struct Place {
+pub(crate) struct Place {
     /// How many letters there are; 0 while it does not listen.
     length: AtomicU64,
     letters: [AtomicU8; NAME_BYTES],
 }
 
 impl Place {
-    fn tell(&self, name: &str) -> Result<(), Fault> {
+    pub(crate) fn tell(&self, name: &str) -> Result<(), Fault> {
         if name.len() > NAME_BYTES {
             return Err(Fault::new(format!("a name too long to tell: {name}")));
         }
@@ -40,7 +40,7 @@ impl Place {
         Ok(())
     }
 
-    fn hear(&self) -> Result<String, Fault> {
+    pub(crate) fn hear(&self) -> Result<String, Fault> {
         let began = Instant::now();
         loop {
             // Acquire: pairs with the Release in tell().
@@ -69,7 +69,7 @@ struct Caller {
     connected: Result<(Endpoint, Peer), Fault>,
 }
 
-fn fault(error: impl std::fmt::Display) -> Fault {
+pub(crate) fn fault(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 

@@ -1,0 +1,227 @@
+//! Memory of another process, moved in bulk: registered and mapped by both, plain, and over a stream.
+
+use crate::floor::moved::Pieces;
+use crate::rpc::{Place, fault};
+use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_record::{Bytes, Contender, Spec, args};
+use handover_rpc::{
+    Bulk, BulkHandle, BulkMemory, BulkPart, Calling, Config, Context, Endpoint, Method, Peer,
+    Rights, Transfer,
+};
+
+const HANDLE: Method = Method::named("handle");
+const STOP: Method = Method::named("stop");
+
+args! {
+    /// What is moved, out of how much, and how much at a time.
+    pub struct Move {
+        /// Bytes in each transfer.
+        size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
+        /// Bytes on either side that are walked through, in turn; more than a cache holds.
+        memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
+        /// Transfers under way at a time.
+        concurrency_count: u32 = 1 (smoke 2, range 1 ..= 1024),
+    }
+}
+
+/// What both sides' memory is, and what lies between them.
+const SHARED: u8 = 0;
+const PLAIN: u8 = 1;
+const TCP: u8 = 2;
+
+/// Two parties: one owns memory, the other moves it, `PUSHES` or pulls.
+struct Moved<const KIND: u8, const PUSHES: bool> {
+    place: Region<Place>,
+    pieces: Pieces,
+    concurrency_count: usize,
+}
+
+fn memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
+    match kind {
+        PLAIN => Ok(BulkMemory::plain(vec![0; bytes])),
+        _ => BulkMemory::shared(bytes).map_err(fault),
+    }
+}
+
+/// Other bytes for each side; a block of a prime length, so that no two pieces are alike.
+fn fill(memory: &BulkMemory, side: u8) {
+    let block: Vec<u8> = (0..65_521u32).map(|at| (at % 251) as u8 ^ side).collect();
+    let mut at = 0;
+    while at < memory.len_bytes() {
+        let bytes = (memory.len_bytes() - at).min(block.len() as u64);
+        memory.write(at, &block[..bytes as usize]); // No more than the block.
+        at += bytes;
+    }
+}
+
+impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
+    const IDS: [[&'static str; 2]; 3] = [
+        ["bulk/pull", "bulk/push"],
+        ["bulk/plain-pull", "bulk/plain-push"],
+        ["bulk/tcp-pull", "bulk/tcp-push"],
+    ];
+    const WHATS: [[&'static str; 2]; 3] = [
+        [
+            "size_bytes pulled from registered memory that both processes have mapped",
+            "size_bytes pushed into registered memory that both processes have mapped",
+        ],
+        [
+            "size_bytes pulled from a vector of another process",
+            "size_bytes pushed into a vector of another process",
+        ],
+        [
+            "size_bytes pulled over loopback TCP, from memory to memory",
+            "size_bytes pushed over loopback TCP, from memory to memory",
+        ],
+    ];
+    const FLOORS: [&'static str; 3] = ["floor/streamed-copy", "floor/process-copy", "floor/stream"];
+
+    fn own(&self) -> Result<(), Fault> {
+        let mut owner = Endpoint::new(Config::default()).map_err(fault)?;
+        let memory = memory(KIND, self.pieces.memory_bytes)?;
+        fill(&memory, 1);
+        let handle = owner.register_memory(&memory, Rights::ReadWrite).map_err(fault)?;
+        let tells = move |_: &mut Context<'_>, ()| Ok(handle);
+        owner.register("handle", 0, tells).map_err(fault)?;
+        let stops = |context: &mut Context<'_>, ()| {
+            context.stop();
+            Ok(())
+        };
+        owner.register("stop", 0, stops).map_err(fault)?;
+        let how = if KIND == TCP { "tcp://127.0.0.1:0" } else { "sm://" };
+        let address = owner.listen(&how.parse().map_err(fault)?).map_err(fault)?;
+        self.place.tell(&address.to_string())?;
+        owner.serve();
+        Ok(())
+    }
+
+    fn meet(&self) -> Result<Mover, Fault> {
+        let address = self.place.hear()?.parse().map_err(fault)?;
+        let mut endpoint = Endpoint::new(Config::default()).map_err(fault)?;
+        let peer = endpoint.connect(&address).map_err(fault)?;
+        let handle = endpoint.call(peer, HANDLE, &()).map_err(fault)?;
+        let memory = memory(KIND, self.pieces.memory_bytes)?;
+        fill(&memory, 2);
+        let (pieces, under_way) = (self.pieces, Vec::with_capacity(self.concurrency_count));
+        Ok(Mover { endpoint, peer, handle, memory, pieces, under_way })
+    }
+}
+
+/// Who moves it.
+struct Mover {
+    endpoint: Endpoint,
+    peer: Peer,
+    handle: BulkHandle,
+    memory: BulkMemory,
+    pieces: Pieces,
+    under_way: Vec<Transfer>,
+}
+
+impl Mover {
+    /// One more transfer, by which as many are under way as may be, or one is done.
+    fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
+        let Self { endpoint, peer, handle, memory, .. } = self;
+        let at = self.pieces.next() as u64;
+        let part = BulkPart::of(self.pieces.size_bytes as u64).at(at, at);
+        if concurrency_count == 1 {
+            let moved = match pushes {
+                true => endpoint.push(*peer, handle, memory, part),
+                false => endpoint.pull(*peer, handle, memory, part),
+            };
+            return moved.map_err(fault);
+        }
+        if self.under_way.len() == concurrency_count
+            && let Some((_, done)) = endpoint.wait_any_transfer(&mut self.under_way)
+        {
+            done.map_err(fault)?;
+        }
+        let started = match pushes {
+            true => endpoint.start_push(*peer, handle, memory, part),
+            false => endpoint.start_pull(*peer, handle, memory, part),
+        };
+        self.under_way.push(started.map_err(fault)?);
+        Ok(())
+    }
+
+    fn end(&mut self, pushes: bool) -> Result<(), Fault> {
+        while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.under_way) {
+            done.map_err(fault)?;
+        }
+        // The first piece, as it is on the other side now, is that of the side that it comes from.
+        let part = BulkPart::of(self.pieces.size_bytes as u64);
+        let (came, right) = (
+            BulkMemory::plain(vec![0; self.pieces.size_bytes]),
+            BulkMemory::plain(vec![0; self.pieces.size_bytes]),
+        );
+        fill(&right, if pushes { 2 } else { 1 });
+        self.endpoint.pull(self.peer, &self.handle, &came, part).map_err(fault)?;
+        let mut ours = vec![0; self.pieces.size_bytes];
+        self.memory.read(0, &mut ours);
+        let right = right.to_vec();
+        if came.to_vec() != right || ours != right {
+            return Err(Fault::new("what came is not what was sent"));
+        }
+        self.endpoint.call::<_, ()>(self.peer, STOP, &()).map_err(fault)
+    }
+}
+
+impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
+    type Args = Move;
+    const SPEC: Spec = Spec {
+        id: Self::IDS[KIND as usize][PUSHES as usize],
+        what: Self::WHATS[KIND as usize][PUSHES as usize],
+        floor: Some(Self::FLOORS[KIND as usize]),
+        classic: Some("margo-p2p-bw"),
+        hands_over: true,
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    const PROCESSES: bool = true;
+
+    fn roles(_: &Move) -> Vec<Role> {
+        vec![Role::measured("mover"), Role::serving("owner")]
+    }
+
+    fn rig(args: &Move, rig: &mut Rig) -> Result<Self, Fault> {
+        let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
+        let concurrency_count = args.concurrency_count as usize;
+        Ok(Self { place: rig.region()?, pieces, concurrency_count })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index > 0 {
+            return self.own();
+        }
+        let mut mover = self.meet()?;
+        // Once untimed: whatever is mapped is mapped then, and every page was touched.
+        for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
+            mover.step(PUSHES, 1)?;
+        }
+        out.bytes_per_op(self.pieces.size_bytes as u64);
+        let mut failed = None;
+        out.batches(|n| {
+            for _ in 0..n {
+                if let Err(fault) = mover.step(PUSHES, self.concurrency_count) {
+                    failed.get_or_insert(fault);
+                    return;
+                }
+            }
+        });
+        match failed {
+            Some(fault) => Err(fault),
+            None => mover.end(PUSHES),
+        }
+    }
+}
+
+/// The benchmarks of this file.
+pub const ALL: &[Bench] = &[
+    Bench::many::<Moved<SHARED, false>>(Contender::ours("handover")),
+    Bench::many::<Moved<SHARED, true>>(Contender::ours("handover")),
+    Bench::many::<Moved<PLAIN, false>>(Contender::ours("handover")),
+    Bench::many::<Moved<PLAIN, true>>(Contender::ours("handover")),
+    Bench::many::<Moved<TCP, false>>(Contender::ours("handover")),
+    Bench::many::<Moved<TCP, true>>(Contender::ours("handover")),
+];
