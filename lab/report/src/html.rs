@@ -1,6 +1,7 @@
 //! The page: one file with the table, the ladder, the doubts and the machine.
 
 use crate::anatomy::{self, anatomy_chart};
+use crate::detail::Details;
 use crate::ladder::ladder;
 use crate::model::{self, Model};
 use crate::svg;
@@ -13,14 +14,16 @@ use serde::Serialize;
 
 const TEMPLATE: &str = include_str!("../templates/report.html");
 const STYLE: &str = include_str!("../templates/report.css");
+const SCRIPT: &str = include_str!("../templates/report.js");
 const WIDE_PX: f64 = 1080.0;
 const NARROW_PX: f64 = 380.0;
 
-/// The report of a document as one self-contained HTML file: no script, nothing from the network, light
-/// or dark as its reader prefers, readable on paper and on a phone. Text of the document is escaped,
-/// whatever it is.
+/// The report of a document as one self-contained HTML file: nothing from the network, light or dark as its
+/// reader prefers, readable on paper and on a phone. A rung or a row opens its distribution; without
+/// scripting all else is there. Text of the document is escaped, whatever it is.
 pub fn html(document: &Document) -> String {
     let model = Model::new(document, false);
+    let details = Details::of(document);
     let page = Page {
         version: &document.run.version,
         run_id: &document.run.id,
@@ -35,13 +38,15 @@ pub fn html(document: &Document) -> String {
         chart_narrow: ladder(document, NARROW_PX).draw(),
         chart_style: svg::STYLE,
         page_style: STYLE,
-        groups: groups(&model),
+        groups: groups(&model, &details),
         off_ladder_count: model.off_ladder_count,
         anatomies: anatomies(document),
         doubts: doubts(&model),
         contenders_count: document.records.len(),
         contenders: contenders(document),
         facts: facts(document),
+        data: details.json(),
+        script: SCRIPT,
     };
     let mut environment = Environment::new();
     // A name that the page does not have is a fault of the template, not an empty text.
@@ -86,6 +91,9 @@ struct Page<'a> {
     contenders_count: usize,
     contenders: Vec<Contenders<'a>>,
     facts: Vec<Fact>,
+    /// What the script draws.
+    data: String,
+    script: &'static str,
 }
 
 #[derive(Serialize)]
@@ -110,6 +118,8 @@ struct Row<'a> {
     peer: Option<RatioCell<'a>>,
     cpus: String,
     doubts: Vec<Letter>,
+    /// Where it stands in the script's data.
+    place: Option<(usize, usize)>,
 }
 
 #[derive(Serialize)]
@@ -199,10 +209,10 @@ fn is_smoke(document: &Document) -> bool {
     !document.records.is_empty() && document.records.iter().all(smoke)
 }
 
-fn groups<'a>(model: &Model<'a>) -> Vec<Group<'a>> {
+fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<Group<'a>> {
     let rows = |figure: &model::Figure<'a>| -> Vec<Row<'a>> {
         let told = figure.rows.len() > 1;
-        figure.rows.iter().map(|record| row(model, record, told)).collect()
+        figure.rows.iter().map(|it| row(model, it, told, details.place(it))).collect()
     };
     let group = |group: &model::Group<'a>| Group {
         name: group.name,
@@ -211,7 +221,12 @@ fn groups<'a>(model: &Model<'a>) -> Vec<Group<'a>> {
     model.groups.iter().map(group).collect()
 }
 
-fn row<'a>(model: &Model<'a>, record: &'a Record, told: bool) -> Row<'a> {
+fn row<'a>(
+    model: &Model<'a>,
+    record: &'a Record,
+    told: bool,
+    place: Option<(usize, usize)>,
+) -> Row<'a> {
     let shown = |value| words::figure(record.unit, value);
     let modes = match record.modes.as_slice() {
         [] | [_] => &[],
@@ -256,6 +271,7 @@ fn row<'a>(model: &Model<'a>, record: &'a Record, told: bool) -> Row<'a> {
         }),
         cpus: words::cpus(record),
         doubts,
+        place,
     }
 }
 
@@ -306,7 +322,10 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
     let model = Model::new(document, true);
     let mut all = Vec::new();
     for figure in model.groups.iter().flat_map(|group| &group.figures) {
-        let args = figure.rows.first().map(|record| arguments(&model, record)).unwrap_or_default();
+        let shared = |record: &Record| {
+            words::arguments(record, |name, value| !model.varies(record, name, value))
+        };
+        let args = figure.rows.first().map(|record| shared(record)).unwrap_or_default();
         let rows = figure.rows.iter().map(|record| {
             let summary = record.summary;
             let shown = |value| words::figure(record.unit, value);
@@ -325,28 +344,6 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
         all.push(Contenders { id: figure.id, args, rows: rows.collect() });
     }
     all
-}
-
-/// The arguments that all rows of a figure share, and its parties, in one line.
-fn arguments(model: &Model<'_>, record: &Record) -> String {
-    let shared = record.args.iter().filter(|(name, value)| !model.varies(record, name, **value));
-    let mut told: Vec<String> = shared.map(|(name, value)| format!("{name}={value}")).collect();
-    let parties = &record.parties;
-    if parties.cpus.len() > 1 {
-        let roles = parties.roles.iter().zip(&parties.cpus);
-        let placed: Vec<String> = roles.map(|(role, cpu)| format!("{role} on CPU {cpu}")).collect();
-        told.push(placed.join(", "));
-    }
-    if parties.processes {
-        told.push("in processes".to_string());
-    }
-    if parties.idle_gap_ns > 0 {
-        told.push(format!("idle gap {}", units::show_ns(parties.idle_gap_ns as f64)));
-    }
-    if let Some(cpu) = parties.neighbour_cpu {
-        told.push(format!("a busy neighbour on CPU {cpu}"));
-    }
-    told.join(", ")
 }
 
 fn facts(document: &Document) -> Vec<Fact> {

@@ -3,6 +3,7 @@
 
 mod anatomy;
 pub mod compare;
+mod detail;
 mod export;
 pub mod history;
 mod html;

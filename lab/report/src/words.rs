@@ -122,6 +122,28 @@ pub(crate) fn letters(record: &Record) -> String {
     letters.join(" ")
 }
 
+/// The arguments that are to be told, and the parties, in one line.
+pub(crate) fn arguments(record: &Record, is_told: impl Fn(&str, u64) -> bool) -> String {
+    let args = record.args.iter().filter(|(name, value)| is_told(name, **value));
+    let mut told: Vec<String> = args.map(|(name, value)| format!("{name}={value}")).collect();
+    let parties = &record.parties;
+    if parties.cpus.len() > 1 {
+        let roles = parties.roles.iter().zip(&parties.cpus);
+        let placed: Vec<String> = roles.map(|(role, cpu)| format!("{role} on CPU {cpu}")).collect();
+        told.push(placed.join(", "));
+    }
+    if parties.processes {
+        told.push("in processes".to_string());
+    }
+    if parties.idle_gap_ns > 0 {
+        told.push(format!("idle gap {}", units::show_ns(parties.idle_gap_ns as f64)));
+    }
+    if let Some(cpu) = parties.neighbour_cpu {
+        told.push(format!("a busy neighbour on CPU {cpu}"));
+    }
+    told.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

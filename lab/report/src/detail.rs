@@ -1,0 +1,262 @@
+//! What the page's script draws: the distribution of every contender of every figure, small enough to go
+//! with the page.
+
+use crate::model::{Figure, Model};
+use crate::text::steers;
+use crate::words;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use handover_record::{Document, Ratio, Record};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Where the percentile curve has its points.
+const QUANTILES: [f64; 19] = [
+    0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995,
+    0.99999, 0.999_995, 0.999_999, 1.0,
+];
+/// Bars of a distribution, of equal width on a logarithmic axis.
+const BARS_COUNT: usize = 60;
+/// What of the samples lies beyond the bars, at most, on the slow side: a single outlier is not to make all
+/// others one bar.
+const BEYOND_SHARE: f64 = 0.001;
+/// A record keeps its samples in thousandths of its unit.
+const STEPS: f64 = 1000.0;
+
+/// The data of a page.
+#[derive(Serialize)]
+pub(crate) struct Details<'a> {
+    quantiles: &'static [f64],
+    pub figures: Vec<Detail<'a>>,
+}
+
+/// One figure: its contenders side by side.
+#[derive(Serialize)]
+pub(crate) struct Detail<'a> {
+    pub id: &'a str,
+    what: &'a str,
+    unit: String,
+    /// Where the bars begin and end.
+    span: [f64; 2],
+    pub rows: Vec<Contender<'a>>,
+}
+
+/// One contender of it.
+#[derive(Serialize)]
+pub(crate) struct Contender<'a> {
+    name: &'a str,
+    kind: String,
+    args: String,
+    /// The median with its interval, the 99 % quantile, operations a second, CPUs.
+    median: f64,
+    low: f64,
+    high: f64,
+    p99: f64,
+    rate: f64,
+    cpus: f64,
+    samples: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    floor: Option<Beside<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<Beside<'a>>,
+    /// At [`QUANTILES`], as far as there are samples to tell them.
+    quantiles: Vec<f64>,
+    /// The share of the samples in the fullest bar, and each bar in thousandths of that.
+    peak: f64,
+    bars: Vec<u16>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    doubts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    counters: BTreeMap<&'a str, f64>,
+}
+
+#[derive(Serialize)]
+struct Beside<'a> {
+    name: &'a str,
+    ratio: f64,
+    low: f64,
+    high: f64,
+}
+
+impl<'a> Details<'a> {
+    pub(crate) fn of(document: &'a Document) -> Self {
+        let model = Model::new(document, true);
+        let figures = model.groups.into_iter().flat_map(|group| group.figures);
+        Self { quantiles: &QUANTILES, figures: figures.filter_map(|it| detail(&it)).collect() }
+    }
+
+    /// Where that record stands: its figure, and its place among the contenders.
+    pub(crate) fn place(&self, record: &Record) -> Option<(usize, usize)> {
+        let args = words::arguments(record, |_, _| true);
+        let figure = self.figures.iter().position(|it| it.id == record.id)?;
+        let rows = &self.figures[figure].rows;
+        let row = rows.iter().position(|it| it.name == record.contender && it.args == args)?;
+        Some((figure, row))
+    }
+
+    /// As JSON that may stand in a page: no mark of it ends the element that holds it.
+    pub(crate) fn json(&self) -> String {
+        let json = serde_json::to_string(self).unwrap_or_default();
+        let mut safe = String::with_capacity(json.len());
+        for letter in json.chars() {
+            match letter {
+                '<' | '>' | '&' => safe.push_str(&format!("\\u{:04x}", u32::from(letter))),
+                letter if steers(letter) => safe.push('\u{fffd}'),
+                letter => safe.push(letter),
+            }
+        }
+        safe
+    }
+}
+
+fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
+    let first = *figure.rows.first()?;
+    let samples: Vec<_> = figure.rows.iter().map(|record| samples(record)).collect();
+    let scale = Scale::over(samples.iter().flatten());
+    let contender = |(record, samples): (&&'a Record, &Option<Histogram<u64>>)| {
+        let beside =
+            |it: &'a Ratio, name| Beside { name, ratio: it.ratio, low: it.low, high: it.high };
+        let summary = &record.summary;
+        let (peak, bars) = samples.as_ref().map_or_else(Default::default, |it| scale.bars(it));
+        Contender {
+            name: &record.contender,
+            kind: record.kind.to_string(),
+            args: words::arguments(record, |_, _| true),
+            median: summary.median,
+            low: summary.low,
+            high: summary.high,
+            p99: summary.p99,
+            rate: record.bytes_per_s.unwrap_or(record.rate_per_s),
+            cpus: record.cpus_user + record.cpus_system,
+            samples: summary.samples,
+            floor: record.floor.as_ref().map(|it| beside(it, &it.id)),
+            peer: record.best_peer().map(|it| beside(it, &it.contender)),
+            quantiles: samples.as_ref().map_or_else(Vec::new, quantiles),
+            peak,
+            bars,
+            doubts: record.warnings.iter().map(|it| it.text.as_str()).collect(),
+            counters: record.counters.iter().map(|(name, value)| (name.as_str(), *value)).collect(),
+        }
+    };
+    Some(Detail {
+        id: figure.id,
+        what: &first.what,
+        unit: first.unit.to_string(),
+        span: [scale.from, scale.to],
+        rows: figure.rows.iter().zip(&samples).map(contender).collect(),
+    })
+}
+
+/// All samples of a record, where it keeps any that can be read.
+fn samples(record: &Record) -> Option<Histogram<u64>> {
+    let bytes = STANDARD.decode(&record.histogram).ok()?;
+    let histogram = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
+    (!histogram.is_empty()).then_some(histogram)
+}
+
+/// The values at [`QUANTILES`]; those beyond what so many samples tell are the greatest.
+fn quantiles(samples: &Histogram<u64>) -> Vec<f64> {
+    let told = |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / STEPS);
+    QUANTILES.iter().map(told).collect()
+}
+
+/// Four digits, of which a chart shows fewer.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+/// The axis of a figure's bars, logarithmic.
+struct Scale {
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    /// Over what these have in common, but for the slowest.
+    fn over<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
+        let (mut from, mut to) = (f64::MAX, 0.0_f64);
+        for samples in all {
+            // No time is shorter than a step: on a logarithmic axis there is no nought.
+            from = from.min(samples.min().max(1) as f64 / STEPS);
+            to = to.max(samples.value_at_quantile(1.0 - BEYOND_SHARE).max(1) as f64 / STEPS);
+        }
+        // A histogram tells a value to three digits.
+        match from * 1.01 < to {
+            true => Self { from, to },
+            // All the same, or nothing: bars about it.
+            false if to > 0.0 => Self { from: to / 2.0, to: to * 2.0 },
+            false => Self { from: 1.0, to: 2.0 },
+        }
+    }
+
+    /// The share of the samples in the fullest bar, and each bar in thousandths of it; what lies beyond the
+    /// last is not told.
+    fn bars(&self, samples: &Histogram<u64>) -> (f64, Vec<u16>) {
+        let width = (self.to / self.from).ln() / BARS_COUNT as f64;
+        let mut bars = vec![0_u64; BARS_COUNT];
+        for step in samples.iter_recorded() {
+            let value = (step.value_iterated_to().max(1) as f64 / STEPS).max(self.from);
+            let place = ((value / self.from).ln() / width) as usize;
+            // The end itself belongs to the last bar.
+            let last = value <= self.to * 1.001;
+            if let Some(bar) = bars.get_mut(if last { place.min(BARS_COUNT - 1) } else { place }) {
+                *bar += step.count_since_last_iteration();
+            }
+        }
+        let fullest = bars.iter().copied().max().unwrap_or(0).max(1) as f64;
+        let height = |count: &u64| (*count as f64 * 1000.0 / fullest).round() as u16;
+        (rounded(fullest / samples.len() as f64), bars.iter().map(height).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[(u64, u64)]) -> Histogram<u64> {
+        let mut samples = Histogram::new(3).unwrap();
+        values.iter().for_each(|&(value, count)| samples.record_n(value, count).unwrap());
+        samples
+    }
+
+    #[test]
+    fn bars_hold_all_samples_but_the_slowest_thousandth() {
+        let samples = of(&[(10_000, 500), (20_000, 499), (9_000_000, 1)]);
+        let scale = Scale::over([&samples].into_iter());
+        let (peak, bars) = scale.bars(&samples);
+        assert_eq!(peak, 0.5);
+        assert_eq!((bars[0], bars[BARS_COUNT - 1]), (1000, 998));
+        assert_eq!(bars.iter().filter(|&&bar| bar > 0).count(), 2);
+        let quantiles = quantiles(&samples);
+        assert!((quantiles[5] / 10.0 - 1.0).abs() < 0.002, "the middle: {}", quantiles[5]);
+        assert!((quantiles[QUANTILES.len() - 1] / 9000.0 - 1.0).abs() < 0.002);
+    }
+
+    #[test]
+    fn samples_that_are_all_the_same_have_an_axis_about_them() {
+        let samples = of(&[(7_000, 3)]);
+        let scale = Scale::over([&samples].into_iter());
+        assert!(scale.from < 7.0 && scale.to > 7.0);
+        let (peak, bars) = scale.bars(&samples);
+        assert_eq!((peak, bars.iter().sum::<u16>()), (1.0, 1000));
+        assert!(Scale::over(std::iter::empty()).from > 0.0);
+    }
+
+    #[test]
+    fn no_text_ends_the_element_that_holds_the_data() {
+        let evil = "</script><!--\u{202e}]]>&amp;";
+        let figure = Detail {
+            id: evil,
+            what: evil,
+            unit: String::new(),
+            span: [1.0, 2.0],
+            rows: Vec::new(),
+        };
+        let json = Details { quantiles: &QUANTILES, figures: vec![figure] }.json();
+        assert!(!json.contains(['<', '>', '&', '\u{202e}']));
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["figures"][0]["id"], evil.replace('\u{202e}', "\u{fffd}"));
+    }
+}
