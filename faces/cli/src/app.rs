@@ -59,6 +59,8 @@ enum Command {
     List(List),
     /// Show a stored run: the last one, or by id, by a prefix of it, or counted back (-1, -2)
     Show(Show),
+    /// Write the page of a stored run: the ladder, its distributions, and other runs beside it
+    Report(Report),
     /// List the stored runs
     Runs(Runs),
     /// Give a run a name, or take it away
@@ -243,6 +245,18 @@ pub struct Show {
 }
 
 #[derive(Debug, Args)]
+pub struct Report {
+    /// The run, and runs to lay over it: ids, prefixes, names, or counted back from the last (-1)
+    #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
+    pub runs: Vec<String>,
+    /// The page
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub db: Db,
+}
+
+#[derive(Debug, Args)]
 pub struct Runs {
     /// Print JSON
     #[arg(long)]
@@ -380,6 +394,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Doctor(args) => commands::doctor::doctor(&args, &mut out)?,
         Command::List(list) => commands::list::list(&list, &mut out)?,
         Command::Show(show) => commands::stored::show(&show, &mut out)?,
+        Command::Report(report) => commands::stored::report(&report, &mut out)?,
         Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,
         Command::Tag(args) => commands::names::tag(&args, &mut out)?,
         Command::Delete(args) => commands::names::delete(&args, &mut out)?,

@@ -2,7 +2,7 @@
 
 use crate::anatomy::{self, anatomy_chart};
 use crate::detail::Details;
-use crate::ladder::ladder;
+use crate::ladder::ladder_beside;
 use crate::model::{self, Model};
 use crate::svg;
 use crate::words;
@@ -22,6 +22,11 @@ const NARROW_PX: f64 = 380.0;
 /// reader prefers, readable on paper and on a phone. A rung or a row opens its distribution; without
 /// scripting all else is there. Text of the document is escaped, whatever it is.
 pub fn html(document: &Document) -> String {
+    html_beside(document, &[])
+}
+
+/// The same, with the figures of other runs, or of other machines, laid over the ladder and beside it.
+pub fn html_beside(document: &Document, others: &[Document]) -> String {
     let model = Model::new(document, false);
     let details = Details::of(document);
     let page = Page {
@@ -34,8 +39,10 @@ pub fn html(document: &Document) -> String {
         smoke: is_smoke(document),
         null_line: words::null_line(document.run.null_one, document.run.null_several),
         has_chart: model.rows().any(|record| record.unit == Unit::Ns),
-        chart_wide: ladder(document, WIDE_PX).draw(),
-        chart_narrow: ladder(document, NARROW_PX).draw(),
+        chart_wide: ladder_beside(document, others, WIDE_PX).draw(),
+        chart_narrow: ladder_beside(document, others, NARROW_PX).draw(),
+        beside: beside(&model, document, others),
+        sweeps: sweeps(document),
         chart_style: svg::STYLE,
         page_style: STYLE,
         groups: groups(&model, &details),
@@ -86,6 +93,9 @@ struct Page<'a> {
     page_style: &'static str,
     groups: Vec<Group<'a>>,
     off_ladder_count: usize,
+    /// None where there is no other run.
+    beside: Option<OtherRuns<'a>>,
+    sweeps: Vec<SweepPart>,
     anatomies: Vec<AnatomyPart<'a>>,
     doubts: Vec<Doubt<'a>>,
     contenders_count: usize,
@@ -139,6 +149,31 @@ struct RatioCell<'a> {
 struct Letter {
     letter: &'static str,
     words: &'static str,
+}
+
+/// The same figures in several runs.
+#[derive(Serialize)]
+struct OtherRuns<'a> {
+    labels: Vec<String>,
+    rows: Vec<OtherRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct OtherRow<'a> {
+    id: &'a str,
+    contender: &'a str,
+    median: String,
+    /// In each of the others: the median, and how many times this run's it is.
+    others: Vec<Option<(String, String)>>,
+}
+
+/// A figure by one of its arguments.
+#[derive(Serialize)]
+struct SweepPart {
+    id: String,
+    argument: String,
+    figures: String,
+    rates: String,
 }
 
 /// One hand-off taken apart.
@@ -283,6 +318,47 @@ fn doubts<'a>(model: &Model<'a>) -> Vec<Doubt<'a>> {
         told: doubt.told.into_iter().map(told).collect(),
     };
     model.doubts().into_iter().map(doubt).collect()
+}
+
+/// Every row that another run has too.
+fn beside<'a>(
+    model: &Model<'a>,
+    document: &'a Document,
+    others: &[Document],
+) -> Option<OtherRuns<'a>> {
+    if others.is_empty() {
+        return None;
+    }
+    let row = |record: &'a Record| {
+        let median = record.summary.median;
+        let told = |other: &Document| {
+            let same = model::same_in(other, record)?;
+            let ratio = words::ratio(same.summary.median / median);
+            Some((words::figure(same.unit, same.summary.median), ratio))
+        };
+        let others: Vec<_> = others.iter().map(told).collect();
+        let row = OtherRow {
+            id: &record.id,
+            contender: &record.contender,
+            median: words::figure(record.unit, median),
+            others,
+        };
+        row.others.iter().any(Option::is_some).then_some(row)
+    };
+    Some(OtherRuns {
+        labels: [document].into_iter().chain(others).map(model::label).collect(),
+        rows: model.rows().filter_map(row).collect(),
+    })
+}
+
+fn sweeps(document: &Document) -> Vec<SweepPart> {
+    let part = |sweep: crate::sweep::Sweep<'_>| SweepPart {
+        id: sweep.id.to_owned(),
+        argument: sweep.argument.to_owned(),
+        figures: sweep.figures().draw(),
+        rates: sweep.rates().draw(),
+    };
+    crate::sweep::sweeps(document).into_iter().map(part).collect()
 }
 
 fn anatomies(document: &Document) -> Vec<AnatomyPart<'_>> {

@@ -1,6 +1,6 @@
 //! The ladder: every figure as a rung on a logarithmic axis of time.
 
-use crate::model::Model;
+use crate::model::{self, Model};
 use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
 use crate::words;
 use handover_record::{ContenderKind, Document, Record, Unit};
@@ -9,6 +9,12 @@ use handover_record::{ContenderKind, Document, Record, Unit};
 /// floor, its median with the interval, its 99 % quantile, and the best peer. The axis begins at 1 ns or
 /// below and covers the data in whole decades.
 pub fn ladder(document: &Document, width_px: f64) -> Chart {
+    ladder_beside(document, &[], width_px)
+}
+
+/// The same, with the medians of other runs on its rungs.
+pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: f64) -> Chart {
+    let mut beside: Vec<Vec<Point>> = vec![Vec::new(); others.len()];
     let model = Model::new(document, false);
     let mut names = Vec::new();
     let mut rungs = Rungs::default();
@@ -17,6 +23,14 @@ pub fn ladder(document: &Document, width_px: f64) -> Chart {
         for figure in &group.figures {
             for record in figure.rows.iter().filter(|record| record.unit == Unit::Ns) {
                 rungs.add(names.len() as f64, record);
+                for (other, points) in others.iter().zip(&mut beside) {
+                    if let Some(same) = model::same_in(other, record) {
+                        let median = same.summary.median;
+                        let told = words::figure(same.unit, median);
+                        let text = format!("{}: {told} in run {}", record.id, other.run.id);
+                        points.push(Point::at(median, names.len() as f64).told(text));
+                    }
+                }
                 let label = match figure.rows.len() {
                     1 => record.id.clone(),
                     _ => format!("{} [{}]", record.id, record.contender),
@@ -29,7 +43,7 @@ pub fn ladder(document: &Document, width_px: f64) -> Chart {
     let count = names.len();
     let time = Axis::log("time of one operation", Quantity::Nanos).from(1.0);
     let Rungs { stretch, tail, p99, floor, peer, ours, facts } = rungs;
-    Chart::new("The ladder: what each hand-over costs", time, Axis::names(names))
+    let chart = Chart::new("The ladder: what each hand-over costs", time, Axis::names(names))
         .described(format!(
             "{count} figures on a logarithmic axis of time; each with its median and interval, \
              its floor, its 99 % quantile and its best peer. The table has the same figures as text."
@@ -41,7 +55,11 @@ pub fn ladder(document: &Document, width_px: f64) -> Chart {
         .with(Series::new("99 %", Role::Faint, Mark::Ring, p99))
         .with(Series::new("best peer", Role::Peer, Mark::Diamond, peer))
         .with(Series::new("median with interval", Role::Ours, Mark::Dot, ours))
-        .with(Series::new("fact of the machine", Role::Floor, Mark::Dot, facts))
+        .with(Series::new("fact of the machine", Role::Floor, Mark::Dot, facts));
+    let others = others.iter().zip(beside).zip(1_u8..);
+    others.fold(chart, |chart, ((other, points), nth)| {
+        chart.with(Series::new(model::label(other), Role::Nth(nth % 8), Mark::Ring, points))
+    })
 }
 
 #[derive(Default)]

@@ -19,7 +19,7 @@ mod words;
 
 pub use anatomy::{anatomy, anatomy_chart};
 pub use export::{Format, UnknownFormat, export, markdown};
-pub use html::html;
+pub use html::{html, html_beside};
 pub use ladder::ladder;
 pub use sweep::{Sweep, sweeps};
 pub use table::{row, table};

@@ -148,6 +148,21 @@ fn position_or_push<T>(
     &mut list[place]
 }
 
+/// The record of another run that is of the same thing, with the same arguments.
+pub(crate) fn same_in<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
+    other.records.iter().find(|it| {
+        it.id == record.id
+            && it.contender == record.contender
+            && it.args == record.args
+            && it.unit == record.unit
+    })
+}
+
+/// A run among several, briefly.
+pub(crate) fn label(document: &Document) -> String {
+    format!("{}, {}", document.host.name, utc(document.run.started_unix_ns))
+}
+
 /// The host in one line.
 pub(crate) fn host_line(document: &Document) -> String {
     let host = &document.host;

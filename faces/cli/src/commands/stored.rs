@@ -1,6 +1,6 @@
-//! What is done with stored runs: `show`, `runs`, `export`, `import`.
+//! What is done with stored runs: `show`, `report`, `runs`, `export`, `import`.
 
-use crate::app::{Db, Export, Import, Runs, Show};
+use crate::app::{Db, Export, Import, Report, Runs, Show};
 use crate::console;
 use crate::exit::{self, usage};
 use handover_record::Document;
@@ -32,6 +32,25 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let table = handover_report::table(&document, console::width(), console::style(args.all));
     Ok(out.write_all(table.as_bytes())?)
+}
+
+/// The page of a run, the others laid over it. What is there of that name is replaced as a whole or stays.
+pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+    let store = existing(&args.db)?;
+    let documents = args.runs.iter().map(|run| store.load(run)).collect::<Result<Vec<_>, _>>();
+    let documents = documents.map_err(asked)?;
+    let Some((first, others)) = documents.split_first() else { return Ok(()) };
+    let page = handover_report::html_beside(first, others);
+    let named = args.output.display();
+    let beside = args.output.with_extension(format!("{}.part", std::process::id()));
+    let written =
+        std::fs::write(&beside, page).and_then(|()| std::fs::rename(&beside, &args.output));
+    written.map_err(|error| {
+        // Nothing to take away where not even that could be made.
+        let _ = std::fs::remove_file(&beside);
+        usage(format!("--output {named}: {error}; name a file in a folder that can be written"))
+    })?;
+    Ok(writeln!(out, "the page is {named}")?)
 }
 
 /// One JSON document and nothing else.

@@ -17,6 +17,7 @@ const LISTED: &[&str] = &[
     "doctor",
     "list",
     "show",
+    "report",
     "runs",
     "tag",
     "delete",
