@@ -115,7 +115,7 @@
     let [low, high] = [Math.min(...values), Math.max(...values)];
     if (high - low < 0.3) [low, high] = [low - 0.15, high + 0.15];
     const end = Math.max(1, ...series.flatMap(({ points }) => points.map(([at]) => at)));
-    const ticks = ['0', '50', '90', '99', '99.9', '99.99', '99.999', '99.9999']
+    const ticks = ['50', '90', '99', '99.9', '99.99', '99.999', '99.9999']
       .map((percent) => [nines(Number(percent) / 100), `${percent} %`]).filter(([at]) => at <= end + 0.01);
     return chart({
       title: 'Percentiles', yLabel: 'so many of the samples took no longer', xLabel: 'share of the samples', series,

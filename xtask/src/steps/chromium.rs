@@ -1,11 +1,14 @@
 //! Opens the report that the ladder wrote in a browser without a window: every row must be in the
-//! page as the browser sees it, and the console must be silent.
+//! page as the browser sees it, a click on a rung must show its distribution, and the console must be silent.
+
+mod driver;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 
 use super::binary;
 use super::prerequisites::debian;
@@ -60,8 +63,70 @@ pub fn chromium(context: &mut Context) -> Result<()> {
         rows(&page.dom).count(),
         ids.len()
     );
+    used(&ladder.report(), &context.temporary.path().join("driven"))
+}
+
+/// Uses the page as its reader would.
+fn used(report: &Path, profile: &Path) -> Result<()> {
+    // Time that jumps ahead is for pages that are only looked at.
+    let options: Vec<&str> =
+        OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect();
+    let browser = driver::Driven::begin(&options, profile)?;
+    let began = Instant::now();
+    browser.open(&format!("file://{}", report.display()))?;
+    println!("the page opens in {} ms", began.elapsed().as_millis());
+    let is = |what: &str, script: &str| -> Result<()> {
+        let said = browser.run(script)?;
+        ensure!(said == Value::Bool(true), "{what}: {said}");
+        Ok(())
+    };
+    is("nothing is open yet", "return !document.querySelector('dialog').open")?;
+    browser.click("section[aria-labelledby=ladder] figure.wide svg text.name")?;
+    is(
+        "a click on a rung shows the distribution of what it names",
+        "const dialog = document.querySelector('dialog[open]');
+         const name = document.querySelector('figure.wide svg text.name').textContent;
+         return dialog.querySelectorAll('svg path.joined').length > 1
+             && name.startsWith(dialog.querySelector('h2').textContent)
+             && dialog.querySelectorAll('tbody tr').length > 0",
+    )?;
+    let title = "return document.querySelector('dialog h2').textContent";
+    let first = browser.run(title)?;
+    browser.press(RIGHT)?;
+    ensure!(browser.run(title)? != first, "an arrow leads to the next figure");
+    browser.press(ESCAPE)?;
+    is("Escape closes it", "return !document.querySelector('dialog').open")?;
+    browser.press("/lock")?;
+    let seen = "[...document.querySelectorAll('tr[data-figure]')].filter((row) => !row.hidden)";
+    is(
+        "the filter leaves what it names, on the ladder too",
+        &format!(
+            "const seen = {seen}; return seen.length > 0 && document.querySelector('.veil.drawn') !== null
+                 && seen.every((row) => row.textContent.toLowerCase().includes('lock'))"
+        ),
+    )?;
+    browser.press(ESCAPE)?;
+    browser.click("table.figures thead th:nth-child(2) button")?;
+    is(
+        "a column's head sorts",
+        "const figures = JSON.parse(document.getElementById('data').textContent).figures;
+         const medians = [...document.querySelectorAll('tr[data-figure]')]
+             .map(({ dataset }) => figures[dataset.figure].rows[dataset.row].median);
+         return medians.length > 5 && medians.every((it, at) => at === 0 || medians[at - 1] <= it)",
+    )?;
+    let paper = "return getComputedStyle(document.body).backgroundColor";
+    let before = browser.run(paper)?;
+    browser.click("header .tools button")?;
+    ensure!(browser.run(paper)? != before, "light and dark are the same");
+    let console = browser.console()?;
+    ensure!(console.is_empty(), "the console is not silent:\n{}", console.join("\n"));
+    println!("a rung opens, an arrow goes on, Escape closes; filter, sort, light and dark");
     Ok(())
 }
+
+/// As WebDriver names keys that are no letters.
+const ESCAPE: &str = "\u{e00c}";
+const RIGHT: &str = "\u{e014}";
 
 fn find() -> Option<&'static str> {
     NAMES.into_iter().find(|name| Run::new(name).args(["--version"]).works())

@@ -1,0 +1,159 @@
+//! A browser that is clicked and typed into: WebDriver, the W3C's protocol, as far as the report needs it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+
+/// How long the driver may take to listen, and the browser to answer.
+const DRIVER_MAX: Duration = Duration::from_secs(60);
+
+/// A page in a browser of its own. Both end with it.
+pub struct Driven {
+    driver: Child,
+    port: u16,
+    session: String,
+}
+
+impl Driven {
+    /// Starts the driver, and by it a browser with these options.
+    pub fn begin(options: &[&str], profile: &Path) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let driver = Command::new("chromedriver")
+            .arg(format!("--port={port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("chromedriver")?;
+        let mut driven = Self { driver, port, session: String::new() };
+        let until = Instant::now() + DRIVER_MAX;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            ensure!(Instant::now() < until, "chromedriver does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let profile = format!("--user-data-dir={}", profile.display());
+        let options: Vec<&str> = options.iter().copied().chain([profile.as_str()]).collect();
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": options},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let begun = driven.ask("POST", "/session", &wanted)?;
+        driven.session = begun["sessionId"].as_str().context("a session without an id")?.to_owned();
+        Ok(driven)
+    }
+
+    /// Opens that page.
+    pub fn open(&self, url: &str) -> Result<()> {
+        self.post("/url", &json!({"url": url})).map(drop)
+    }
+
+    /// What that script returns.
+    pub fn run(&self, script: &str) -> Result<Value> {
+        self.post("/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// Clicks into the middle of what that selector finds first, as a mouse does.
+    pub fn click(&self, selector: &str) -> Result<()> {
+        let middle = format!(
+            "const it = document.querySelector({}); it.scrollIntoView({{block: 'center'}});
+            const box = it.getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2].map(Math.round);",
+            json!(selector)
+        );
+        let at = self.run(&middle).with_context(|| format!("nothing is {selector}"))?;
+        let pointer = json!({"type": "pointer", "id": "mouse", "actions": [
+            {"type": "pointerMove", "duration": 0, "x": at[0], "y": at[1]},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerUp", "button": 0},
+        ]});
+        self.post("/actions", &json!({"actions": [pointer]})).map(drop)
+    }
+
+    /// Presses these keys, one after the other.
+    pub fn press(&self, keys: &str) -> Result<()> {
+        let both = |key: char| {
+            ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key.to_string()}))
+        };
+        let presses: Vec<Value> = keys.chars().flat_map(both).collect();
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": presses});
+        self.post("/actions", &json!({"actions": [keyboard]})).map(drop)
+    }
+
+    /// What the console was told since this was last asked.
+    pub fn console(&self) -> Result<Vec<String>> {
+        let told = self.post("/se/log", &json!({"type": "browser"}))?;
+        let told = told.as_array().context("no list of messages")?;
+        Ok(told.iter().map(|it| it["message"].to_string()).collect())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.ask("POST", &format!("/session/{}{path}", self.session), body)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(DRIVER_MAX))?;
+        let body = body.to_string();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )?;
+        let answer = answer(&mut BufReader::new(stream)).with_context(|| path.to_owned())?;
+        let mut answer: Value = serde_json::from_str(&answer)?;
+        let value = answer["value"].take();
+        match value.get("error") {
+            Some(error) => bail!("{path}: {error}: {}", value["message"]),
+            None => Ok(value),
+        }
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        // The browser goes with its session; where there is none, with the driver.
+        let _ = self.ask("DELETE", &format!("/session/{}", self.session), &json!({}));
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// The body of an answer of HTTP that says how long it is.
+fn answer(stream: &mut impl BufRead) -> Result<String> {
+    let mut length = None;
+    loop {
+        let mut line = String::new();
+        ensure!(stream.read_line(&mut line)? > 0, "an answer that ends in its head");
+        let Some((name, value)) = line.trim_end().split_once(':') else {
+            if line.trim_end().is_empty() {
+                break;
+            }
+            continue;
+        };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = Some(value.trim().parse::<u64>()?);
+        }
+    }
+    let mut body = String::new();
+    stream.take(length.context("an answer without a length")?).read_to_string(&mut body)?;
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_ends_where_its_head_says() {
+        let mut stream =
+            "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nx: y\r\n\r\n{\"a\"rest".as_bytes();
+        assert_eq!(answer(&mut stream).unwrap(), "{\"a\"");
+        assert!(answer(&mut "HTTP/1.1 200 OK\r\n\r\n{}".as_bytes()).is_err());
+        assert!(answer(&mut "HTTP/1.1 200 OK\r\n".as_bytes()).is_err());
+    }
+}
