@@ -28,7 +28,8 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for processes in [false, true] {
         for selection in crate::select(all, &patterns).unwrap_or_default() {
-            let can = selection.contenders.iter().any(|bench| bench.in_processes());
+            let can = selection.spec.hands_over
+                && selection.contenders.iter().any(|bench| bench.in_processes());
             if processes && !can {
                 continue;
             }
