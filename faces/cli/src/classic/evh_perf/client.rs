@@ -372,11 +372,14 @@ fn try_rate(
     let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
     let unsent_max = outcome.tally.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent <= unsent_max;
-    let holds = outcome.is_whole() && is_reached && misses.is_empty();
+    // Of a rate at which no message came in the time there is nothing to tell.
+    let is_told = outcome.tally.count() > 0;
+    let holds = is_told && outcome.is_whole() && is_reached && misses.is_empty();
     let verdict = match (&args.slo, holds) {
         (None, _) => String::new(),
         (Some(_), true) => ": holds".to_string(),
         (Some(_), false) => match misses.first() {
+            _ if !is_told => ": no message in that time".to_string(),
             Some(miss) => format!(": {miss}"),
             None => ": is not reached".to_string(),
         },
