@@ -42,7 +42,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     #[inline]
     pub fn send(&mut self, message: &[u8]) -> Result<(), WriteError> {
         let codec = self.codec;
-        self.core.write_with(self.key, |out| Ok(codec.encode(message, out)?))
+        self.core.reply_with(|out| Ok(codec.encode(message, out)?))
     }
 
     /// Sends bytes as they are.
@@ -51,7 +51,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// [`WriteError`]; nothing of it is sent then.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        self.core.write_with(self.key, |out| {
+        self.core.reply_with(|out| {
             out.extend_from_slice(bytes);
             Ok(())
         })
@@ -152,7 +152,7 @@ impl<C: Codec, D> Room<'_, C, D> {
             self.core.list(key);
         }
         if self.core.turn.key == Some(key) {
-            self.core.turn.halt = true;
+            self.core.turn.enough_bytes = 0;
             self.core.turn.is_open = false;
         }
     }
@@ -168,7 +168,7 @@ impl<C: Codec, D> Room<'_, C, D> {
             slot.flags.set(Flags::SUSPENDED);
         }
         if self.core.turn.key == Some(key) {
-            self.core.turn.halt = true;
+            self.core.turn.enough_bytes = 0;
         }
     }
 

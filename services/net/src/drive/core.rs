@@ -65,9 +65,18 @@ pub(crate) struct Turn {
     pub(crate) record_per_message: bool,
     /// What waits to be sent before them.
     pub(crate) queued_bytes: usize,
-    /// No further message, please.
-    pub(crate) halt: bool,
+    /// Replies beyond so many bytes need a closer look: more would wait than may, or each is a record.
+    replies_max: usize,
+    /// No further message with so many bytes of replies; 0 is: no further message, please.
+    pub(crate) enough_bytes: usize,
     pub(crate) overflow: Option<Overflow>,
+}
+
+impl Turn {
+    fn limit_replies(&mut self, queued_bytes_max: usize) {
+        let room_bytes = queued_bytes_max.saturating_sub(self.queued_bytes);
+        self.replies_max = if self.record_per_message { 0 } else { room_bytes };
+    }
 }
 
 impl<D> Core<D> {
@@ -81,11 +90,12 @@ impl<D> Core<D> {
     pub(crate) fn begin(&mut self, key: Key, queued_bytes: usize) {
         self.turn.key = Some(key);
         self.turn.queued_bytes = queued_bytes;
-        self.turn.halt = false;
+        self.turn.enough_bytes = self.rules.high_bytes;
         let slot = self.slab.get(key);
         self.turn.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
         let tls = slot.and_then(|slot| slot.link.tls());
         self.turn.record_per_message = tls.is_some_and(Tls::has_record_per_message);
+        self.turn.limit_replies(self.rules.queued_bytes_max);
     }
 
     /// To be served in this round, or the next.
@@ -106,31 +116,52 @@ impl<D> Core<D> {
             self.doomed.push((key, why));
         }
         if self.turn.key == Some(key) {
-            self.turn.halt = true;
+            self.turn.enough_bytes = 0;
             self.turn.is_open = false;
         }
     }
 
-    /// Makes room for bytes of that length and has them appended.
+    /// Has bytes appended to the replies of the connection that is served.
+    #[inline]
+    pub(crate) fn reply_with(
+        &mut self,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
+        let turn = &mut self.turn;
+        if !turn.is_open {
+            return Err(WriteError::Closed);
+        }
+        append(&mut turn.replies)?;
+        stage::written(turn.replies.len());
+        match turn.replies.len() > turn.replies_max {
+            true => self.replied_more(),
+            false => Ok(()),
+        }
+    }
+
+    /// There is a reply that is a record of its own, or more of them than may wait.
+    fn replied_more(&mut self) -> Result<(), WriteError> {
+        let turn = &mut self.turn;
+        if turn.record_per_message {
+            turn.ends.push(turn.replies.len());
+        }
+        match turn.key {
+            Some(key) if turn.queued_bytes + turn.replies.len() > self.rules.queued_bytes_max => {
+                self.write_early(key)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has bytes appended to what is to be sent to that connection, whether or not it is the one that is
+    /// served.
     pub(crate) fn write_with(
         &mut self,
         key: Key,
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         if self.turn.key == Some(key) {
-            if !self.turn.is_open {
-                return Err(WriteError::Closed);
-            }
-            append(&mut self.turn.replies)?;
-            stage::written(self.turn.replies.len());
-            if self.turn.record_per_message {
-                self.turn.ends.push(self.turn.replies.len());
-            }
-            let queued_bytes_max = self.rules.queued_bytes_max;
-            if self.turn.queued_bytes + self.turn.replies.len() > queued_bytes_max {
-                return self.write_early(key);
-            }
-            return Ok(());
+            return self.reply_with(append);
         }
         let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(CLOSED));
         let Some(slot) = slot else { return Err(WriteError::Closed) };
@@ -194,6 +225,7 @@ impl<D> Core<D> {
         }
         let queued = slot.link.queue(&sealed[sent_bytes..], &self.rules, self.now_ns);
         turn.queued_bytes = slot.link.queued_bytes();
+        turn.limit_replies(self.rules.queued_bytes_max);
         self.sealed = sealed;
         match queued {
             Ok(None) => {}
@@ -211,7 +243,7 @@ impl<D> Core<D> {
         let queued_bytes_max = self.rules.queued_bytes_max;
         let overflow = Overflow { queued_bytes, queued_bytes_max };
         self.turn.overflow = Some(overflow);
-        self.turn.halt = true;
+        self.turn.enough_bytes = 0;
         self.turn.replies.clear();
         self.turn.ends.clear();
         overflow.into()

@@ -140,10 +140,48 @@ impl Codec for LengthPrefixed {
         let Some(length) = u32::try_from(counted).ok().filter(|&it| it <= self.length_max) else {
             return Err(TooLong { bytes: counted, bytes_max: self.length_max as usize });
         };
-        out.reserve(LENGTH_BYTES + message.len());
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(message);
+        append_framed(length.to_be_bytes(), message, out);
         Ok(())
+    }
+}
+
+/// Up to so many bytes are copied by words of a known length: for them a call of `memcpy` takes longer than
+/// what it does.
+const SHORT_BYTES: usize = 32;
+
+/// Appends a length, and the message behind it.
+#[inline]
+fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) {
+    if message.len() <= SHORT_BYTES {
+        let start = out.len();
+        // Room of a known length, written in place: what was put together elsewhere in small pieces and then
+        // read as a large one would have to wait for the pieces' stores.
+        out.extend_from_slice(&[0; LENGTH_BYTES + SHORT_BYTES]);
+        let (head, body) = out[start..].split_at_mut(LENGTH_BYTES);
+        head.copy_from_slice(&length);
+        copy_short(message, body);
+        out.truncate(start + LENGTH_BYTES + message.len());
+        return;
+    }
+    out.reserve(LENGTH_BYTES + message.len());
+    out.extend_from_slice(&length);
+    out.extend_from_slice(message);
+}
+
+/// Copies at most [`SHORT_BYTES`] by two words from both ends, which overlap where they are longer than half
+/// of it.
+#[inline(always)]
+fn copy_short(from: &[u8], to: &mut [u8]) {
+    #[inline(always)]
+    fn ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [u8]) -> bool {
+        let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };
+        let Some(last) = from.last_chunk::<WORD_BYTES>() else { return false };
+        to[..WORD_BYTES].copy_from_slice(first);
+        to[from.len() - WORD_BYTES..from.len()].copy_from_slice(last);
+        true
+    }
+    if !(ends::<16>(from, to) || ends::<8>(from, to) || ends::<4>(from, to)) {
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
     }
 }
 
@@ -228,6 +266,18 @@ mod tests {
         let refused = LengthPrefixed::new(1 << 20).decode(&[0xff; 4], 0);
         let expected = CodecError::TooLong { bytes: 0xffff_ffff, bytes_max: 1 << 20 };
         assert_eq!(refused, Err(expected));
+    }
+
+    #[test]
+    fn short_messages_and_long_ones_are_framed_behind_what_is_there() {
+        let codec = LengthPrefixed::new(100);
+        let letters: Vec<u8> = (1..=100).collect();
+        for count in 0..letters.len() {
+            let (mut stream, message) = (b"before".to_vec(), &letters[..count]);
+            codec.encode(message, &mut stream).unwrap();
+            let length = (count as u32).to_be_bytes();
+            assert_eq!(stream, [b"before", &length[..], message].concat(), "of {count} bytes");
+        }
     }
 
     #[test]

@@ -223,6 +223,9 @@ impl<H: Handler> Reactor<H> {
         let mut reading = slot.link.begin_reading();
         let queued_bytes = slot.link.queued_bytes();
         self.core.begin(key, queued_bytes);
+        if is_last {
+            self.core.turn.enough_bytes = 0;
+        }
         let Self { core, codec, handler, .. } = self;
         let now_ns = core.now_ns;
         let handed = catch_unwind(AssertUnwindSafe(|| {
@@ -230,8 +233,7 @@ impl<H: Handler> Reactor<H> {
                 stage::decoded(message.len());
                 handler.on_message(&mut Conn { core, codec, key }, message);
                 stage::dispatched(message.len());
-                let enough = core.turn.halt || core.turn.replies.len() >= core.rules.high_bytes;
-                match enough || is_last {
+                match core.turn.replies.len() >= core.turn.enough_bytes {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
