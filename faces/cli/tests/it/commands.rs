@@ -248,7 +248,9 @@ fn what_is_set_is_used_and_recorded() {
         let set = (it.spec == "floor/memcpy").then_some(4096);
         assert_eq!(it.args.get("size_bytes").copied(), set, "{it}");
     }
-    home.ok("run floor/socket-spin floor/memcpy --set message_bytes=100 --profile smoke --no-report");
+    home.ok(
+        "run floor/socket-spin floor/memcpy --set message_bytes=100 --profile smoke --no-report",
+    );
     let run = home.last();
     let sizes: Vec<_> = run.records.iter().filter_map(|it| it.args.get("message_bytes")).collect();
     assert_eq!(sizes, [&100]);
