@@ -25,10 +25,11 @@ pub const SCHEMA: u32 = 1;
 /// Fewer processes on a side, and nothing can be said.
 pub const PROCESSES_MIN: usize = 5;
 
-/// Chance alone calls any figure of a comparison different this seldom, and hence worse half as often.
-const FAMILY_MAX: f64 = 0.02;
+/// Chance alone calls any figure of a comparison different this seldom, and hence worse half as often. Five a
+/// side reach 2 / 252 at least.
+pub(crate) const FAMILY_MAX: f64 = 0.01;
 /// And each figure that is called must stand out by its ranks alone, too: one wild process is not enough.
-const ALONE_MAX: f64 = 0.05;
+pub(crate) const ALONE_MAX: f64 = 0.05;
 
 /// A process's rounds as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -310,6 +311,9 @@ impl Key {
         if !parties.placement.is_empty() && parties.placement != "near" {
             setting.push(parties.placement.clone());
         }
+        if record.unit != Unit::Ns {
+            setting.push(record.unit.to_string());
+        }
         if parties.processes {
             setting.push("processes".to_string());
         }
@@ -568,7 +572,7 @@ pub(crate) fn visible_line(comparison: &Comparison) -> String {
     match told.is_empty() {
         true => "How small a difference can be seen was not measured in these runs.".to_string(),
         false => format!(
-            "These runs cannot see differences under {}: ours against ours, in the same processes.",
+            "These runs cannot see differences under {} at best: ours against ours, in the same processes.",
             told.join(", ")
         ),
     }

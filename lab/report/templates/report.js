@@ -265,6 +265,7 @@
         sorted.append(...known);
       }
       groups.forEach((group) => group.classList.toggle('emptied', Boolean(key)));
+      apply();
     };
     const heads = all('thead th', table);
     const keys = ['name', 'median', 'p99', 'rate', 'floor', 'peer', 'cpus', 'doubt'];

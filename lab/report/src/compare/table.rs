@@ -1,6 +1,6 @@
 //! A comparison as a table for a terminal.
 
-use super::{Comparison, Row, Side, Verdict, processes, visible_line};
+use super::{ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Verdict, processes, visible_line};
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
@@ -188,8 +188,8 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let guide = format!(
         "B/A above 1: B takes more; by the processes' medians, or by their rounds' best tenth where these differ \
          less. Called where it differs by more than {threshold} and than what can be \
-         seen, where p (Mann-Whitney) is at most 0.05, and p of any (Westfall-Young: that chance makes any \
-         row look so) at most 0.02. delta is Cliff's."
+         seen, where p (Mann-Whitney) is at most {ALONE_MAX}, and p of any (Westfall-Young: that chance makes \
+         any row look so) at most {FAMILY_MAX}. delta is Cliff's."
     );
     told(&guide, Tone::Faint);
     lines

@@ -48,6 +48,9 @@ pub fn changes(values: &[f64]) -> Vec<Change> {
     found
 }
 
+/// Less than so much of the spread is no distance.
+const ROUNDED: f64 = 1e-9;
+
 fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     if values.len() < 2 * PART_MIN {
         return None;
@@ -55,7 +58,9 @@ fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     let mut scan = Scan::new(values);
     let mut order: Vec<usize> = (0..values.len()).collect();
     let (place, best) = scan.best_cut(&order);
-    if best <= 0.0 {
+    // What is all the same differs by what its sums were rounded by, and that in the order of time.
+    let spread = scan.sorted.last()? - scan.sorted.first()?;
+    if best <= ROUNDED * spread || spread == 0.0 {
         return None;
     }
     let as_good_max = (CHANCE_MAX * (SHUFFLES + 1) as f64) as usize;
@@ -161,6 +166,15 @@ mod tests {
     fn noise(seed: u64, count: usize, around: f64) -> Vec<f64> {
         let mut random = SplitMix64::new(seed);
         (0..count).map(|_| around + 0.01 * random.normal()).collect()
+    }
+
+    #[test]
+    fn what_is_always_the_same_never_changed() {
+        for value in [4096_f64, 3.0, 0.1, 1e-3, 12_345.678] {
+            for count in [20, 60, 100, 300] {
+                assert!(changes(&vec![value.ln(); count]).is_empty(), "{value}, {count} times");
+            }
+        }
     }
 
     #[test]
