@@ -28,6 +28,8 @@ const EXPIRED_MAX: u32 = 64;
 /// However many others can run, one in so many switches goes to those whose time has come. Fewer than such a one
 /// causes as a rule: it goes on, wakes somebody, and that one begins anew. With more they would pile up.
 const SWITCHES_PER_EXPIRED: u32 = 4;
+/// With so many ready before it, a woken fiber's frames are asked for ahead of its turn.
+const FETCHED_FROM: u32 = 4;
 /// So many fibers a thief looks at.
 const LOOKS_MAX: u32 = 128;
 /// One look at the clock in so many, somebody of the least urgent runs.
@@ -137,10 +139,13 @@ impl Worker {
         }
     }
 
-    /// The same of one that has waited, and whose frames are asked for while others have their turn.
+    /// The same of one that has waited, and whose frames are asked for while others have their turn: where
+    /// nobody has, it is too late for that, and they may still be near.
     #[inline]
     pub(crate) fn push_woken(&self, fiber: Runnable) {
-        fiber.fetch_frames();
+        if self.place.ready(|queue| queue.count()) >= FETCHED_FROM {
+            fiber.fetch_frames();
+        }
         self.push(fiber);
     }
 

@@ -35,10 +35,27 @@ pub struct Bench {
     #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
     #[arg(value_parser = crate::classic::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
     fibers: u64,
-    /// How many threads run them
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    /// How many threads run them [default: one for each 2,000,000 eventuals a second, as far as there are
+    /// CPUs]
+    #[arg(long, value_name = "COUNT")]
     #[arg(value_parser = crate::classic::whole(1..=WORKERS_MAX), allow_negative_numbers = true)]
-    workers: u64,
+    workers: Option<u64>,
+}
+
+/// More eventuals a second than one thread is asked for by itself.
+const ONE_WORKER_PER_S: f64 = 2e6;
+
+impl Bench {
+    /// How many eventuals a second there would be if all came in time.
+    fn ideal_per_s(&self) -> f64 {
+        self.fibers as f64 * 1e3 / self.interval_ms
+    }
+
+    fn workers_count(&self) -> u64 {
+        let cpus = std::thread::available_parallelism().map_or(1, |it| it.get() as f64);
+        let wanted = (self.ideal_per_s() / ONE_WORKER_PER_S).ceil();
+        self.workers.unwrap_or_else(|| wanted.clamp(1.0, cpus) as u64)
+    }
 }
 
 pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -47,7 +64,7 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
         fibers_count: u32::try_from(args.fibers)?,
         interval: Duration::from_secs_f64(args.interval_ms / 1e3),
         duration: Duration::from_secs(args.seconds),
-        workers_count: u32::try_from(args.workers)?,
+        workers_count: u32::try_from(args.workers_count())?,
     };
     // Relaxed: a flag alone.
     let turns = eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
@@ -77,7 +94,6 @@ fn table(args: &Bench, turns: &Turns, out: &mut dyn Write) -> anyhow::Result<()>
     )?;
     write!(out, "#{:.1}\t{:.1}\t{:.1}", late_us(0.5), late_us(0.9), late_us(0.99))?;
     writeln!(out, "\t{:.1}\t{:.1}", late_us(0.999), turns.late_ns.max() as f64 / 1e3)?;
-    let ideal = *fibers as f64 * 1e3 / interval_ms;
     writeln!(
         out,
         "#<percent_of_ideal>\t<system_cpu_sec>\t<fiber_switches>\t<worker_sleeps>\t\
@@ -86,7 +102,7 @@ fn table(args: &Bench, turns: &Turns, out: &mut dyn Write) -> anyhow::Result<()>
     writeln!(
         out,
         "#{:.2}\t{:.6}\t{}\t{}\t{}\t{}",
-        100.0 * rate / ideal,
+        100.0 * rate / args.ideal_per_s(),
         s(turns.used.system_ns),
         turns.switches_count,
         turns.parks_count,
