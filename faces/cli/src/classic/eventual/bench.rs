@@ -52,7 +52,7 @@ impl Bench {
     }
 
     fn workers_count(&self) -> u64 {
-        let cpus = std::thread::available_parallelism().map_or(1, |it| it.get() as f64);
+        let cpus = std::thread::available_parallelism().map_or(1.0, |it| it.get() as f64);
         let wanted = (self.ideal_per_s() / ONE_WORKER_PER_S).ceil();
         self.workers.unwrap_or_else(|| wanted.clamp(1.0, cpus) as u64)
     }
