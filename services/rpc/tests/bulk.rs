@@ -304,3 +304,34 @@ fn a_peer_that_is_sent_away_lets_go_of_memory_that_it_may_write() {
     drop(client);
     assert_eq!(memory.into_vecs().expect("the peer has hung up"), [vec![1; 1000]]);
 }
+
+#[test]
+fn two_that_lend_to_each_other_and_part_do_not_wait_for_each_other() {
+    let way = &ways()[0];
+    let mut owner = Endpoint::new(way.config.clone()).unwrap();
+    let address = owner.listen(&way.how.parse().unwrap()).unwrap();
+    owner.register("turn-over", 0, turn_over).unwrap();
+    let lent = BulkMemory::plain(vec![3; 1000]);
+    let handle = owner.register_memory(&lent, Rights::ReadWrite).unwrap();
+    owner.register("handle", 0, move |_, ()| Ok(handle)).unwrap();
+    let stopper = owner.stopper();
+    let serving = std::thread::spawn(move || {
+        owner.serve();
+        owner
+    });
+    let mut client = Endpoint::new(way.config.clone()).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let memory = BulkMemory::plain(vec![1; 1000]);
+    let ours = client.register_memory(&memory, Rights::ReadWrite).unwrap();
+    client.call::<_, u8>(peer, Method::named("turn-over"), &(ours, 1000u64, false)).unwrap();
+    let theirs: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+    client.push(peer, &theirs, &memory, BulkPart::of(1000)).unwrap();
+    stopper.stop();
+    let mut owner = serving.join().unwrap();
+    // Neither has heard of the other's end when it says its own.
+    let at_owner = owner.peers().next().unwrap();
+    assert!(owner.disconnect(at_owner) && client.disconnect(peer));
+    drop((owner, client));
+    assert_eq!(lent.into_vecs().expect("the client is gone"), [vec![!1; 1000]]);
+    assert_eq!(memory.into_vecs().expect("the owner is gone"), [vec![!1; 1000]]);
+}

@@ -1,7 +1,9 @@
 //! Peers that do not keep to the protocol: they are disconnected, and nobody else is disturbed.
 
-use handover_rpc::engine::{HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
-use handover_rpc::{Calling, Config, Endpoint, Method, Peer, Stopper};
+use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
+use handover_rpc::{
+    Bulk, BulkMemory, Calling, Config, Endpoint, Method, Peer, Rights, Stopper, WithdrawError,
+};
 use proptest::test_runner::{Config as Cases, TestRunner};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -196,6 +198,41 @@ fn whoever_lies_in_shared_memory_is_disconnected() {
         assert!(hostile.is_disconnected(), "number {number}");
         house.is_in_order();
     }
+}
+
+#[test]
+fn whoever_is_sent_away_is_told_so_although_memory_is_lent_to_it() {
+    let mut server = Endpoint::new(Config::default()).unwrap();
+    let address = server.listen(&"sm://".parse().unwrap()).unwrap();
+    let memory = BulkMemory::plain(vec![0; 100]);
+    let handle = server.register_memory(&memory, Rights::Write).unwrap();
+    let mut hostile = connect(address.place(), &hello(), TOTAL_BYTES, SealFlags::SHRINK);
+    let began = Instant::now();
+    while server.stats().peers_count == 0 && began.elapsed() < SOON {
+        server.progress(Duration::from_millis(10));
+    }
+    let attach = BulkMessage::Attach(handle).encode(Vec::new());
+    let mut words = [0u8; 96];
+    words[..attach.len()].copy_from_slice(&attach);
+    let words = words.as_chunks::<8>().0.iter().map(|eight| u64::from_ne_bytes(*eight));
+    hostile.write(SLOTS_AT + 32, &words.collect::<Vec<_>>());
+    hostile.write(SLOTS_AT + 8, &[(Kind::Bulk as u64) << 32 | attach.len() as u64, 0, 0]);
+    hostile.write(SLOTS_AT, &[1]);
+    server.progress(SOON);
+    let in_use = Err(WithdrawError::InUse { peers_count: 1 });
+    assert_eq!(server.withdraw_memory(&handle, Duration::ZERO), in_use);
+    // Message 1 is none.
+    hostile.write(SLOTS_AT + SLOT_BYTES + 8, &[0, 0, 0]);
+    hostile.write(SLOTS_AT + SLOT_BYTES, &[2]);
+    while server.stats().peers_count > 0 && began.elapsed() < SOON {
+        server.progress(Duration::from_millis(10));
+    }
+    assert!(hostile.is_disconnected());
+    assert_eq!(server.withdraw_memory(&handle, Duration::ZERO), Ok(()));
+    let memory = memory.into_vecs().expect_err("it may still be writing");
+    drop(hostile);
+    server.progress(Duration::from_millis(10));
+    assert_eq!(memory.into_vecs().expect("it has hung up"), [[0; 100]]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::engine::{
 use crate::raw::Store;
 use crate::{BulkError, FrameError, Gone, WithdrawError};
 use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -614,6 +615,12 @@ impl State {
         self.bulk.outgoing.retain(|it| it.peer != peer);
         self.bulk.incoming.retain(|key, _| key.0 != peer);
         self.bulk.attachments.forget(peer);
+        // Nothing of its memory is written from here any more. It is told of the end now, and not when what
+        // lingers is closed: it may be waiting itself.
+        if let Some(socket) = &socket {
+            // Refused where the other side is gone already.
+            let _ = shutdown(socket, Shutdown::Write);
+        }
         for registered in self.bulk.registered.values_mut() {
             if !registered.attached.contains(&peer) {
                 continue;

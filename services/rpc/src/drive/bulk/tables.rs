@@ -292,6 +292,9 @@ pub(crate) struct Incoming {
     pub(crate) registered: Option<u64>,
 }
 
+/// Of a peer's rings at a time.
+const READS_MAX: u32 = 64;
+
 /// Memory that a peer may still write, until the peer has hung up.
 #[derive(Debug)]
 pub(crate) struct Lingering {
@@ -307,13 +310,15 @@ impl Lingering {
     /// Whether the peer has hung up, so that the memory can go.
     pub(crate) fn is_over(&self) -> bool {
         let mut rest = [0; 64];
-        loop {
+        // Who rings and rings is asked again another time.
+        for _ in 0..READS_MAX {
             match recv(&self.socket, &mut rest, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return true,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return errno != Errno::AGAIN,
             }
         }
+        false
     }
 
     /// The memory is never given back: better lost than written to when it is something else.
