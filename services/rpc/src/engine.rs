@@ -16,7 +16,7 @@ mod inbound;
 mod method;
 
 pub use bulk::{
-    Arrival, BulkHandle, BulkMessage, BulkRefusal, Located, Proof, Rights, SEGMENTS_MAX,
+    Arrival, BulkHandle, BulkMessage, BulkRefusal, FileId, Located, Proof, Rights, SEGMENTS_MAX,
     TRANSFER_LIMIT, is_within, total_bytes,
 };
 pub use calls::{CallId, Calls, Outcome, PeerKey};

@@ -9,5 +9,5 @@ pub(crate) use copy::Store;
 pub(crate) use gather::{
     Elsewhere, Run, read_process, receive as receive_into, send as send_from, write_process,
 };
-pub(crate) use region::Region;
+pub(crate) use region::{Region, file_id};
 pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};

@@ -3,7 +3,7 @@
 
 use super::bulk::BulkMemory;
 use crate::Gone;
-use crate::engine::Header;
+use crate::engine::{FileId, Header};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -52,8 +52,9 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// The next file that was passed, ahead of the frame that tells of it.
-    fn take_file(&mut self) -> Option<OwnedFd> {
+    /// That file, if it was passed ahead of the frame that tells of it. Files come in the order of their
+    /// frames: those ahead of it are not wanted any more.
+    fn take_file(&mut self, _file: FileId) -> Option<OwnedFd> {
         None
     }
 

@@ -11,8 +11,8 @@
 use super::bulk::BulkMemory;
 use super::link::{Link, Queue};
 use super::socket;
-use crate::engine::{HEADER_BYTES, Header, SEGMENTS_MAX};
-use crate::raw::{INLINE_BYTES, Segment};
+use crate::engine::{FileId, HEADER_BYTES, Header, SEGMENTS_MAX};
+use crate::raw::{INLINE_BYTES, Segment, file_id};
 use crate::{FrameError, Gone};
 use handover_base::sync::shared::{Ordering, fence};
 use std::collections::VecDeque;
@@ -47,13 +47,17 @@ pub(crate) struct Sm {
     /// that is shared, the other side could make a write block.
     socket: OwnedFd,
     /// Files that were passed, in order.
-    files: VecDeque<OwnedFd>,
+    files: VecDeque<(FileId, OwnedFd)>,
+    /// Not all that lies at the socket was read.
+    unread: bool,
     /// Which process is at the other end.
     pid: Option<i32>,
 }
 
 /// So many files may lie there that no frame has told of.
 const FILES_MAX: usize = 2 * SEGMENTS_MAX;
+/// Read from the socket at a time, so that whoever rings and rings does not keep others waiting.
+const READS_MAX: usize = 64;
 
 impl Sm {
     pub(crate) fn new(
@@ -78,8 +82,26 @@ impl Sm {
             queue: Queue::default(),
             socket,
             files: VecDeque::new(),
+            unread: false,
             pid,
         }
+    }
+
+    /// Reads rings, and at most one file: how many bytes there were, and whether there was a file.
+    fn read_rings(&mut self, rings: &mut [u8]) -> Option<(usize, bool)> {
+        let mut came = Vec::new();
+        // The end of the connection is told by the kernel.
+        let count = socket::receive_fds(self.socket.as_fd(), rings, &mut came).ok()?;
+        let had_files = !came.is_empty();
+        let known = came.into_iter().filter_map(|it| Some((file_id(it.as_fd())?, it)));
+        self.files.extend(known);
+        (count > 0).then_some((count, had_files))
+    }
+
+    fn take_known(&mut self, file: FileId) -> Option<OwnedFd> {
+        let at = self.files.iter().position(|it| it.0 == file)?;
+        self.files.drain(..at);
+        self.files.pop_front().map(|it| it.1)
     }
 
     /// Publishes a message. False when there is no room for it.
@@ -259,19 +281,19 @@ impl Link for Sm {
     }
 
     fn told(&mut self) {
-        // Whatever there is; the end of the connection is told by the kernel.
         let mut rings = [0; 64];
-        let mut came = Vec::new();
-        while let Ok(count) = socket::receive_fds(self.socket.as_fd(), &mut rings, &mut came) {
-            let had_files = !came.is_empty();
-            self.files.extend(came.drain(..));
-            // Those that nobody asked for are closed, and missed where they are told of.
-            self.files.truncate(FILES_MAX);
-            // The kernel stops behind bytes that came with a file: there may be more.
-            if count < rings.len() && !had_files || count == 0 {
+        for _ in 0..READS_MAX {
+            if self.files.len() >= FILES_MAX {
                 break;
             }
+            let read = self.read_rings(&mut rings);
+            // The kernel stops behind bytes that came with a file: there may be more.
+            if read.is_none_or(|(count, had_files)| count < rings.len() && !had_files) {
+                self.unread = false;
+                return;
+            }
         }
+        self.unread = true;
     }
 
     fn in_memory(&self) -> bool {
@@ -279,6 +301,9 @@ impl Link for Sm {
     }
 
     fn declare_sleep(&mut self) {
+        if self.unread {
+            self.told();
+        }
         // Relaxed: State::sleep fences behind the last of these.
         self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
     }
@@ -302,11 +327,19 @@ impl Link for Sm {
         socket::send_fds(self.socket.as_fd(), &[RING], &[file]) == Ok(1)
     }
 
-    fn take_file(&mut self) -> Option<OwnedFd> {
-        if self.files.is_empty() {
-            self.told();
+    fn take_file(&mut self, file: FileId) -> Option<OwnedFd> {
+        let mut rings = [0; 64];
+        for _ in 0..FILES_MAX {
+            if let Some(file) = self.take_known(file) {
+                return Some(file);
+            }
+            // Sent ahead of the frame that tells of it, it is there, or was lost.
+            self.read_rings(&mut rings)?;
+            if self.files.len() > FILES_MAX {
+                self.files.pop_front();
+            }
         }
-        self.files.pop_front()
+        self.take_known(file)
     }
 
     fn send_data(
@@ -332,5 +365,37 @@ impl Link for Sm {
     fn linger(&self) -> Option<OwnedFd> {
         // Refused where descriptors are short: then nobody can be waited for.
         self.socket.try_clone().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::Region;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_file_is_known_by_what_it_is_and_not_by_when_it_came() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let (segment, _file) = Segment::create(2, 4096).expect("memory");
+        let mut sm = Sm::new(segment, 0, false, 64, ours.into());
+        let regions = [0; 4].map(|_| Region::shared(1).expect("memory"));
+        let id = |at: usize| regions[at].file_id().expect("it has a file");
+        let pass = |at: usize| {
+            let file = regions[at].file().expect("it has one");
+            assert_eq!(socket::send_fds(theirs.as_fd(), &[RING], &[file]), Ok(1));
+        };
+        [0, 1, 2].into_iter().for_each(pass);
+        assert!(sm.take_file(id(3)).is_none(), "it was lost on its way");
+        assert!(sm.take_file(id(1)).is_some_and(|it| file_id(it.as_fd()) == Some(id(1))));
+        assert!(sm.take_file(id(0)).is_none(), "nobody wanted it");
+        pass(3);
+        assert!(sm.take_file(id(2)).is_some() && sm.take_file(id(3)).is_some());
+        // More than are kept: those that nobody asks for are given up first.
+        (0..FILES_MAX).for_each(|_| pass(0));
+        [1, 2].into_iter().for_each(pass);
+        sm.told();
+        assert!(sm.files.len() <= FILES_MAX && sm.unread);
+        assert!(sm.take_file(id(2)).is_some() && sm.files.is_empty());
     }
 }

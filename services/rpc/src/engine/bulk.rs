@@ -92,13 +92,24 @@ pub enum BulkRefusal {
     Full,
 }
 
+/// Which file it is, of all of a machine's: files that are passed can be lost on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileId {
+    /// The number of its file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
 /// Where a segment is, to who shares memory with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Located {
-    /// In the next of the files that were passed.
+    /// In one of the files that are passed. If that did not arrive, it cannot be reached this way.
     File {
         /// How long it is.
         bytes: u64,
+        /// Which file.
+        file: FileId,
     },
     /// In the owner's address space.
     Process {
@@ -114,7 +125,7 @@ impl Located {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
-            Located::File { bytes } | Located::Process { bytes, .. } => bytes,
+            Located::File { bytes, .. } | Located::Process { bytes, .. } => bytes,
         }
     }
 }
@@ -297,8 +308,9 @@ mod tests {
     fn every_message_comes_back() {
         let transfer = TRANSFER_LIMIT - 1;
         let (handle, offset, bytes) = (handle(), 7, u64::MAX);
+        let file = FileId { device: 1, inode: u64::MAX };
         let segments =
-            vec![Located::File { bytes: 9 }, Located::Process { address: 1 << 47, bytes: 1 }];
+            vec![Located::File { bytes: 9, file }, Located::Process { address: 1 << 47, bytes: 1 }];
         let proof = Proof { address: 5, word: 6 };
         let why = BulkRefusal::Outside;
         for message in [
@@ -321,13 +333,23 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_message_is_as_long_as_may_be() {
+        let (file, word) = (FileId { device: u64::MAX, inode: u64::MAX }, u128::MAX);
+        let segments = vec![Located::File { bytes: u64::MAX, file }; SEGMENTS_MAX];
+        let proof = Proof { address: u64::MAX, word };
+        let encoded = BulkMessage::Attached { id: u64::MAX, segments, proof }.encode(Vec::new());
+        assert!(encoded.len() <= crate::engine::BULK_BYTES_MAX as usize, "{}", encoded.len());
+    }
+
+    #[test]
     fn what_cannot_be_is_no_message() {
         let proof = Proof { address: 0, word: 0 };
         let attached = |segments| BulkMessage::Attached { id: 0, segments, proof };
+        let file = FileId { device: 1, inode: 2 };
         for message in [
             BulkMessage::Done { transfer: TRANSFER_LIMIT },
-            attached(vec![Located::File { bytes: 1 }; SEGMENTS_MAX + 1]),
-            attached(vec![Located::File { bytes: u64::MAX / 2 }; 3]),
+            attached(vec![Located::File { bytes: 1, file }; SEGMENTS_MAX + 1]),
+            attached(vec![Located::File { bytes: u64::MAX / 2, file }; 3]),
             attached(vec![Located::Process { address: u64::MAX, bytes: 1 }]),
         ] {
             let encoded = message.encode(Vec::new());

@@ -5,6 +5,7 @@
 //! exists, and bytes are copied in and out (see [`copy`](super::copy)).
 
 use super::copy::{self, Store};
+use crate::engine::FileId;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals,
     fcntl_get_seals, fstat, ftruncate, memfd_create, open,
@@ -45,6 +46,12 @@ pub(crate) type Refused = (&'static str, Errno);
 
 fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
     move |errno| (call, errno)
+}
+
+/// Which file it is, if the kernel says so.
+pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
+    let stat = fstat(file).ok()?;
+    Some(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
 impl Region {
@@ -162,6 +169,11 @@ impl Region {
     pub(crate) fn file_for_reading(&self) -> Option<Result<OwnedFd, Errno>> {
         let path = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         Some(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
+    }
+
+    /// Which file that is, if the kernel says so.
+    pub(crate) fn file_id(&self) -> Option<FileId> {
+        file_id(self.file()?)
     }
 
     /// Where it is in this process, as others may ask the kernel for it.

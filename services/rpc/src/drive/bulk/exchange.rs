@@ -1,7 +1,7 @@
 //! Bulk transfers of an endpoint: what is begun, what peers say, and what is next.
 
 use super::memory::BulkMemory;
-use super::remote::{Direction, Remote, Unreached};
+use super::remote::{Direction, Remote};
 use super::tables::{
     Attachment, Incoming, Lingering, Outgoing, PUSHED, Progress, Transfer, TransferId, may,
 };
@@ -9,7 +9,7 @@ use super::{BulkPart, BulkPath};
 use crate::drive::calling::after;
 use crate::drive::state::State;
 use crate::engine::{
-    Arrival, BulkHandle, BulkMessage, BulkRefusal, Header, Kind, Located, PeerKey, Proof,
+    Arrival, BulkHandle, BulkMessage, BulkRefusal, FileId, Header, Kind, Located, PeerKey, Proof,
 };
 use crate::raw::Store;
 use crate::{BulkError, FrameError, Gone, WithdrawError};
@@ -25,6 +25,9 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const PARTING: Duration = Duration::from_millis(100);
 /// What peers have is remembered up to here, and asked for again beyond.
 const ATTACHMENTS_MAX: usize = 4096;
+
+/// None is that: it is missed where it is told of.
+const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 
 /// A transfer as it was asked for.
 #[derive(Clone, Copy)]
@@ -386,12 +389,15 @@ impl State {
                 Some(file) => Some(file.as_fd()),
                 None => region.file().filter(|_| handle.rights.may_write()),
             };
-            let passed = file.is_some_and(|it| self.link(peer).is_some_and(|to| to.send_file(it)));
+            if let (Some(file), Some(link)) = (file, self.link(peer)) {
+                // Where there is no room for it, the peer misses it, and goes by messages: what is written
+                // through the kernel must be lent, and memory of a file is not (Registered::is_lent).
+                let _ = link.send_file(file);
+            }
             let (bytes, address) = (region.bytes() as u64, region.address());
-            segments.push(match passed {
-                true => Located::File { bytes },
-                // The kernel can copy it all the same.
-                false => Located::Process { address, bytes },
+            segments.push(match region.file() {
+                Some(_) => Located::File { bytes, file: region.file_id().unwrap_or(NO_FILE) },
+                None => Located::Process { address, bytes },
             });
         }
         self.say(peer, &BulkMessage::Attached { id, segments, proof });
@@ -413,15 +419,14 @@ impl State {
         }
         let looks = self.config.bulk_looks_into_processes;
         let pid = self.process_of(peer).filter(|_| looks);
-        let next_file = || self.link(peer).and_then(|link| link.take_file());
-        let attachment = match Remote::reach(handle, segments, proof, pid, next_file) {
-            Ok(remote) => Attachment::Here(Arc::new(remote)),
-            Err(Unreached::Denied) => {
+        let take_file = |file| self.link(peer).and_then(|link| link.take_file(file));
+        let attachment = match Remote::reach(handle, segments, proof, pid, take_file) {
+            Some(remote) => Attachment::Here(Arc::new(remote)),
+            None => {
                 self.bulk.stats.denied_count += 1;
                 self.say(peer, &BulkMessage::Detached { id });
                 Attachment::Denied
             }
-            Err(Unreached::Lie) => return Err(FrameError::Bulk),
         };
         self.bulk.attachments.insert(peer, id, attachment);
         for waiting in self.waiting_for(peer, id) {

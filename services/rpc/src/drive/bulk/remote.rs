@@ -1,7 +1,7 @@
 //! A peer's memory as this side reaches it without the peer: mapped, or through the kernel.
 
 use super::memory::BulkMemory;
-use crate::engine::{BulkHandle, Located, Proof};
+use crate::engine::{BulkHandle, FileId, Located, Proof};
 use crate::raw::{Elsewhere, Region, Store, read_process, write_process};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,36 +34,30 @@ pub(crate) struct Remote {
     is_mapped: bool,
 }
 
-/// Why it cannot be reached.
-#[derive(Debug)]
-pub(crate) enum Unreached {
-    /// The kernel does not let us: there are other ways.
-    Denied,
-    /// What the owner says cannot be.
-    Lie,
-}
-
 impl Remote {
-    /// Maps what was passed, and looks whether the rest can be read.
+    /// Maps what was passed, and looks whether the rest can be read. `None` where a file did not arrive, or
+    /// the kernel does not let us: there are other ways.
     pub(crate) fn reach(
         handle: BulkHandle,
         located: &[Located],
         proof: Proof,
         pid: Option<i32>,
-        mut next_file: impl FnMut() -> Option<OwnedFd>,
-    ) -> Result<Self, Unreached> {
+        mut take_file: impl FnMut(FileId) -> Option<OwnedFd>,
+    ) -> Option<Self> {
         let (mut start, mut denied, mut is_mapped) = (0, false, true);
         let mut segments = Vec::with_capacity(located.len());
         for one in located {
             let bytes = one.bytes();
             let place = match *one {
-                Located::File { .. } => {
-                    let file = next_file().ok_or(Unreached::Lie)?;
-                    let length = usize::try_from(bytes).map_err(|_| Unreached::Lie)?;
-                    match Region::map(file.as_fd(), length, handle.rights.may_write()) {
-                        Ok(region) => Place::Mapped(region),
-                        // All files are taken, or they would be taken for the next memory's.
-                        Err(_) => {
+                Located::File { file, .. } => {
+                    let length = usize::try_from(bytes).ok();
+                    let mapped = take_file(file).zip(length).and_then(|(file, length)| {
+                        Region::map(file.as_fd(), length, handle.rights.may_write()).ok()
+                    });
+                    match mapped {
+                        Some(region) => Place::Mapped(region),
+                        // The others are taken all the same, and closed.
+                        None => {
                             denied = true;
                             continue;
                         }
@@ -78,9 +72,9 @@ impl Remote {
             start += bytes; // Together no more than an i64: BulkMessage::decode has looked.
         }
         if denied || !is_mapped && !pid.is_some_and(|pid| is_proved(pid, proof)) {
-            return Err(Unreached::Denied);
+            return None;
         }
-        Ok(Self { handle, segments, is_mapped })
+        Some(Self { handle, segments, is_mapped })
     }
 
     /// All of it is mapped.
@@ -152,4 +146,27 @@ fn is_proved(pid: i32, proof: Proof) -> bool {
     let there = Elsewhere { pid, address: proof.address };
     let Some(run) = word.run(0, 16) else { return false };
     read_process(there, run) == Ok(16) && word.to_vec() == proof.word.to_ne_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Rights;
+
+    #[test]
+    fn memory_whose_file_was_lost_is_reached_by_other_ways() {
+        let memory = BulkMemory::shared(100).expect("memory");
+        let region = memory.regions().next().expect("one");
+        let file = region.file_id().expect("it has a file");
+        let located = [Located::File { bytes: 100, file }];
+        let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
+        let proof = Proof { address: 0, word: 0 };
+        let again = |id| {
+            assert_eq!(id, file);
+            region.file().and_then(|it| it.try_clone_to_owned().ok())
+        };
+        let reached = Remote::reach(handle, &located, proof, None, again).expect("it is there");
+        assert!(reached.is_mapped());
+        assert!(Remote::reach(handle, &located, proof, None, |_| None).is_none());
+    }
 }
