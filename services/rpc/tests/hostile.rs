@@ -2,7 +2,8 @@
 
 use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
 use handover_rpc::{
-    Bulk, BulkMemory, Calling, Config, Endpoint, Method, Peer, Rights, Stopper, WithdrawError,
+    Bulk, BulkHandle, BulkMemory, Calling, Config, Endpoint, Method, Peer, Rights, Stopper,
+    WithdrawError,
 };
 use proptest::test_runner::{Config as Cases, TestRunner};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -363,4 +364,41 @@ fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
     assert!(began.elapsed() >= Duration::from_millis(40));
     stopper.stop();
     assert_eq!(thread.join().unwrap().turned_away_count, 1);
+}
+
+/// A handle of nothing, as its bytes say.
+fn rubbish_handle() -> BulkHandle {
+    let fields = (0u64, 0u128, 100u64, Rights::ReadWrite);
+    postcard::from_bytes(&postcard::to_allocvec(&fields).unwrap()).unwrap()
+}
+
+/// A frame that says that.
+fn bulk_frame(message: &BulkMessage) -> Vec<u8> {
+    let body = message.encode(Vec::new());
+    let body_bytes = body.len() as u32;
+    let header = Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 };
+    [&header.encode()[..], &body].concat()
+}
+
+#[test]
+fn whoever_asks_for_memory_and_reads_no_answer_is_disconnected() {
+    let config = Config { queued_bytes_max: 1 << 16, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
+    let address = server.listen(&"uds://".parse().unwrap()).unwrap();
+    let name = address.place().strip_prefix('@').unwrap();
+    let name = SocketAddr::from_abstract_name(name).unwrap();
+    let mut hostile = UnixStream::connect_addr(&name).unwrap();
+    hostile.write_all(&hello().encode()).unwrap();
+    hostile.set_nonblocking(true).unwrap();
+    let (handle, transfer) = (rubbish_handle(), 5);
+    let read = BulkMessage::Read { transfer, handle, offset: 0, bytes: 1 };
+    let many = bulk_frame(&read).repeat(100);
+    let (began, mut sent) = (Instant::now(), 0);
+    while server.stats().gone_count == 0 && began.elapsed() < SOON {
+        // Refused where there is no room now.
+        sent = (sent + hostile.write(&many[sent..]).unwrap_or(0)) % many.len();
+        server.progress(Duration::ZERO);
+    }
+    assert_eq!(server.stats().gone_count, 1);
+    assert!(is_disconnected(&mut hostile));
 }

@@ -439,20 +439,28 @@ impl State {
 
     #[cold]
     fn bulk_frame(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
+        let queued_before = self.queued_bytes(peer);
         let understood = match header.kind {
             Kind::Data => self.bulk_data(peer, header, body),
             _ => self.bulk_message(peer, body),
         };
+        let queued_bytes = self.queued_bytes(peer);
         if let Err(error) = understood {
             self.close(peer, &error.into());
+        } else if queued_bytes > queued_before.max(self.config.queued_bytes_max as usize) {
+            // What bulk messages are answered with is not put off, as requests are.
+            self.close(peer, &Gone::Flooded);
         }
     }
 
     /// Whether so much waits to be sent to that peer that its requests must wait too. What it answers is
     /// read all the same: two that choke each other would never end.
     fn is_choked(&mut self, peer: PeerKey) -> bool {
-        let half_bytes = self.config.queued_bytes_max as usize / 2;
-        self.link(peer).is_some_and(|link| link.queued_bytes() > half_bytes)
+        self.queued_bytes(peer) > self.config.queued_bytes_max as usize / 2
+    }
+
+    fn queued_bytes(&mut self, peer: PeerKey) -> usize {
+        self.link(peer).map_or(0, |link| link.queued_bytes())
     }
 
     fn put_off(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
