@@ -80,6 +80,8 @@ impl Default for Config {
     }
 }
 
+/// The least that a message may be long at most; what a peer says is held to it too.
+pub(crate) const MESSAGE_BYTES_LEAST: u32 = 64;
 /// The most slots of a direction; what a peer asks for is held to it too.
 pub(crate) const SLOTS_LIMIT: u32 = 1 << 16;
 /// The most bytes of a direction; what a peer asks for is held to it too.
@@ -93,7 +95,12 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         within("peers_max", self.peers_max, 1, 1 << 20)?;
         within("calls_max", self.calls_max, 1, 1 << 24)?;
-        within("message_bytes_max", self.message_bytes_max, 64, SHARED_BYTES_LIMIT / 2)?;
+        within(
+            "message_bytes_max",
+            self.message_bytes_max,
+            MESSAGE_BYTES_LEAST,
+            SHARED_BYTES_LIMIT / 2,
+        )?;
         within("queued_bytes_max", self.queued_bytes_max, 1024, u32::MAX)?;
         within("spin_ns_max", self.spin_ns_max, 0, 1_000_000_000)?;
         within("slots_count", self.slots_count, 2, SLOTS_LIMIT)?;

@@ -156,6 +156,8 @@ fn whoever_lies_in_a_greeting_is_turned_away() {
         other(|it| it.shared_bytes = 4096),
         other(|it| it.shared_bytes = 1 << 31),
         other(|it| it.message_bytes_max = u32::MAX),
+        other(|it| it.message_bytes_max = 63),
+        other(|it| it.message_bytes_max = 0),
     ]
     .into_iter()
     .enumerate()

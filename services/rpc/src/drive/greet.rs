@@ -8,7 +8,7 @@ use super::listen::is_for_one_user;
 use super::sm::Sm;
 use super::socket;
 use super::stream::Stream;
-use crate::config::{SHARED_BYTES_LIMIT, SLOTS_LIMIT};
+use crate::config::{MESSAGE_BYTES_LEAST, SHARED_BYTES_LIMIT, SLOTS_LIMIT};
 use crate::engine::{HELLO_BYTES, Hello};
 use crate::raw::{Segment, SegmentError};
 use crate::{Address, Config, EndpointError, FrameError, Gone, Transport};
@@ -128,6 +128,9 @@ impl Greeting {
     /// Looks at what has come, whole by now, and answers.
     pub(crate) fn agree(mut self, config: &Config) -> Result<Agreed, Gone> {
         let its = Hello::decode(&self.came)?;
+        if its.message_bytes_max < MESSAGE_BYTES_LEAST {
+            return Err(FrameError::Reserved.into());
+        }
         let message_bytes_max = config.message_bytes_max.min(its.message_bytes_max);
         let link: Box<dyn Link> = match self.address.transport() {
             Transport::Sm => {

@@ -575,6 +575,9 @@ impl State {
             let Some(mut it) = self.bulk.outgoing.pop_front() else { break };
             let bytes_max = self.message_bytes_max(it.peer) as u64;
             let bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max);
+            if bytes == 0 {
+                continue; // Its peer is gone.
+            }
             if full.contains(&it.peer) {
                 self.bulk.outgoing.push_back(it);
                 continue;
