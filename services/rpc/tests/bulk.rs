@@ -235,6 +235,20 @@ fn a_deadline_passes_while_the_owner_is_busy_and_later_transfers_are_right() {
 }
 
 #[test]
+fn a_deadline_passes_while_there_is_always_something_to_copy() {
+    for way in ways().into_iter().filter(|it| it.shared == BulkPath::Mapped) {
+        let server = Server::new(&way);
+        let (mut client, peer) = server.client(&way);
+        let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+        let ours = BulkMemory::plain(vec![0; OWNED_BYTES]);
+        client.pull(peer, &handle, &ours, BulkPart::of(1)).unwrap();
+        let part = BulkPart::of(OWNED_BYTES as u64);
+        let late = client.pull(peer, &handle, &ours, part.within(Duration::from_nanos(1)));
+        assert_eq!(late, Err(BulkError::Deadline));
+    }
+}
+
+#[test]
 fn calls_get_in_between_the_pieces_of_a_long_transfer() {
     for way in ways().into_iter().filter(|it| it.config.message_bytes_max > 1000) {
         let server = Server::new(&way);

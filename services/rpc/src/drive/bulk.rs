@@ -282,7 +282,8 @@ pub trait Bulk: sealed::Turning {
         Some((at, result))
     }
 
-    /// How a transfer came out, if it has; it moves on meanwhile. A deadline is not looked at.
+    /// How a transfer came out, if it has; it moves on meanwhile. A deadline is looked at
+    /// between pieces that are copied, and otherwise not.
     ///
     /// # Errors
     /// As [`wait_transfer`](Self::wait_transfer).

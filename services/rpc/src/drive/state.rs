@@ -23,6 +23,8 @@ const FRAMES_MAX: u32 = 64;
 const STREAMS_TRIED_MAX: usize = 4;
 /// How often the clock is looked at while spinning.
 const TURNS_PER_LOOK: u32 = 64;
+/// How often it is looked at while there is always something to do: each turn may copy for a while.
+const BUSY_TURNS_PER_LOOK: u32 = 8;
 /// How often the kernel is asked while there is always something to do, or while spinning: for deaths,
 /// strangers and streams.
 const KERNEL_LOOK_NS: u64 = 1_000_000;
@@ -693,7 +695,7 @@ impl State {
         mut done: impl FnMut(&mut Self, bool) -> bool,
     ) -> bool {
         let spins = self.config.spin_forever || self.spin_ticks > 0;
-        let (mut idle_turns, mut idle_ticks) = (0u32, 0);
+        let (mut idle_turns, mut idle_ticks, mut busy_turns) = (0u32, 0, 0u32);
         loop {
             let did = self.turn(sink, spins);
             if done(self, did) {
@@ -701,6 +703,13 @@ impl State {
             }
             if did {
                 idle_turns = 0;
+                busy_turns = busy_turns.wrapping_add(1);
+                if deadline_ns != u64::MAX
+                    && busy_turns.is_multiple_of(BUSY_TURNS_PER_LOOK)
+                    && clock::now_ns() >= deadline_ns
+                {
+                    return false;
+                }
                 continue;
             }
             idle_turns = idle_turns.wrapping_add(1);

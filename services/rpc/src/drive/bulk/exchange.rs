@@ -13,6 +13,7 @@ use crate::engine::{
 };
 use crate::raw::Store;
 use crate::{BulkError, FrameError, Gone, WithdrawError};
+use handover_base::clock;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, OwnedFd};
@@ -532,6 +533,10 @@ impl State {
         let Some(transfer) = self.bulk.transfers.get(id) else { return true };
         let (peer, handle) = (transfer.peer, transfer.handle);
         let Progress::Copying(done) = transfer.progress else { return true };
+        if transfer.deadline_ns != u64::MAX && clock::now_ns() >= transfer.deadline_ns {
+            self.finish(id, Err(BulkError::Deadline));
+            return true;
+        }
         let here = self.bulk.attachments.get(peer, handle.id);
         let Some(Attachment::Here(remote)) = here.cloned() else {
             self.finish(id, Err(BulkRefusal::Unknown.into()));
