@@ -294,7 +294,11 @@ fn whoever_lies_on_a_stream_is_disconnected() {
     kind[4] = 0;
     let mut reserved = good.encode();
     reserved[7] = 1;
-    for (number, bytes) in [long, kind, reserved, [0xff; HEADER_BYTES]].into_iter().enumerate() {
+    // Nobody has memory at hand who does not share a machine.
+    let attach = bulk_frame(&BulkMessage::Attach(rubbish_handle()));
+    for (number, bytes) in
+        [&long[..], &kind, &reserved, &[0xff; HEADER_BYTES], &attach].into_iter().enumerate()
+    {
         let mut stream = TcpStream::connect(&house.place).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         let hello = Hello { message_bytes_max: max, slots_count: 0, shared_bytes: 0, spins: false };
@@ -304,7 +308,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
         let mut answer = [0; HELLO_BYTES + HEADER_BYTES + 1];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer.last(), Some(&42), "as long as it is polite");
-        stream.write_all(&bytes).unwrap();
+        stream.write_all(bytes).unwrap();
         assert!(is_disconnected(&mut stream), "number {number}");
     }
     house.is_in_order();

@@ -284,7 +284,7 @@ impl State {
     /// Something about bulk transfers has come.
     pub(crate) fn bulk_message(&mut self, peer: PeerKey, body: &[u8]) -> Result<(), FrameError> {
         match BulkMessage::decode(body)? {
-            BulkMessage::Attach(handle) => self.attach(peer, handle),
+            BulkMessage::Attach(handle) => return self.attach(peer, handle),
             BulkMessage::Attached { id, segments, proof } => {
                 return self.attached(peer, id, &segments, proof);
             }
@@ -360,7 +360,11 @@ impl State {
     }
 
     /// A peer wants to have that memory at hand.
-    fn attach(&mut self, peer: PeerKey, handle: BulkHandle) {
+    fn attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
+        if self.process_of(peer).is_none() {
+            // Addresses, and what proves them, are nothing for a stream.
+            return Err(FrameError::Bulk);
+        }
         let id = handle.id;
         let proof = self.bulk.proof();
         let found = match (self.bulk.known(&handle), proof) {
@@ -377,7 +381,8 @@ impl State {
             Ok(found) => found,
             Err(why) => {
                 self.bulk.stats.refused_count += 1;
-                return self.say(peer, &BulkMessage::AttachRefused { id, why });
+                self.say(peer, &BulkMessage::AttachRefused { id, why });
+                return Ok(());
             }
         };
         let mut segments = Vec::with_capacity(memory.segments_count());
@@ -402,6 +407,7 @@ impl State {
             });
         }
         self.say(peer, &BulkMessage::Attached { id, segments, proof });
+        Ok(())
     }
 
     /// Here is the memory that was asked for.
