@@ -270,6 +270,26 @@ fn calls_get_in_between_the_pieces_of_a_long_transfer() {
 }
 
 #[test]
+fn an_owner_that_is_gone_is_noticed_by_transfers_that_are_done_at_once() {
+    let way = &ways()[0];
+    let server = Server::new(way);
+    let (mut client, peer) = server.client(way);
+    let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+    let (ours, part) = (BulkMemory::plain(vec![0; 100]), BulkPart::of(100));
+    client.pull(peer, &handle, &ours, part).unwrap();
+    drop(server);
+    let began = Instant::now();
+    let gone = loop {
+        let transfer = client.start_pull(peer, &handle, &ours, part);
+        let done = transfer.and_then(|it| client.wait_transfer(it));
+        if done.is_err() || began.elapsed() > 5 * SECOND {
+            break done;
+        }
+    };
+    assert!(matches!(gone, Err(BulkError::Gone(_) | BulkError::Stale)), "{gone:?}");
+}
+
+#[test]
 fn a_transfer_that_is_cancelled_leaves_the_memory_to_its_owner() {
     for way in ways() {
         let server = Server::new(&way);

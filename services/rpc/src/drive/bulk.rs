@@ -232,6 +232,10 @@ pub trait Bulk: sealed::Turning {
     /// As [`pull`](Self::pull).
     fn wait_transfer(&mut self, transfer: Transfer) -> Result<(), BulkError> {
         let id = transfer.id;
+        // As in wait_any_transfer().
+        if self.state().is_look_due() {
+            self.turn_until(0, |_, _| true);
+        }
         if let Some(result) = self.state().bulk.transfers.take(id) {
             return result;
         }
