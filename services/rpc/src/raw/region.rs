@@ -165,7 +165,8 @@ impl Region {
         }
     }
 
-    /// The file once more, for reading alone: a mapping of it cannot be written.
+    /// The file once more, for reading alone: a mapping of it cannot be written. Against mistakes: a process
+    /// of the same user can open the file again, for writing.
     pub(crate) fn file_for_reading(&self) -> Option<Result<OwnedFd, Errno>> {
         let path = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         Some(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))

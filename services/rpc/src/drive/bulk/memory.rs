@@ -49,7 +49,8 @@ impl BulkMemory {
     /// Fresh memory of zeros that peers of this machine can map: of no name, this user's alone, and there
     /// from the beginning, page for page. It is the fast kind.
     ///
-    /// A peer that is given any right to it can read all of it.
+    /// A peer that is given any right to it can read all of it. A right to read alone guards against mistakes:
+    /// a hostile process of this user can open the file of the memory again, and write.
     ///
     /// # Errors
     /// [`MemoryError::Refused`] when there is not so much.
