@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use handover_store::{ImportError, Store};
 use std::ffi::OsString;
-use std::io::{BufReader, Seek, Write};
+use std::io::{BufRead, BufReader, Seek, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
@@ -60,6 +60,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let interrupted = console::interrupted().context("cannot listen for signals")?;
     let path = stored::path(&args.db)?;
+    let (mut last, mut ended_badly) = (String::new(), None);
     for _ in 0..args.repeat {
         let mut printed = tempfile::tempfile().context("no file for what it prints")?;
         let mut command = cargo(args);
@@ -71,32 +72,50 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         if interrupted.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
-        if !status.success() {
-            bail!("cargo bench --bench {} has ended with {status}: see above", args.bench);
-        }
+        let failed = || format!("cargo bench --bench {} has ended with {status}", args.bench);
         if args.list {
-            return Ok(());
+            return if status.success() { Ok(()) } else { bail!("{}: see above", failed()) };
         }
         printed.rewind()?;
-        Store::import_into(&path, &mut BufReader::new(printed)).map_err(
-            |refused| match refused {
-                ImportError::Store(refused) => anyhow::Error::new(refused),
-                other => anyhow::anyhow!(
-                    "bench target {} has printed no run ({other}); its main is to be \
+        let run = first_run(&mut BufReader::new(&printed));
+        printed.rewind()?;
+        match (Store::import_into(&path, &mut BufReader::new(printed)), run) {
+            (Ok(_), Some(run)) => last = run,
+            (Err(ImportError::Store(refused)), _) => return Err(refused.into()),
+            (imported, _) if status.success() => bail!(
+                "bench target {} has printed no run{}; its main is to be \
                  handover_harness::bench_main(&[ALL])",
-                    args.bench
-                ),
-            },
-        )?;
+                args.bench,
+                imported.err().map_or_else(String::new, |why| format!(" ({why})"))
+            ),
+            _ => bail!("{}: see above", failed()),
+        }
         if let Some(name) = &args.name {
-            Store::open(&path)?.tag("last", name)?;
+            Store::open(&path)?.tag(&last, name)?;
+        }
+        // What it has measured is kept, and the others have their turn: one benchmark that cannot be
+        // measured is not to cost all others.
+        if !status.success() {
+            ended_badly = Some(failed());
         }
     }
     let store = Store::open_existing(&path)?;
-    let document = store.latest()?;
+    let document = store.load(&last)?;
     let table = handover_report::table(&document, console::width(), console::style(false));
     out.write_all(table.as_bytes())?;
-    Ok(writeln!(out, "run {} is in {}", document.run.id, store.path().display())?)
+    writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
+    match ended_badly {
+        Some(how) => bail!("{how}: see above; what was measured is kept"),
+        None => Ok(()),
+    }
+}
+
+/// The id of the run that begins these lines.
+fn first_run(lines: &mut dyn BufRead) -> Option<String> {
+    let mut line = String::new();
+    lines.read_line(&mut line).ok()?;
+    let told: serde_json::Value = serde_json::from_str(&line).ok()?;
+    Some(told["id"].as_str()?.to_owned())
 }
 
 /// `cargo bench`, by the cargo that called us or the one on the path.

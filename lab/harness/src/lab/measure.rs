@@ -11,7 +11,7 @@ use crate::samples::{Notes, Timing, empty_ns};
 use crate::stats;
 use handover_base::topology::Placed;
 use handover_base::{affinity, clock, usage};
-use handover_record::{ContenderKind, Record};
+use handover_record::{ContenderKind, Record, Values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -135,13 +135,16 @@ impl Measuring<'_> {
 
     fn lane(&self, bench: &'static Bench, is_floor: bool) -> Result<Lane, Fault> {
         let lab = self.lab;
-        let values = if is_floor {
-            match lab.plan.profile {
-                Profile::Smoke => handover_record::Values::smoke(bench.params()),
-                _ => handover_record::Values::defaults(bench.params()),
+        let usual = match lab.plan.profile {
+            Profile::Smoke => Values::smoke,
+            _ => Values::defaults,
+        };
+        let values = match (is_floor, self.group.selection.contenders.first()) {
+            (false, _) => self.group.values.clone(),
+            (true, None) => usual(bench.params()),
+            (true, Some(own)) => {
+                beside(usual(bench.params()), &self.group.values, &usual(own.params()))
             }
-        } else {
-            self.group.values.clone()
         };
         let roles = bench.roles(&values);
         let Placed { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
@@ -408,4 +411,58 @@ pub(super) fn first_figure(notes: &[Notes]) -> (f64, u64) {
 /// Whether a lane's contender takes part in ratios between contenders.
 pub(super) fn is_rival(kind: ContenderKind) -> bool {
     matches!(kind, ContenderKind::Peer | ContenderKind::Null)
+}
+
+/// The arguments of a floor: its usual ones, but where the benchmark that it stands beside has another than
+/// its own usual one of the same name. Who moves more is to be held against more that is moved. What is out
+/// of the floor's bounds it does not follow.
+fn beside(floor: Values, values: &Values, usual: &Values) -> Values {
+    let mut followed = floor;
+    for (name, value) in values.all() {
+        let is_chosen = usual.all().get(name) != Some(value);
+        if is_chosen && followed.all().contains_key(name) {
+            let _out_of_bounds = followed.set_checked(name, *value);
+        }
+    }
+    followed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handover_record::{Args, args};
+
+    args! {
+        /// Of a benchmark.
+        struct Own {
+            /// Bytes.
+            size: u32 = 8 (smoke 1, range 1..=100),
+            /// Nothing that a floor knows of.
+            depth: u32 = 2 (smoke 1, range 1..=9),
+        }
+    }
+    args! {
+        /// Of its floor.
+        struct Floors {
+            /// Bytes.
+            size: u32 = 64 (smoke 1, range 1..=64),
+            /// Nothing that the benchmark knows of.
+            step: u32 = 3 (smoke 1, range 1..=9),
+        }
+    }
+
+    #[test]
+    fn a_floor_follows_what_was_chosen_and_keeps_what_is_usual() {
+        let usual = Values::defaults(Own::PARAMS);
+        let floor = || Values::defaults(Floors::PARAMS);
+        let mut values = usual.clone();
+        assert_eq!(beside(floor(), &values, &usual).all(), floor().all());
+        values.set("depth", "5").unwrap();
+        values.set("size", "40").unwrap();
+        let followed = beside(floor(), &values, &usual);
+        assert_eq!((followed.get("size"), followed.get("step")), (40, 3));
+        assert!(!followed.all().contains_key("depth"));
+        values.set("size", "100").unwrap();
+        assert_eq!(beside(floor(), &values, &usual).get("size"), 64, "it cannot");
+    }
 }
