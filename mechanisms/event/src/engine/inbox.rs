@@ -97,16 +97,17 @@ impl<M> Newest<M> {
             }
             let full = messages.len() >= self.messages_max;
             let oldest = if full { messages.pop_front() } else { None };
+            if oldest.is_some() {
+                // Relaxed: a count. Under the lock all the same: who has closed the queue has all of it.
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
             messages.push_back(message);
             // Release: pairs with the Acquire in Inbox::is_empty().
             self.len.store(messages.len(), Ordering::Release);
             oldest
         };
-        if oldest.is_some() {
-            // Relaxed: a count.
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(()) // the oldest is dropped here, without the lock
+        drop(oldest); // without the lock
+        Ok(())
     }
 }
 
