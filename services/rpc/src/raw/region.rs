@@ -5,10 +5,11 @@
 //! exists, and bytes are copied in and out (see [`copy`](super::copy)).
 
 use super::copy::{self, Store};
+use super::sealed::is_sound;
 use crate::engine::FileId;
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals,
-    fcntl_get_seals, fstat, ftruncate, memfd_create, open,
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals, fstat,
+    ftruncate, memfd_create, open, unlink,
 };
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -94,20 +95,20 @@ impl Region {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
         let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(refused("open"))?;
-        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(refused("fallocate"))?;
-        Self::mapped(file.as_fd(), bytes, true)
+        let filled = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
+        let filled = filled.map_err(refused("fallocate"));
+        filled.and_then(|()| Self::mapped(file.as_fd(), bytes, true)).inspect_err(|_| {
+            // It was made here, and is of no use to anybody.
+            let _ = unlink(path);
+        })
     }
 
     /// Maps a file that a peer has passed on, which says that it is so long.
     pub(crate) fn map(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Refused> {
-        // What is no memfd answers EINVAL. Without the seal it could be cut off under us: SIGBUS.
-        let seals = fcntl_get_seals(file).map_err(refused("fcntl(F_GET_SEALS)"))?;
-        let its_bytes = fstat(file).map_err(refused("fstat"))?.st_size;
-        let is_long_enough = usize::try_from(its_bytes).is_ok_and(|its| its >= bytes);
-        if !seals.contains(SealFlags::SHRINK) || !is_long_enough {
-            return Err(("mmap", Errno::PERM));
+        match is_sound(file, bytes)? {
+            true => Self::mapped(file, bytes, writable),
+            false => Err(("mmap", Errno::PERM)),
         }
-        Self::mapped(file, bytes, writable)
     }
 
     fn mapped(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Refused> {

@@ -11,11 +11,9 @@
 //! Rust value but an atomic, long bodies are copied out before they are looked at, and every place is held
 //! to the layout that was agreed on, which this process keeps in memory of its own.
 
+use super::sealed::is_sound;
 use handover_base::sync::shared::{AtomicU32, AtomicU64};
-use rustix::fs::{
-    MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
-    memfd_create,
-};
+use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -119,13 +117,11 @@ impl Segment {
         slots_count: u32,
         shared_bytes: u32,
     ) -> Result<Self, SegmentError> {
-        // What is no memfd answers EINVAL. Without the seal it could be cut off under us: SIGBUS.
-        let seals = fcntl_get_seals(&file).map_err(|_| SegmentError::NotSealed)?;
         let bytes = total_bytes(slots_count, shared_bytes);
-        let its_bytes = fstat(&file).map_err(refused("fstat"))?.st_size;
-        let is_long_enough = usize::try_from(its_bytes).is_ok_and(|its| its >= bytes);
-        if !seals.contains(SealFlags::SHRINK) || !is_long_enough {
-            return Err(SegmentError::NotSealed);
+        match is_sound(&file, bytes) {
+            Ok(true) => {}
+            Ok(false) => return Err(SegmentError::NotSealed),
+            Err((call, errno)) => return Err(SegmentError::Refused(call, errno)),
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; the file

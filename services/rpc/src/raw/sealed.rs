@@ -1,0 +1,46 @@
+//! Files that a peer has passed, looked at before they are mapped.
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+
+/// Whether reading that file's mapping can never end in a SIGBUS: it is memory of small pages, at least so
+/// long, and sealed so that nobody can cut it off.
+pub(super) fn is_sound(file: impl AsFd, bytes: usize) -> Result<bool, (&'static str, Errno)> {
+    // What can have no seals, as it is no memfd, answers EINVAL.
+    let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+    let its_bytes = fstat(&file).map_err(|errno| ("fstat", errno))?.st_size;
+    // Huge pages, which can be had as a memfd too, run out at the moment when they are touched.
+    let system = fstatfs(&file).map_err(|errno| ("fstatfs", errno))?.f_type;
+    Ok(seals.contains(SealFlags::SHRINK)
+        && usize::try_from(its_bytes).is_ok_and(|its| its >= bytes)
+        && system == libc::TMPFS_MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    fn memory(flags: MemfdFlags, bytes: u64, seals: SealFlags) -> std::os::fd::OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
+        let file = memfd_create("test", flags).expect("a memfd");
+        ftruncate(&file, bytes).expect("longer");
+        fcntl_add_seals(&file, seals).expect("they are allowed");
+        file
+    }
+
+    #[test]
+    fn only_sealed_memory_of_that_length_is_sound() {
+        let usual = MemfdFlags::empty();
+        let sealed = memory(usual, 1 << 21, SealFlags::SHRINK);
+        assert_eq!(is_sound(&sealed, 1 << 21), Ok(true));
+        assert_eq!(is_sound(&sealed, (1 << 21) + 1), Ok(false), "too short");
+        let open = memory(usual, 1 << 21, SealFlags::GROW);
+        assert_eq!(is_sound(&open, 1 << 21), Ok(false), "it could be cut off");
+        let null = std::fs::File::open("/dev/null").expect("there is one");
+        assert_eq!(is_sound(&null, 0), Ok(false), "no memory");
+        let huge = memory(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, 1 << 21, SealFlags::SHRINK);
+        assert_eq!(is_sound(&huge, 1 << 21), Ok(false), "of huge pages");
+    }
+}
