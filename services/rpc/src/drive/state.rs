@@ -23,6 +23,8 @@ const FRAMES_MAX: u32 = 64;
 const STREAMS_TRIED_MAX: usize = 4;
 /// How often the clock is looked at while spinning.
 const TURNS_PER_LOOK: u32 = 64;
+/// A piece of a bulk transfer takes so long that the clock is looked at behind each.
+const PIECE_TURNS: u32 = TURNS_PER_LOOK;
 /// How often it is looked at while there is always something to do: each turn may copy for a while.
 const BUSY_TURNS_PER_LOOK: u32 = 8;
 /// How often the kernel is asked while there is always something to do, or while spinning: for deaths,
@@ -115,6 +117,7 @@ pub struct State {
     body: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) bulk: Tables,
+    /// Since the clock was looked at; what takes longer than a turn counts as several.
     turns: u32,
     looked_ticks: u64,
     look_ticks: u64,
@@ -363,8 +366,9 @@ impl State {
         if self.any_queued {
             did |= self.flush();
         }
-        if self.bulk.is_busy() {
-            did |= self.bulk_turn();
+        if self.bulk.is_busy() && self.bulk_turn() {
+            self.turns += PIECE_TURNS;
+            did = true;
         }
         let mut body = std::mem::take(&mut self.body);
         let eager_streams = eager && self.streams_count <= STREAMS_TRIED_MAX;
@@ -383,8 +387,9 @@ impl State {
         if self.catch_up && sink.catches_up() {
             did |= self.catch_up(sink);
         }
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(TURNS_PER_LOOK) {
+        self.turns += 1;
+        if self.turns >= TURNS_PER_LOOK {
+            self.turns = 0;
             // What it tells of is for the next turn: nobody may sleep before that.
             did |= self.look_if_due(eager && !eager_streams);
         }
@@ -398,13 +403,17 @@ impl State {
             let Some(link) = self.link(key) else { return true };
             match link.receive(body, eager) {
                 Ok(Some(header)) => self.frame(key, header, body, sink),
-                Ok(None) => return count > 0,
+                Ok(None) => {
+                    self.turns += count;
+                    return count > 0;
+                }
                 Err(gone) => {
                     self.close(key, &gone);
                     return true;
                 }
             }
         }
+        self.turns += FRAMES_MAX;
         true
     }
 
