@@ -104,7 +104,7 @@ impl FromStr for Address {
             "uds" | "unix" => Address::Uds,
             _ => return Err(AddressError::Scheme(shown(scheme))),
         };
-        if place.chars().any(|letter| letter.is_control() || letter == '\0') {
+        if place.chars().any(char::is_control) {
             return Err(AddressError::Letters);
         }
         let address = make(place.into());

@@ -8,6 +8,7 @@ pub(crate) mod link;
 pub(crate) mod listen;
 pub(crate) mod poll;
 pub(crate) mod pool;
+pub(crate) mod random;
 pub(crate) mod sm;
 pub(crate) mod socket;
 pub(crate) mod state;

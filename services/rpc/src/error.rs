@@ -16,7 +16,7 @@ pub enum AddressError {
     #[error("an address holds a letter that it may not")]
     Letters,
     /// Longer than a socket's name can be.
-    #[error("a name of {bytes} bytes: at most 100 fit a socket's")]
+    #[error("a name of {bytes} bytes: at most {max} fit a socket's", max = crate::NAME_MAX_BYTES)]
     TooLong {
         /// How long it is.
         bytes: usize,
@@ -123,6 +123,16 @@ pub enum Gone {
     /// The peer asks on and on and does not read its answers.
     #[error("the peer was disconnected: it does not read its answers")]
     Flooded,
+}
+
+impl Gone {
+    /// What the kernel's refusal of that call says of the connection.
+    pub(crate) fn of(call: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| match errno {
+            Errno::PIPE | Errno::CONNRESET => Gone::HungUp,
+            errno => Gone::Broken { call, errno },
+        }
+    }
 }
 
 /// Why an endpoint cannot listen, connect or go on.
@@ -331,7 +341,7 @@ pub enum MemoryError {
         errno: Errno,
     },
     /// More segments than there may be.
-    #[error("{segments_count} segments: at most 64")]
+    #[error("{segments_count} segments: at most {max}", max = crate::engine::SEGMENTS_MAX)]
     Segments {
         /// How many there are.
         segments_count: usize,

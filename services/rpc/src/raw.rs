@@ -3,6 +3,7 @@
 mod copy;
 mod gather;
 mod region;
+mod sealed;
 mod segment;
 
 pub(crate) use copy::Store;

@@ -46,13 +46,6 @@ fn hello(config: &Config, is_sm: bool) -> Hello {
     }
 }
 
-fn broken(call: &'static str) -> impl Fn(Errno) -> Gone {
-    move |errno| match errno {
-        Errno::PIPE | Errno::CONNRESET => Gone::HungUp,
-        errno => Gone::Broken { call, errno },
-    }
-}
-
 impl Greeting {
     /// Somebody has knocked at that address.
     pub(crate) fn accepted(fd: OwnedFd, address: Address, deadline_ns: u64) -> Self {
@@ -119,7 +112,7 @@ impl Greeting {
                 Ok(0) => return Err(Gone::HungUp),
                 Ok(count) => self.came_bytes += count,
                 Err(Errno::AGAIN) => return Ok(false),
-                Err(errno) => return Err(broken("recvmsg")(errno)),
+                Err(errno) => return Err(Gone::of("recvmsg")(errno)),
             }
         }
         Ok(true)
@@ -127,7 +120,12 @@ impl Greeting {
 
     /// Looks at what has come, whole by now, and answers.
     pub(crate) fn agree(mut self, config: &Config) -> Result<Agreed, Gone> {
-        let its = Hello::decode(&self.came)?;
+        let its = Hello::decode(&self.came).inspect_err(|why| {
+            if matches!(why, FrameError::Version { .. }) && !self.connected {
+                // So that it can say why; refused where it is gone already.
+                let _ = self.answer(&hello(config, false));
+            }
+        })?;
         if its.message_bytes_max < MESSAGE_BYTES_LEAST {
             return Err(FrameError::Reserved.into());
         }
@@ -178,7 +176,7 @@ impl Greeting {
         if !is_for_one_user(&self.address) {
             return Ok(());
         }
-        let (_, uid) = socket::whose(self.fd.as_fd()).map_err(broken("getsockopt"))?;
+        let (_, uid) = socket::whose(self.fd.as_fd()).map_err(Gone::of("getsockopt"))?;
         let same = uid == rustix::process::geteuid().as_raw();
         if same { Ok(()) } else { Err(Gone::Broken { call: "accept", errno: Errno::PERM }) }
     }
@@ -186,8 +184,8 @@ impl Greeting {
     fn answer(&self, hello: &Hello) -> Result<(), Gone> {
         match socket::send(self.fd.as_fd(), &hello.encode()) {
             Ok(HELLO_BYTES) => Ok(()),
-            Ok(_) => Err(broken("send")(Errno::NOBUFS)),
-            Err(errno) => Err(broken("send")(errno)),
+            Ok(_) => Err(Gone::of("send")(Errno::NOBUFS)),
+            Err(errno) => Err(Gone::of("send")(errno)),
         }
     }
 

@@ -70,6 +70,9 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// What is being received for that transfer goes nowhere from now on.
     fn drop_data(&mut self, _call: u64) {}
 
+    /// What is still to be sent of that memory is copied: it is not looked at any more.
+    fn let_go(&mut self, _memory: &BulkMemory) {}
+
     /// What says when the peer has ended the connection, kept open for that.
     fn linger(&self) -> Option<OwnedFd> {
         None

@@ -1,14 +1,11 @@
 //! Places to meet: sockets that listen, and sockets that connect to them.
 
+use super::random::random;
 use super::socket;
 use crate::{Address, EndpointError};
 use rustix::fs::{CWD, Mode, chmodat, unlink};
 use rustix::io::Errno;
-use rustix::net::{
-    self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, sockopt,
-};
-use std::fs::File;
-use std::io::Read;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -39,13 +36,6 @@ impl Drop for Listener {
 fn refused(call: &'static str, address: &Address) -> impl Fn(Errno) -> EndpointError + use<> {
     let place = address.to_string();
     move |errno| EndpointError::Refused { call, place: place.clone(), errno }
-}
-
-/// A name that nobody guesses.
-fn fresh_name() -> std::io::Result<String> {
-    let mut bytes = [0u8; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Names of shared memory are met at sockets without a file: the kernel forgets them with their process.
@@ -80,8 +70,7 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
         Address::Tcp(place) => return listen_tcp(place),
         it if it.is_complete() => it.clone(),
         it => {
-            let place = it.to_string();
-            let name = fresh_name().map_err(|error| EndpointError::Unresolved { place, error })?;
+            let name = format!("{:032x}", random().map_err(refused("getrandom", it))?);
             match it {
                 Address::Uds(_) => Address::Uds(format!("@{name}")),
                 _ => Address::Sm(name),
@@ -176,8 +165,7 @@ fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, EndpointError>
             Ok(stream) => {
                 stream.set_nonblocking(true).map_err(unresolved)?;
                 let fd = OwnedFd::from(stream);
-                sockopt::set_tcp_nodelay(&fd, true)
-                    .map_err(refused("setsockopt", &Address::Tcp(place.into())))?;
+                socket::prompt(fd.as_fd());
                 return Ok(fd);
             }
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => last = Errno::TIMEDOUT,

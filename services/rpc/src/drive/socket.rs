@@ -8,6 +8,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// How many descriptors a greeting carries: the segment.
 pub(crate) const FDS_COUNT: usize = 1;
@@ -95,9 +96,21 @@ pub(crate) fn receive_fds(
     Ok(got.bytes)
 }
 
-/// Small messages go out at once. What is no TCP socket has no such delay.
+/// When nothing has come for so long, the other machine is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often it is asked, and so many times before it is gone.
+const ASKED_EACH: Duration = Duration::from_secs(5);
+const ASKED_TIMES: u32 = 3;
+
+/// Small messages go out at once, and a machine that is gone without a word is noticed by and by. What is no
+/// TCP socket refuses all of this and needs none of it.
 pub(crate) fn prompt(fd: BorrowedFd<'_>) {
-    let _ = sockopt::set_tcp_nodelay(fd, true);
+    if sockopt::set_tcp_nodelay(fd, true).is_ok() {
+        let _ = sockopt::set_socket_keepalive(fd, true);
+        let _ = sockopt::set_tcp_keepidle(fd, SILENCE);
+        let _ = sockopt::set_tcp_keepintvl(fd, ASKED_EACH);
+        let _ = sockopt::set_tcp_keepcnt(fd, ASKED_TIMES);
+    }
 }
 
 /// The process and the user at the other end of a Unix socket.

@@ -70,13 +70,6 @@ impl Stream {
     }
 }
 
-fn broken(call: &'static str) -> impl Fn(Errno) -> Gone {
-    move |errno| match errno {
-        Errno::PIPE | Errno::CONNRESET => Gone::HungUp,
-        errno => Gone::Broken { call, errno },
-    }
-}
-
 impl Link for Stream {
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
         let head = header.encode();
@@ -90,7 +83,7 @@ impl Link for Stream {
             } else {
                 socket::send_parts(self.fd.as_fd(), &[IoSlice::new(&head), IoSlice::new(body)])
             }
-            .map_err(broken("sendmsg"))?;
+            .map_err(Gone::of("sendmsg"))?;
         }
         self.queue.push(&head[sent.min(head.len())..]);
         self.queue.push(&body[sent.saturating_sub(head.len())..]);
@@ -129,7 +122,7 @@ impl Link for Stream {
                     self.readable = false;
                     return Ok(None);
                 }
-                Err(errno) => return Err(broken("recv")(errno)),
+                Err(errno) => return Err(Gone::of("recv")(errno)),
             }
         }
     }
@@ -138,7 +131,7 @@ impl Link for Stream {
         let mut went = self.outgoing.is_some() && self.flush_data()?;
         while self.outgoing.is_none() && !self.queue.is_empty() {
             let sent = socket::send(self.fd.as_fd(), self.queue.waiting());
-            match sent.map_err(broken("send"))? {
+            match sent.map_err(Gone::of("send"))? {
                 0 => break,
                 count => self.queue.gone(count),
             }
@@ -195,6 +188,15 @@ impl Link for Stream {
             incoming.into = None;
         }
     }
+
+    fn let_go(&mut self, memory: &BulkMemory) {
+        // Its header has promised so many bytes: what the peer is told of them comes behind.
+        if let Some(outgoing) = self.outgoing.as_mut().filter(|it| it.memory.is(memory)) {
+            let mut rest = vec![0; outgoing.bytes as usize]; // At most a frame.
+            outgoing.memory.read(outgoing.offset, &mut rest);
+            (outgoing.memory, outgoing.offset) = (BulkMemory::plain(rest), 0);
+        }
+    }
 }
 
 impl Stream {
@@ -246,7 +248,7 @@ impl Stream {
         while let Some(outgoing) = &mut self.outgoing {
             let head = &outgoing.head[outgoing.head_sent..];
             let runs = outgoing.memory.runs(outgoing.offset, outgoing.bytes);
-            let sent = send_from(self.fd.as_fd(), head, runs).map_err(broken("sendmsg"))?;
+            let sent = send_from(self.fd.as_fd(), head, runs).map_err(Gone::of("sendmsg"))?;
             if sent == 0 {
                 break;
             }

@@ -137,13 +137,13 @@ impl State {
             }
             Some(Attachment::Asked(asked)) if *asked == handle => {}
             Some(Attachment::Asked(_)) => self.finish(id, Err(BulkRefusal::Unknown.into())),
-            Some(Attachment::Denied) => self.by_messages(id, 0),
+            Some(Attachment::Denied) => self.by_messages(id),
             None if in_memory => {
                 self.make_room_for_attachment();
                 self.bulk.attachments.insert(peer, handle.id, Attachment::Asked(handle));
                 self.say(peer, &BulkMessage::Attach(handle));
             }
-            None => self.by_messages(id, 0),
+            None => self.by_messages(id),
         }
     }
 
@@ -151,6 +151,8 @@ impl State {
         if self.bulk.attachments.count() < ATTACHMENTS_MAX {
             return;
         }
+        // Whoever was told that it goes by messages asks once more.
+        self.bulk.attachments.forget_denied();
         let copying: Vec<_> = self
             .bulk
             .copying
@@ -165,12 +167,10 @@ impl State {
         }
     }
 
-    /// What is left of it goes as messages.
-    fn by_messages(&mut self, id: TransferId, done: u64) {
+    /// All of it goes as messages, even where some was copied: the two ways do not mix.
+    fn by_messages(&mut self, id: TransferId) {
         let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
         transfer.progress = Progress::Under;
-        // All of it again, where some was done: the two ways do not mix.
-        let _ = done;
         let Transfer { peer, direction, handle, theirs: offset, ours, bytes, .. } = *transfer;
         let (memory, transfer) = (transfer.memory.clone(), id.word());
         match direction {
@@ -209,6 +209,9 @@ impl State {
         if matches!(transfer.progress, Progress::Under) {
             let (peer, word) = (transfer.peer, id.word());
             self.forget_data(peer, word, word | PUSHED);
+            if let Some(link) = self.link(peer) {
+                link.let_go(&transfer.memory);
+            }
             self.say(peer, &BulkMessage::Cancel { transfer: word });
         }
     }
@@ -242,9 +245,14 @@ impl State {
         let known = self.bulk.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
         registered.withdrawn = true;
-        let id = handle.id;
+        let (id, memory) = (handle.id, registered.memory.clone());
         for peer in registered.attached.clone() {
             self.say(peer, &BulkMessage::Detach { id });
+        }
+        for peer in self.peers().collect::<Vec<_>>() {
+            if let Some(link) = self.link(peer) {
+                link.let_go(&memory);
+            }
         }
         // What is under way by messages ends here.
         let outgoing = self.bulk.outgoing.iter().filter(|it| it.registered == Some(id));
@@ -569,7 +577,7 @@ impl State {
                 self.bulk.stats.denied_count += 1;
                 self.bulk.attachments.insert(peer, handle.id, Attachment::Denied);
                 self.say(peer, &BulkMessage::Detached { id: handle.id });
-                self.by_messages(id, done);
+                self.by_messages(id);
             }
             Err(Errno::SRCH) => self.close(peer, &Gone::HungUp),
             Err(errno) => {

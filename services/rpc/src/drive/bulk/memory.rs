@@ -172,6 +172,11 @@ impl BulkMemory {
         Ok(regions.filter_map(Arc::into_inner).map(Region::into_vec).collect())
     }
 
+    /// Whether both are the same memory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.segments, &other.segments)
+    }
+
     /// Its segments.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &Arc<Region>> {
         self.segments.iter().map(|it| &it.region)

@@ -10,8 +10,6 @@ use crate::{BulkError, MemoryError};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -255,6 +253,10 @@ impl Attachments {
         self.all.retain(|key, _| key.0 != peer);
     }
 
+    pub(crate) fn forget_denied(&mut self) {
+        self.all.retain(|_, it| !matches!(it, Attachment::Denied));
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
@@ -360,10 +362,7 @@ pub struct BulkStats {
 }
 
 fn random() -> Result<u128, MemoryError> {
-    let mut bytes = [0; 16];
-    let read = File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut bytes));
-    read.map_err(|error| MemoryError::Random(error.kind()))?;
-    Ok(u128::from_ne_bytes(bytes))
+    crate::drive::random::random().map_err(|errno| MemoryError::Random(errno.kind()))
 }
 
 impl Tables {
