@@ -371,3 +371,29 @@ fn two_that_lend_to_each_other_and_part_do_not_wait_for_each_other() {
     assert_eq!(lent.into_vecs().expect("the client is gone"), [vec![!1; 1000]]);
     assert_eq!(memory.into_vecs().expect("the owner is gone"), [vec![!1; 1000]]);
 }
+
+#[test]
+fn what_the_kernel_does_not_allow_is_remembered_of_so_many_memories_and_no_more() {
+    let config = Config { bulk_looks_into_processes: false, ..Config::default() };
+    let mut owner = Endpoint::new(config.clone()).unwrap();
+    let address = owner.listen(&"sm://".parse().unwrap()).unwrap();
+    let owned = |number: u32| BulkMemory::plain(vec![number as u8; 1]);
+    let handles: Vec<_> = (0..4200)
+        .map(|number| owner.register_memory(&owned(number), Rights::Read).unwrap())
+        .collect();
+    let stopper = owner.stopper();
+    let serving = std::thread::spawn(move || owner.serve());
+    let mut client = Endpoint::new(config).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let ours = BulkMemory::plain(vec![0]);
+    for (number, handle) in handles.iter().enumerate() {
+        client.pull(peer, handle, &ours, BulkPart::of(1)).unwrap();
+        assert_eq!(ours.to_vec(), [number as u8]);
+    }
+    let paths = [&handles[0], &handles[4199]].map(|it| client.bulk_path(peer, it));
+    assert_eq!(paths, [None, Some(BulkPath::Messages)]);
+    assert_eq!(client.pull(peer, &handles[0], &ours, BulkPart::of(1)), Ok(()));
+    assert_eq!((ours.to_vec(), client.bulk_stats().denied_count), (vec![0], 4201));
+    stopper.stop();
+    serving.join().unwrap();
+}

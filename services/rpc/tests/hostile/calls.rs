@@ -1,140 +1,13 @@
-//! Peers that do not keep to the protocol: they are disconnected, and nobody else is disturbed.
+//! Greetings, messages and answers that lie.
 
-use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
-use handover_rpc::{
-    Bulk, BulkHandle, BulkMemory, Calling, Config, Endpoint, Method, Peer, Rights, Stopper,
-    WithdrawError,
-};
+use crate::peers::*;
+use handover_rpc::engine::{HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
+use handover_rpc::{Calling, Config, Endpoint};
 use proptest::test_runner::{Config as Cases, TestRunner};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
-use std::net::TcpStream;
-use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::FileExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::thread::JoinHandle;
+use rustix::fs::SealFlags;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-
-const ECHO: Method = Method::named("echo");
-const SLOTS: u32 = 4;
-const SHARED_BYTES: u32 = 8192;
-const MESSAGE_MAX: u32 = 4096;
-/// What a peer who is disconnected is given to notice it, with slack.
-const SOON: Duration = Duration::from_secs(5);
-
-/// A server, and a client in good order beside the hostile ones.
-struct House {
-    place: String,
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
-    client: Endpoint,
-    peer: Peer,
-}
-
-impl House {
-    fn new(how: &str) -> Self {
-        let mut server = Endpoint::new(Config::default()).unwrap();
-        let address = server.listen(&how.parse().unwrap()).unwrap();
-        server.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
-        let stopper = server.stopper();
-        let thread = Some(std::thread::spawn(move || server.serve()));
-        let mut client = Endpoint::new(Config::default()).unwrap();
-        let peer = client.connect(&address).unwrap();
-        Self { place: address.place().to_string(), stopper, thread, client, peer }
-    }
-
-    fn is_in_order(&mut self) {
-        assert_eq!(self.client.call::<_, u64>(self.peer, ECHO, &7u64), Ok(7));
-    }
-}
-
-impl Drop for House {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(matches!(ended, Some(Ok(()))) || std::thread::panicking(), "the server panicked");
-    }
-}
-
-fn hello() -> Hello {
-    let (slots_count, shared_bytes) = (SLOTS, SHARED_BYTES);
-    Hello { message_bytes_max: MESSAGE_MAX, slots_count, shared_bytes, spins: false }
-}
-
-/// As the segment is laid out: what two sides say, slots of two directions, bodies of two directions.
-const SIDE_BYTES: u64 = 256;
-const SLOT_BYTES: u64 = 128;
-const SLOTS_AT: u64 = 2 * SIDE_BYTES;
-const TOTAL_BYTES: u64 = 2 * (SIDE_BYTES + SLOTS as u64 * SLOT_BYTES + SHARED_BYTES as u64);
-
-struct Hostile {
-    socket: UnixStream,
-    memory: std::fs::File,
-}
-
-/// Connects, and passes a file of that many bytes, with those seals.
-fn connect(place: &str, hello: &Hello, bytes: u64, seals: SealFlags) -> Hostile {
-    let name = format!("handover/{place}");
-    let address = SocketAddr::from_abstract_name(name).unwrap();
-    let socket = UnixStream::connect_addr(&address).unwrap();
-    socket.set_read_timeout(Some(SOON)).unwrap();
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = memfd_create("hostile", flags).unwrap();
-    ftruncate(&memory, bytes).unwrap();
-    fcntl_add_seals(&memory, seals).unwrap();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = [memory.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-    let greeting = hello.encode();
-    sendmsg(&socket, &[IoSlice::new(&greeting)], &mut control, SendFlags::NOSIGNAL).unwrap();
-    Hostile { socket, memory: memory.into() }
-}
-
-impl Hostile {
-    fn welcomed(place: &str) -> Self {
-        let mut hostile = connect(place, &hello(), TOTAL_BYTES, SealFlags::SHRINK);
-        let mut answer = [0; HELLO_BYTES];
-        hostile.socket.read_exact(&mut answer).unwrap();
-        assert!(Hello::decode(&answer).is_ok());
-        hostile
-    }
-
-    /// Writes words there, and wakes the server.
-    fn write(&mut self, at: u64, words: &[u64]) {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.memory.write_all_at(&bytes, at).unwrap();
-        // Refused once it is disconnected.
-        let _ = self.socket.write_all(b"!");
-    }
-
-    /// Publishes message 0 of the connector.
-    fn publish(&mut self, header: [u64; 3], first: u64) {
-        self.write(SLOTS_AT + 8, &[header[0], header[1], header[2], first]);
-        self.write(SLOTS_AT, &[1]);
-    }
-
-    fn is_disconnected(&mut self) -> bool {
-        is_disconnected(&mut self.socket)
-    }
-}
-
-/// Reads to the end, which comes soon, or not at all.
-fn is_disconnected(stream: &mut impl Read) -> bool {
-    let mut bytes = [0; 256];
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return false,
-        }
-    }
-}
 
 #[test]
 fn whoever_lies_in_a_greeting_is_turned_away() {
@@ -164,19 +37,61 @@ fn whoever_lies_in_a_greeting_is_turned_away() {
     {
         assert!(hostile.is_disconnected(), "number {number}");
     }
-    // Without a segment, with another protocol, and with another version.
-    for greeting in [hello().encode(), [b'x'; HELLO_BYTES], {
-        let mut bytes = hello().encode();
-        bytes[8] = 99;
-        bytes
-    }] {
-        let address = SocketAddr::from_abstract_name(format!("handover/{place}")).unwrap();
-        let mut socket = UnixStream::connect_addr(&address).unwrap();
-        socket.set_read_timeout(Some(SOON)).unwrap();
+    // Without a segment, and with another protocol.
+    for greeting in [hello().encode(), [b'x'; HELLO_BYTES]] {
+        let mut socket = knock(&place);
         socket.write_all(&greeting).unwrap();
         assert!(is_disconnected(&mut socket));
     }
     house.is_in_order();
+}
+
+/// A greeting of another version than this.
+fn of_another_version(hello: &Hello) -> [u8; HELLO_BYTES] {
+    let mut bytes = hello.encode();
+    bytes[8..10].copy_from_slice(&99u16.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn whoever_speaks_another_version_is_told_which_one_is_spoken_here_and_turned_away() {
+    let mut house = House::new("sm://");
+    let mut socket = knock(&house.place);
+    socket.write_all(&of_another_version(&hello())).unwrap();
+    let mut answer = [0; HELLO_BYTES];
+    socket.read_exact(&mut answer).unwrap();
+    assert!(Hello::decode(&answer).is_ok(), "by which the other side knows our version");
+    assert!(is_disconnected(&mut socket));
+    house.is_in_order();
+}
+
+#[test]
+fn whoever_listens_and_speaks_otherwise_is_named_and_left() {
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let other_version = of_another_version(&stream_hello());
+    let mut too_short = stream_hello();
+    too_short.message_bytes_max = 63;
+    let this = handover_rpc::engine::VERSION;
+    for (answer, said) in [
+        (&other_version[..], format!("the peer speaks version 99, this is version {this}")),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer does not speak this protocol".into()),
+        (&too_short.encode(), "the peer was disconnected: a frame whose reserved bits".into()),
+        (b"handover", "the peer is gone".into()),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let answer = answer.to_vec();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; HELLO_BYTES]).unwrap();
+            stream.write_all(&answer).unwrap();
+        });
+        let refused = client.connect(&address.parse().unwrap()).unwrap_err().to_string();
+        other.join().unwrap();
+        assert!(refused.starts_with(&format!("no agreement with {address}: ")), "{refused}");
+        assert!(refused.contains(&said), "{refused}");
+    }
+    assert_eq!((client.stats().peers_count, client.stats().turned_away_count), (0, 4));
 }
 
 #[test]
@@ -204,46 +119,11 @@ fn whoever_lies_in_shared_memory_is_disconnected() {
 }
 
 #[test]
-fn whoever_is_sent_away_is_told_so_although_memory_is_lent_to_it() {
-    let mut server = Endpoint::new(Config::default()).unwrap();
-    let address = server.listen(&"sm://".parse().unwrap()).unwrap();
-    let memory = BulkMemory::plain(vec![0; 100]);
-    let handle = server.register_memory(&memory, Rights::Write).unwrap();
-    let mut hostile = connect(address.place(), &hello(), TOTAL_BYTES, SealFlags::SHRINK);
-    let began = Instant::now();
-    while server.stats().peers_count == 0 && began.elapsed() < SOON {
-        server.progress(Duration::from_millis(10));
-    }
-    let attach = BulkMessage::Attach(handle).encode(Vec::new());
-    let mut words = [0u8; 96];
-    words[..attach.len()].copy_from_slice(&attach);
-    let words = words.as_chunks::<8>().0.iter().map(|eight| u64::from_ne_bytes(*eight));
-    hostile.write(SLOTS_AT + 32, &words.collect::<Vec<_>>());
-    hostile.write(SLOTS_AT + 8, &[(Kind::Bulk as u64) << 32 | attach.len() as u64, 0, 0]);
-    hostile.write(SLOTS_AT, &[1]);
-    server.progress(SOON);
-    let in_use = Err(WithdrawError::InUse { peers_count: 1 });
-    assert_eq!(server.withdraw_memory(&handle, Duration::ZERO), in_use);
-    // Message 1 is none.
-    hostile.write(SLOTS_AT + SLOT_BYTES + 8, &[0, 0, 0]);
-    hostile.write(SLOTS_AT + SLOT_BYTES, &[2]);
-    while server.stats().peers_count > 0 && began.elapsed() < SOON {
-        server.progress(Duration::from_millis(10));
-    }
-    assert!(hostile.is_disconnected());
-    assert_eq!(server.withdraw_memory(&handle, Duration::ZERO), Ok(()));
-    let memory = memory.into_vecs().expect_err("it may still be writing");
-    drop(hostile);
-    server.progress(Duration::from_millis(10));
-    assert_eq!(memory.into_vecs().expect("it has hung up"), [[0; 100]]);
-}
-
-#[test]
 fn whoever_says_to_have_read_what_was_never_sent_is_disconnected() {
     let mut house = House::new("sm://");
     let mut hostile = Hostile::welcomed(&house.place);
     // How far the connector has read: far ahead. The server looks when its slots are full.
-    hostile.write(SIDE_BYTES / 2, &[u64::MAX / 2]);
+    hostile.write(TAKEN_AT, &[u64::MAX / 2]);
     for number in 0..u64::from(2 * SLOTS) {
         let slot = SLOTS_AT + (number % u64::from(SLOTS)) * SLOT_BYTES;
         hostile.write(slot + 8, &[1 << 32, 0, number]);
@@ -270,7 +150,7 @@ fn rubbish_in_shared_memory_harms_only_who_writes_it() {
             let value = match kind {
                 0 => value,
                 1 => value % 8,
-                2 => (1 + value % 6) * (1 << 32) + value % 200,
+                2 => (1 + value % 8) * (1 << 32) + value % 200,
                 _ => value % (2 * u64::from(SHARED_BYTES)),
             };
             // Most of it where slots are.
@@ -294,10 +174,8 @@ fn whoever_lies_on_a_stream_is_disconnected() {
     kind[4] = 0;
     let mut reserved = good.encode();
     reserved[7] = 1;
-    // Nobody has memory at hand who does not share a machine.
-    let attach = bulk_frame(&BulkMessage::Attach(rubbish_handle()));
     for (number, bytes) in
-        [&long[..], &kind, &reserved, &[0xff; HEADER_BYTES], &attach].into_iter().enumerate()
+        [&long[..], &kind, &reserved, &[0xff; HEADER_BYTES]].into_iter().enumerate()
     {
         let mut stream = TcpStream::connect(&house.place).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
@@ -318,7 +196,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
 fn answers_that_nobody_asked_for_are_dropped() {
     let mut house = House::new("tcp://127.0.0.1:0");
     // A hostile server, of which a client asks one thing while it is told others.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp://{}", listener.local_addr().unwrap());
     let hostile = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -370,41 +248,4 @@ fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
     assert!(began.elapsed() >= Duration::from_millis(40));
     stopper.stop();
     assert_eq!(thread.join().unwrap().turned_away_count, 1);
-}
-
-/// A handle of nothing, as its bytes say.
-fn rubbish_handle() -> BulkHandle {
-    let fields = (0u64, 0u128, 100u64, Rights::ReadWrite);
-    postcard::from_bytes(&postcard::to_allocvec(&fields).unwrap()).unwrap()
-}
-
-/// A frame that says that.
-fn bulk_frame(message: &BulkMessage) -> Vec<u8> {
-    let body = message.encode(Vec::new());
-    let body_bytes = body.len() as u32;
-    let header = Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 };
-    [&header.encode()[..], &body].concat()
-}
-
-#[test]
-fn whoever_asks_for_memory_and_reads_no_answer_is_disconnected() {
-    let config = Config { queued_bytes_max: 1 << 16, ..Config::default() };
-    let mut server = Endpoint::new(config).unwrap();
-    let address = server.listen(&"uds://".parse().unwrap()).unwrap();
-    let name = address.place().strip_prefix('@').unwrap();
-    let name = SocketAddr::from_abstract_name(name).unwrap();
-    let mut hostile = UnixStream::connect_addr(&name).unwrap();
-    hostile.write_all(&hello().encode()).unwrap();
-    hostile.set_nonblocking(true).unwrap();
-    let (handle, transfer) = (rubbish_handle(), 5);
-    let read = BulkMessage::Read { transfer, handle, offset: 0, bytes: 1 };
-    let many = bulk_frame(&read).repeat(100);
-    let (began, mut sent) = (Instant::now(), 0);
-    while server.stats().gone_count == 0 && began.elapsed() < SOON {
-        // Refused where there is no room now.
-        sent = (sent + hostile.write(&many[sent..]).unwrap_or(0)) % many.len();
-        server.progress(Duration::ZERO);
-    }
-    assert_eq!(server.stats().gone_count, 1);
-    assert!(is_disconnected(&mut hostile));
 }

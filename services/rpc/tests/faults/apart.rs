@@ -1,0 +1,159 @@
+//! Two network namespaces, joined by a cable that loses, delays and is pulled.
+
+use crate::house::*;
+use handover_rpc::{
+    Address, Bulk, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Endpoint, EndpointError,
+    Gone, Method, Peer, Rights,
+};
+use rustix::io::Errno;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+const HERE: &str = "10.77.0.1/24";
+const THERE: &str = "10.77.0.2/24";
+const PLACE: &str = "tcp://10.77.0.2:0";
+const BYTES: usize = 1 << 20;
+const FINE: &str = "fine";
+const SECOND: Duration = Duration::from_secs(1);
+/// How long a connection over which nothing comes is believed in.
+const SILENCE_MAX: Duration = Duration::from_secs(40);
+
+pub fn namespaces() {
+    let what = "two network namespaces";
+    let program = std::env::current_exe().expect("it runs");
+    let dummy = ["-rn", "ip", "link", "add", "near", "type", "veth", "peer", "name", "far"];
+    if let Some(why) = refused("unshare", &dummy).or_else(|| refused("nsenter", &["--version"])) {
+        return skipped(what, &why);
+    }
+    let mut here = Other::of(Command::new("unshare").arg("-rn").arg(program).args(["apart", ""]));
+    while here.said.starts_with("skipped: ") {
+        println!("{}", here.said);
+        here.hear();
+    }
+    assert_eq!(here.said, FINE);
+}
+
+fn ip(line: &str) {
+    run("ip", &line.split(' ').collect::<Vec<_>>());
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    if let Some(why) = refused(program, arguments) {
+        panic!("{why}");
+    }
+}
+
+/// Serves in another namespace, once it has its address.
+pub fn there(how: &str) -> ExitCode {
+    let mut server = endpoint();
+    let began = Instant::now();
+    let address = loop {
+        match server.listen(&how.parse().expect("an address")) {
+            Ok(address) => break address,
+            Err(EndpointError::Refused { call: "bind", errno: Errno::ADDRNOTAVAIL, .. })
+                if began.elapsed() < 10 * SECOND =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let shared = server.listen(&"sm://".parse().expect("an address")).expect("a free one");
+    let memory = BulkMemory::shared(BYTES).expect("memory");
+    let handle = server.register_memory(&memory, Rights::ReadWrite).expect("room");
+    server.register("handle", 0, move |_, ()| Ok(handle)).expect("a name");
+    server.register("echo", 0, |_, bytes: Vec<u8>| Ok(bytes)).expect("a name");
+    server.start_pool().expect("threads");
+    let late = |()| {
+        std::thread::sleep(2 * SILENCE_MAX);
+        Ok(())
+    };
+    server.register_pooled("late", 0, late).expect("a name");
+    say(address);
+    say(shared);
+    server.serve();
+    ExitCode::SUCCESS
+}
+
+/// In a namespace of its own: makes another, and the cable between.
+pub fn here() -> ExitCode {
+    let program = std::env::current_exe().expect("it runs");
+    let mut there =
+        Other::spawned(Command::new("unshare").arg("-n").arg(program).args(["there", PLACE]));
+    let id = there.id().to_string();
+    // unshare becomes the program that it starts: it may not be in its namespace yet.
+    let ours = std::fs::read_link("/proc/self/ns/net").expect("proc is mounted");
+    while std::fs::read_link(format!("/proc/{id}/ns/net")).ok().as_ref() == Some(&ours) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ip(&format!("link add near type veth peer name far netns {id}"));
+    ip(&format!("addr add {HERE} dev near"));
+    ip("link set near up");
+    for line in [&format!("addr add {THERE} dev far")[..], "link set far up", "link set lo up"] {
+        let words: Vec<&str> = ["-t", &id, "-n", "ip"].into_iter().chain(line.split(' ')).collect();
+        run("nsenter", &words);
+    }
+    there.hear();
+    let address = there.address();
+    there.hear();
+    let shared = there.address();
+    let (mut client, peer) = connected(&address);
+    // Names are those of a namespace.
+    let apart = client.connect(&shared).expect_err("it is another host's").to_string();
+    assert_eq!(apart, format!("connect for {shared} failed: Connection refused (os error 111)"));
+    all_sorts(&mut client, peer, 1);
+    // Delays, losses and what comes twice or too early.
+    let weather = "qdisc add dev near root netem delay 1ms 1ms loss 2% duplicate 2% reorder 20%";
+    match refused("tc", &weather.split(' ').collect::<Vec<_>>()) {
+        Some(why) => skipped("a cable that loses and delays", &why),
+        None => {
+            all_sorts(&mut client, peer, 2);
+            run("tc", &["qdisc", "del", "dev", "near", "root"]);
+        }
+    }
+    ip("link set near down");
+    let (began, timeout) = (Instant::now(), Duration::from_millis(50));
+    let late = client.call_within::<_, Vec<u8>>(peer, ECHO, &vec![1u8; 10], timeout);
+    assert_eq!(late, Err(CallError::Deadline));
+    assert!(began.elapsed() < timeout + SOON * SLACK);
+    ip("link set near up");
+    all_sorts(&mut client, peer, 3);
+    if is_long() {
+        silence_is_the_end(&address);
+    }
+    let asked = client.start::<_, ()>(peer, Method::named("late"), &()).expect("room");
+    assert_eq!(client.test(asked), None);
+    let killed = there.kill();
+    assert_eq!(client.wait(asked), Err(CallError::Gone(Gone::HungUp)));
+    Worst::default().noticed(killed, "over a cable");
+    say(FINE);
+    ExitCode::SUCCESS
+}
+
+/// A call that has no deadline ends all the same when the cable is pulled while nothing is said.
+fn silence_is_the_end(address: &Address) {
+    let (mut client, peer) = connected(address);
+    let asked = client.start::<_, ()>(peer, Method::named("late"), &()).expect("room");
+    std::thread::sleep(SECOND);
+    ip("link set near down");
+    let began = Instant::now();
+    match client.wait(asked) {
+        Err(CallError::Gone(Gone::Broken { call: "recv", .. })) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(began.elapsed() < SILENCE_MAX, "{:?}", began.elapsed());
+    ip("link set near up");
+}
+
+fn all_sorts(client: &mut Endpoint, peer: Peer, salt: u8) {
+    for length in [0, 1, 3000, 100_000] {
+        let sent = vec![salt; length];
+        assert!(client.call::<_, Vec<u8>>(peer, ECHO, &sent) == Ok(sent), "{length} bytes");
+    }
+    let handle: BulkHandle = client.call(peer, Method::named("handle"), &()).expect("it tells");
+    let sent: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8 ^ salt).collect();
+    let (ours, back) = (BulkMemory::plain(sent), BulkMemory::plain(vec![0; BYTES]));
+    client.push(peer, &handle, &ours, BulkPart::of(BYTES as u64)).expect("it has room");
+    client.pull(peer, &handle, &back, BulkPart::of(BYTES as u64)).expect("it is there");
+    assert!(back.to_vec() == ours.to_vec(), "other bytes came back");
+}

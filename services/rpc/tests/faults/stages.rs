@@ -1,0 +1,216 @@
+//! Peers that are killed at a chosen stage, rather than at any moment.
+
+use crate::house::*;
+use crate::kills::{HANDLES, MEMORY_BYTES, owner};
+use handover_rpc::{
+    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Endpoint,
+    EndpointError, Failure, Gone, Method, Peer,
+};
+use rustix::process::{Signal, getpid, kill_process};
+use std::io::Read;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Listens, and greets nobody.
+pub fn listen(how: &str) -> ExitCode {
+    let (_server, address) = server(how);
+    say(address);
+    wait_for_the_end()
+}
+
+/// Until whoever has started this one lets go of it.
+fn wait_for_the_end() -> ExitCode {
+    // Nothing is ever said to it.
+    let _ = std::io::stdin().read(&mut [0]);
+    ExitCode::SUCCESS
+}
+
+fn die_now() -> Result<(), Failure> {
+    kill_process(getpid(), Signal::KILL).expect("it is this one");
+    Ok(())
+}
+
+/// Of the calls of `count`, the one that is not answered any more.
+const LAST: u32 = 25;
+
+/// Serves, and dies within its handlers.
+pub fn die(how: &str) -> ExitCode {
+    let (mut server, address) = server(how);
+    server.start_pool().expect("threads");
+    server.register("die", 0, |_, ()| die_now()).expect("a name");
+    server.register_pooled("die-pooled", 0, |()| die_now()).expect("a name");
+    let count = |_: &mut handover_rpc::Context<'_>, number: u32| {
+        if number == LAST {
+            die_now()?;
+        }
+        Ok(number)
+    };
+    server.register("count", 0, count).expect("a name");
+    say(address);
+    server.serve();
+    ExitCode::SUCCESS
+}
+
+/// Asks for a lot, and takes no answer.
+pub fn ask(address: &str) -> ExitCode {
+    let (mut client, peer) = connected(&address.parse().expect("an address"));
+    let calls: Result<Vec<_>, _> =
+        (0..20).map(|_| client.start::<_, Vec<u8>>(peer, ECHO, &vec![7u8; 100_000])).collect();
+    say(calls.expect("there is room").len());
+    wait_for_the_end()
+}
+
+const GONE: CallError = CallError::Gone(Gone::HungUp);
+
+pub fn of_a_call() {
+    for how in EACH {
+        let mut worst = Worst::default();
+        // It listens, and greets nobody.
+        let server = Other::start("listen", how);
+        let address = server.address();
+        let killer = killed_soon(server);
+        let refused = endpoint().connect(&address);
+        let noticed = Instant::now();
+        let why = Gone::HungUp;
+        assert!(
+            matches!(&refused, Err(EndpointError::Handshake { why: it, .. }) if *it == why),
+            "{how}: {refused:?}"
+        );
+        worst.noticed_at(noticed, killer.join().expect("no panic"), how);
+        // It is within a handler, in its own thread and in another.
+        for name in ["die", "die-pooled"] {
+            let server = Other::start("die", how);
+            let (mut client, peer) = connected(&server.address());
+            let began = Instant::now();
+            let died = client.call::<_, ()>(peer, Method::named(name), &());
+            assert_eq!(died, Err(GONE), "{how} {name}");
+            assert!(began.elapsed() < SOON * SLACK, "{how} {name}");
+        }
+        // It has not taken what was asked.
+        let server = Other::start("serve", how);
+        let (mut client, peer) = connected(&server.address());
+        server.signal(Signal::STOP);
+        let asked = client.start::<_, Vec<u8>>(peer, ECHO, &vec![1u8; 100_000]).expect("room");
+        let killed = server.kill();
+        assert_eq!(client.wait(asked), Err(GONE), "{how}");
+        worst.noticed(killed, how);
+        // A client that has not taken its answers.
+        let (mut server, address) = crate::house::server(how);
+        let address = address.to_string();
+        let starting = std::thread::spawn(move || Other::start("ask", &address));
+        while !starting.is_finished() || server.stats().requests_count < 20 {
+            server.progress(Duration::from_millis(1));
+        }
+        let killed = starting.join().expect("no panic").kill();
+        until_peers(&mut server, 0);
+        worst.noticed(killed, how);
+        println!("  {how}: {worst}");
+    }
+}
+
+fn killed_soon(other: Other) -> std::thread::JoinHandle<Killed> {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(10));
+        other.kill()
+    })
+}
+
+pub fn what_was_answered_arrives() {
+    for how in EACH {
+        let server = Other::start("die", how);
+        let (mut client, peer) = connected(&server.address());
+        let count = Method::named("count");
+        let calls = (0..2 * LAST).map(|number| client.start::<_, u32>(peer, count, &number));
+        let calls: Vec<_> = calls.collect::<Result<_, _>>().expect("there is room");
+        for (number, call) in (0..).zip(calls) {
+            let expected = if number < LAST { Ok(number) } else { Err(GONE) };
+            assert_eq!(client.wait(call), expected, "{how} {number}");
+        }
+    }
+}
+
+/// A fresh owner, and who wants its memory: the handle of the shared or of the plain one.
+fn owned(how: &str, which: usize) -> (Other, Endpoint, Peer, BulkHandle) {
+    let owner = Other::start("own", how);
+    let (mut mover, peer) = connected(&owner.address());
+    let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
+    (owner, mover, peer, handles[which])
+}
+
+pub fn of_a_transfer() {
+    let ours = BulkMemory::plain(vec![0; MEMORY_BYTES]);
+    let all = BulkPart::of(MEMORY_BYTES as u64);
+    let gone = || Err(BulkError::Gone(Gone::HungUp));
+    for how in EACH {
+        let mut worst = Worst::default();
+        for which in [0, 1] {
+            // It has not been asked yet for what it owns.
+            let (owner, mut mover, peer, handle) = owned(how, which);
+            owner.signal(Signal::STOP);
+            let pull = mover.start_pull(peer, &handle, &ours, all).expect("room");
+            let push = mover.start_push(peer, &handle, &ours, all).expect("room");
+            let killed = owner.kill();
+            assert_eq!(mover.wait_transfer(pull), gone(), "{how} {which}");
+            assert_eq!(mover.wait_transfer(push), gone(), "{how} {which}");
+            worst.noticed(killed, how);
+            // It has been, and some of it has come.
+            let (owner, mut mover, peer, handle) = owned(how, which);
+            mover.pull(peer, &handle, &ours, BulkPart::of(1)).expect("it is there");
+            let mut pulls = pulls(&mut mover, peer, &handle, &ours);
+            let before = moved(&mut mover);
+            while moved(&mut mover) == before {
+                mover.progress(Duration::from_millis(1));
+            }
+            let killed = owner.kill();
+            let failed = loop {
+                match mover.wait_any_transfer(&mut pulls) {
+                    Some((_, Ok(()))) => {}
+                    Some((_, failed)) => break failed,
+                    // Mapped memory is there for longer than its owner.
+                    None => match mover.start_pull(peer, &handle, &ours, all) {
+                        Ok(pull) => pulls.push(pull),
+                        Err(BulkError::Stale) => break gone(),
+                        Err(other) => break Err(other),
+                    },
+                }
+            };
+            assert_eq!(failed, gone(), "{how} {which}");
+            worst.noticed(killed, how);
+        }
+        println!("  {how}: {worst}");
+    }
+    assert!(ours.into_vecs().is_ok(), "nobody uses it any more");
+    // Who has lent memory waits for it, and who has it is killed.
+    let (mut owner, address, [_, (handle, memory)]) = owner("sm://");
+    let mover = attached(&mut owner, &address);
+    mover.signal(Signal::STOP);
+    let killer = killed_soon(mover);
+    assert_eq!(owner.withdraw_memory(&handle, SOON * SLACK), Ok(()));
+    Worst::default().noticed(killer.join().expect("no panic"), "a mover");
+    assert!(memory.into_vecs().is_ok());
+}
+
+/// Somebody who has what that owner owns at hand.
+pub fn attached(owner: &mut Endpoint, address: &Address) -> Other {
+    let address = address.to_string();
+    let starting = std::thread::spawn(move || Other::start("attach", &address));
+    while !starting.is_finished() {
+        owner.progress(Duration::from_millis(1));
+    }
+    starting.join().expect("no panic")
+}
+
+fn pulls(
+    mover: &mut Endpoint,
+    peer: Peer,
+    handle: &BulkHandle,
+    ours: &BulkMemory,
+) -> Vec<handover_rpc::Transfer> {
+    let all = BulkPart::of(MEMORY_BYTES as u64);
+    (0..5).map(|_| mover.start_pull(peer, handle, ours, all).expect("room")).collect()
+}
+
+fn moved(mover: &mut Endpoint) -> u64 {
+    let stats = mover.bulk_stats();
+    stats.mapped_bytes + stats.process_bytes + stats.message_bytes
+}

@@ -1,0 +1,96 @@
+//! Peers that are stopped, and peers that are started again.
+
+use crate::house::*;
+use crate::kills::HANDLES;
+use handover_rpc::{
+    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Config, Endpoint, Gone,
+    WithdrawError,
+};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_millis(30);
+
+pub fn a_server_is_stopped() {
+    for how in EACH {
+        let server = Other::start("serve", how);
+        let (mut client, peer) = connected(&server.address());
+        server.signal(Signal::STOP);
+        let began = Instant::now();
+        let late = client.call_within::<_, u64>(peer, ECHO, &5u64, TIMEOUT);
+        assert_eq!(late, Err(CallError::Deadline), "{how}");
+        assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT + SOON * SLACK);
+        // The kernel lets others in, and nobody greets them.
+        let hurried = Config { handshake_timeout_ms: 30, ..Config::default() };
+        let mut other = Endpoint::new(hurried).expect("an endpoint");
+        let silent = other.connect(&server.address()).expect_err("it is stopped").to_string();
+        assert_eq!(silent, format!("{} does not answer within 30 ms", server.said));
+        server.signal(Signal::CONT);
+        assert_eq!(client.call::<_, u64>(peer, ECHO, &6u64), Ok(6), "{how}: it goes on");
+    }
+}
+
+pub fn an_owner_is_stopped() {
+    for how in EACH {
+        let owner = Other::start("own", how);
+        let (mut mover, peer) = connected(&owner.address());
+        let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
+        let ours = BulkMemory::plain(vec![9; 1000]);
+        owner.signal(Signal::STOP);
+        let part = BulkPart::of(1000);
+        for handle in &handles {
+            let began = Instant::now();
+            let late = mover.pull(peer, handle, &ours, part.within(TIMEOUT));
+            assert_eq!(late, Err(BulkError::Deadline), "{how}");
+            assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT + SOON * SLACK);
+        }
+        owner.signal(Signal::CONT);
+        for handle in &handles {
+            assert_eq!(mover.pull(peer, handle, &ours, part), Ok(()), "{how}: it goes on");
+        }
+        assert_eq!(ours.to_vec(), [0; 1000], "{how}");
+    }
+    // Who has lent memory wants it back.
+    let (mut owner, address, [_, (handle, memory)]) = crate::kills::owner("sm://");
+    let mover = crate::stages::attached(&mut owner, &address);
+    mover.signal(Signal::STOP);
+    let in_use = Err(WithdrawError::InUse { peers_count: 1 });
+    assert_eq!(owner.withdraw_memory(&handle, TIMEOUT), in_use);
+    let memory = memory.into_vecs().expect_err("it may be written to");
+    mover.signal(Signal::CONT);
+    assert_eq!(owner.withdraw_memory(&handle, SOON * SLACK), Ok(()));
+    assert!(memory.into_vecs().is_ok());
+}
+
+pub fn a_server_is_restarted() {
+    let place = std::env::temp_dir().join(format!("handover-rpc-again-{}", std::process::id()));
+    let name = format!("again-{}", std::process::id());
+    let mut client = endpoint();
+    for address in [format!("sm://{name}"), format!("uds://{}", place.display()), free_port()] {
+        for _ in 0..3 {
+            let server = Other::start("serve", &address);
+            assert_eq!(server.said, address);
+            let peer = client.connect(&server.address()).expect("it listens");
+            assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
+            server.kill();
+            let gone = client.call::<_, u64>(peer, ECHO, &5u64);
+            assert_eq!(gone, Err(CallError::Gone(Gone::HungUp)), "{address}");
+            // Until it is there again.
+            let nobody = client.connect(&address.parse().expect("an address"));
+            let said = nobody.expect_err("nobody listens").to_string();
+            assert_eq!(
+                said,
+                format!("connect for {address} failed: Connection refused (os error 111)")
+            );
+        }
+    }
+    // The last one was killed, and its socket's file is still there: nobody listens there any more.
+    assert!(place.exists());
+    std::fs::remove_file(&place).expect("it is ours");
+}
+
+/// One that nobody listens at.
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    format!("tcp://{}", listener.local_addr().expect("bound"))
+}

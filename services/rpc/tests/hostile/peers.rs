@@ -1,0 +1,346 @@
+//! Peers written by hand, byte by byte, and a house for them to call at.
+
+use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
+use handover_rpc::{BulkHandle, Calling, Config, Endpoint, Method, Peer, Rights, Stopper};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub const ECHO: Method = Method::named("echo");
+pub const SLOTS: u32 = 4;
+pub const SHARED_BYTES: u32 = 8192;
+pub const MESSAGE_MAX: u32 = 4096;
+/// What a peer who is disconnected is given to notice it, with slack.
+pub const SOON: Duration = Duration::from_secs(5);
+
+/// A server, and a client in good order beside the hostile ones.
+pub struct House {
+    pub place: String,
+    pub client: Endpoint,
+    pub peer: Peer,
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl House {
+    pub fn new(how: &str) -> Self {
+        Self::with(how, |_| ())
+    }
+
+    /// One whose server was told more before it serves.
+    pub fn with(how: &str, more: impl FnOnce(&mut Endpoint)) -> Self {
+        let mut server = Endpoint::new(Config::default()).unwrap();
+        let address = server.listen(&how.parse().unwrap()).unwrap();
+        server.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
+        more(&mut server);
+        let stopper = server.stopper();
+        let thread = Some(std::thread::spawn(move || server.serve()));
+        let mut client = Endpoint::new(Config::default()).unwrap();
+        let peer = client.connect(&address).unwrap();
+        Self { place: address.place().to_string(), stopper, thread, client, peer }
+    }
+
+    pub fn is_in_order(&mut self) {
+        assert_eq!(self.client.call::<_, u64>(self.peer, ECHO, &7u64), Ok(7));
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(matches!(ended, Some(Ok(()))) || std::thread::panicking(), "the server panicked");
+    }
+}
+
+/// What a stranger can do once it was let in.
+pub trait Raw {
+    fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]);
+
+    /// The next frame; `None` at the end of the connection.
+    fn hears(&mut self) -> Option<(Header, Vec<u8>)>;
+
+    /// The end of the connection comes soon, whatever comes before it.
+    fn is_disconnected(&mut self) -> bool;
+
+    fn says(&mut self, message: &BulkMessage) {
+        self.say(Kind::Bulk, 0, 0, &message.encode(Vec::new()));
+    }
+
+    /// The next word about bulk transfers.
+    fn hears_bulk(&mut self) -> Option<BulkMessage> {
+        let (header, body) = self.hears()?;
+        assert_eq!(header.kind, Kind::Bulk, "{header:?}");
+        Some(BulkMessage::decode(&body).expect("the house tells the truth"))
+    }
+
+    /// It is still served as anybody is.
+    fn is_served(&mut self) {
+        self.say(Kind::Request, ECHO.word(), 77, &[42]);
+        let (header, body) = self.hears().expect("it is connected");
+        assert_eq!((header.kind, header.call, &body[..]), (Kind::Response, 77, &[42][..]));
+    }
+}
+
+/// On a stream.
+pub struct Wire {
+    stream: TcpStream,
+}
+
+impl Wire {
+    /// Connected to that place.
+    pub fn welcomed(place: &str) -> Self {
+        Self::that_takes(MESSAGE_MAX, place)
+    }
+
+    /// The same, for frames of so many bytes.
+    pub fn that_takes(message_bytes_max: u32, place: &str) -> Self {
+        let mut wire = Self::over(TcpStream::connect(place).unwrap());
+        let hello = Hello { message_bytes_max, ..stream_hello() };
+        wire.stream.write_all(&hello.encode()).unwrap();
+        wire.hears_hello();
+        wire
+    }
+
+    /// That somebody has connected to.
+    pub fn visited(stream: TcpStream) -> Self {
+        let mut wire = Self::over(stream);
+        wire.hears_hello();
+        wire.stream.write_all(&stream_hello().encode()).unwrap();
+        wire
+    }
+
+    fn over(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream }
+    }
+
+    fn hears_hello(&mut self) {
+        let mut hello = [0; HELLO_BYTES];
+        self.stream.read_exact(&mut hello).unwrap();
+        assert!(Hello::decode(&hello).is_ok());
+    }
+}
+
+impl Raw for Wire {
+    fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]) {
+        let header = Header { body_bytes: body.len() as u32, kind, method, call };
+        let frame = [&header.encode()[..], body].concat();
+        // Refused once it is disconnected.
+        let _ = self.stream.write_all(&frame);
+    }
+
+    fn hears(&mut self) -> Option<(Header, Vec<u8>)> {
+        let mut head = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut head).ok()?;
+        let header = Header::decode(&head, u32::MAX).expect("a frame of the house's");
+        let mut body = vec![0; header.body_bytes as usize];
+        self.stream.read_exact(&mut body).ok()?;
+        Some((header, body))
+    }
+
+    fn is_disconnected(&mut self) -> bool {
+        is_disconnected(&mut self.stream)
+    }
+}
+
+pub fn stream_hello() -> Hello {
+    Hello { slots_count: 0, shared_bytes: 0, ..hello() }
+}
+
+pub fn hello() -> Hello {
+    let (slots_count, shared_bytes) = (SLOTS, SHARED_BYTES);
+    Hello { message_bytes_max: MESSAGE_MAX, slots_count, shared_bytes, spins: false }
+}
+
+// As the segment is laid out: what two sides say, slots of two directions, bodies of two directions.
+pub const SIDE_BYTES: u64 = 256;
+pub const SLOT_BYTES: u64 = 128;
+pub const SLOTS_AT: u64 = 2 * SIDE_BYTES;
+const BODIES_AT: u64 = SLOTS_AT + 2 * SLOTS as u64 * SLOT_BYTES;
+pub const TOTAL_BYTES: u64 = BODIES_AT + 2 * SHARED_BYTES as u64;
+/// Where a side says how far it has read, in what it says.
+pub const TAKEN_AT: u64 = SIDE_BYTES / 2;
+/// A body so long stands in its slot.
+const INLINE_BYTES: usize = 96;
+
+/// In shared memory, as who connects.
+pub struct Hostile {
+    pub socket: UnixStream,
+    memory: std::fs::File,
+    sent: u64,
+    received: u64,
+}
+
+/// Connects to that place of `sm://`.
+pub fn knock(place: &str) -> UnixStream {
+    let address = SocketAddr::from_abstract_name(format!("handover/{place}")).unwrap();
+    let socket = UnixStream::connect_addr(&address).unwrap();
+    socket.set_read_timeout(Some(SOON)).unwrap();
+    socket
+}
+
+/// Memory that can be passed on.
+pub fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = memfd_create("hostile", flags).unwrap();
+    ftruncate(&memory, bytes).unwrap();
+    fcntl_add_seals(&memory, seals).unwrap();
+    memory
+}
+
+/// Sends bytes with a file.
+pub fn pass(socket: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [file];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// Connects, and passes a file of that many bytes, with those seals.
+pub fn connect(place: &str, hello: &Hello, bytes: u64, seals: SealFlags) -> Hostile {
+    let (socket, memory) = (knock(place), memory(bytes, seals));
+    pass(&socket, &hello.encode(), memory.as_fd());
+    Hostile { socket, memory: memory.into(), sent: 0, received: 0 }
+}
+
+impl Hostile {
+    pub fn welcomed(place: &str) -> Self {
+        let mut hostile = connect(place, &hello(), TOTAL_BYTES, SealFlags::SHRINK);
+        hostile.hears_hello();
+        hostile
+    }
+
+    pub fn hears_hello(&mut self) {
+        let mut answer = [0; HELLO_BYTES];
+        self.socket.read_exact(&mut answer).unwrap();
+        assert!(Hello::decode(&answer).is_ok());
+    }
+
+    fn put(&self, at: u64, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.memory.write_all_at(&bytes, at).unwrap();
+    }
+
+    fn get<const COUNT: usize>(&self, at: u64) -> [u64; COUNT] {
+        let mut words = [0; COUNT];
+        for (number, word) in words.iter_mut().enumerate() {
+            let mut bytes = [0; 8];
+            self.memory.read_exact_at(&mut bytes, at + 8 * number as u64).unwrap();
+            *word = u64::from_ne_bytes(bytes);
+        }
+        words
+    }
+
+    /// Writes words there, and wakes the house.
+    pub fn write(&mut self, at: u64, words: &[u64]) {
+        self.put(at, words);
+        self.ring();
+    }
+
+    fn ring(&mut self) {
+        // Refused once it is disconnected.
+        let _ = self.socket.write_all(b"!");
+    }
+
+    /// Publishes that as the next message, whatever it says.
+    pub fn publish(&mut self, header: [u64; 3], first: u64) {
+        let slot = SLOTS_AT + self.sent % u64::from(SLOTS) * SLOT_BYTES;
+        self.sent += 1;
+        self.put(slot + 8, &[header[0], header[1], header[2], first]);
+        self.write(slot, &[self.sent]);
+    }
+
+    /// Waits until the house has taken what was said.
+    fn is_heard(&self) {
+        let began = Instant::now();
+        while self.get::<1>(SIDE_BYTES + TAKEN_AT)[0] < self.sent && began.elapsed() < SOON {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Raw for Hostile {
+    fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]) {
+        let header = Header { body_bytes: body.len() as u32, kind, method, call };
+        let mut first = 0;
+        if body.len() > INLINE_BYTES {
+            // Each at the same place: one at a time.
+            self.is_heard();
+            self.memory.write_all_at(body, BODIES_AT).unwrap();
+        } else {
+            let slot = SLOTS_AT + self.sent % u64::from(SLOTS) * SLOT_BYTES;
+            self.memory.write_all_at(body, slot + 32).unwrap();
+            let mut bytes = [0; 8];
+            let count = body.len().min(8);
+            bytes[..count].copy_from_slice(&body[..count]);
+            first = u64::from_ne_bytes(bytes);
+        }
+        self.publish(header.words(), first);
+    }
+
+    fn hears(&mut self) -> Option<(Header, Vec<u8>)> {
+        let slot = SLOTS_AT + (u64::from(SLOTS) + self.received % u64::from(SLOTS)) * SLOT_BYTES;
+        let began = Instant::now();
+        while self.get::<1>(slot)[0] != self.received + 1 {
+            // It says nothing more than that it is there.
+            if began.elapsed() > SOON {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let header = Header::from_words(self.get(slot + 8), MESSAGE_MAX).expect("a frame");
+        let mut body = vec![0; header.body_bytes as usize];
+        let at = match body.len() > INLINE_BYTES {
+            true => BODIES_AT + u64::from(SHARED_BYTES) + self.get::<1>(slot + 32)[0],
+            false => slot + 32,
+        };
+        self.memory.read_exact_at(&mut body, at).unwrap();
+        self.received += 1;
+        self.write(TAKEN_AT, &[self.received]);
+        Some((header, body))
+    }
+
+    fn is_disconnected(&mut self) -> bool {
+        is_disconnected(&mut self.socket)
+    }
+}
+
+/// Reads to the end, which comes soon, or not at all.
+pub fn is_disconnected(stream: &mut impl Read) -> bool {
+    let mut bytes = [0; 256];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// A handle as its bytes say, which a forger can write too.
+pub type Forged = (u64, u128, u64, Rights);
+
+pub fn forged(handle: &BulkHandle, change: impl FnOnce(&mut Forged)) -> BulkHandle {
+    let bytes = postcard::to_allocvec(handle).unwrap();
+    let mut fields: Forged = postcard::from_bytes(&bytes).unwrap();
+    change(&mut fields);
+    made_up(fields)
+}
+
+/// A handle of nothing.
+pub fn made_up(fields: Forged) -> BulkHandle {
+    postcard::from_bytes(&postcard::to_allocvec(&fields).unwrap()).unwrap()
+}
