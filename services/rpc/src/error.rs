@@ -47,6 +47,20 @@ pub enum ConfigError {
         /// What it was set to.
         value: u64,
     },
+    /// The text is no JSON of a configuration: a key that is unknown or there twice, a value of another kind.
+    #[error("{said}")]
+    Json {
+        /// Which key, and where.
+        said: String,
+    },
+}
+
+/// No timer was started: as many run as may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{timers_max} timers are running: raise timers_max, or cancel some")]
+pub struct TimersFull {
+    /// How many there may be.
+    pub timers_max: u32,
 }
 
 /// Why bytes are no frame. Who sends such bytes is disconnected.
@@ -324,6 +338,10 @@ pub enum BulkError {
     /// There is no such peer, or no such transfer: it was disconnected, or waited for before.
     #[error("no such peer or transfer")]
     Stale,
+    /// Both sides are to copy, and the handle for that is of other memory than this side's, or of none that is
+    /// registered. Nothing was done.
+    #[error("the handle for the peer's half is not of this side's memory")]
+    NotOurs,
 }
 
 /// Why memory cannot be had or registered.

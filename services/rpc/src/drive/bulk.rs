@@ -1,6 +1,7 @@
 //! Bulk transfers: memory is registered by one side, and pulled from or pushed into by the other.
 
 mod exchange;
+mod halves;
 mod memory;
 mod remote;
 mod tables;
@@ -35,6 +36,8 @@ pub struct BulkPart {
     pub bytes: u64,
     /// By when it is to be done, counted from its beginning; `None` for ever.
     pub timeout: Option<Duration>,
+    /// Have the peer copy the second half: the handle of this side's memory.
+    pub halved: Option<BulkHandle>,
 }
 
 impl BulkPart {
@@ -48,6 +51,22 @@ impl BulkPart {
     #[must_use]
     pub fn at(self, theirs: u64, ours: u64) -> Self {
         Self { theirs, ours, ..self }
+    }
+
+    /// Copied by both sides at a time, a half each, where both memories are
+    /// [`BulkMemory::shared`] and it is long enough to be worth it; otherwise, and over a stream, as without.
+    ///
+    /// `ours` is the handle of this side's memory, registered with the right that the peer needs for its half:
+    /// to write when this side pulls, to read when it pushes. The peer copies while it is in any of its
+    /// endpoint's methods, so this is for peers that wait. A transfer that is given up may go on for a moment
+    /// on the peer's side.
+    #[must_use]
+    pub fn halved(self, ours: &BulkHandle) -> Self {
+        Self { halved: Some(*ours), ..self }
+    }
+
+    fn is_halved(&self) -> bool {
+        self.halved.is_some() && self.bytes >= halves::HALVED_BYTES_MIN
     }
 
     /// For so long at most.

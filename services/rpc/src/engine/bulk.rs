@@ -5,6 +5,8 @@
 //!  shared memory:  Attach ───────────────▶  looks up the handle, its key and its rights
 //!                  maps it    ◀──────────── Attached, and the files
 //!                  copies, as often as it likes, until Detach
+//!                  Help   ───────────────▶  copies a piece itself, the asker's memory mapped likewise
+//!                             ◀──────────── Done
 //!  streams:        Read   ───────────────▶  looks up the handle, its key, its rights, the place
 //!                  receives   ◀──────────── data, piece by piece
 //!                  Write, data ──────────▶  looks it up, receives
@@ -192,22 +194,39 @@ pub enum BulkMessage {
         /// How long it is.
         bytes: u64,
     },
-    /// From the owner: all of it has come.
+    /// From the owner: all of it has come, or was copied.
     Done {
-        /// Of the `Write`.
+        /// Of the `Write` or the `Help`.
         transfer: u64,
     },
     /// From the owner: no.
     Refused {
-        /// Of the `Read` or the `Write`.
+        /// Of the `Read`, the `Write` or the `Help`.
         transfer: u64,
         /// Why.
         why: BulkRefusal,
     },
     /// To the owner: it is not wanted any more.
     Cancel {
-        /// Of the `Read` or the `Write`.
+        /// Of the `Read`, the `Write` or the `Help`.
         transfer: u64,
+    },
+    /// To the owner: copy this piece yourself, between your memory and the asker's.
+    Help {
+        /// As who asks counts them.
+        transfer: u64,
+        /// The owner's memory.
+        handle: BulkHandle,
+        /// Where the piece begins in it.
+        offset: u64,
+        /// The asker's memory.
+        into: BulkHandle,
+        /// Where the piece begins in that.
+        into_offset: u64,
+        /// How long it is.
+        bytes: u64,
+        /// Whether the owner's memory is read, and not written.
+        pulls: bool,
     },
 }
 
@@ -238,7 +257,8 @@ impl BulkMessage {
                 | Self::Write { transfer, .. }
                 | Self::Done { transfer }
                 | Self::Refused { transfer, .. }
-                | Self::Cancel { transfer } => *transfer < TRANSFER_LIMIT,
+                | Self::Cancel { transfer }
+                | Self::Help { transfer, .. } => *transfer < TRANSFER_LIMIT,
                 _ => true,
             };
         if is_sound { Ok(message) } else { Err(FrameError::Bulk) }
@@ -324,6 +344,15 @@ mod tests {
             BulkMessage::Done { transfer },
             BulkMessage::Refused { transfer, why },
             BulkMessage::Cancel { transfer },
+            BulkMessage::Help {
+                transfer,
+                handle,
+                offset,
+                into: BulkHandle { id: 4, ..handle },
+                into_offset: 8,
+                bytes,
+                pulls: true,
+            },
         ] {
             let mut encoded = message.encode(Vec::new());
             assert_eq!(BulkMessage::decode(&encoded), Ok(message));

@@ -10,7 +10,7 @@
 use crate::FrameError;
 
 /// The version of the protocol. Peers of different versions do not talk.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// What is said about bulk transfers may be so long, whatever was agreed.
 pub const BULK_BYTES_MAX: u32 = 2048;

@@ -1,5 +1,6 @@
 //! Bulk transfers of an endpoint: what is begun, what peers say, and what is next.
 
+use super::halves::Help;
 use super::memory::BulkMemory;
 use super::remote::{Direction, Remote};
 use super::tables::{
@@ -58,7 +59,7 @@ impl State {
     #[inline]
     pub(crate) fn bulk_at_once(&mut self, asked: &Asked<'_>) -> Option<Result<(), BulkError>> {
         let BulkPart { theirs, ours, bytes, .. } = asked.part;
-        if bytes > CHUNK_BYTES {
+        if bytes > CHUNK_BYTES || asked.part.is_halved() {
             return None;
         }
         let store = self.store(asked.direction, asked.memory, asked.handle);
@@ -96,6 +97,7 @@ impl State {
 
     pub(crate) fn bulk_start(&mut self, asked: &Asked<'_>) -> Result<TransferId, BulkError> {
         asked.check()?;
+        asked.check_halves(self)?;
         if !self.is_connected(asked.peer) {
             return Err(BulkError::Stale);
         }
@@ -103,7 +105,7 @@ impl State {
         if let Some(done) = self.bulk_at_once(asked) {
             return self.bulk.transfers.insert_done(done, max).ok_or(BulkError::Full);
         }
-        let BulkPart { theirs, ours, bytes, timeout } = asked.part;
+        let BulkPart { theirs, ours, bytes, timeout, halved } = asked.part;
         let deadline_ns = timeout.map_or(u64::MAX, after);
         let transfer = Transfer {
             peer: asked.peer,
@@ -115,6 +117,9 @@ impl State {
             bytes,
             deadline_ns,
             progress: Progress::Waiting,
+            halved,
+            own_bytes: bytes,
+            is_helped: false,
         };
         let id = self.bulk.transfers.insert(transfer, max).ok_or(BulkError::Full)?;
         self.bulk.stats.transfers_count += 1;
@@ -131,8 +136,12 @@ impl State {
             Some(Attachment::Here(remote)) if remote.handle != handle => {
                 self.finish(id, Err(BulkRefusal::Unknown.into()));
             }
-            Some(Attachment::Here(_)) => {
+            Some(Attachment::Here(remote)) => {
+                let is_mapped = remote.is_mapped();
                 self.set_progress(id, Progress::Copying(0));
+                if is_mapped {
+                    self.ask_for_help(id);
+                }
                 self.bulk.copying.push_back(id);
             }
             Some(Attachment::Asked(asked)) if *asked == handle => {}
@@ -192,14 +201,15 @@ impl State {
         }
     }
 
-    fn set_progress(&mut self, id: TransferId, progress: Progress) {
+    pub(super) fn set_progress(&mut self, id: TransferId, progress: Progress) {
         if let Some(transfer) = self.bulk.transfers.get_mut(id) {
             transfer.progress = progress;
         }
     }
 
-    fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
+    pub(super) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
         self.bulk.transfers.finish(id, result);
+        self.tell_helped(id);
     }
 
     /// Not wanted any more: nothing is read or written for it from now on, on this side.
@@ -213,6 +223,8 @@ impl State {
                 link.let_go(&transfer.memory);
             }
             self.say(peer, &BulkMessage::Cancel { transfer: word });
+        } else if transfer.is_helped {
+            self.say(transfer.peer, &BulkMessage::Cancel { transfer: id.word() });
         }
     }
 
@@ -276,7 +288,7 @@ impl State {
 
     // What peers say.
 
-    fn say(&mut self, peer: PeerKey, message: &BulkMessage) {
+    pub(super) fn say(&mut self, peer: PeerKey, message: &BulkMessage) {
         let body = message.encode(Vec::new());
         let body_bytes = body.len() as u32; // SEGMENTS_MAX bounds it.
         let header = Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 };
@@ -284,7 +296,7 @@ impl State {
         let _ = self.send(peer, header, &body);
     }
 
-    fn refuse(&mut self, peer: PeerKey, transfer: u64, why: BulkRefusal) {
+    pub(super) fn refuse(&mut self, peer: PeerKey, transfer: u64, why: BulkRefusal) {
         self.bulk.stats.refused_count += 1;
         self.say(peer, &BulkMessage::Refused { transfer, why });
     }
@@ -347,12 +359,18 @@ impl State {
             }
             BulkMessage::Cancel { transfer } => {
                 self.forget_data(peer, transfer | PUSHED, transfer);
+                self.give_up_helping(peer, transfer);
+            }
+            BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls } => {
+                let (ours, theirs) = ((handle, offset), (into, into_offset));
+                let help = Help { transfer, ours, theirs, bytes, is_read: pulls };
+                return self.help(peer, &help);
             }
         }
         Ok(())
     }
 
-    fn bulk_piece(
+    pub(super) fn bulk_piece(
         &mut self,
         peer: PeerKey,
         handle: &BulkHandle,
@@ -465,7 +483,8 @@ impl State {
             None => None,
         };
         let copying = self.bulk.transfers.find(|it| {
-            it.peer == peer && it.handle.id == id && matches!(it.progress, Progress::Copying(_))
+            let is_copied = matches!(it.progress, Progress::Copying(_) | Progress::Helped);
+            it.peer == peer && it.handle.id == id && is_copied
         });
         for transfer in copying {
             self.bulk.copying.retain(|&it| it != transfer);
@@ -481,6 +500,10 @@ impl State {
         let Some(transfer) = transfer.filter(|it| it.peer == peer) else {
             return Ok(()); // Given up meanwhile.
         };
+        if transfer.is_helped {
+            self.other_half_done(id);
+            return Ok(());
+        }
         let all = match transfer.direction {
             Direction::Pull => transfer.bytes == 0,
             Direction::Push => {
@@ -556,7 +579,8 @@ impl State {
             self.finish(id, Err(BulkRefusal::Unknown.into()));
             return true;
         };
-        let bytes = (transfer.bytes - done).min(CHUNK_BYTES);
+        let own_bytes = transfer.own_bytes;
+        let bytes = (own_bytes - done).min(CHUNK_BYTES);
         let (theirs, ours) = (transfer.theirs + done, transfer.ours + done);
         let store = self.store(transfer.direction, &transfer.memory, &handle);
         let memory = (&transfer.memory, ours);
@@ -566,8 +590,8 @@ impl State {
                     true => self.bulk.stats.mapped_bytes += count,
                     false => self.bulk.stats.process_bytes += count,
                 }
-                if done + count == transfer.bytes {
-                    self.finish(id, Ok(()));
+                if done + count == own_bytes {
+                    self.own_half_done(id);
                 } else {
                     self.set_progress(id, Progress::Copying(done + count));
                     self.bulk.copying.push_back(id);

@@ -9,6 +9,7 @@ use crate::engine::{
 use crate::{BulkError, MemoryError};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub(crate) enum Progress {
     Copying(u64),
     /// The other side has part in it.
     Under,
+    /// This side's half is copied, the other's is not yet.
+    Helped,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,12 @@ pub(crate) struct Transfer {
     pub(crate) bytes: u64,
     pub(crate) deadline_ns: u64,
     pub(crate) progress: Progress,
+    /// The handle of this side's memory, if both sides are to copy.
+    pub(crate) halved: Option<BulkHandle>,
+    /// How much of it this side copies.
+    pub(crate) own_bytes: u64,
+    /// The other side copies the rest, and has not said that it is done.
+    pub(crate) is_helped: bool,
 }
 
 #[derive(Debug)]
@@ -261,6 +270,14 @@ impl Attachments {
         self.all.len()
     }
 
+    /// How many of that peer's were asked for, and not answered yet.
+    pub(crate) fn asked_count(&self, peer: PeerKey) -> usize {
+        let asked = |it: &(&(PeerKey, u64), &Attachment)| {
+            it.0.0 == peer && matches!(it.1, Attachment::Asked(_))
+        };
+        self.all.iter().filter(asked).count()
+    }
+
     /// Those at hand.
     pub(crate) fn at_hand(&self) -> impl Iterator<Item = (PeerKey, u64)> {
         let here = self.all.iter().filter(|(_, it)| matches!(it, Attachment::Here(_)));
@@ -339,13 +356,15 @@ pub(crate) struct Tables {
     pub(crate) outgoing: VecDeque<Outgoing>,
     pub(crate) incoming: HashMap<(PeerKey, u64), Incoming>,
     pub(crate) lingering: Vec<Lingering>,
+    /// Transfers on behalf of peers: whose, and as the peer counts them.
+    pub(crate) helping: HashMap<TransferId, (PeerKey, u64)>,
     /// What peers read to know whom they look into, and where it is.
     proof: Option<(BulkMemory, Proof)>,
     pub(crate) stats: BulkStats,
 }
 
 /// What an endpoint has moved so far, on behalf of its own transfers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct BulkStats {
     /// Transfers that this side has begun.
     pub transfers_count: u64,
@@ -376,6 +395,7 @@ impl Tables {
             outgoing: VecDeque::new(),
             incoming: HashMap::new(),
             lingering: Vec::new(),
+            helping: HashMap::new(),
             proof: None,
             stats: BulkStats::default(),
         }

@@ -1,0 +1,176 @@
+//! Transfers that both sides copy, a half each.
+
+use handover_rpc::{
+    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkRefusal, Calling, Config, Endpoint,
+    Method, Peer, Rights, Stopper,
+};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const BYTES: usize = 5 << 20;
+
+/// Who owns memory, and serves in a thread of its own.
+struct Owner {
+    memory: BulkMemory,
+    handle: BulkHandle,
+    stopper: Stopper,
+    thread: Option<JoinHandle<Endpoint>>,
+}
+
+impl Owner {
+    fn end(&mut self) -> Endpoint {
+        self.stopper.stop();
+        self.thread.take().expect("it serves").join().expect("no panic")
+    }
+}
+
+fn pattern(side: u8) -> Vec<u8> {
+    (0..BYTES as u32).map(|at| (at / 7) as u8 ^ side).collect()
+}
+
+fn filled(memory: BulkMemory, side: u8) -> BulkMemory {
+    memory.write(0, &pattern(side));
+    memory
+}
+
+fn meet(address: &str, memory: BulkMemory, rights: Rights) -> (Owner, Endpoint, Peer) {
+    let mut owner = Endpoint::new(Config::default()).unwrap();
+    let address = owner.listen(&address.parse().unwrap()).unwrap();
+    let handle = owner.register_memory(&memory, rights).unwrap();
+    owner.register("noop", 0, |_, ()| Ok(())).unwrap();
+    let stopper = owner.stopper();
+    let thread = std::thread::spawn(move || {
+        owner.serve();
+        owner
+    });
+    let mut mover = Endpoint::new(Config::default()).unwrap();
+    let peer = mover.connect(&address).unwrap();
+    (Owner { memory, handle, stopper, thread: Some(thread) }, mover, peer)
+}
+
+#[test]
+fn each_side_copies_a_half_and_all_of_it_arrives() {
+    let shared = || BulkMemory::shared(BYTES).unwrap();
+    let (mut owner, mut mover, peer) = meet("sm://", filled(shared(), 1), Rights::ReadWrite);
+    let ours = filled(shared(), 2);
+    let handle = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
+    // Lengths of no page, and places that are none; then all of it.
+    let part = BulkPart::of(3_000_001).at(77, 5).halved(&handle);
+    mover.pull(peer, &owner.handle, &ours, part).unwrap();
+    let mut expected = pattern(2);
+    expected[5..5 + 3_000_001].copy_from_slice(&pattern(1)[77..77 + 3_000_001]);
+    assert!(ours.to_vec() == expected);
+    let all = BulkPart::of(BYTES as u64).halved(&handle);
+    mover.push(peer, &owner.handle, &ours, all).unwrap();
+    assert!(owner.memory.to_vec() == expected);
+
+    let many: Vec<_> = (0..4u64)
+        .map(|at| {
+            let part = BulkPart::of(1 << 20).at(at << 20, at << 20).halved(&handle);
+            mover.start_push(peer, &owner.handle, &ours, part).unwrap()
+        })
+        .collect();
+    for transfer in many {
+        assert_eq!(mover.wait_transfer(transfer), Ok(()));
+    }
+    let owner_side = owner.end();
+    let mut owner_side = owner_side;
+    let (its, own) = (owner_side.bulk_stats().mapped_bytes, mover.bulk_stats().mapped_bytes);
+    let moved = 3_000_001 + BYTES as u64 + (4 << 20);
+    assert_eq!(its + own, moved);
+    assert!(its.abs_diff(own) < moved / 50, "halves: {its} and {own}");
+}
+
+#[test]
+fn what_cannot_be_halved_is_copied_by_one_side() {
+    for (address, memory) in [
+        ("sm://", BulkMemory::plain(vec![0; BYTES])),
+        ("tcp://127.0.0.1:0", BulkMemory::shared(BYTES).unwrap()),
+        ("uds://", BulkMemory::plain(vec![0; BYTES])),
+    ] {
+        let (mut owner, mut mover, peer) = meet(address, filled(memory, 1), Rights::Read);
+        let ours = BulkMemory::shared(BYTES).unwrap();
+        let handle = mover.register_memory(&ours, Rights::Write).unwrap();
+        let part = BulkPart::of(BYTES as u64).halved(&handle);
+        mover.pull(peer, &owner.handle, &ours, part).unwrap();
+        assert!(ours.to_vec() == pattern(1), "{address}");
+        assert_eq!(owner.end().bulk_stats().mapped_bytes, 0);
+    }
+    // This side's memory is no memory to map: the peer does its half as it can.
+    let shared = filled(BulkMemory::shared(BYTES).unwrap(), 1);
+    let (mut owner, mut mover, peer) = meet("sm://", shared, Rights::Read);
+    let ours = BulkMemory::plain(vec![0; BYTES]);
+    let handle = mover.register_memory(&ours, Rights::Write).unwrap();
+    let part = BulkPart::of(BYTES as u64).halved(&handle);
+    mover.pull(peer, &owner.handle, &ours, part).unwrap();
+    assert!(ours.to_vec() == pattern(1));
+    assert!(owner.end().bulk_stats().process_bytes > 0);
+}
+
+#[test]
+fn a_handle_of_other_memory_or_without_the_right_is_refused() {
+    let shared = || BulkMemory::shared(BYTES).unwrap();
+    let (mut owner, mut mover, peer) = meet("sm://", shared(), Rights::ReadWrite);
+    let (ours, other) = (shared(), shared());
+    let of_other = mover.register_memory(&other, Rights::ReadWrite).unwrap();
+    let for_reading = mover.register_memory(&ours, Rights::Read).unwrap();
+    let part = |handle| BulkPart::of(BYTES as u64).halved(handle);
+    let pulled = mover.pull(peer, &owner.handle, &ours, part(&of_other));
+    assert_eq!(pulled, Err(BulkError::NotOurs));
+    let pulled = mover.pull(peer, &owner.handle, &ours, part(&owner.handle));
+    assert_eq!(pulled, Err(BulkError::NotOurs));
+    let pulled = mover.pull(peer, &owner.handle, &ours, part(&for_reading));
+    assert_eq!(pulled, Err(BulkRefusal::Rights.into()));
+    assert_eq!(mover.push(peer, &owner.handle, &ours, part(&for_reading)), Ok(()));
+    owner.end();
+}
+
+#[test]
+fn a_peer_that_does_not_help_in_time_is_not_waited_for_and_can_help_later() {
+    let mut owner = Endpoint::new(Config::default()).unwrap();
+    let address = owner.listen(&"sm://".parse().unwrap()).unwrap();
+    let memory = filled(BulkMemory::shared(BYTES).unwrap(), 1);
+    let its = owner.register_memory(&memory, Rights::Read).unwrap();
+    owner.register("noop", 0, |_, ()| Ok(())).unwrap();
+    let (to, from) = std::sync::mpsc::channel();
+    let mover = std::thread::spawn(move || {
+        let mut mover = Endpoint::new(Config::default()).unwrap();
+        let peer = mover.connect(&address).unwrap();
+        let ours = BulkMemory::shared(BYTES).unwrap();
+        let handle = mover.register_memory(&ours, Rights::Write).unwrap();
+        // At hand, while the owner serves.
+        mover.pull(peer, &its, &ours, BulkPart::of(8)).unwrap();
+        mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
+        // From here on the owner does nothing, until it is told.
+        let part = BulkPart::of(BYTES as u64).halved(&handle);
+        let late = mover.pull(peer, &its, &ours, part.within(Duration::from_millis(30)));
+        assert_eq!(late, Err(BulkError::Deadline));
+        to.send(()).unwrap();
+        mover.pull(peer, &its, &ours, part).unwrap();
+        assert!(ours.to_vec() == pattern(1));
+        mover.disconnect(peer);
+    });
+    while owner.stats().requests_count == 0 {
+        owner.progress(Duration::from_millis(10));
+    }
+    from.recv().unwrap();
+    while owner.peers().next().is_some() {
+        owner.progress(Duration::from_millis(10));
+    }
+    mover.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_ends_before_its_half_is_done_is_an_error() {
+    let (mut owner, mut mover, peer) =
+        meet("sm://", BulkMemory::shared(BYTES).unwrap(), Rights::Read);
+    let ours = BulkMemory::shared(BYTES).unwrap();
+    let handle = mover.register_memory(&ours, Rights::Write).unwrap();
+    mover.pull(peer, &owner.handle, &ours, BulkPart::of(8)).unwrap();
+    let idle = owner.end();
+    let part = BulkPart::of(BYTES as u64).halved(&handle);
+    let transfer = mover.start_pull(peer, &owner.handle, &ours, part).unwrap();
+    drop(idle);
+    let ended = mover.wait_transfer(transfer);
+    assert!(matches!(ended, Err(BulkError::Gone(_))), "{ended:?}");
+}
