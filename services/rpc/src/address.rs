@@ -1,6 +1,7 @@
 //! Where an endpoint listens, as people write it.
 
 use crate::AddressError;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -48,7 +49,8 @@ impl fmt::Display for Transport {
 /// assert_eq!("na+sm://".parse::<Address>()?.transport(), Transport::Sm);
 /// # Ok::<(), handover_rpc::AddressError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Address {
     /// The name of a place to meet, in no folder: it goes with the process that listens. Empty, when
     /// listening, is a fresh name that nobody can guess.
@@ -89,6 +91,20 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.transport(), self.place())
+    }
+}
+
+impl From<Address> for String {
+    fn from(address: Address) -> Self {
+        address.to_string()
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Self, AddressError> {
+        text.parse()
     }
 }
 

@@ -1,11 +1,12 @@
 //! Every bound of an endpoint, with its default.
 
-use crate::ConfigError;
+use crate::{Address, ConfigError};
 use serde::{Deserialize, Serialize};
 
 /// What an endpoint may take, and how it waits.
 ///
-/// Read from and written to anything that serde knows; what is left out has its default.
+/// Read from and written to anything that serde knows, JSON first of all ([`from_json`](Self::from_json));
+/// what is left out has its default.
 ///
 /// ```
 /// use handover_rpc::Config;
@@ -40,7 +41,7 @@ pub struct Config {
     pub shared_bytes: u32,
     /// How long a peer may take to agree on a connection, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
-    /// How many threads run the handlers that are registered for the pool. Default 2.
+    /// How many threads run the handlers that are registered for the pool; 0: the endpoint's own. Default 2.
     pub pool_threads: u32,
     /// How many requests may wait for the pool; beyond, they are refused. Default 65,536.
     pub pool_queue_max: u32,
@@ -55,6 +56,43 @@ pub struct Config {
     pub bulk_maps: bool,
     /// Have the kernel copy between processes what cannot be mapped. Default true.
     pub bulk_looks_into_processes: bool,
+    /// Where to listen from the beginning, as [`Address`]es are written. Of a configuration that is read back
+    /// from an endpoint: where it listens. Default nowhere.
+    pub listen: Vec<Address>,
+    /// The CPUs that the pool's threads are pinned to, in turn. Default wherever the kernel puts them.
+    pub pool_cpus: Vec<u32>,
+    /// How many timers may run. Default 65,536.
+    pub timers_max: u32,
+    /// Count each call by its procedure, with bytes and latencies. Default false.
+    pub monitoring: bool,
+    /// Let peers end [`serve`](crate::Endpoint::serve) ([`stop_peer`](crate::Calling::stop_peer)). Default
+    /// false.
+    pub remote_stop: bool,
+    /// How much is handed to `tracing`, whose subscriber may let through less. Default all of it.
+    pub log_level: LogLevel,
+}
+
+/// How much is logged, in margo's words. Lines go to `tracing`, as of target `handover_rpc`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What nobody can go on after: nothing so far.
+    Critical,
+    /// And what was lost: ERROR.
+    Error,
+    /// And what somebody should know, a stranger that does not greet for example: WARN.
+    Warning,
+    /// And connections that end: INFO.
+    Info,
+    /// And connections that begin: DEBUG.
+    Debug,
+    /// And everything else: TRACE.
+    #[default]
+    Trace,
 }
 
 impl Default for Config {
@@ -76,6 +114,12 @@ impl Default for Config {
             streamed_bytes_min: 1 << 22,
             bulk_maps: true,
             bulk_looks_into_processes: true,
+            listen: Vec::new(),
+            pool_cpus: Vec::new(),
+            timers_max: 65_536,
+            monitoring: false,
+            remote_stop: false,
+            log_level: LogLevel::default(),
         }
     }
 }
@@ -88,6 +132,37 @@ pub(crate) const SLOTS_LIMIT: u32 = 1 << 16;
 pub(crate) const SHARED_BYTES_LIMIT: u32 = 1 << 28;
 
 impl Config {
+    /// A configuration as JSON, looked at.
+    ///
+    /// ```
+    /// use handover_rpc::Config;
+    /// let config = Config::from_json(r#"{"listen": ["tcp://127.0.0.1:0"], "pool_threads": 4}"#)?;
+    /// assert_eq!((config.pool_threads, config.spin_ns_max), (4, 20_000));
+    /// let refused = Config::from_json(r#"{"pool_thread": 4}"#).unwrap_err().to_string();
+    /// assert!(refused.starts_with("unknown field `pool_thread`, expected one of `peers_max`"));
+    /// assert_eq!(Config::from_json(&config.to_json())?, config);
+    /// # Ok::<(), handover_rpc::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key.
+    pub fn from_json(json: &str) -> Result<Self, ConfigError> {
+        if !json.trim_start().starts_with('{') {
+            // A list would be taken for the values, in their order.
+            return Err(ConfigError::Json { said: "an object is wanted: {\"key\": value}".into() });
+        }
+        let read: Result<Self, _> = serde_json::from_str(json);
+        let config = read.map_err(|error| ConfigError::Json { said: error.to_string() })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// All of it as JSON, what was left out with its default.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
     /// Whether everything is within its range.
     ///
     /// # Errors
@@ -109,11 +184,20 @@ impl Config {
         within("shared_bytes", self.shared_bytes, shared_bytes_min, SHARED_BYTES_LIMIT)?;
         power_of_two("shared_bytes", self.shared_bytes)?;
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
-        within("pool_threads", self.pool_threads, 1, 1024)?;
+        within("pool_threads", self.pool_threads, 0, 1024)?;
         within("pool_queue_max", self.pool_queue_max, 1, 1 << 24)?;
         within("memories_max", self.memories_max, 1, 1 << 24)?;
-        within("transfers_max", self.transfers_max, 1, 1 << 20)
+        within("transfers_max", self.transfers_max, 1, 1 << 20)?;
+        within("timers_max", self.timers_max, 1, 1 << 24)
     }
+}
+
+/// In lines, as people read it.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    // Numbers, names and lists of them can always be written.
+    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.push('\n');
+    text
 }
 
 fn within(knob: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {

@@ -2,10 +2,12 @@
 
 pub(crate) mod bulk;
 pub(crate) mod calling;
+pub(crate) mod dump;
 pub(crate) mod endpoint;
 pub(crate) mod greet;
 pub(crate) mod link;
 pub(crate) mod listen;
+pub(crate) mod monitor;
 pub(crate) mod poll;
 pub(crate) mod pool;
 pub(crate) mod random;
@@ -13,3 +15,4 @@ pub(crate) mod sm;
 pub(crate) mod socket;
 pub(crate) mod state;
 pub(crate) mod stream;
+pub(crate) mod timing;

@@ -10,14 +10,17 @@ mod error;
 mod raw;
 
 pub use address::{Address, NAME_MAX_BYTES, Transport};
-pub use config::Config;
+pub use config::{Config, LogLevel};
 pub use drive::{
     bulk::{Bulk, BulkMemory, BulkPart, BulkPath, BulkStats, Transfer},
     calling::{Call, Calling},
+    dump::{Dump, PeerDump},
     endpoint::{Context, Endpoint, Peer, Stats, Stopper},
+    monitor::{CallReport, Ending, Observed, Quantiles, Side},
+    timing::{Moment, Timer, Timing},
 };
 pub use engine::{BulkHandle, BulkRefusal, Method, Rights};
 pub use error::{
     AddressError, BulkError, CallError, ConfigError, EndpointError, Failure, FrameError, Gone,
-    MemoryError, RegisterError, WithdrawError,
+    MemoryError, RegisterError, TimersFull, WithdrawError,
 };

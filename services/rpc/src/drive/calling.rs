@@ -25,6 +25,9 @@ pub(crate) mod sealed {
     }
 }
 
+/// The procedure that ends serving, where that is allowed.
+pub(crate) const STOP: &str = "handover/stop";
+
 /// A call under way, whose result will be an `R`.
 ///
 /// It is a number: dropping it ends nothing. A call that is neither waited for nor given up keeps its place
@@ -267,6 +270,18 @@ pub trait Calling: sealed::Turning {
     /// both sides. False when it was gone.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
         self.state().disconnect(peer)
+    }
+
+    /// Tells the peer to stop serving, and waits until it has heard. It must allow that (`remote_stop` in its
+    /// [`Config`](crate::Config)).
+    ///
+    /// # Errors
+    /// As [`call`](Self::call): [`CallError::Unknown`] where it does not allow it.
+    ///
+    /// # Blocking
+    /// As [`call`](Self::call).
+    fn stop_peer(&mut self, peer: PeerKey) -> Result<(), CallError> {
+        self.call_bytes(peer, Method::named(STOP), &[], |_| ())
     }
 }
 

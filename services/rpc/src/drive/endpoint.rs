@@ -1,13 +1,17 @@
 //! One thread's end of everything: it listens, connects, calls and serves.
 
-use super::calling::{after, sealed};
+use super::calling::{STOP, after, sealed};
+use super::dump::{self, Dump, OnSignal};
+use super::monitor::{CallReport, Monitor, Observed, Side};
 use super::pool::{Inbox, Job, Pool, Work, caught};
-use super::state::{PutOff, Sink, State};
+use super::state::{ONE_WAY, PutOff, Sink, State};
+use super::timing::{Ends, Moment};
 use crate::engine::{Header, Kind, Methods, PeerKey, Refusal};
 use crate::{Address, Config, EndpointError, Failure, Gone, RegisterError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,17 +37,30 @@ impl Sink for Handlers {
         let one_way = header.kind == Kind::OneWay;
         let mut answer = std::mem::take(&mut self.answer);
         answer.clear();
-        let outcome = match self.known.get_mut(header.method) {
+        let handler = self.known.get_mut(header.method);
+        if handler.is_some()
+            && let Some(monitor) = &mut state.monitor
+        {
+            let call = if one_way { ONE_WAY } else { header.call };
+            monitor.begin(Side::Server, peer, call, header.method, body.len());
+        }
+        let outcome = match handler {
             None => Err(Refusal::Unknown),
             Some(Handler::Inline(handler)) => {
                 let mut context = Context { state, peer };
                 caught(|| handler(&mut context, body, &mut answer))
+            }
+            Some(Handler::Pooled(work)) if state.config.pool_threads == 0 => {
+                caught(|| work(body, &mut answer))
             }
             Some(Handler::Pooled(work)) => {
                 let (work, call) = (Arc::clone(work), header.call);
                 let job = Job { work, arguments: body.to_vec(), peer, call, one_way };
                 match state.pool.as_ref().map(|pool| pool.push(job)) {
                     Some(Ok(())) => {
+                        if one_way {
+                            state.handled_one_way(peer, Ok(()));
+                        }
                         self.answer = answer;
                         return;
                     }
@@ -51,7 +68,9 @@ impl Sink for Handlers {
                 }
             }
         };
-        if !one_way {
+        if one_way {
+            state.handled_one_way(peer, outcome);
+        } else {
             state.respond(peer, header.call, outcome, &answer);
         }
         self.answer = answer;
@@ -120,6 +139,16 @@ impl sealed::Turning for Context<'_> {
 pub struct Endpoint {
     state: State,
     handlers: Handlers,
+    /// The last to go.
+    ends: Ends,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        while let Some(end) = self.ends.before.pop() {
+            end(&mut Moment { state: &mut self.state });
+        }
+    }
 }
 
 impl fmt::Debug for Endpoint {
@@ -129,13 +158,35 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that knows nobody.
+    /// An endpoint that knows nobody, and listens where its configuration says.
     ///
     /// # Errors
-    /// [`EndpointError::Config`], and [`EndpointError::Refused`] when descriptors are short.
-    pub fn new(config: Config) -> Result<Self, EndpointError> {
+    /// [`EndpointError::Config`], and [`EndpointError::Refused`] when descriptors are short, or a place where
+    /// it is to listen is taken.
+    pub fn new(mut config: Config) -> Result<Self, EndpointError> {
         let handlers = Handlers { known: Methods::default(), answer: Vec::new() };
-        Ok(Self { state: State::new(config)?, handlers })
+        let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.remote_stop);
+        let mut new = Self { state: State::new(config)?, handlers, ends: Ends::default() };
+        if remote_stop {
+            let stops = |context: &mut Context<'_>, _: &[u8], _: &mut Vec<u8>| {
+                context.stop();
+                Ok(())
+            };
+            // Nothing is registered yet, so the name is free.
+            let _ = new.insert(STOP, 0, Handler::Inline(Box::new(stops)));
+        }
+        for address in &listen {
+            new.listen(address)?;
+        }
+        Ok(new)
+    }
+
+    /// As [`new`](Self::new), of a configuration as JSON ([`Config::from_json`]).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn from_json(json: &str) -> Result<Self, EndpointError> {
+        Self::new(Config::from_json(json)?)
     }
 
     /// Listens there, besides all other places; the address by which others find it.
@@ -188,7 +239,7 @@ impl Endpoint {
         self.state.stats()
     }
 
-    /// The configuration that it was made with.
+    /// The configuration that it was made with, resolved: `listen` is where it listens.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.state.config
@@ -209,7 +260,15 @@ impl Endpoint {
             let arguments = read(arguments)?;
             write(handler(context, arguments), into)
         };
-        self.handlers.known.insert(name, provider, Handler::Inline(Box::new(handler)))
+        self.insert(name, provider, Handler::Inline(Box::new(handler)))
+    }
+
+    fn insert(&mut self, name: &str, provider: u16, handler: Handler) -> Result<(), RegisterError> {
+        self.handlers.known.insert(name, provider, handler)?;
+        if let Some(monitor) = &mut self.state.monitor {
+            monitor.name(name, provider);
+        }
+        Ok(())
     }
 
     /// Registers a procedure of bytes, which takes them where they stand and appends its result.
@@ -227,10 +286,11 @@ impl Endpoint {
         let handler = move |context: &mut Context<'_>, arguments: &[u8], into: &mut Vec<u8>| {
             handler(context, arguments, into).or_else(|failure| fail(&failure, into))
         };
-        self.handlers.known.insert(name, provider, Handler::Inline(Box::new(handler)))
+        self.insert(name, provider, Handler::Inline(Box::new(handler)))
     }
 
-    /// Registers a procedure that runs on the pool's threads, several at a time.
+    /// Registers a procedure that runs on the pool's threads, several at a time; with `pool_threads` of 0 in
+    /// the endpoint's own.
     ///
     /// # Errors
     /// [`RegisterError`] when that name and provider are taken.
@@ -244,7 +304,7 @@ impl Endpoint {
             let arguments = read(arguments)?;
             write(handler(arguments), into)
         };
-        self.handlers.known.insert(name, provider, Handler::Pooled(Arc::new(work)))
+        self.insert(name, provider, Handler::Pooled(Arc::new(work)))
     }
 
     /// Takes a procedure back. False when there was none.
@@ -296,12 +356,76 @@ impl Endpoint {
     /// [`EndpointError::Thread`] when a thread cannot be started.
     pub fn start_pool(&mut self) -> Result<(), EndpointError> {
         if self.state.pool.is_none() {
-            let Config { pool_threads, pool_queue_max, .. } = self.state.config;
-            let inbox = Arc::clone(&self.state.inbox);
-            let pool = Pool::start(pool_threads, pool_queue_max, inbox);
+            let pool = Pool::start(&self.state.config, Arc::clone(&self.state.inbox));
             self.state.pool = Some(pool.map_err(EndpointError::Thread)?);
         }
         Ok(())
+    }
+
+    // Being watched.
+
+    /// Has each call counted from now on, by procedure, and told of when it has ended, on either side of it.
+    /// The observer runs in this endpoint's thread, and whatever it does the calls wait for.
+    ///
+    /// # Cost
+    /// Some 100 ns a call. Without it, and without `monitoring` in the configuration: a look at a pointer.
+    pub fn observe(&mut self, observer: impl FnMut(&Observed<'_>) + Send + 'static) {
+        self.monitor().observe(Box::new(observer));
+    }
+
+    fn monitor(&mut self) -> &mut Monitor {
+        let names = &self.handlers.known;
+        self.state.monitor.get_or_insert_with(|| {
+            let mut monitor = Box::<Monitor>::default();
+            names.names().for_each(|(name, provider)| monitor.name(name, provider));
+            monitor
+        })
+    }
+
+    /// Says what a procedure of others is called, for reports and observers: a call carries a number alone.
+    /// Nothing happens while nobody watches.
+    pub fn name_method(&mut self, name: &str, provider: u16) {
+        if let Some(monitor) = &mut self.state.monitor {
+            monitor.name(name, provider);
+        }
+    }
+
+    /// The calls so far by procedure, since somebody watches: with `monitoring` in the configuration, or an
+    /// observer.
+    #[must_use]
+    pub fn calls_report(&self) -> Vec<CallReport> {
+        self.state.monitor.as_ref().map_or_else(Vec::new, |it| it.report())
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.state.dump()
+    }
+
+    /// From now on, each time this process gets that signal, `SIGUSR1` for example, a [`dump`](Self::dump) of
+    /// this endpoint takes the place of that file, as JSON, when this endpoint next is in one of its methods
+    /// and in no handler. Of one signal at a time: the last counts.
+    ///
+    /// # Errors
+    /// [`EndpointError::Refused`] when the kernel does not let the process handle it.
+    pub fn dump_on(&mut self, signal: i32, file: &Path) -> Result<(), EndpointError> {
+        let on_signal = OnSignal::new(signal, file).map_err(dump::refused)?;
+        let added = self.state.dump_on(on_signal);
+        added.map_err(|errno| dump::refused(("epoll_ctl", errno.into())))
+    }
+
+    // Its end.
+
+    /// Calls that when this endpoint is dropped, the last first, while its peers are still connected.
+    pub fn before_end(&mut self, end: impl FnOnce(&mut Moment<'_>) + Send + 'static) {
+        self.ends.before.push(Box::new(end));
+    }
+
+    /// Calls that when this endpoint is dropped, the last first, when its connections and its threads have
+    /// ended.
+    pub fn after_end(&mut self, end: impl FnOnce() + Send + 'static) {
+        self.ends.after.push(Box::new(end));
     }
 }
 

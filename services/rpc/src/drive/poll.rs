@@ -15,6 +15,8 @@ pub(crate) enum Whose {
     },
     /// Rung by other threads of this process.
     Inbox,
+    /// A signal has come that is to be answered.
+    Signal,
     Listener(u32),
     /// A connection that is not agreed upon yet.
     Greeting(u32),
@@ -31,6 +33,7 @@ impl Whose {
                 u64::from(generation & GENERATION_MASK) << 32 | u64::from(place)
             }
             Whose::Inbox => 1 << TAG_SHIFT,
+            Whose::Signal => 1 << TAG_SHIFT | 1,
             Whose::Listener(place) => 2 << TAG_SHIFT | u64::from(place),
             Whose::Greeting(place) => 3 << TAG_SHIFT | u64::from(place),
         }
@@ -41,7 +44,8 @@ impl Whose {
         let place = packed as u32;
         match packed >> TAG_SHIFT {
             0 => Whose::Peer { place, generation: (packed >> 32) as u32 & GENERATION_MASK },
-            1 => Whose::Inbox,
+            1 if place == 0 => Whose::Inbox,
+            1 => Whose::Signal,
             2 => Whose::Listener(place),
             _ => Whose::Greeting(place),
         }
@@ -55,7 +59,7 @@ fn flags_of(whose: Whose) -> epoll::EventFlags {
         Whose::Peer { .. } | Whose::Greeting(_) => {
             Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
         }
-        Whose::Inbox | Whose::Listener(_) => Flags::IN | Flags::ET,
+        Whose::Inbox | Whose::Signal | Whose::Listener(_) => Flags::IN | Flags::ET,
     }
 }
 
@@ -117,6 +121,7 @@ mod tests {
     fn who_is_ready_comes_back_as_it_was() {
         for whose in [
             Whose::Inbox,
+            Whose::Signal,
             Whose::Listener(7),
             Whose::Greeting(u32::MAX),
             Whose::Peer { place: u32::MAX, generation: GENERATION_MASK },

@@ -1,6 +1,8 @@
 //! Threads for handlers that take their time, and the way back to the endpoint's own thread.
 
+use crate::Config;
 use crate::engine::{PeerKey, Refusal};
+use handover_base::affinity;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -143,18 +145,30 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    pub(crate) fn start(
-        threads_count: u32,
-        queue_max: u32,
-        inbox: Arc<Inbox>,
-    ) -> std::io::Result<Self> {
+    /// As many threads as the configuration says, pinned in turn to the CPUs that it names.
+    pub(crate) fn start(config: &Config, inbox: Arc<Inbox>) -> std::io::Result<Self> {
+        let Config { pool_threads, pool_queue_max, ref pool_cpus, .. } = *config;
         let (queue, there_is_work) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { queue, there_is_work, inbox });
-        let mut pool = Self { shared, threads: Vec::new(), queue_max: queue_max as usize };
-        for number in 0..threads_count {
-            let shared = Arc::clone(&pool.shared);
+        let mut pool = Self { shared, threads: Vec::new(), queue_max: pool_queue_max as usize };
+        let mut cpus = pool_cpus.iter().copied().cycle();
+        for number in 0..pool_threads {
+            let (shared, cpu) = (Arc::clone(&pool.shared), cpus.next());
+            let (tell, told) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new().name(format!("rpc-handler-{number}"));
-            pool.threads.push(thread.spawn(move || work(&shared))?);
+            pool.threads.push(thread.spawn(move || {
+                let pinned = cpu.map_or(Ok(()), affinity::pin);
+                let is_pinned = pinned.is_ok();
+                // Somebody waits for it.
+                let _ = tell.send(pinned);
+                if is_pinned {
+                    work(&shared);
+                }
+            })?);
+            match told.recv() {
+                Ok(pinned) => pinned.map_err(std::io::Error::other)?,
+                Err(_) => return Err(std::io::Error::other("a thread of the pool has ended")),
+            }
         }
         Ok(pool)
     }

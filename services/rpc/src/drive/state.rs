@@ -1,17 +1,21 @@
 //! What an endpoint is made of, but for its handlers: so that a handler can be given the rest.
 
 use super::bulk::Tables;
+use super::dump::{OnSignal, PeerDump};
 use super::greet::Greeting;
 use super::link::Link;
 use super::listen::{self, Listener};
+use super::monitor::{Ending, Monitor, Side};
 use super::poll::{GENERATION_MASK, Poll, Whose};
 use super::pool::{Done, Inbox, Pool};
+use super::timing::{Moment, Timers};
 use crate::config::SLOTS_LIMIT;
 use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
-use crate::{Address, CallError, Config, EndpointError, FrameError, Gone};
+use crate::{Address, CallError, Config, EndpointError, FrameError, Gone, LogLevel};
 use handover_base::clock;
 use handover_base::sync::shared::{Ordering, fence};
 use rustix::io::Errno;
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -32,9 +36,11 @@ const BUSY_TURNS_PER_LOOK: u32 = 8;
 const KERNEL_LOOK_NS: u64 = 1_000_000;
 /// How long not to accept after the kernel has refused to.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+/// In place of a call's number: a request that wants no answer.
+pub(super) const ONE_WAY: u64 = u64::MAX;
 
 /// What an endpoint has done so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Stats {
     /// Peers that are connected.
     pub peers_count: u32,
@@ -51,6 +57,9 @@ pub struct Stats {
     /// How often the thread went to sleep.
     pub sleeps_count: u64,
 }
+
+/// What log lines are of.
+const LOG: &str = "handover_rpc";
 
 /// What becomes of requests.
 pub(crate) trait Sink {
@@ -117,6 +126,12 @@ pub struct State {
     body: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) bulk: Tables,
+    pub(crate) monitor: Option<Box<Monitor>>,
+    pub(crate) timers: Timers,
+    on_signal: Option<OnSignal>,
+    /// There are timers that are due, or somebody wants a dump; `catch_up` is set with it.
+    chores: bool,
+    dump: bool,
     /// Since the clock was looked at; what takes longer than a turn counts as several.
     turns: u32,
     looked_ticks: u64,
@@ -156,6 +171,11 @@ impl State {
             body: Vec::new(),
             scratch: Vec::new(),
             bulk: Tables::new(),
+            monitor: config.monitoring.then(Box::default),
+            timers: Timers::default(),
+            on_signal: None,
+            chores: false,
+            dump: false,
             turns: 0,
             looked_ticks: clock::ticks(),
             look_ticks: clock::ticks_from_ns(KERNEL_LOOK_NS),
@@ -215,6 +235,7 @@ impl State {
             errno,
         })?;
         let known = listener.address.clone();
+        self.config.listen.push(known.clone());
         self.listeners.push(listener);
         Ok(known)
     }
@@ -306,8 +327,11 @@ impl State {
     }
 
     fn settle(&mut self, number: u32, was_ours: bool, settled: Result<PeerKey, Gone>) {
-        if settled.is_err() {
+        if let Err(why) = &settled {
             self.stats.turned_away_count += 1;
+            if self.logs(LogLevel::Warning) {
+                tracing::warn!(target: LOG, %why, "a connection came to nothing");
+            }
         }
         if was_ours {
             self.settled.push((number, settled));
@@ -345,6 +369,9 @@ impl State {
                 self.streams_count += usize::from(!at.in_memory);
                 at.link = Some(agreed.link);
                 self.active.push(place);
+                if self.logs(LogLevel::Debug) {
+                    tracing::debug!(target: LOG, place, "a peer is connected");
+                }
                 Ok(key)
             }
             Err(gone) => {
@@ -430,15 +457,24 @@ impl State {
                 }
             }
             Kind::Response => {
+                if let Some(monitor) = &mut self.monitor {
+                    monitor.answered(peer, header.call, &Outcome::Result, body.len());
+                }
                 self.calls.complete(header.call, peer, Outcome::Result, body);
             }
             Kind::Refusal => {
                 let refused = Outcome::Refused(Refusal::of(header.method));
+                if let Some(monitor) = &mut self.monitor {
+                    monitor.answered(peer, header.call, &refused, body.len());
+                }
                 self.calls.complete(header.call, peer, refused, body);
             }
             Kind::Cancel => {
                 if let Some(pool) = &self.pool {
                     pool.cancel(peer, header.call);
+                }
+                if let Some(monitor) = &mut self.monitor {
+                    monitor.end(Side::Server, peer, header.call, 0, Ending::GivenUp);
                 }
                 self.put_off.retain(|it| it.peer != peer || it.header.call != header.call);
                 self.count_put_off(peer);
@@ -493,7 +529,7 @@ impl State {
     /// Does what was put off, of those whose answers can be sent.
     #[cold]
     fn catch_up(&mut self, sink: &mut impl Sink) -> bool {
-        let mut did = false;
+        let mut did = self.chores && self.do_chores();
         for _ in 0..self.put_off.len() {
             let Some(request) = self.put_off.pop_front() else { break };
             if !self.is_connected(request.peer) {
@@ -578,7 +614,13 @@ impl State {
         self.put_off.retain(|it| it.peer != peer);
         self.calls.fail(peer, why);
         self.bulk_forget(peer, why, socket);
+        if let Some(monitor) = &mut self.monitor {
+            monitor.gone(peer);
+        }
         self.stats.gone_count += 1;
+        if self.logs(LogLevel::Info) {
+            tracing::info!(target: LOG, place = peer.place, %why, "a connection has ended");
+        }
     }
 
     // The kernel.
@@ -622,6 +664,10 @@ impl State {
         for (whose, is_end) in ready.drain(..) {
             match whose {
                 Whose::Inbox => {}
+                Whose::Signal => {
+                    self.dump |= self.on_signal.as_ref().is_some_and(OnSignal::was_rung);
+                    self.note_chores(self.dump);
+                }
                 Whose::Listener(_) => self.accept_all(),
                 Whose::Greeting(number) => self.advance(number),
                 Whose::Peer { place, generation } => {
@@ -640,11 +686,13 @@ impl State {
         any
     }
 
-    /// Greetings that took too long, and listeners that were given a rest.
+    /// Timers that are due, greetings that took too long, and listeners that were given a rest.
     fn let_time_pass(&mut self) {
         if self.bulk.lingers() {
             self.bulk_let_go();
         }
+        let timer_ns = self.timers.next_ns();
+        self.note_chores(timer_ns.is_some_and(|at_ns| at_ns <= clock::now_ns()));
         if self.accept_again_ns.is_none() && self.greetings.iter().all(Option::is_none) {
             return;
         }
@@ -662,9 +710,68 @@ impl State {
     }
 
     /// Until when this thread may sleep for all that is not the caller's.
-    fn own_deadline_ns(&self) -> u64 {
+    fn own_deadline_ns(&mut self) -> u64 {
+        // Of timers that are due it is known: in a handler they wait until it has returned.
+        let timer_ns = self.timers.next_ns().filter(|_| !self.chores);
         let greetings = self.greetings.iter().flatten().map(|it| it.deadline_ns);
-        greetings.chain(self.accept_again_ns).min().unwrap_or(u64::MAX)
+        greetings.chain(self.accept_again_ns).chain(timer_ns).min().unwrap_or(u64::MAX)
+    }
+
+    fn note_chores(&mut self, any: bool) {
+        self.chores |= any;
+        self.catch_up |= any;
+    }
+
+    /// What is due, and asked for by signal. Whether there was anything.
+    #[cold]
+    fn do_chores(&mut self) -> bool {
+        self.chores = false;
+        let mut did = std::mem::take(&mut self.dump);
+        if did && let Some(on_signal) = &self.on_signal {
+            let written = on_signal.write(&self.dump().to_json());
+            if let Err(error) = written.as_ref()
+                && self.logs(LogLevel::Error)
+            {
+                tracing::error!(target: LOG, %error, "the state could not be written");
+            }
+        }
+        // What is started meanwhile and due at once has its turn next time.
+        let now_ns = clock::now_ns();
+        while let Some(callback) = self.timers.take_due(now_ns) {
+            callback(&mut Moment { state: self });
+            did = true;
+        }
+        did
+    }
+
+    /// Has that signal answered by a dump.
+    pub(crate) fn dump_on(&mut self, on_signal: OnSignal) -> Result<(), Errno> {
+        self.poll.add(on_signal.bell(), Whose::Signal)?;
+        self.on_signal = Some(on_signal);
+        Ok(())
+    }
+
+    pub(crate) fn put_off_count(&self) -> usize {
+        self.put_off.len()
+    }
+
+    pub(crate) fn peer_dumps(&self) -> Vec<PeerDump> {
+        let dump = |&place: &u32| {
+            let at = &self.places[place as usize];
+            let link = at.link.as_ref()?;
+            Some(PeerDump {
+                place,
+                is_in_memory: at.in_memory,
+                pid: link.process(),
+                queued_bytes: link.queued_bytes(),
+                message_bytes_max: at.message_bytes_max,
+            })
+        };
+        self.active.iter().filter_map(dump).collect()
+    }
+
+    pub(crate) fn logs(&self, level: LogLevel) -> bool {
+        self.config.log_level >= level
     }
 
     /// Sleeps until there is something to do, or that time has come; after one more look.
@@ -778,9 +885,15 @@ impl State {
         self.stats.calls_count += 1;
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         let header = Header { body_bytes, kind: Kind::Request, method, call: id.word() };
+        if let Some(monitor) = &mut self.monitor {
+            monitor.begin(Side::Caller, peer, id.word(), method, body.len());
+        }
         match self.send(peer, header, body) {
             Ok(()) => Ok(id),
             Err(error) => {
+                if let Some(monitor) = &mut self.monitor {
+                    monitor.end(Side::Caller, peer, id.word(), 0, Ending::Gone);
+                }
                 self.calls.forget(id);
                 Err(error)
             }
@@ -811,7 +924,22 @@ impl State {
     ) -> Result<(), CallError> {
         self.may_send(peer, body)?;
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
-        self.send(peer, Header { body_bytes, kind: Kind::OneWay, method, call: 0 }, body)
+        if let Some(monitor) = &mut self.monitor {
+            monitor.begin(Side::Caller, peer, ONE_WAY, method, body.len());
+        }
+        let sent =
+            self.send(peer, Header { body_bytes, kind: Kind::OneWay, method, call: 0 }, body);
+        if let Some(monitor) = &mut self.monitor {
+            monitor.end(Side::Caller, peer, ONE_WAY, 0, Ending::Result);
+        }
+        sent
+    }
+
+    /// A request that wants no answer was handled, or was not.
+    pub(crate) fn handled_one_way(&mut self, peer: PeerKey, outcome: Result<(), Refusal>) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.responded(peer, ONE_WAY, outcome, 0);
+        }
     }
 
     #[inline]
@@ -822,6 +950,9 @@ impl State {
         answer: Result<(), Refusal>,
         body: &[u8],
     ) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.responded(peer, call, answer, body.len());
+        }
         let Some(place) = self.place(peer) else { return };
         let fits = body.len() <= place.message_bytes_max;
         let answer = if fits { answer } else { answer.and(Err(Refusal::TooLong)) };
@@ -842,6 +973,9 @@ impl State {
         let pending = self.calls.is_done(id) == Some(false);
         self.calls.forget(id);
         if pending {
+            if let Some(monitor) = &mut self.monitor {
+                monitor.end(Side::Caller, peer, id.word(), 0, Ending::GivenUp);
+            }
             let header = Header { body_bytes: 0, kind: Kind::Cancel, method: 0, call: id.word() };
             // Who is gone need not be told.
             let _ = self.send(peer, header, &[]);

@@ -46,6 +46,11 @@ impl Method {
         self.0 as u16
     }
 
+    /// What was sent as that word.
+    pub(crate) const fn of_word(word: u64) -> Self {
+        Self(word)
+    }
+
     /// As it is sent.
     #[inline]
     #[must_use]
@@ -91,6 +96,11 @@ impl<H> Methods<H> {
     #[inline]
     pub fn get_mut(&mut self, word: u64) -> Option<&mut H> {
         self.known.get_mut(&word).map(|(_, handler)| handler)
+    }
+
+    /// What is registered: names and providers.
+    pub fn names(&self) -> impl Iterator<Item = (&str, u16)> {
+        self.known.iter().map(|(&word, (name, _))| (name.as_str(), Method(word).provider()))
     }
 
     /// Takes back what was registered.

@@ -1,0 +1,160 @@
+//! Timers of an endpoint, and what is to be done at its end.
+
+use super::calling::{after, sealed};
+use super::state::State;
+use crate::TimersFull;
+use handover_timer::{TimerId, Wheel};
+use std::fmt;
+use std::time::Duration;
+
+/// What a timer, or the end of an endpoint, calls.
+pub(crate) type Callback = Box<dyn FnOnce(&mut Moment<'_>) + Send>;
+
+/// An endpoint while none of its handlers runs, as timers and the end are given it: to call peers
+/// ([`Calling`](crate::Calling)), to move memory ([`Bulk`](crate::Bulk)), to start further timers ([`Timing`]).
+#[derive(Debug)]
+pub struct Moment<'a> {
+    pub(crate) state: &'a mut State,
+}
+
+impl Moment<'_> {
+    /// Ends [`Endpoint::serve`](crate::Endpoint::serve).
+    pub fn stop(&mut self) {
+        self.state.inbox.stop();
+    }
+}
+
+impl sealed::Turning for Moment<'_> {
+    fn state(&mut self) -> &mut State {
+        self.state
+    }
+
+    fn turn_until(&mut self, deadline_ns: u64, done: impl FnMut(&mut State, bool) -> bool) -> bool {
+        self.state.turn_until(&mut super::state::PutOff, deadline_ns, done)
+    }
+}
+
+/// A timer that was started. It is a number: dropping it ends nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Timer {
+    id: TimerId,
+}
+
+/// Timers, for an [`Endpoint`](crate::Endpoint), a handler's [`Context`](crate::Context), and a timer's own
+/// [`Moment`].
+///
+/// ```
+/// use handover_rpc::{Config, Endpoint, Timing};
+/// use std::time::Duration;
+///
+/// let mut endpoint = Endpoint::new(Config::default())?;
+/// endpoint.start_timer(Duration::from_millis(1), |moment| moment.stop())?;
+/// let never = endpoint.start_timer(Duration::from_secs(3600), |_| unreachable!())?;
+/// endpoint.serve(); // Until the first has told it to stop.
+/// assert!(endpoint.cancel_timer(never) && !endpoint.cancel_timer(never));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Timing: sealed::Turning {
+    /// Calls that once so much time has passed, never before: in this endpoint's thread, while it is in one of
+    /// its methods and in no handler.
+    ///
+    /// An endpoint that sleeps wakes for it; one that has something to do all the time, or spins, looks once a
+    /// millisecond.
+    ///
+    /// # Errors
+    /// [`TimersFull`] when as many are running as may be.
+    ///
+    /// # Cost
+    /// Constant ([`handover_timer`]), and the callback's allocation.
+    fn start_timer(
+        &mut self,
+        timeout: Duration,
+        callback: impl FnOnce(&mut Moment<'_>) + Send + 'static,
+    ) -> Result<Timer, TimersFull> {
+        let deadline_ns = after(timeout);
+        let timers_max = self.state().config.timers_max;
+        self.state().timers.start(deadline_ns, Box::new(callback), timers_max)
+    }
+
+    /// Ends a timer; false when it is over.
+    fn cancel_timer(&mut self, timer: Timer) -> bool {
+        self.state().timers.cancel(timer)
+    }
+}
+
+impl<T: sealed::Turning + ?Sized> Timing for T {}
+
+/// The timers. The wheel is made for the first of them.
+#[derive(Default)]
+pub(crate) struct Timers {
+    wheel: Option<Wheel<Callback>>,
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers").field("count", &self.count()).finish()
+    }
+}
+
+impl Timers {
+    fn start(
+        &mut self,
+        deadline_ns: u64,
+        callback: Callback,
+        timers_max: u32,
+    ) -> Result<Timer, TimersFull> {
+        let wheel = match &mut self.wheel {
+            Some(wheel) => wheel,
+            none => {
+                let config = handover_timer::Config { timers_max, timers_reserved: 0 };
+                // Refused for what is out of range: Config::validate has looked.
+                let made = Wheel::new(config, handover_base::clock::now_ns());
+                none.insert(made.map_err(|_| TimersFull { timers_max })?)
+            }
+        };
+        let started = wheel.start(deadline_ns, callback);
+        started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
+    }
+
+    fn cancel(&mut self, timer: Timer) -> bool {
+        self.wheel.as_mut().is_some_and(|wheel| wheel.cancel(timer.id).is_some())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.wheel.as_ref().map_or(0, Wheel::len)
+    }
+
+    /// When the next is due.
+    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+        self.wheel.as_mut()?.next_deadline_ns()
+    }
+
+    /// One that is due.
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Callback> {
+        self.wheel.as_mut()?.pop_due(now_ns).map(|it| it.payload)
+    }
+}
+
+/// What is to be done when all else has ended. The last of an endpoint's fields, and so the last to go.
+#[derive(Default)]
+pub(crate) struct Ends {
+    /// While peers are still connected.
+    pub(crate) before: Vec<Callback>,
+    /// When they are not any more.
+    pub(crate) after: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl fmt::Debug for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = (self.before.len(), self.after.len());
+        f.debug_tuple("Ends").field(&counts.0).field(&counts.1).finish()
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        while let Some(end) = self.after.pop() {
+            end();
+        }
+    }
+}

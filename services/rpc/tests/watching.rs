@@ -1,0 +1,311 @@
+//! What an endpoint tells of itself, its configuration as JSON, its timers and its end.
+
+use handover_rpc::{
+    CallError, Calling, Config, ConfigError, Ending, Endpoint, EndpointError, Failure, Method,
+    Observed, Side, Timing,
+};
+use rustix::process::{Signal, getpid, kill_process};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const ECHO: Method = Method::named("echo");
+const MS: Duration = Duration::from_millis(1);
+
+/// Two endpoints of this thread that are connected, and the one's name for the other.
+fn pair(server: Config, client: Config) -> (Endpoint, Endpoint, handover_rpc::Peer) {
+    let mut server =
+        Endpoint::new(Config { listen: vec!["sm://".parse().unwrap()], ..server }).unwrap();
+    server.register("echo", 0, |_, bytes: Vec<u8>| Ok(bytes)).unwrap();
+    server.register("fail", 3, |_, ()| Err::<(), _>(Failure::new(1, "no"))).unwrap();
+    let address = server.addresses().next().unwrap().clone();
+    let connecting = std::thread::spawn(move || {
+        let mut client = Endpoint::new(client).unwrap();
+        let peer = client.connect(&address).unwrap();
+        (client, peer)
+    });
+    while server.peers().next().is_none() {
+        server.progress(10 * MS);
+    }
+    let (client, peer) = connecting.join().unwrap();
+    (server, client, peer)
+}
+
+/// Starts a call, and has the other endpoint answer it.
+fn ask(server: &mut Endpoint, client: &mut Endpoint, peer: handover_rpc::Peer, name: Method) {
+    let call = match name {
+        ECHO => client.start::<_, ()>(peer, name, &[7u8; 10][..]).unwrap(),
+        _ => client.start::<_, ()>(peer, name, &()).unwrap(),
+    };
+    while client.test(call).is_none() {
+        server.progress(Duration::ZERO);
+    }
+}
+
+#[test]
+fn calls_are_counted_by_procedure_on_both_sides() {
+    let watched = Config { monitoring: true, ..Config::default() };
+    let (mut server, mut client, peer) = pair(watched.clone(), watched);
+    client.name_method("echo", 0);
+    for _ in 0..5 {
+        ask(&mut server, &mut client, peer, ECHO);
+    }
+    ask(&mut server, &mut client, peer, Method::named("fail").of_provider(3));
+    ask(&mut server, &mut client, peer, Method::named("nobody registers this"));
+
+    let counts = |endpoint: &Endpoint, side| {
+        let of_side = endpoint.calls_report().into_iter().filter(move |it| it.side == side);
+        of_side.map(|it| (it.name, it.provider, it.count, it.failed_count)).collect::<Vec<_>>()
+    };
+    // Strangers' numbers are not kept: whoever sends them could make them as many as he likes.
+    let known = [("echo".to_string(), 0, 5, 0), ("fail".to_string(), 3, 1, 1)];
+    assert_eq!(counts(&server, Side::Server), known);
+    assert_eq!(counts(&server, Side::Caller), []);
+    let seen = counts(&client, Side::Caller);
+    assert_eq!(seen.len(), 3);
+    assert!(seen.contains(&("echo".into(), 0, 5, 0)));
+    assert!(seen.iter().filter(|it| it.0.starts_with("0x")).all(|it| (it.2, it.3) == (1, 1)));
+
+    let echo = client.calls_report().into_iter().find(|it| it.name == "echo").unwrap();
+    // A length of one byte, and ten.
+    assert_eq!((echo.arguments_bytes, echo.result_bytes), (55, 55));
+    let its = echo.latency_ns;
+    assert!(0 < its.min && its.min <= its.p50 && its.p50 <= its.p99 && its.p99 <= its.max);
+}
+
+#[test]
+fn an_observer_is_told_of_each_call_once_however_it_ends() {
+    let (mut server, mut client, peer) = pair(Config::default(), Config::default());
+    let (tell, told) = channel();
+    client.observe(move |it: &Observed<'_>| tell.send((it.method, it.ending)).unwrap());
+    client.name_method("echo", 0);
+    ask(&mut server, &mut client, peer, ECHO);
+    let fail = Method::named("fail").of_provider(3);
+    ask(&mut server, &mut client, peer, fail);
+    client.send(peer, ECHO, &[1u8][..]).unwrap();
+    let given_up = client.start::<_, ()>(peer, ECHO, &()).unwrap();
+    client.cancel(given_up);
+    client.start::<_, ()>(peer, fail, &()).unwrap();
+    drop(server);
+    while client.is_connected(peer) {
+        client.progress(10 * MS);
+    }
+    let ends: Vec<_> = told.try_iter().collect();
+    assert_eq!(
+        ends,
+        [
+            (ECHO, Ending::Result),
+            (fail, Ending::Refused),
+            (ECHO, Ending::Result),
+            (ECHO, Ending::GivenUp),
+            (fail, Ending::Gone),
+        ]
+    );
+}
+
+#[test]
+fn a_signal_has_the_state_written_and_nothing_else_happens() {
+    let folder = tempfile();
+    let file = folder.join("state.json");
+    let (server, mut client, peer) =
+        pair(Config { monitoring: true, ..Config::default() }, Config::default());
+    let (to, from) = channel();
+    let its_file = file.clone();
+    let serving = std::thread::spawn(move || {
+        let mut server = server;
+        server.dump_on(Signal::USR1.as_raw(), &its_file).unwrap();
+        to.send(()).unwrap();
+        server.serve();
+    });
+    from.recv().unwrap();
+    let _: Vec<u8> = client.call(peer, ECHO, &[1u8, 2][..]).unwrap();
+    // It sleeps by now, most likely, and is woken.
+    std::thread::sleep(20 * MS);
+    kill_process(getpid(), Signal::USR1).unwrap();
+    let began = Instant::now();
+    while !file.exists() {
+        assert!(began.elapsed() < Duration::from_secs(10), "no file");
+        std::thread::sleep(MS);
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    let dump: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(dump["pid"], std::process::id());
+    assert_eq!(dump["stats"]["peers_count"], 1);
+    assert_eq!(dump["peers"][0]["is_in_memory"], true);
+    assert_eq!(
+        (&dump["calls"][0]["name"], &dump["calls"][0]["count"]),
+        (&"echo".into(), &1.into())
+    );
+    assert!(dump["config"]["listen"][0].as_str().unwrap().len() > "sm://".len(), "resolved");
+    client.disconnect(peer);
+    drop(client);
+    // A thread that serves on would keep the test's process from nothing.
+    drop(serving);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A folder of this test's own.
+fn tempfile() -> std::path::PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: a count.
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("handover-rpc-watching-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn timers_call_in_the_order_of_their_deadlines_and_never_early() {
+    let mut endpoint = Endpoint::new(Config { timers_max: 3, ..Config::default() }).unwrap();
+    let (tell, told) = channel();
+    let began = Instant::now();
+    for ms in [30, 10] {
+        let tell = tell.clone();
+        endpoint
+            .start_timer(ms * MS, move |moment| {
+                tell.send((ms, began.elapsed())).unwrap();
+                if ms == 30 {
+                    moment.start_timer(5 * MS, |moment| moment.stop()).unwrap();
+                }
+            })
+            .unwrap();
+    }
+    let never = endpoint.start_timer(20 * MS, |_| panic!("it was cancelled")).unwrap();
+    let full = endpoint.start_timer(MS, |_| ()).unwrap_err();
+    assert_eq!(full.to_string(), "3 timers are running: raise timers_max, or cancel some");
+    assert!(endpoint.cancel_timer(never) && !endpoint.cancel_timer(never));
+    endpoint.serve();
+    assert!(began.elapsed() >= 35 * MS);
+    let order: Vec<_> = told.try_iter().collect();
+    assert_eq!(order.iter().map(|it| it.0).collect::<Vec<_>>(), [10, 30]);
+    assert!(order.iter().all(|(ms, at)| *at >= *ms * MS), "{order:?}");
+}
+
+#[test]
+fn a_timer_waits_until_the_handler_has_returned_and_can_call_peers() {
+    let (mut server, mut client, peer) = pair(Config::default(), Config::default());
+    let fired = Arc::new(AtomicU64::new(0));
+    let (its, seen) = (Arc::clone(&fired), Arc::clone(&fired));
+    server
+        .register("slow", 0, move |context, ()| {
+            let its = Arc::clone(&its);
+            // Relaxed: one thread.
+            let fires = move |_: &mut handover_rpc::Moment<'_>| its.store(1, Ordering::Relaxed);
+            context.start_timer(MS, fires).unwrap();
+            // Waits for what does not come, in which the timer is due.
+            let peer = context.peer();
+            let late = context.call_within::<_, ()>(peer, ECHO, &(), 20 * MS);
+            assert_eq!(late, Err(CallError::Deadline));
+            Ok(seen.load(Ordering::Relaxed))
+        })
+        .unwrap();
+    let call = client.start::<_, u64>(peer, Method::named("slow"), &()).unwrap();
+    server.progress(Duration::from_secs(5));
+    assert_eq!(client.wait(call), Ok(0), "not within the handler");
+    server.progress(Duration::from_secs(5));
+    assert_eq!(fired.load(Ordering::Relaxed), 1);
+
+    let (tell, told) = channel();
+    client.start_timer(MS, move |moment| tell.send(moment.is_connected(peer)).unwrap()).unwrap();
+    client.progress(Duration::from_secs(5));
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [true]);
+}
+
+#[test]
+fn what_is_to_be_done_at_the_end_is_done_last_first_and_before_peers_are_told() {
+    let (mut server, mut client, peer) = pair(Config::default(), Config::default());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let says = |what: &'static str| {
+        let order = Arc::clone(&order);
+        move || order.lock().unwrap().push(what)
+    };
+    client.after_end(says("after, first"));
+    client.after_end(says("after, second"));
+    let (first, second) = (says("before, first"), says("before, second"));
+    client.before_end(move |_| first());
+    client.before_end(move |moment| {
+        assert!(moment.is_connected(peer));
+        moment.send(peer, ECHO, &[1u8][..]).unwrap();
+        second();
+    });
+    drop(client);
+    let all = ["before, second", "before, first", "after, second", "after, first"];
+    assert_eq!(*order.lock().unwrap(), all);
+    while server.peers().next().is_some() {
+        server.progress(10 * MS);
+    }
+    assert_eq!(server.stats().requests_count, 1, "what was sent at the end has arrived");
+}
+
+#[test]
+fn a_peer_stops_an_endpoint_that_allows_it_and_no_other() {
+    for remote_stop in [true, false] {
+        let (mut server, mut client, peer) =
+            pair(Config { remote_stop, ..Config::default() }, Config::default());
+        let stopper = server.stopper();
+        let serving = std::thread::spawn(move || server.serve());
+        let expected = if remote_stop { Ok(()) } else { Err(CallError::Unknown) };
+        assert_eq!(client.stop_peer(peer), expected);
+        if !remote_stop {
+            stopper.stop();
+        }
+        serving.join().unwrap();
+    }
+}
+
+#[test]
+fn a_configuration_is_read_resolved_and_refused_by_its_key() {
+    let config =
+        r#"{"listen": ["na+sm://", "tcp://127.0.0.1:0"], "pool_threads": 0, "spin_ns_max": 0}"#;
+    let endpoint = Endpoint::from_json(config).unwrap();
+    let resolved = Config::from_json(&endpoint.config().to_json()).unwrap();
+    assert_eq!((resolved.pool_threads, resolved.spin_ns_max), (0, 0));
+    assert!(resolved.listen.iter().eq(endpoint.addresses()));
+    assert!(resolved.listen.iter().all(|it| it.is_complete() && !it.to_string().ends_with(":0")));
+
+    let refused = |json: &str| Config::from_json(json).unwrap_err().to_string();
+    for (json, key) in [
+        (r#"{"spin": 1}"#, "unknown field `spin`"),
+        (r#"{"peers_max": 1, "peers_max": 2}"#, "duplicate field `peers_max`"),
+        (r#"{"listen": ["verbs://x"]}"#, "`verbs`: no transport of that name"),
+        (r#"{"log_level": "loud"}"#, "unknown variant `loud`"),
+        (r#"{"peers_max": "many"}"#, "invalid type: string \"many\""),
+        (r#"{"peers_max": 0}"#, "peers_max=0: must lie in 1..=1048576"),
+        ("[1]", "an object is wanted"),
+        ("", "an object is wanted"),
+        ("{\"peers_max\": 1", "EOF"),
+    ] {
+        assert!(refused(json).contains(key), "{json}: {}", refused(json));
+    }
+    let cannot = Endpoint::from_json(r#"{"slots_count": 3}"#).unwrap_err();
+    assert!(matches!(cannot, EndpointError::Config(ConfigError::NoPowerOfTwo { .. })));
+}
+
+#[test]
+fn handlers_of_the_pool_run_where_the_configuration_says() {
+    let here = std::thread::current().id();
+    for (pool_threads, cpu) in [(0, None), (1, Some(handover_base::topology::allowed()[0]))] {
+        let config =
+            Config { pool_threads, pool_cpus: cpu.into_iter().collect(), ..Config::default() };
+        let (mut server, mut client, peer) = pair(config, Config::default());
+        server.start_pool().unwrap();
+        let (tell, told) = channel();
+        let tell = Mutex::new(tell);
+        server
+            .register_pooled("where", 0, move |()| {
+                let mask = handover_base::affinity::mask();
+                tell.lock().unwrap().send((std::thread::current().id(), mask)).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        ask(&mut server, &mut client, peer, Method::named("where"));
+        let (thread, mask) = told.recv().unwrap();
+        assert_eq!(thread == here, pool_threads == 0);
+        assert!(cpu.is_none_or(|cpu| mask == [cpu]), "{mask:?}");
+    }
+    let config = Config { pool_cpus: vec![1 << 20], ..Config::default() };
+    let refused = Endpoint::new(config).unwrap().start_pool();
+    assert!(matches!(refused, Err(EndpointError::Thread(_))), "{refused:?}");
+}
