@@ -1,14 +1,16 @@
 //! What an endpoint is made of, but for its handlers: so that a handler can be given the rest.
 
+mod chores;
+
 use super::bulk::Tables;
-use super::dump::{OnSignal, PeerDump};
+use super::dump::OnSignal;
 use super::greet::Greeting;
 use super::link::Link;
 use super::listen::{self, Listener};
 use super::monitor::{Ending, Monitor, Side};
 use super::poll::{GENERATION_MASK, Poll, Whose};
 use super::pool::{Done, Inbox, Pool};
-use super::timing::{Moment, Timers};
+use super::timing::Timers;
 use crate::config::SLOTS_LIMIT;
 use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
 use crate::{Address, CallError, Config, EndpointError, FrameError, Gone, LogLevel};
@@ -715,63 +717,6 @@ impl State {
         let timer_ns = self.timers.next_ns().filter(|_| !self.chores);
         let greetings = self.greetings.iter().flatten().map(|it| it.deadline_ns);
         greetings.chain(self.accept_again_ns).chain(timer_ns).min().unwrap_or(u64::MAX)
-    }
-
-    fn note_chores(&mut self, any: bool) {
-        self.chores |= any;
-        self.catch_up |= any;
-    }
-
-    /// What is due, and asked for by signal. Whether there was anything.
-    #[cold]
-    fn do_chores(&mut self) -> bool {
-        self.chores = false;
-        let mut did = std::mem::take(&mut self.dump);
-        if did && let Some(on_signal) = &self.on_signal {
-            let written = on_signal.write(&self.dump().to_json());
-            if let Err(error) = written.as_ref()
-                && self.logs(LogLevel::Error)
-            {
-                tracing::error!(target: LOG, %error, "the state could not be written");
-            }
-        }
-        // What is started meanwhile and due at once has its turn next time.
-        let now_ns = clock::now_ns();
-        while let Some(callback) = self.timers.take_due(now_ns) {
-            callback(&mut Moment { state: self });
-            did = true;
-        }
-        did
-    }
-
-    /// Has that signal answered by a dump.
-    pub(crate) fn dump_on(&mut self, on_signal: OnSignal) -> Result<(), Errno> {
-        self.poll.add(on_signal.bell(), Whose::Signal)?;
-        self.on_signal = Some(on_signal);
-        Ok(())
-    }
-
-    pub(crate) fn put_off_count(&self) -> usize {
-        self.put_off.len()
-    }
-
-    pub(crate) fn peer_dumps(&self) -> Vec<PeerDump> {
-        let dump = |&place: &u32| {
-            let at = &self.places[place as usize];
-            let link = at.link.as_ref()?;
-            Some(PeerDump {
-                place,
-                is_in_memory: at.in_memory,
-                pid: link.process(),
-                queued_bytes: link.queued_bytes(),
-                message_bytes_max: at.message_bytes_max,
-            })
-        };
-        self.active.iter().filter_map(dump).collect()
-    }
-
-    pub(crate) fn logs(&self, level: LogLevel) -> bool {
-        self.config.log_level >= level
     }
 
     /// Sleeps until there is something to do, or that time has come; after one more look.
