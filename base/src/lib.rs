@@ -4,6 +4,7 @@
 pub mod affinity;
 pub mod clock;
 pub mod futex;
+pub mod random;
 #[allow(unsafe_code)]
 mod raw;
 pub mod stage;

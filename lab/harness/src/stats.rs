@@ -5,6 +5,8 @@
 //! bootstraps (Efron, *Bootstrap methods: another look at the jackknife*, 1979) with a fixed seed, so
 //! that the same rounds always give the same interval.
 
+use handover_base::random::SplitMix64;
+
 /// Resamples drawn for an interval.
 const RESAMPLES_COUNT: usize = 1000;
 
@@ -67,7 +69,7 @@ pub fn interval(values: &[f64]) -> Interval {
         let high = values.iter().copied().fold(median, f64::max);
         return Interval { median, low, high };
     }
-    let mut random = SplitMix64(0x9e37_79b9_7f4a_7c15 ^ values.len() as u64);
+    let mut random = SplitMix64::new(0x9e37_79b9_7f4a_7c15 ^ values.len() as u64);
     let mut resample = vec![0.0; values.len()];
     let mut medians: Vec<f64> = (0..RESAMPLES_COUNT)
         .map(|_| {
@@ -164,29 +166,12 @@ pub fn modes(samples: &[f64], clock_step: f64) -> Option<Modes> {
     Some(Modes { fast: (share, faster), slow: (1.0 - share, slower) })
 }
 
-/// Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn noise(seed: u64, count: usize, around: f64, spread: f64) -> Vec<f64> {
-        let mut random = SplitMix64(seed);
+        let mut random = SplitMix64::new(seed);
         (0..count)
             .map(|_| around * (1.0 + spread * (random.below(2001) as f64 / 1000.0 - 1.0)))
             .collect()

@@ -9,7 +9,6 @@ pub mod history;
 mod html;
 mod ladder;
 mod model;
-mod random;
 pub mod svg;
 mod sweep;
 mod table;

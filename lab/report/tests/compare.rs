@@ -4,6 +4,7 @@
 
 mod support;
 
+use handover_base::random::SplitMix64;
 use handover_record::{ContenderKind, Document, Record, Round, Warning, WarningCode};
 use handover_report::Style;
 use handover_report::compare::{By, Comparison, Rules, Verdict, compare, table};
@@ -68,23 +69,10 @@ fn document(id: String, started_unix_ns: i64, told: &[Told]) -> Document {
     Document::new(run, told.iter().map(record_of).collect())
 }
 
-/// Numbers that are the same every time (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (((z ^ (z >> 31)) as u128 * bound as u128) >> 64) as usize
-    }
-}
-
 /// Two sides of so many processes, drawn from those that were recorded and taken in turn; `slower` multiplies
 /// what B measures.
 fn two_sides(
-    random: &mut Random,
+    random: &mut SplitMix64,
     count: usize,
     slower: impl Fn(&str) -> f64,
 ) -> (Vec<Document>, Vec<Document>) {
@@ -126,7 +114,7 @@ fn of_two_runs_of_one_build_nothing_regressed_in_99_of_100_trials() {
     for count in counts(5) {
         let mut worse = Vec::new();
         for seed in seeds.clone() {
-            let mut random = Random(seed);
+            let mut random = SplitMix64::new(seed);
             let trial = |_: &i32| {
                 let sides = two_sides(&mut random, count, |_| 1.0);
                 compared(&sides, Rules::default().threshold).is_worse()
@@ -145,7 +133,7 @@ fn a_true_slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
     // Of five a side two deals in 252 are as far apart as can be, and any third that chance brings so far is one
     // too many: two in three are found.
     for count in counts(6) {
-        let mut random = Random(2);
+        let mut random = SplitMix64::new(2);
         let trials = 100;
         let mut found = [0; 2];
         for _ in 0..trials {
@@ -162,7 +150,7 @@ fn a_true_slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
 
 #[test]
 fn what_became_faster_is_better_and_what_is_the_same_is_the_same() {
-    let mut random = Random(3);
+    let mut random = SplitMix64::new(3);
     let sides = two_sides(&mut random, 7, |id| if id == "lock/free" { 0.9 } else { 1.0 });
     let comparison = compared(&sides, 0.05);
     assert_eq!(verdict(&comparison, "lock/free", "handover"), Verdict::Better);
@@ -176,14 +164,15 @@ fn what_became_faster_is_better_and_what_is_the_same_is_the_same() {
 
 #[test]
 fn what_is_below_the_threshold_is_not_called() {
-    let sides = two_sides(&mut Random(4), 7, |id| if id == "lock/free" { 1.05 } else { 1.0 });
+    let sides =
+        two_sides(&mut SplitMix64::new(4), 7, |id| if id == "lock/free" { 1.05 } else { 1.0 });
     assert!(compared(&sides, 0.02).is_worse());
     assert!(!compared(&sides, 0.10).is_worse());
 }
 
 #[test]
 fn a_median_that_became_worse_is_called_though_the_best_tenth_did_not() {
-    let (a, mut b) = two_sides(&mut Random(5), 7, |_| 1.0);
+    let (a, mut b) = two_sides(&mut SplitMix64::new(5), 7, |_| 1.0);
     for record in b.iter_mut().flat_map(|document| &mut document.records) {
         if record.id == "lock/free" {
             record.summary.median *= 2.0;
@@ -197,19 +186,19 @@ fn a_median_that_became_worse_is_called_though_the_best_tenth_did_not() {
 #[test]
 fn ours_against_ours_bounds_what_can_be_seen() {
     // The machine itself became slower by a tenth: the nulls say so, and nothing is called.
-    let sides = two_sides(&mut Random(6), 7, |_| 1.1);
+    let sides = two_sides(&mut SplitMix64::new(6), 7, |_| 1.1);
     let comparison = compared(&sides, 0.02);
     assert!(!comparison.is_worse());
     let (one, several) =
         (comparison.visible_one.expect("one"), comparison.visible_several.expect("several"));
     assert!(one > 0.09 && several > 0.09, "{one} {several}");
-    let quiet = compared(&two_sides(&mut Random(7), 7, |_| 1.0), 0.02);
+    let quiet = compared(&two_sides(&mut SplitMix64::new(7), 7, |_| 1.0), 0.02);
     assert!(quiet.visible_one.expect("one") < 0.01, "{:?}", quiet.visible_one);
 }
 
 #[test]
 fn fewer_than_five_processes_a_side_say_nothing() {
-    let sides = two_sides(&mut Random(8), 4, |_| 2.0);
+    let sides = two_sides(&mut SplitMix64::new(8), 4, |_| 2.0);
     let comparison = compared(&sides, 0.02);
     assert!(comparison.rows.iter().all(|row| row.verdict == Verdict::CannotSay));
     let drawn = table(&comparison, 120, PLAIN);
@@ -219,7 +208,7 @@ fn fewer_than_five_processes_a_side_say_nothing() {
 
 #[test]
 fn what_was_not_measured_is_not_compared() {
-    let (mut a, b) = two_sides(&mut Random(9), 5, |_| 1.5);
+    let (mut a, b) = two_sides(&mut SplitMix64::new(9), 5, |_| 1.5);
     for record in a.iter_mut().flat_map(|document| &mut document.records) {
         record.warnings.push(Warning { code: WarningCode::Smoke, text: "smoke".into() });
     }
@@ -229,7 +218,7 @@ fn what_was_not_measured_is_not_compared() {
 
 #[test]
 fn figures_of_one_side_other_machines_and_the_same_runs_are_told() {
-    let (a, mut b) = two_sides(&mut Random(10), 5, |_| 1.0);
+    let (a, mut b) = two_sides(&mut SplitMix64::new(10), 5, |_| 1.0);
     for document in &mut b {
         document.host.name = "elsewhere".into();
         document.run.started_unix_ns += 1_000_000;
@@ -258,7 +247,7 @@ fn nothing_compared_with_nothing_is_no_failure() {
 
 #[test]
 fn figures_that_are_not_above_0_have_no_ratio() {
-    let (mut a, mut b) = two_sides(&mut Random(11), 5, |_| 1.0);
+    let (mut a, mut b) = two_sides(&mut SplitMix64::new(11), 5, |_| 1.0);
     for (place, document) in a.iter_mut().chain(&mut b).enumerate() {
         document.records[0].summary.median = 0.0;
         document.records[0].rounds.clear();
@@ -273,7 +262,7 @@ fn figures_that_are_not_above_0_have_no_ratio() {
 
 #[test]
 fn the_table_is_drawn_as_it_was_looked_at_and_never_too_wide() {
-    let sides = two_sides(&mut Random(12), 7, |id| match id {
+    let sides = two_sides(&mut SplitMix64::new(12), 7, |id| match id {
         "lock/free" => 1.05,
         "event/call" => 0.8,
         _ => 1.0,

@@ -8,7 +8,7 @@
 //!
 //! Source: P. H. Westfall and S. S. Young, *Resampling-Based Multiple Testing*, 1993: the step-down maxT.
 
-use crate::random::SplitMix64;
+use handover_base::random::SplitMix64;
 
 /// Up to so many ways to deal out the processes, each is tried.
 const DEALS_ALL_MAX: usize = 13_000;

@@ -10,7 +10,7 @@
 //! change point detection to identify software performance regressions in a continuous integration system*,
 //! ICPE 2020.
 
-use crate::random::SplitMix64;
+use handover_base::random::SplitMix64;
 
 /// No part is shorter: fewer values tell no distribution.
 pub const PART_MIN: usize = 5;
