@@ -1,7 +1,15 @@
-//! A record as the row that is kept: JSON, deflated, and the histogram beside it as bytes.
+//! A record as the row that is kept: JSON, deflated; its rounds and its histogram beside it as bytes.
 //!
-//! The JSON is the truth, since it alone reads back to the byte (SQLite drops the sign of -0.0 and
-//! knows no u64). The columns beside it are there to be asked for, and are never read back.
+//! The three are the truth, since they alone read back to the byte (SQLite drops the sign of -0.0 and
+//! knows no u64). The columns beside them are there to be asked for, and are never read back.
+//!
+//! Up to schema 2 the rounds were a part of the JSON, which was deflated by itself (a stream of zlib, whose first
+//! byte is never [`FORM`]), and the histogram's bytes were those that HdrHistogram writes. Such rows are read as
+//! ever; nothing rewrites them.
+
+mod dictionary;
+mod histogram;
+mod rounds;
 
 use crate::error::StoreError;
 use crate::finite;
@@ -12,11 +20,16 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use handover_record::{Record, Run};
+use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+
+/// The first byte of a body that was deflated behind the dictionary, and has its rounds and a packed histogram
+/// beside it.
+const FORM: u8 = 1;
 
 /// What a line of an export holds besides the run or record: type, run id, schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
@@ -35,7 +48,10 @@ impl<'a> PackedRun<'a> {
         if let Some((field, value)) = finite::in_run(run) {
             return Err(StoreError::NotFinite { what: what(), field, value });
         }
-        Ok(PackedRun { run, body: deflate(run, 0, what)? })
+        let json = json(run, 0, what)?;
+        let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+        let body = packed.write_all(&json).and_then(|()| packed.finish());
+        Ok(PackedRun { run, body: body.map_err(|refused| unwritable(what(), refused))? })
     }
 }
 
@@ -43,6 +59,7 @@ impl<'a> PackedRun<'a> {
 pub(crate) struct PackedRecord<'a> {
     pub record: &'a Record,
     pub body: Vec<u8>,
+    pub rounds: Vec<u8>,
     pub histogram: Histogram<'a>,
 }
 
@@ -53,14 +70,23 @@ impl<'a> PackedRecord<'a> {
         if let Some((field, value)) = finite::in_record(record) {
             return Err(StoreError::NotFinite { what: what(), field, value });
         }
-        let bare = Record { histogram: String::new(), ..record.clone() };
+        let bare = Record { histogram: String::new(), rounds: Vec::new(), ..record.clone() };
+        let failed = |refused| unwritable(what(), refused);
+        let rounds_bytes =
+            serde_json::to_vec(&record.rounds).map_err(|refused| failed(refused.into()))?.len();
         // Base64 needs no escapes; other text might need six bytes for each of its own.
-        let histogram_bytes_max = match Histogram::of(&record.histogram) {
+        let histogram = Histogram::of(&record.histogram);
+        let histogram_bytes_max = match &histogram {
             Histogram::Bytes(_) => record.histogram.len(),
             Histogram::Text(text) => text.len().saturating_mul(6),
         };
-        let body = deflate(&bare, histogram_bytes_max, what)?;
-        Ok(PackedRecord { record, body, histogram: Histogram::of(&record.histogram) })
+        // In the body stand two brackets for the rounds.
+        let beside_bytes = (rounds_bytes - 2).saturating_add(histogram_bytes_max);
+        let json = json(&bare, beside_bytes, what)?;
+        let mut body = vec![FORM];
+        dictionary::deflate(&json, &mut body).map_err(failed)?;
+        let rounds = rounds::pack(&record.rounds).map_err(failed)?;
+        Ok(PackedRecord { record, body, rounds, histogram: histogram.packed() })
     }
 }
 
@@ -75,6 +101,15 @@ impl<'a> Histogram<'a> {
         match STANDARD.decode(text) {
             Ok(bytes) if STANDARD.encode(&bytes) == text => Histogram::Bytes(bytes),
             _ => Histogram::Text(text),
+        }
+    }
+}
+
+impl Histogram<'_> {
+    fn packed(self) -> Self {
+        match self {
+            Histogram::Bytes(bytes) => Histogram::Bytes(histogram::pack(&bytes)),
+            text => text,
         }
     }
 }
@@ -99,36 +134,75 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     struct Part {
         args: BTreeMap<String, u64>,
     }
-    inflate(body).ok().map(|part: Part| part.args)
+    unpack_body(body).ok().map(|part: Part| part.args)
 }
 
-/// The record of a row, or what is wrong with the row.
-pub(crate) fn unpack_record(body: &[u8], histogram: Value) -> Result<Record, String> {
-    let mut record: Record = inflate(body)?;
-    record.histogram = match histogram {
-        Value::Blob(bytes) => STANDARD.encode(bytes),
-        Value::Text(text) => text,
-        other => return Err(format!("a histogram is {:?}", other.data_type())),
-    };
-    Ok(record)
+/// The record of a row without its rounds and its histogram, or what is wrong with the row.
+pub(crate) fn unpack_figure(body: &[u8]) -> Result<Record, String> {
+    let record: Record = unpack_body(body)?;
+    Ok(Record { rounds: Vec::new(), ..record })
 }
 
-fn deflate<T: Serialize>(
+/// The three columns that a record is read from.
+pub(crate) struct Packed {
+    body: Vec<u8>,
+    rounds: Option<Vec<u8>>,
+    histogram: Value,
+}
+
+impl Packed {
+    /// The columns, as a query names them.
+    pub const COLUMNS: &str = "body, rounds, histogram";
+
+    /// Of a row that begins with them.
+    pub fn of(row: &Row<'_>) -> rusqlite::Result<Packed> {
+        Ok(Packed { body: row.get(0)?, rounds: row.get(1)?, histogram: row.get(2)? })
+    }
+
+    /// The record, or what is wrong with the row.
+    pub fn unpack(self) -> Result<Record, String> {
+        let mut record: Record = unpack_body(&self.body)?;
+        let is_packed = self.body.first() == Some(&FORM);
+        if let Some(packed) = self.rounds {
+            record.rounds = rounds::unpack(&packed).map_err(|why| format!("rounds: {why}"))?;
+        }
+        record.histogram = match self.histogram {
+            Value::Blob(packed) if is_packed => STANDARD
+                .encode(histogram::unpack(&packed).map_err(|why| format!("a histogram: {why}"))?),
+            Value::Blob(bytes) => STANDARD.encode(bytes),
+            Value::Text(text) => text,
+            other => return Err(format!("a histogram is {:?}", other.data_type())),
+        };
+        Ok(record)
+    }
+}
+
+fn unwritable(what: String, refused: io::Error) -> StoreError {
+    StoreError::Unwritable { path: what.into(), why: refused.to_string() }
+}
+
+/// The JSON of something of whose line so many bytes are kept beside it, if that line is one of ours.
+fn json<T: Serialize>(
     value: &T,
     beside_bytes: usize,
     what: impl Fn() -> String,
 ) -> Result<Vec<u8>, StoreError> {
-    let unwritable = |why: String| StoreError::Unwritable { path: what().into(), why };
-    let json = serde_json::to_vec(value).map_err(|refused| unwritable(refused.to_string()))?;
+    let json = serde_json::to_vec(value).map_err(|refused| unwritable(what(), refused.into()))?;
     let bytes = json.len().saturating_add(beside_bytes).saturating_add(ENVELOPE_BYTES_MAX);
-    if bytes > LINE_BYTES_MAX {
-        return Err(StoreError::TooLong { what: what(), bytes, bytes_max: LINE_BYTES_MAX });
+    match bytes <= LINE_BYTES_MAX {
+        true => Ok(json),
+        false => Err(StoreError::TooLong { what: what(), bytes, bytes_max: LINE_BYTES_MAX }),
     }
-    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
-    packed
-        .write_all(&json)
-        .and_then(|()| packed.finish())
-        .map_err(|refused| unwritable(refused.to_string()))
+}
+
+/// What a record's body holds, of whatever form it is.
+fn unpack_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    match body.split_first() {
+        Some((&FORM, packed)) => dictionary::inflate(packed, LINE_BYTES_MAX)
+            .and_then(|json| Ok(serde_json::from_slice(&json)?))
+            .map_err(|refused| format!("a body: {refused}")),
+        _ => inflate(body),
+    }
 }
 
 fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {

@@ -4,9 +4,8 @@ use crate::error::StoreError;
 use crate::pack;
 use crate::store::{Store, nearest};
 use handover_record::{ContenderKind, Record};
-use rusqlite::types::Value;
 
-/// A figure of a run, without its histogram.
+/// A figure of a run, without its rounds and its histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The run's id.
@@ -19,7 +18,7 @@ pub struct Figure {
     pub version: String,
     /// The commit it was built from.
     pub commit: String,
-    /// The record, its histogram left out.
+    /// The record, its rounds and its histogram left out.
     pub record: Record,
 }
 
@@ -46,7 +45,7 @@ impl Store {
             };
             let (run, started_unix_ns, host, version, commit, body): (String, _, _, _, _, _) =
                 read().map_err(failed)?;
-            let record = pack::unpack_record(&body, Value::Text(String::new()))
+            let record = pack::unpack_figure(&body)
                 .map_err(|why| self.damaged(format!("run {run}: {why}")))?;
             figures.push(Figure { run, started_unix_ns, host, version, commit, record });
         }

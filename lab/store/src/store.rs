@@ -2,9 +2,8 @@
 
 use crate::error::StoreError;
 use crate::file::{self, OPEN_WAIT, STEPS, wait_ms};
-use crate::pack::{self, PackedRecord, PackedRun};
+use crate::pack::{self, Packed, PackedRecord, PackedRun};
 use handover_record::{Document, Record, Run};
-use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -324,14 +323,14 @@ impl Store {
         };
         let damaged = |why: String| self.damaged(format!("run {id}: {why}"));
         let run = pack::unpack_run(&body).map_err(damaged)?;
-        let query = "SELECT body, histogram FROM main.records WHERE run = ? ORDER BY place";
-        let mut statement = transaction.prepare_cached(query).map_err(failed)?;
+        let query =
+            format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", Packed::COLUMNS);
+        let mut statement = transaction.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([key]).map_err(failed)?;
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
-            let body: Vec<u8> = row.get(0).map_err(failed)?;
-            let histogram: Value = row.get(1).map_err(failed)?;
-            records.push(pack::unpack_record(&body, histogram).map_err(damaged)?);
+            let packed = Packed::of(row).map_err(failed)?;
+            records.push(packed.unpack().map_err(damaged)?);
         }
         Ok(Document::new(run, records))
     }
@@ -359,6 +358,7 @@ impl Store {
     fn unknown(&self, asked: &str) -> Result<StoreError, StoreError> {
         let mut known = self.ids()?;
         let mut names: Vec<String> = self.tags()?.into_values().flatten().collect();
+        names.sort_unstable();
         names.dedup();
         known.extend(names);
         Ok(unknown(asked, &known))
@@ -442,11 +442,11 @@ pub(crate) fn insert_record(
     connection: &Connection,
     run: i64,
     place: i64,
-    PackedRecord { record, body, histogram }: &PackedRecord<'_>,
+    PackedRecord { record, body, rounds, histogram }: &PackedRecord<'_>,
 ) -> rusqlite::Result<usize> {
     let insert = "INSERT INTO main.records (run, place, id, contender, kind, unit,
-        started_unix_ns, median, low, high, p99, rate_per_s, body, histogram)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+        started_unix_ns, median, low, high, p99, rate_per_s, body, rounds, histogram)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     connection.prepare_cached(insert)?.execute(params![
         run,
         place,
@@ -461,14 +461,64 @@ pub(crate) fn insert_record(
         record.summary.p99,
         record.rate_per_s,
         body,
+        rounds,
         histogram,
     ])
 }
 
 #[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use flate2::Compression;
+    use flate2::write::ZlibEncoder;
     use handover_record::Host;
+    use std::io::Write as _;
+
+    /// JSON, deflated by itself: bodies up to schema 2.
+    fn old_body(value: &impl serde::Serialize) -> Vec<u8> {
+        let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+        serde_json::to_writer(&mut packed, value).expect("JSON");
+        packed.flush().and_then(|()| packed.finish()).expect("deflated")
+    }
+
+    #[test]
+    fn what_every_earlier_schema_has_kept_is_read_followed_and_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = support::run("1-a", 5);
+        let records = [support::record("lock/free", "one", 2.5), support::record("a", "b", 7.0)];
+        let document = Document::new(run.clone(), records.to_vec());
+        for schema in 1..file::SCHEMA as usize {
+            let path = folder.path().join(format!("{schema}.db"));
+            let (old, _) = file::open_for_writing(&path, &STEPS[..schema], OPEN_WAIT).expect("one");
+            let packed = PackedRun { run: &run, body: old_body(&run) };
+            insert_run(&old, &packed).expect("a run");
+            for (place, record) in (0_i64..).zip(&records) {
+                let bare = Record { histogram: String::new(), ..record.clone() };
+                let insert =
+                    "INSERT INTO records VALUES (NULL, 1, ?, ?, ?, '', '', 0, 0, 0, 0, 0, 0, ?, ?)";
+                let histogram = STANDARD.decode(&record.histogram).expect("base64");
+                let row = params![place, record.id, record.contender, old_body(&bare), histogram];
+                old.execute(insert, row).expect("a record");
+            }
+            drop(old);
+            let mut store = Store::open(&path).expect("brought up to date");
+            assert_eq!(store.load("1-a").expect("the run"), document, "schema {schema}");
+            let figures = store.figures("lock/free", "one").expect("the figure");
+            assert_eq!(figures.len(), 1);
+            assert_eq!(figures[0].record.summary, records[0].summary);
+            let again = support::record("lock/free", "one", 3.5);
+            store.put("1-a", std::slice::from_ref(&again)).expect("in its place");
+            store.check().expect("sound");
+            let loaded = store.load("1-a").expect("the run");
+            assert_eq!(loaded.records, [again, records[1].clone()]);
+        }
+    }
 
     #[test]
     fn a_store_that_runs_full_says_so_and_keeps_what_it_has() {

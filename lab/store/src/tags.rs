@@ -18,7 +18,7 @@ impl Store {
     pub fn tag(&mut self, asked: &str, name: &str) -> Result<String, StoreError> {
         pack::check_tag(name)?;
         let id = self.resolve(asked)?;
-        if self.ids()?.iter().any(|id| id.starts_with(name)) {
+        if begins_an_id(name, &self.ids()?) {
             return Err(StoreError::TagIsId { name: name.to_string() });
         }
         let (transaction, failed) = self.transaction()?;
@@ -118,6 +118,11 @@ impl Store {
         };
         vacuumed().map_err(|refused| self.failed(refused))
     }
+}
+
+/// Whether a name could be taken for the id of one of these runs, or for the begin of one.
+pub(crate) fn begins_an_id(name: &str, ids: &[String]) -> bool {
+    ids.iter().any(|id| id.starts_with(name))
 }
 
 /// Names a run that is there; nothing where it has the name already.

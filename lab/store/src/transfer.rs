@@ -3,9 +3,9 @@
 use crate::error::{ExportError, ImportError, StoreError};
 use crate::file;
 use crate::lines::{Line, Lines, RecordLine, RunLine};
-use crate::pack::{self, PackedRecord, PackedRun};
+use crate::pack::{self, Packed, PackedRecord, PackedRun};
 use crate::store::{Store, find_exact, insert_record, insert_run};
-use crate::tags::insert_tag;
+use crate::tags::{begins_an_id, insert_tag};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
@@ -103,6 +103,14 @@ impl Store {
     }
 
     fn take(&mut self, staged: &Staged) -> Result<Imported, ImportError> {
+        let mut ids = self.ids()?;
+        ids.extend(staged.runs.iter().map(|run| run.id.clone()));
+        for StagedRun { line, tags, .. } in &staged.runs {
+            if let Some(name) = tags.iter().find(|name| begins_an_id(name, &ids)) {
+                let why = StoreError::TagIsId { name: name.clone() }.to_string();
+                return Err(ImportError::BadLine { line: *line, why });
+            }
+        }
         let (transaction, failed) = self.transaction()?;
         let mut imported = Imported::default();
         for StagedRun { key, id, line, tags } in &staged.runs {
@@ -212,7 +220,7 @@ impl Staged {
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
         const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body";
         const RECORD: &str = "place, id, contender, kind, unit, started_unix_ns, median, low, high,
-            p99, rate_per_s, body, histogram";
+            p99, rate_per_s, body, rounds, histogram";
         copy_rows(&self.connection, "runs", RUN, key, to, None)?;
         copy_rows(&self.connection, "records", RECORD, key, to, Some(to.last_insert_rowid()))
     }
@@ -267,16 +275,14 @@ fn difference(
     if run(came, came_key)? != run(here, here_key)? {
         return Ok(Some("the run itself".to_string()));
     }
-    let query = "SELECT body, histogram FROM main.records WHERE run = ? ORDER BY place";
-    let mut came = came.prepare_cached(query).map_err(failed)?;
-    let mut here = here.prepare_cached(query).map_err(failed)?;
+    let query =
+        format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", Packed::COLUMNS);
+    let mut came = came.prepare_cached(&query).map_err(failed)?;
+    let mut here = here.prepare_cached(&query).map_err(failed)?;
     let mut came = came.query([came_key]).map_err(failed)?;
     let mut here = here.query([here_key]).map_err(failed)?;
-    let record = |row: &rusqlite::Row<'_>| {
-        let body: Vec<u8> = row.get(0).map_err(failed)?;
-        let histogram: Value = row.get(1).map_err(failed)?;
-        pack::unpack_record(&body, histogram).map_err(damaged)
-    };
+    let record =
+        |row: &rusqlite::Row<'_>| Packed::of(row).map_err(failed)?.unpack().map_err(damaged);
     for place in 1_u64.. {
         match (came.next().map_err(failed)?, here.next().map_err(failed)?) {
             (None, None) => break,

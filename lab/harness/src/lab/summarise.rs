@@ -174,8 +174,8 @@ impl Lane {
         let pace_ticks = notes.iter().map(|it| it.pace_ticks).max().unwrap_or(0);
         let disturbed = Round {
             block,
-            steal: six_digits(steal),
-            slowed: six_digits(slowed),
+            steal: thousandths(steal),
+            slowed: thousandths(slowed),
             switches_involuntary: involuntary,
             marked,
             ..Round::default()
@@ -265,7 +265,7 @@ fn keep_part(part: &mut PartLane, index: usize, notes: &[Notes], round: Round, p
     part.rates.push(rate);
 }
 
-/// Six significant digits: no round is better than that, and a stored run is a third smaller.
+/// Six significant digits: no figure is better known than that, and a stored run is a third smaller.
 fn six_digits(value: f64) -> f64 {
     if value == 0.0 || !value.is_normal() {
         return 0.0;
@@ -273,6 +273,47 @@ fn six_digits(value: f64) -> f64 {
     let scale = 10f64.powi(5 - value.abs().log10().floor() as i32);
     let rounded = (value * scale).round() / scale;
     if rounded.is_finite() { rounded } else { value }
+}
+
+/// A share, as well as anybody wants to know it.
+fn thousandths(share: f64) -> f64 {
+    (share * 1000.0).round() / 1000.0
+}
+
+/// The same figures to six digits.
+fn in_six_digits(mut record: Record) -> Record {
+    let Summary {
+        ops: _,
+        samples: _,
+        batch: _,
+        median,
+        low,
+        high,
+        min,
+        p50,
+        p90,
+        p99,
+        p999,
+        max,
+        mean,
+    } = &mut record.summary;
+    let ratios = record.floor.iter_mut().chain(&mut record.peers);
+    let ratios = ratios.flat_map(|it| [&mut it.other, &mut it.ratio, &mut it.low, &mut it.high]);
+    let modes = record.modes.iter_mut().flat_map(|it| [&mut it.share, &mut it.median]);
+    let hardware = record.hardware.iter_mut();
+    let hardware =
+        hardware.flat_map(|it| [&mut it.instructions, &mut it.cycles, &mut it.cache_misses]);
+    [median, low, high, min, p50, p90, p99, p999, max, mean]
+        .into_iter()
+        .chain([&mut record.rate_per_s, &mut record.cpus_user, &mut record.cpus_system])
+        .chain([&mut record.switches_voluntary_per_op, &mut record.switches_involuntary_per_s])
+        .chain(record.bytes_per_s.iter_mut().chain(&mut record.empty))
+        .chain(ratios.chain(modes).chain(hardware))
+        .chain(record.counters.values_mut())
+        // What is no number is refused by who keeps it.
+        .filter(|value| value.is_finite())
+        .for_each(|value| *value = six_digits(*value));
+    record
 }
 
 /// A clock's step coarser than this share of the median makes the median jump from step to step.
@@ -344,7 +385,7 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
     let rate = stats::median(&part.rates);
     let totals = &lane.totals;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
-    Some(Record {
+    Some(in_six_digits(Record {
         id: declared.map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name)),
         spec: spec.id.to_string(),
         contender: lane.bench.contender().name.to_string(),
@@ -381,7 +422,7 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         histogram: encode(&part.histogram),
         warnings,
         anatomy: None,
-    })
+    }))
 }
 
 fn summary(part: &PartLane, figure: stats::Interval, batch: u64) -> Summary {
