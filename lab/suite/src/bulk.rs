@@ -172,6 +172,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
         what: Self::WHATS[KIND as usize][PUSHES as usize],
         floor: Some(Self::FLOORS[KIND as usize]),
         classic: Some("margo-p2p-bw"),
+        ladder: KIND == SHARED && !PUSHES,
         hands_over: true,
         batched: true,
         file: file!(),

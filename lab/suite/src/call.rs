@@ -287,7 +287,6 @@ impl Kind for Plt {
     const SPEC: Spec = Spec {
         id: "call/plt",
         what: "a call into a shared object through the procedure linkage table",
-        ladder: true,
         file: file!(),
         line: line!(),
         ..CALL
@@ -360,7 +359,6 @@ impl Kind for TwoExtra {
     const SPEC: Spec = Spec {
         id: "call/two-extra",
         what: "a call to a function that calls two others, as a traced one calls its tracer",
-        ladder: true,
         file: file!(),
         line: line!(),
         ..CALL

@@ -250,7 +250,6 @@ impl Reading for Monotonic {
     const SPEC: Spec = Spec {
         id: "clock/monotonic",
         what: "clock_gettime(CLOCK_MONOTONIC)",
-        ladder: true,
         file: file!(),
         line: line!(),
         ..READING

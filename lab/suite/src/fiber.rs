@@ -68,7 +68,7 @@ fn none<T>() -> Result<T, Fault> {
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
-        $floor:literal;)*) => {$(
+        $floor:literal, ladder: $ladder:literal;)*) => {$(
         $(#[$doc])*
         struct $name<F>(F, PhantomData<F>);
 
@@ -78,6 +78,7 @@ macro_rules! operations {
                 id: $id,
                 what: $what,
                 floor: Some($floor),
+                ladder: $ladder,
                 batched: true,
                 file: file!(),
                 line: line!(),
@@ -111,27 +112,27 @@ macro_rules! operations {
 operations! {
     /// One lets the other run.
     Yields: 1, yields, 4096, "fiber/yield",
-        "of two fibers on one worker, one lets the other run", "floor/empty";
+        "of two fibers on one worker, one lets the other run", "floor/empty", ladder: false;
     /// Nobody else can run.
     YieldsAlone: 1, yields_alone, 4096, "fiber/yield-alone",
-        "a fiber would let others run, and there are none", "floor/empty";
+        "a fiber would let others run, and there are none", "floor/empty", ladder: false;
     /// Begun and waited for.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
-        "a fiber is spawned, runs, and is joined", "floor/empty";
+        "a fiber is spawned, runs, and is joined", "floor/empty", ladder: true;
     /// Begun and left alone.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
-        "a fiber is spawned and runs, and nobody asks", "floor/empty";
+        "a fiber is spawned and runs, and nobody asks", "floor/empty", ladder: false;
     /// Woken on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
-        "on one worker, a fiber sets an eventual for which another has waited", "floor/empty";
+        "on one worker, a fiber sets an eventual for which another has waited", "floor/empty", ladder: true;
     /// Woken from another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
-        "a fiber sets an eventual for which one on another worker has waited", "floor/cache-line";
+        "a fiber sets an eventual for which one on another worker has waited", "floor/cache-line", ladder: false;
     /// A mutex given away.
     Locks: 1, locks, 1024, "fiber/mutex",
-        "of two fibers that want a mutex, one gets it from the other", "floor/empty";
+        "of two fibers that want a mutex, one gets it from the other", "floor/empty", ladder: false;
     /// Asleep.
-    Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", "floor/empty";
+    Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", "floor/empty", ladder: false;
 }
 
 args! {

@@ -132,7 +132,6 @@ impl Medium for OneLine {
         id: "ring/mailbox",
         what: "a request to a thread that polls, and its reply, through one cache line",
         floor: Some("floor/cache-line"),
-        ladder: true,
         hands_over: true,
         batched: true,
         file: file!(),

@@ -80,6 +80,7 @@ impl<const SPINS: bool> Medium for Shared<SPINS> {
         what: "a procedure without arguments or a result, called through shared memory",
         floor: Some("floor/cache-line-2"),
         classic: Some("margo-p2p-latency"),
+        ladder: true,
         hands_over: true,
         batched: true,
         file: file!(),

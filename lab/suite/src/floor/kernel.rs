@@ -155,7 +155,6 @@ impl Medium for Eventfd {
     const SPEC: Spec = Spec {
         id: "floor/eventfd",
         what: "an eventfd written for a party that sleeps in read, and one back",
-        ladder: true,
         hands_over: true,
         file: file!(),
         line: line!(),

@@ -145,6 +145,7 @@ impl<E: Echoing> Medium for Link<E> {
         what: "a message to a connection of the event handler, and its echo, over loopback TCP",
         floor: Some("floor/socket"),
         classic: Some("evh_perf"),
+        ladder: true,
         hands_over: true,
         file: file!(),
         line: line!(),
