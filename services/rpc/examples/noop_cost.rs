@@ -1,7 +1,8 @@
 //! What a call without arguments costs, beside what it stands on: two cache lines, and bare sockets.
 //!
-//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW]`; two CPUs to itself, or the
-//! figures say nothing. Rows of one block alternate, and the figures are medians over the blocks.
+//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW [WORD]]`; two CPUs to itself, or the
+//! figures say nothing. Rows of one block alternate, and the figures are medians over the blocks. With a word,
+//! rows that have it in their names, and their floors.
 
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -31,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [near, far] = [cpus[0], cpus[cpus.len().min(2) - 1]];
     affinity::pin(near)?;
     type Row = (&'static str, usize, fn(u64, u32) -> Result<Quantiles, Box<dyn Error>>);
-    let rows: [Row; 11] = [
+    let rows: [Row; 13] = [
         ("memory, two lines", 0, lines),
         ("sm, spinning", 0, |ms, far| rpc("sm://", true, 20_000, ms, far)),
         ("sm, by default", 0, |ms, far| rpc("sm://", false, 20_000, ms, far)),
@@ -40,20 +41,31 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("tcp, spinning", 4, |ms, far| rpc("tcp://", true, 20_000, ms, far)),
         ("raw TCP, asleep", 6, |ms, far| raw_tcp(false, ms, far)),
         ("tcp, asleep", 6, |ms, far| rpc("tcp://", false, 0, ms, far)),
-        ("raw Unix socket, asleep", 8, |ms, far| raw_uds(ms, far)),
+        ("raw Unix socket, asleep", 8, |ms, far| raw_uds(false, ms, far)),
         ("uds, asleep", 8, |ms, far| rpc("uds://", false, 0, ms, far)),
+        ("raw Unix socket, spinning", 10, |ms, far| raw_uds(true, ms, far)),
+        ("uds, spinning", 10, |ms, far| rpc("uds://", true, 20_000, ms, far)),
         ("memory, two lines, again", 0, lines),
     ];
+    let word = std::env::args().nth(2).unwrap_or_default();
+    let named = |at: usize| rows[at].0.contains(&word);
+    let is_floor = |at: usize| (0..rows.len()).any(|its| rows[its].1 == at && named(its));
+    let wanted: Vec<usize> = (0..rows.len()).filter(|at| named(*at) || is_floor(*at)).collect();
     let mut blocks = Vec::new();
     for _ in 0..BLOCKS {
-        let block: Result<Vec<_>, _> = rows.iter().map(|(_, _, row)| row(ms, far)).collect();
-        blocks.push(block?);
+        let mut block = [Quantiles(f64::NAN, f64::NAN); 13];
+        for &at in &wanted {
+            block[at] = rows[at].2(ms, far)?;
+        }
+        blocks.push(block);
     }
     println!("{:<26}{:>10}{:>10}{:>22}", "a round trip", "p50 ns", "p99 ns", "p50 over its floor");
-    for (at, (name, floor, _)) in rows.iter().enumerate() {
-        let of = |pick: &dyn Fn(&Vec<Quantiles>) -> f64| median(blocks.iter().map(pick).collect());
+    for at in wanted {
+        let (name, floor, _) = rows[at];
+        let of =
+            |pick: &dyn Fn(&[Quantiles]) -> f64| median(blocks.iter().map(|it| pick(it)).collect());
         let (p50, p99) = (of(&|block| block[at].0), of(&|block| block[at].1));
-        let ratio = of(&|block| block[at].0 / block[*floor].0);
+        let ratio = of(&|block| block[at].0 / block[floor].0);
         println!("{name:<26}{p50:>10.0}{p99:>10.0}{ratio:>22.2}");
     }
     Ok(())
@@ -195,7 +207,10 @@ fn raw_tcp(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> 
     raw(near, away, ms, far)
 }
 
-fn raw_uds(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+fn raw_uds(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
     let (near, away) = UnixStream::pair()?;
+    for end in [&near, &away] {
+        end.set_nonblocking(spins)?;
+    }
     raw(near, away, ms, far)
 }

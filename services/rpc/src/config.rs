@@ -34,7 +34,8 @@ pub struct Config {
     pub spin_ns_max: u32,
     /// Never sleep: for threads with a CPU to themselves. Default false.
     pub spin_forever: bool,
-    /// How many messages a direction of shared memory holds; a power of two. Default 256.
+    /// How many messages a direction of shared memory holds; a power of two. Default 64:
+    /// both directions fit the nearest cache.
     pub slots_count: u32,
     /// How many bytes of long messages a direction of shared memory holds, a power of two of at least twice
     /// `message_bytes_max`; memory is taken as it is used. Default 4 MiB.
@@ -104,7 +105,7 @@ impl Default for Config {
             queued_bytes_max: 1 << 24,
             spin_ns_max: 20_000,
             spin_forever: false,
-            slots_count: 256,
+            slots_count: 64,
             shared_bytes: 1 << 22,
             handshake_timeout_ms: 5_000,
             pool_threads: 2,

@@ -8,6 +8,7 @@ pub mod engine;
 mod error;
 #[allow(unsafe_code)]
 mod raw;
+mod stage;
 
 pub use address::{Address, NAME_MAX_BYTES, Transport};
 pub use config::{Config, LogLevel};

@@ -208,6 +208,63 @@ fn handlers_call_back_and_each_other_without_end_in_sight() {
 }
 
 #[test]
+fn who_sleeps_for_an_answer_is_called_back_and_told_that_the_peer_has_left() {
+    let config = Config { spin_ns_max: 0, ..Config::default() };
+    for how in EACH {
+        let ask_back = |context: &mut handover_rpc::Context<'_>, number: u64| {
+            thread::sleep(Duration::from_millis(2));
+            let peer = context.peer();
+            let back: Result<u64, _> = context.call(peer, ECHO, &number);
+            back.map_err(|error| Failure::new(1, error.to_string()))
+        };
+        let leave = |context: &mut handover_rpc::Context<'_>, ()| {
+            context.stop();
+            Ok(())
+        };
+        let mut server = serve(how, config.clone(), |server| {
+            server.register("ask-back", 0, ask_back).unwrap();
+            server.register("leave", 0, leave).unwrap();
+        });
+        let mut client = Endpoint::new(config.clone()).unwrap();
+        let peer = client.connect(&server.address).unwrap();
+        client.register("echo", 0, |_, number: u64| Ok(number + 1)).unwrap();
+        for number in 0..5 {
+            let asked = client.call::<_, u64>(peer, Method::named("ask-back"), &number);
+            assert_eq!(asked, Ok(number + 1), "{how}");
+        }
+        let later = client.start::<_, u64>(peer, LATER, &50u64).unwrap();
+        client.send(peer, Method::named("leave"), &()).unwrap();
+        let thread = server.thread.take().unwrap();
+        let leaving = thread::spawn(move || drop(thread.join().unwrap()));
+        assert_eq!(client.wait(later), Err(CallError::Gone(Gone::HungUp)), "{how}");
+        leaving.join().unwrap();
+    }
+}
+
+#[test]
+fn who_calls_without_a_pause_lets_strangers_in_and_hears_others() {
+    for how in EACH {
+        for spin_forever in [false, true] {
+            let config = Config { spin_forever, ..Config::default() };
+            let server = serve(how, config.clone(), |_| {});
+            let mut busy = Endpoint::new(config).unwrap();
+            let address = busy.listen(&how.parse().unwrap()).unwrap();
+            busy.register("echo", 0, |_, number: u64| Ok(number + 1)).unwrap();
+            let peer = busy.connect(&server.address).unwrap();
+            let stranger = thread::spawn(move || {
+                let mut stranger = Endpoint::new(Config::default()).unwrap();
+                let peer = stranger.connect(&address).unwrap();
+                stranger.call::<_, u64>(peer, ECHO, &1u64)
+            });
+            while !stranger.is_finished() {
+                assert_eq!(busy.call::<_, u64>(peer, ECHO, &7u64), Ok(7), "{how}");
+            }
+            assert_eq!(stranger.join().unwrap(), Ok(2), "{how}");
+        }
+    }
+}
+
+#[test]
 fn two_endpoints_of_one_thread_connect_and_an_endpoint_connects_to_itself() {
     for how in EACH {
         let mut one = Endpoint::new(Config::default()).unwrap();

@@ -7,6 +7,7 @@ use super::pool::{Inbox, Job, Pool, Work, caught};
 use super::state::{ONE_WAY, PutOff, Sink, State};
 use super::timing::{Ends, Moment};
 use crate::engine::{Header, Kind, Methods, PeerKey, Refusal};
+use crate::stage;
 use crate::{Address, Config, EndpointError, Failure, Gone, RegisterError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,9 +36,9 @@ impl Sink for Handlers {
     #[inline]
     fn request(&mut self, state: &mut State, peer: PeerKey, header: Header, body: &[u8]) {
         let one_way = header.kind == Kind::OneWay;
-        let mut answer = std::mem::take(&mut self.answer);
+        let Self { known, answer } = self;
         answer.clear();
-        let handler = self.known.get_mut(header.method);
+        let handler = known.get_mut(header.method);
         if handler.is_some()
             && let Some(monitor) = &mut state.monitor
         {
@@ -47,13 +48,16 @@ impl Sink for Handlers {
         let outcome = match handler {
             None => Err(Refusal::Unknown),
             Some(Handler::Inline(handler)) => {
+                stage::dispatched(header.call);
                 let mut context = Context { state, peer };
-                caught(|| handler(&mut context, body, &mut answer))
+                caught(|| handler(&mut context, body, answer))
             }
             Some(Handler::Pooled(work)) if state.config.pool_threads == 0 => {
-                caught(|| work(body, &mut answer))
+                stage::dispatched(header.call);
+                caught(|| work(body, answer))
             }
             Some(Handler::Pooled(work)) => {
+                stage::dispatched(header.call);
                 let (work, call) = (Arc::clone(work), header.call);
                 let job = Job { work, arguments: body.to_vec(), peer, call, one_way };
                 match state.pool.as_ref().map(|pool| pool.push(job)) {
@@ -61,7 +65,6 @@ impl Sink for Handlers {
                         if one_way {
                             state.handled_one_way(peer, Ok(()));
                         }
-                        self.answer = answer;
                         return;
                     }
                     Some(Err(_)) | None => Err(Refusal::Full),
@@ -71,9 +74,8 @@ impl Sink for Handlers {
         if one_way {
             state.handled_one_way(peer, outcome);
         } else {
-            state.respond(peer, header.call, outcome, &answer);
+            state.respond(peer, header.call, outcome, answer);
         }
-        self.answer = answer;
     }
 
     fn catches_up(&self) -> bool {
@@ -464,11 +466,20 @@ fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result
     match result {
         Ok(result) => {
             // Only what refuses to be written fails.
-            let written = postcard::to_extend(&result, std::mem::take(into));
-            *into = written.map_err(|_| Refusal::Panicked)?;
-            Ok(())
+            let written = postcard::to_extend(&result, Behind(into));
+            written.map(drop).map_err(|_| Refusal::Panicked)
         }
         Err(failure) => fail(&failure, into),
+    }
+}
+
+/// Whatever is written goes behind what is in the vector, which stays where it is.
+struct Behind<'a>(&'a mut Vec<u8>);
+
+impl Extend<u8> for Behind<'_> {
+    #[inline]
+    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
+        self.0.extend(bytes);
     }
 }
 
@@ -476,6 +487,6 @@ fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result
 fn fail(failure: &Failure, into: &mut Vec<u8>) -> Result<(), Refusal> {
     into.clear();
     // A number and words can always be written.
-    *into = postcard::to_extend(failure, std::mem::take(into)).unwrap_or_default();
+    let _ = postcard::to_extend(failure, Behind(into));
     Err(Refusal::Failed)
 }

@@ -3,7 +3,7 @@
 //! Who connects says so first, and with it, for shared memory, passes the segment; who accepts looks at all
 //! of it, and answers.
 
-use super::link::Link;
+use super::link::AnyLink;
 use super::listen::is_for_one_user;
 use super::sm::Sm;
 use super::socket;
@@ -32,7 +32,7 @@ pub(crate) struct Greeting {
 /// What was agreed upon.
 #[derive(Debug)]
 pub(crate) struct Agreed {
-    pub(crate) link: Box<dyn Link>,
+    pub(crate) link: AnyLink,
     pub(crate) message_bytes_max: u32,
 }
 
@@ -130,18 +130,18 @@ impl Greeting {
             return Err(FrameError::Reserved.into());
         }
         let message_bytes_max = config.message_bytes_max.min(its.message_bytes_max);
-        let link: Box<dyn Link> = match self.address.transport() {
+        let link = match self.address.transport() {
             Transport::Sm => {
                 let segment = self.share(&its, message_bytes_max, config)?;
                 let own = usize::from(!self.connected);
-                Box::new(Sm::new(segment, own, its.spins, message_bytes_max, self.fd))
+                AnyLink::Sm(Sm::new(segment, own, its.spins, message_bytes_max, self.fd))
             }
             Transport::Tcp | Transport::Uds => {
                 if !self.connected {
                     self.check_user()?;
                     self.answer(&hello(config, false))?;
                 }
-                Box::new(Stream::new(self.fd, message_bytes_max))
+                AnyLink::Other(Box::new(Stream::new(self.fd, message_bytes_max)))
             }
         };
         Ok(Agreed { link, message_bytes_max })

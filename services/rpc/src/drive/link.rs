@@ -2,9 +2,11 @@
 //! done.
 
 use super::bulk::BulkMemory;
+use super::sm::Sm;
 use crate::Gone;
 use crate::engine::{FileId, Header};
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// One connection, greeted and agreed upon. Never blocks.
@@ -24,7 +26,12 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// How much is kept.
     fn queued_bytes(&self) -> usize;
 
-    /// The kernel says that there is something to see, or to send.
+    /// Where the kernel tells of room, if something is kept until there is some.
+    fn wants_room(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The kernel says that there is something to see, or room.
     fn told(&mut self);
 
     /// Looking for frames costs no system call, and the kernel does not tell of them.
@@ -36,6 +43,12 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     /// This side is awake.
     fn withdraw(&mut self);
+
+    /// Sleeps until something has come, and reads it in the same system call. False, at once, where that cannot
+    /// be.
+    fn wait_in_read(&mut self) -> bool {
+        false
+    }
 
     /// Before the connection is given up: what is kept is sent if that needs no waiting.
     fn close(&mut self);
@@ -76,6 +89,63 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// What says when the peer has ended the connection, kept open for that.
     fn linger(&self) -> Option<OwnedFd> {
         None
+    }
+}
+
+/// A link of any kind. The one through memory is known by its type: calling it costs as much as what it does.
+#[derive(Debug)]
+pub(crate) enum AnyLink {
+    Sm(Sm),
+    Other(Box<dyn Link>),
+}
+
+impl Deref for AnyLink {
+    type Target = dyn Link;
+
+    fn deref(&self) -> &(dyn Link + 'static) {
+        match self {
+            AnyLink::Sm(link) => link,
+            AnyLink::Other(link) => &**link,
+        }
+    }
+}
+
+impl DerefMut for AnyLink {
+    fn deref_mut(&mut self) -> &mut (dyn Link + 'static) {
+        match self {
+            AnyLink::Sm(link) => link,
+            AnyLink::Other(link) => &mut **link,
+        }
+    }
+}
+
+impl AnyLink {
+    #[inline]
+    pub(crate) fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+        match self {
+            AnyLink::Sm(link) => link.send(header, body),
+            AnyLink::Other(link) => link.send(header, body),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn receive(
+        &mut self,
+        body: &mut Vec<u8>,
+        eager: bool,
+    ) -> Result<Option<Header>, Gone> {
+        match self {
+            AnyLink::Sm(link) => link.receive(body, eager),
+            AnyLink::Other(link) => link.receive(body, eager),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn queued_bytes(&self) -> usize {
+        match self {
+            AnyLink::Sm(link) => link.queued_bytes(),
+            AnyLink::Other(link) => link.queued_bytes(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 use super::bulk::BulkMemory;
 use super::link::{Link, Queue};
 use super::socket;
-use crate::engine::{FileId, HEADER_BYTES, Header, SEGMENTS_MAX};
+use crate::engine::{FileId, HEADER_BYTES, Header, Kind, SEGMENTS_MAX};
 use crate::raw::{INLINE_BYTES, Segment, file_id};
 use crate::{FrameError, Gone};
 use handover_base::sync::shared::{Ordering, fence};
@@ -98,6 +98,23 @@ impl Sm {
         (count > 0).then_some((count, had_files))
     }
 
+    /// Reads what lies at the socket, a great many rings at most.
+    fn read_all_rings(&mut self) {
+        let mut rings = [0; 64];
+        for _ in 0..READS_MAX {
+            if self.files.len() >= FILES_MAX {
+                break;
+            }
+            let read = self.read_rings(&mut rings);
+            // The kernel stops behind bytes that came with a file: there may be more.
+            if read.is_none_or(|(count, had_files)| count < rings.len() && !had_files) {
+                self.unread = false;
+                return;
+            }
+        }
+        self.unread = true;
+    }
+
     fn take_known(&mut self, file: FileId) -> Option<OwnedFd> {
         let at = self.files.iter().position(|it| it.0 == file)?;
         self.files.drain(..at);
@@ -118,7 +135,7 @@ impl Sm {
             self.segment.write_body(self.own, offset, body);
             let slot = self.segment.slot(self.own, self.sent);
             slot.inline[0].store(offset.into(), Ordering::Relaxed);
-        } else {
+        } else if !body.is_empty() {
             let slot = self.segment.slot(self.own, self.sent);
             for (word, eight) in slot.inline.iter().zip(body.chunks(8)) {
                 let mut bytes = [0; 8];
@@ -199,6 +216,75 @@ impl Sm {
         Ok(Some((head % shared_bytes) as u32))
     }
 
+    /// Whether there is a message.
+    #[inline]
+    fn has_next(&self) -> bool {
+        self.watch(1)
+    }
+
+    /// Looks for a message so many times, and does nothing else. Whether there is one.
+    #[inline]
+    pub(crate) fn watch(&self, looks: u32) -> bool {
+        let slot = self.segment.slot(1 - self.own, self.received);
+        // Acquire: pairs with the Release in publish() of the other side.
+        (0..looks).any(|_| slot.sequence.load(Ordering::Acquire) == self.received + 1)
+    }
+
+    /// The header of the message that there is.
+    #[inline]
+    fn next_header(&self) -> Result<Header, FrameError> {
+        let slot = self.segment.slot(1 - self.own, self.received);
+        let word = |at: usize| slot.header[at].load(Ordering::Relaxed);
+        Header::from_words([word(0), word(1), word(2)], self.body_bytes_max)
+    }
+
+    /// Copies a body out that stands in its message.
+    #[inline]
+    fn read_inline(&self, bytes: usize, body: &mut Vec<u8>) {
+        let slot = self.segment.slot(1 - self.own, self.received);
+        body.clear();
+        if bytes > 0 {
+            for word in &slot.inline[..bytes.div_ceil(8)] {
+                body.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            }
+            body.truncate(bytes);
+        }
+    }
+
+    /// Asks for the line of the next message to send: one is read, and an answer, or another call, follows.
+    #[inline]
+    fn claim(&self) {
+        self.segment.claim(self.own, self.sent);
+    }
+
+    /// That message was read.
+    #[inline]
+    fn pass(&mut self) {
+        self.received += 1;
+        // Release: pairs with the Acquire in look_how_far() of the other side.
+        self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
+    }
+
+    /// Looks for a message so many times, and takes it if it is that call's result and stands in its slot.
+    #[inline]
+    pub(crate) fn take_answer(&mut self, call: u64, looks: u32, body: &mut Vec<u8>) -> bool {
+        if !self.watch(looks) {
+            return false;
+        }
+        self.claim();
+        match self.next_header() {
+            Ok(Header { kind: Kind::Response, call: its, body_bytes, .. })
+                if its == call && body_bytes as usize <= INLINE_BYTES =>
+            {
+                self.read_inline(body_bytes as usize, body);
+                self.pass();
+                true
+            }
+            // What else it may be, and what it cannot be, is seen by receive().
+            Ok(_) | Err(_) => false,
+        }
+    }
+
     /// Tells the other side, if it waits for room, that there is some.
     #[inline]
     fn tell_of_room(&self) {
@@ -224,17 +310,15 @@ impl Link for Sm {
 
     #[inline]
     fn receive(&mut self, body: &mut Vec<u8>, _eager: bool) -> Result<Option<Header>, Gone> {
-        let slot = self.segment.slot(1 - self.own, self.received);
-        // Acquire: pairs with the Release in publish() of the other side.
-        if slot.sequence.load(Ordering::Acquire) != self.received + 1 {
+        if !self.has_next() {
             self.tell_of_room();
             return Ok(None);
         }
-        let word = |at: usize| slot.header[at].load(Ordering::Relaxed);
-        let header = Header::from_words([word(0), word(1), word(2)], self.body_bytes_max)?;
+        self.claim();
+        let header = self.next_header()?;
         let bytes = header.body_bytes as usize;
-        body.clear();
         if bytes > INLINE_BYTES {
+            let slot = self.segment.slot(1 - self.own, self.received);
             let offset = slot.inline[0].load(Ordering::Relaxed);
             let shared_bytes = u64::from(self.segment.shared_bytes());
             let outside = FrameError::Outside { offset, bytes: bytes as u64, shared_bytes };
@@ -243,16 +327,12 @@ impl Link for Sm {
             if end > shared_bytes {
                 return Err(outside.into());
             }
+            body.clear();
             self.segment.read_body(1 - self.own, offset, bytes, body);
-        } else if bytes > 0 {
-            for word in &slot.inline[..bytes.div_ceil(8)] {
-                body.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-            }
-            body.truncate(bytes);
+        } else {
+            self.read_inline(bytes, body);
         }
-        self.received += 1;
-        // Release: it has been read; pairs with the Acquire in look_how_far() of the other side.
-        self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
+        self.pass();
         Ok(Some(header))
     }
 
@@ -281,19 +361,13 @@ impl Link for Sm {
     }
 
     fn told(&mut self) {
-        let mut rings = [0; 64];
-        for _ in 0..READS_MAX {
-            if self.files.len() >= FILES_MAX {
-                break;
-            }
-            let read = self.read_rings(&mut rings);
-            // The kernel stops behind bytes that came with a file: there may be more.
-            if read.is_none_or(|(count, had_files)| count < rings.len() && !had_files) {
-                self.unread = false;
-                return;
-            }
+        // Whoever was woken looks into memory first, and reads the rings before it sleeps again, or when it is
+        // told once more.
+        if self.unread {
+            self.read_all_rings();
+        } else {
+            self.unread = true;
         }
-        self.unread = true;
     }
 
     fn in_memory(&self) -> bool {
@@ -302,7 +376,7 @@ impl Link for Sm {
 
     fn declare_sleep(&mut self) {
         if self.unread {
-            self.told();
+            self.read_all_rings();
         }
         // Relaxed: State::sleep fences behind the last of these.
         self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
@@ -329,7 +403,8 @@ impl Link for Sm {
 
     fn take_file(&mut self, file: FileId) -> Option<OwnedFd> {
         let mut rings = [0; 64];
-        for _ in 0..FILES_MAX {
+        // As many again may not have been looked at.
+        for _ in 0..2 * FILES_MAX {
             if let Some(file) = self.take_known(file) {
                 return Some(file);
             }
@@ -394,6 +469,9 @@ mod tests {
         // More than are kept: those that nobody asks for are given up first.
         (0..FILES_MAX).for_each(|_| pass(0));
         [1, 2].into_iter().for_each(pass);
+        // Looked at when it is told of once more.
+        sm.told();
+        assert!(sm.files.is_empty() && sm.unread);
         sm.told();
         assert!(sm.files.len() <= FILES_MAX && sm.unread);
         assert!(sm.take_file(id(2)).is_some() && sm.files.is_empty());

@@ -1,5 +1,6 @@
-//! The calls on sockets, none of which blocks.
+//! The calls on sockets, none of which blocks but [`wait`].
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{
     self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -22,6 +23,18 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// As [`receive`], and waits until something has come, where the socket was [made to](blocks).
+#[inline]
+pub(crate) fn wait(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+    net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
+}
+
+/// From now on, [`wait`] waits; all else here does not, either way.
+pub(crate) fn blocks(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = fcntl_getfl(fd)?;
+    fcntl_setfl(fd, flags - OFlags::NONBLOCK)
 }
 
 /// How many bytes the kernel took, 0 where it has no room.

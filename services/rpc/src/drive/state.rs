@@ -1,11 +1,12 @@
 //! What an endpoint is made of, but for its handlers: so that a handler can be given the rest.
 
+mod alone;
 mod chores;
 
 use super::bulk::Tables;
 use super::dump::OnSignal;
 use super::greet::Greeting;
-use super::link::Link;
+use super::link::AnyLink;
 use super::listen::{self, Listener};
 use super::monitor::{Ending, Monitor, Side};
 use super::poll::{GENERATION_MASK, Poll, Whose};
@@ -13,7 +14,7 @@ use super::pool::{Done, Inbox, Pool};
 use super::timing::Timers;
 use crate::config::SLOTS_LIMIT;
 use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
-use crate::{Address, CallError, Config, EndpointError, FrameError, Gone, LogLevel};
+use crate::{Address, CallError, Config, EndpointError, FrameError, Gone, LogLevel, stage};
 use handover_base::clock;
 use handover_base::sync::shared::{Ordering, fence};
 use rustix::io::Errno;
@@ -86,7 +87,7 @@ impl Sink for PutOff {
 #[derive(Debug)]
 struct Place {
     generation: u32,
-    link: Option<Box<dyn Link>>,
+    link: Option<AnyLink>,
     message_bytes_max: usize,
     in_memory: bool,
     put_off_bytes: usize,
@@ -125,7 +126,8 @@ pub struct State {
     done: Vec<Done>,
     stopped: bool,
     ready: Vec<(Whose, bool)>,
-    body: Vec<u8>,
+    /// What came last.
+    pub(crate) body: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) bulk: Tables,
     pub(crate) monitor: Option<Box<Monitor>>,
@@ -197,13 +199,14 @@ impl State {
         self.stats.gone_count
     }
 
+    #[inline]
     fn place(&self, peer: PeerKey) -> Option<&Place> {
         let place = self.places.get(peer.place as usize)?;
         (place.generation == peer.generation && place.link.is_some()).then_some(place)
     }
 
     #[inline]
-    pub(super) fn link(&mut self, peer: PeerKey) -> Option<&mut Box<dyn Link>> {
+    pub(super) fn link(&mut self, peer: PeerKey) -> Option<&mut AnyLink> {
         let place = self.places.get_mut(peer.place as usize)?;
         if place.generation == peer.generation { place.link.as_mut() } else { None }
     }
@@ -216,6 +219,7 @@ impl State {
         self.active.iter().map(|&place| self.key(place))
     }
 
+    #[inline]
     fn key(&self, place: u32) -> PeerKey {
         PeerKey { place, generation: self.places[place as usize].generation }
     }
@@ -399,16 +403,14 @@ impl State {
             self.turns += PIECE_TURNS;
             did = true;
         }
-        let mut body = std::mem::take(&mut self.body);
         let eager_streams = eager && self.streams_count <= STREAMS_TRIED_MAX;
         let mut at = 0;
         while at < self.active.len() {
             let place = self.active[at];
-            did |= self.drain(place, sink, eager_streams, &mut body);
+            did |= self.drain(place, sink, eager_streams);
             // Where it was given up, another stands at its place in the list.
             at += usize::from(self.active.get(at) == Some(&place));
         }
-        self.body = body;
         if !self.ended.is_empty() {
             self.bury(sink);
             did = true;
@@ -426,12 +428,20 @@ impl State {
     }
 
     #[inline]
-    fn drain(&mut self, place: u32, sink: &mut impl Sink, eager: bool, body: &mut Vec<u8>) -> bool {
+    fn drain(&mut self, place: u32, sink: &mut impl Sink, eager: bool) -> bool {
         let key = self.key(place);
         for count in 0..FRAMES_MAX {
-            let Some(link) = self.link(key) else { return true };
-            match link.receive(body, eager) {
-                Ok(Some(header)) => self.frame(key, header, body, sink),
+            let Some(at) = self.places.get_mut(place as usize) else { return true };
+            let Some(link) = at.link.as_mut().filter(|_| at.generation == key.generation) else {
+                return true;
+            };
+            match link.receive(&mut self.body, eager) {
+                Ok(Some(header)) => {
+                    // Whoever waits within a handler needs a place of its own for what comes.
+                    let body = std::mem::take(&mut self.body);
+                    self.frame(key, header, &body, sink);
+                    self.body = body;
+                }
                 Ok(None) => {
                     self.turns += count;
                     return count > 0;
@@ -450,6 +460,7 @@ impl State {
     fn frame(&mut self, peer: PeerKey, header: Header, body: &[u8], sink: &mut impl Sink) {
         match header.kind {
             Kind::Request | Kind::OneWay => {
+                stage::received(header.call);
                 let behind = self.places[peer.place as usize].put_off_bytes > 0;
                 if behind || self.any_queued && self.is_choked(peer) {
                     self.put_off(peer, header, body);
@@ -463,6 +474,7 @@ impl State {
                     monitor.answered(peer, header.call, &Outcome::Result, body.len());
                 }
                 self.calls.complete(header.call, peer, Outcome::Result, body);
+                stage::completed(header.call);
             }
             Kind::Refusal => {
                 let refused = Outcome::Refused(Refusal::of(header.method));
@@ -470,6 +482,7 @@ impl State {
                     monitor.answered(peer, header.call, &refused, body.len());
                 }
                 self.calls.complete(header.call, peer, refused, body);
+                stage::completed(header.call);
             }
             Kind::Cancel => {
                 if let Some(pool) = &self.pool {
@@ -590,11 +603,10 @@ impl State {
     /// Whose end was told of, and has been read to it.
     #[cold]
     fn bury(&mut self, sink: &mut impl Sink) {
-        let mut body = Vec::new();
         for key in std::mem::take(&mut self.ended) {
             // As much as fits the longest ring: what is not dead after all is not listened to for ever.
             for _ in 0..=SLOTS_LIMIT / FRAMES_MAX {
-                if !self.is_connected(key) || !self.drain(key.place, sink, false, &mut body) {
+                if !self.is_connected(key) || !self.drain(key.place, sink, false) {
                     break;
                 }
             }
@@ -737,7 +749,16 @@ impl State {
                 at_ns => Some(at_ns.saturating_sub(clock::now_ns())),
             };
             self.stats.sleeps_count += 1;
-            self.look(timeout_ns);
+            let waits_for_room = self.any_queued;
+            if waits_for_room {
+                self.ask_for_room(true);
+            }
+            if timeout_ns.is_some() || !self.sleep_in_read() {
+                self.look(timeout_ns);
+            }
+            if waits_for_room {
+                self.ask_for_room(false);
+            }
         }
         self.inbox.set_asleep(false);
         for &place in &self.active {
@@ -745,6 +766,25 @@ impl State {
                 link.withdraw();
             }
         }
+    }
+
+    /// Asks the kernel to tell of room for what is kept, or not to any more.
+    #[cold]
+    fn ask_for_room(&self, asks: bool) {
+        for &place in &self.active {
+            let Place { generation, link, .. } = &self.places[place as usize];
+            if let Some(fd) = link.as_ref().and_then(|link| link.wants_room()) {
+                let whose = Whose::Peer { place, generation: *generation };
+                // Refused only for what cannot be: the descriptor is in the set.
+                let _ = self.poll.ask_for_room(fd, whose, asks);
+            }
+        }
+    }
+
+    /// Whether it looks for a while before it sleeps.
+    #[inline]
+    fn spins(&self) -> bool {
+        self.config.spin_forever || self.spin_ticks > 0
     }
 
     /// Turns until `done`, or that time has come: false. Spins first, then sleeps, as configured.
@@ -755,7 +795,7 @@ impl State {
         deadline_ns: u64,
         mut done: impl FnMut(&mut Self, bool) -> bool,
     ) -> bool {
-        let spins = self.config.spin_forever || self.spin_ticks > 0;
+        let spins = self.spins();
         let (mut idle_turns, mut idle_ticks, mut busy_turns) = (0u32, 0, 0u32);
         loop {
             let did = self.turn(sink, spins);
@@ -774,8 +814,11 @@ impl State {
                 continue;
             }
             idle_turns = idle_turns.wrapping_add(1);
-            if spins && !idle_turns.is_multiple_of(TURNS_PER_LOOK) {
-                continue;
+            if spins {
+                self.watch();
+                if !idle_turns.is_multiple_of(TURNS_PER_LOOK) {
+                    continue;
+                }
             }
             let now_ticks = clock::ticks();
             if idle_turns == TURNS_PER_LOOK {
@@ -828,13 +871,17 @@ impl State {
         self.may_send(peer, body)?;
         let Some(id) = self.calls.start(peer, deadline_ns) else { return Err(CallError::Full) };
         self.stats.calls_count += 1;
+        stage::forward(id.word());
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         let header = Header { body_bytes, kind: Kind::Request, method, call: id.word() };
         if let Some(monitor) = &mut self.monitor {
             monitor.begin(Side::Caller, peer, id.word(), method, body.len());
         }
         match self.send(peer, header, body) {
-            Ok(()) => Ok(id),
+            Ok(()) => {
+                stage::sent(id.word());
+                Ok(id)
+            }
             Err(error) => {
                 if let Some(monitor) = &mut self.monitor {
                     monitor.end(Side::Caller, peer, id.word(), 0, Ending::Gone);
@@ -910,6 +957,7 @@ impl State {
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         // Who is gone needs no answer.
         let _ = self.send(peer, Header { body_bytes, kind, method, call }, body);
+        stage::responded(call);
     }
 
     /// Ends a call of this side: what comes for it later is dropped.

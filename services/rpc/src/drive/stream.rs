@@ -8,7 +8,7 @@ use crate::engine::{HEADER_BYTES, Header, Inbound, Kind};
 use crate::raw::{receive_into, send_from};
 use rustix::io::Errno;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A frame of at most so many bytes is put together and sent in one piece.
 const TOGETHER_BYTES: usize = 4096;
@@ -22,6 +22,8 @@ pub(crate) struct Stream {
     queue: Queue,
     /// There may be something to read.
     readable: bool,
+    /// It can be waited for in the call that reads.
+    waits: bool,
     together: Vec<u8>,
     /// Data under way, of which the kernel has not taken all. What is queued comes behind it.
     outgoing: Option<Outgoing>,
@@ -57,12 +59,14 @@ impl Incoming {
 impl Stream {
     pub(crate) fn new(fd: OwnedFd, body_bytes_max: u32) -> Self {
         let inbound = Inbound::new(body_bytes_max);
+        let waits = socket::blocks(fd.as_fd()).is_ok();
         // It may have come while greeting.
         Self {
             fd,
             inbound,
             queue: Queue::default(),
             readable: true,
+            waits,
             together: Vec::new(),
             outgoing: None,
             incoming: None,
@@ -144,12 +148,33 @@ impl Link for Stream {
         self.queue.len_bytes() + usize::from(self.outgoing.is_some())
     }
 
+    fn wants_room(&self) -> Option<BorrowedFd<'_>> {
+        (self.queued_bytes() > 0).then(|| self.fd.as_fd())
+    }
+
     fn told(&mut self) {
         self.readable = true;
     }
 
     fn in_memory(&self) -> bool {
         false
+    }
+
+    fn wait_in_read(&mut self) -> bool {
+        if !self.waits || self.incoming.is_some() {
+            return false;
+        }
+        let room = self.inbound.room();
+        let room_bytes = room.len();
+        match socket::wait(self.fd.as_fd(), room) {
+            Ok(count @ 1..) => {
+                self.inbound.filled(count);
+                self.readable = count == room_bytes;
+            }
+            // The end, which receive() is told again.
+            Ok(0) | Err(_) => self.readable = true,
+        }
+        true
     }
 
     fn declare_sleep(&mut self) {}

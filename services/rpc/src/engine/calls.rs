@@ -144,9 +144,7 @@ impl Calls {
     #[inline]
     pub fn complete(&mut self, id: u64, peer: PeerKey, outcome: Outcome, body: &[u8]) -> bool {
         let id = CallId(id);
-        let fits =
-            self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, State::Pending));
-        if !fits {
+        if !self.is_pending(id, peer) {
             self.late += 1;
             return false;
         }
@@ -164,7 +162,15 @@ impl Calls {
         self.slot(id).map(|slot| matches!(slot.state, State::Done(_)))
     }
 
+    /// Whether that peer was asked, and has not answered yet.
+    #[inline]
+    #[must_use]
+    pub fn is_pending(&self, id: CallId, peer: PeerKey) -> bool {
+        self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, State::Pending))
+    }
+
     /// Until when it is waited for, `u64::MAX` for ever; `None` when there is no such call.
+    #[inline]
     #[must_use]
     pub fn deadline_ns(&self, id: CallId) -> Option<u64> {
         self.slot(id).map(|slot| slot.deadline_ns)
@@ -191,6 +197,7 @@ impl Calls {
     }
 
     /// Ends a call as it is: what comes for it later is dropped. False when there is no such call.
+    #[inline]
     pub fn forget(&mut self, id: CallId) -> bool {
         let known = self.slot(id).is_some();
         if known {
@@ -199,6 +206,7 @@ impl Calls {
         known
     }
 
+    #[inline]
     fn vacate(&mut self, place: u32) {
         let slot = &mut self.slots[place as usize];
         slot.state = State::Free { next: self.free };

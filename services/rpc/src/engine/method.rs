@@ -62,12 +62,16 @@ impl Method {
 /// What is registered, by name and provider.
 #[derive(Debug)]
 pub struct Methods<H> {
-    known: HashMap<u64, (String, H), BuildHasherDefault<Spread>>,
+    places: HashMap<u64, usize, BuildHasherDefault<Spread>>,
+    /// By place; what was taken back leaves its place empty.
+    known: Vec<Option<(String, H)>>,
+    /// What was looked up last, and where it is: most callers want the same again.
+    last: Option<(u64, usize)>,
 }
 
 impl<H> Default for Methods<H> {
     fn default() -> Self {
-        Self { known: HashMap::default() }
+        Self { places: HashMap::default(), known: Vec::new(), last: None }
     }
 }
 
@@ -78,7 +82,8 @@ impl<H> Methods<H> {
     /// [`RegisterError`] when it is registered, or one that looks the same.
     pub fn insert(&mut self, name: &str, provider: u16, handler: H) -> Result<(), RegisterError> {
         let word = Method::named(name).of_provider(provider).word();
-        match self.known.get(&word) {
+        let other = self.places.get(&word).and_then(|&place| self.known[place].as_ref());
+        match other {
             Some((other, _)) if other == name => {
                 Err(RegisterError::Taken { name: name.into(), provider })
             }
@@ -86,7 +91,13 @@ impl<H> Methods<H> {
                 Err(RegisterError::Alike { name: name.into(), other: other.clone() })
             }
             None => {
-                self.known.insert(word, (name.into(), handler));
+                let free = self.known.iter().position(Option::is_none);
+                let place = free.unwrap_or_else(|| {
+                    self.known.push(None);
+                    self.known.len() - 1
+                });
+                self.known[place] = Some((name.into(), handler));
+                self.places.insert(word, place);
                 Ok(())
             }
         }
@@ -95,18 +106,32 @@ impl<H> Methods<H> {
     /// What is registered for that word, which may come from anybody.
     #[inline]
     pub fn get_mut(&mut self, word: u64) -> Option<&mut H> {
-        self.known.get_mut(&word).map(|(_, handler)| handler)
+        let place = match self.last {
+            Some((last, place)) if last == word => place,
+            _ => {
+                let place = self.places.get(&word).copied()?;
+                self.last = Some((word, place));
+                place
+            }
+        };
+        self.known.get_mut(place)?.as_mut().map(|(_, handler)| handler)
     }
 
     /// What is registered: names and providers.
     pub fn names(&self) -> impl Iterator<Item = (&str, u16)> {
-        self.known.iter().map(|(&word, (name, _))| (name.as_str(), Method(word).provider()))
+        self.places.iter().filter_map(|(&word, &place)| {
+            let (name, _) = self.known[place].as_ref()?;
+            Some((name.as_str(), Method(word).provider()))
+        })
     }
 
     /// Takes back what was registered.
     pub fn remove(&mut self, name: &str, provider: u16) -> Option<H> {
         let word = Method::named(name).of_provider(provider).word();
-        self.known.remove(&word).map(|(_, handler)| handler)
+        let place = self.places.remove(&word)?;
+        // Another may be given its place.
+        self.last = None;
+        self.known[place].take().map(|(_, handler)| handler)
     }
 }
 
@@ -148,6 +173,16 @@ mod tests {
         assert_eq!(methods.get_mut(word).copied(), Some('b'));
         assert_eq!(methods.remove("echo", 1), Some('b'));
         assert_eq!(methods.get_mut(word), None);
+        // Another in its place is not taken for it.
+        assert_eq!(methods.insert("other", 1, 'd'), Ok(()));
+        assert_eq!(methods.get_mut(word), None);
+        let other = Method::named("other").of_provider(1).word();
+        assert_eq!(
+            [other, 0, other].map(|it| methods.get_mut(it).copied()),
+            [Some('d'), None, Some('d')]
+        );
+        assert_eq!(methods.insert("echo", 1, 'e'), Ok(()));
+        assert_eq!(methods.get_mut(word).copied(), Some('e'));
     }
 
     #[test]

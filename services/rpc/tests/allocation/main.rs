@@ -12,9 +12,9 @@ const NOOP: Method = Method::named("noop");
 const ADD: Method = Method::named("add");
 const ECHO: Method = Method::named("echo");
 
-/// Two endpoints in one thread: the caller's turns are the server's, in between.
-fn calls_allocate_nothing(address: &str) {
-    let mut server = Endpoint::new(Config::default()).unwrap();
+/// A server and a caller, each in a thread of its own, that wait as they are told to.
+fn calls_allocate_nothing(address: &str, config: &Config) {
+    let mut server = Endpoint::new(config.clone()).unwrap();
     let address = server.listen(&address.parse().unwrap()).unwrap();
     server.register("noop", 0, |_, ()| Ok(())).unwrap();
     server.register("add", 3, |_, (a, b): (u64, u64)| Ok(a + b)).unwrap();
@@ -35,7 +35,7 @@ fn calls_allocate_nothing(address: &str) {
         }
         per_call
     });
-    let mut client = Endpoint::new(Config::default()).unwrap();
+    let mut client = Endpoint::new(config.clone()).unwrap();
     let peer = client.connect(&address).unwrap();
     let text = "x".repeat(3000);
     let mut round = || {
@@ -59,13 +59,20 @@ fn calls_allocate_nothing(address: &str) {
     assert_eq!(of_server[2], 0, "{address}: {of_server:?}");
 }
 
+/// However they wait.
+fn calls_never_allocate(address: &str) {
+    calls_allocate_nothing(address, &Config::default());
+    calls_allocate_nothing(address, &Config { spin_ns_max: 0, ..Config::default() });
+    calls_allocate_nothing(address, &Config { spin_forever: true, ..Config::default() });
+}
+
 #[test]
 fn a_call_in_shared_memory_allocates_nothing() {
-    calls_allocate_nothing("sm://");
+    calls_never_allocate("sm://");
 }
 
 #[test]
 fn a_call_over_a_socket_allocates_nothing() {
-    calls_allocate_nothing("tcp://127.0.0.1:0");
-    calls_allocate_nothing("uds://");
+    calls_never_allocate("tcp://127.0.0.1:0");
+    calls_never_allocate("uds://");
 }
