@@ -9,11 +9,13 @@ use handover_harness::select;
 use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixed, Lines, Tls};
 use handover_net::tls;
 use handover_probe::read::{self, Trace};
-use handover_record::Values;
+use handover_record::{Document, Values};
+use handover_report::{Format as Foreign, Style};
 use handover_rpc::engine as rpc;
 use handover_sched::drive::program::{BURST_MAX_PACKETS, THREADS_MAX};
 use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES, program as load};
 use handover_sched::flowset::FlowSet;
+use handover_store::Store;
 use handover_trace::{
     CallTree, Format, Grouping, Limits, Names, Order, Statistics, Traces, estimate, export, walk,
 };
@@ -29,6 +31,7 @@ pub type Target = fn(&[u8]);
 pub const ALL: &[(&str, Target)] = &[
     ("units", units),
     ("import", import),
+    ("page", page),
     ("args", args),
     ("flowset", flowset),
     ("program", program),
@@ -87,6 +90,93 @@ pub fn import(bytes: &[u8]) {
         }
         Err(refused) => assert_is_one_line(&refused.to_string()),
     }
+}
+
+/// An export, as it comes from anywhere, as it is shown: whatever its texts hold, the page is well-formed and
+/// made of nothing but what pages are made of, and a terminal is told nothing but letters.
+pub fn page(mut bytes: &[u8]) {
+    let mut store = Store::in_memory().expect("a store in memory");
+    if store.import(&mut bytes).is_err() {
+        return;
+    }
+    let runs = store.runs().expect("what was imported");
+    let document = |id: &str| store.load(id).expect("what was imported");
+    let documents: Vec<Document> = runs.iter().map(|run| document(&run.id)).collect();
+    for one in &documents {
+        let others: Vec<_> =
+            documents.iter().filter(|it| it.run.id != one.run.id).cloned().collect();
+        assert_is_a_page(&handover_report::html_beside(one, &others));
+        for (width, unicode, all) in [(0, false, true), (60, true, false), (200, true, true)] {
+            let style = Style { color: false, unicode, all };
+            assert_is_text(&handover_report::table(one, width, style));
+            for record in &one.records {
+                assert_is_text(&handover_report::row(record, width, style));
+                assert_is_text(&handover_report::anatomy(record, width, style));
+            }
+        }
+        assert_is_text(&handover_report::markdown(one, true));
+    }
+    // Other people's tools read these; that they are written is all that is asked.
+    for form in ["csv", "openmetrics", "hdr", "github-action"] {
+        handover_report::export(&documents, form.parse::<Foreign>().expect("a form"));
+    }
+}
+
+/// All elements that a page has, whatever was measured.
+const ELEMENTS: &[&str] = &[
+    "abbr", "b", "body", "br", "circle", "code", "dd", "desc", "details", "div", "dl", "dt", "em",
+    "figure", "footer", "g", "h1", "h2", "head", "header", "html", "i", "kbd", "line", "main",
+    "meta", "p", "path", "polyline", "rect", "script", "section", "span", "style", "summary",
+    "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr",
+];
+/// None of them leads out of the page, or runs anything.
+const ATTRIBUTES_NEVER: &[&str] = &["action", "formaction", "href", "src", "srcdoc", "srcset"];
+
+fn assert_is_a_page(page: &str) {
+    let xml = as_xml(page);
+    let tree = roxmltree::Document::parse(&xml).unwrap_or_else(|error| panic!("{error}"));
+    let mut scripts_count = 0;
+    for element in tree.descendants().filter(roxmltree::Node::is_element) {
+        let name = element.tag_name().name();
+        assert!(ELEMENTS.contains(&name), "<{name}>");
+        scripts_count += usize::from(name == "script");
+        for attribute in element.attributes() {
+            let name = attribute.name();
+            assert!(!name.starts_with("on") && !ATTRIBUTES_NEVER.contains(&name), "{name}");
+        }
+    }
+    // The data; the program's own script was taken out.
+    assert!(scripts_count <= 1, "{scripts_count} scripts");
+    assert!(!page.contains("<!--"), "what a script's data may not hold");
+}
+
+/// The page without what is no XML: its doctype, its own script, and elements without an end.
+fn as_xml(page: &str) -> String {
+    let page = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
+    let (before, after) = match page.split_once("\n<script>\n") {
+        Some((before, after)) => (before, after.split_once("</script>").expect("its end").1),
+        None => (page, ""),
+    };
+    let closed = |line: &str| match line.strip_suffix('>') {
+        Some(open) if line.starts_with("<meta ") => format!("{open}/>\n"),
+        _ => format!("{line}\n"),
+    };
+    format!("{before}{after}")
+        .replace("<br>", "<br/>")
+        .replace("<meta charset=\"utf-8\">", "")
+        .lines()
+        .map(closed)
+        .collect()
+}
+
+/// Nothing in it moves a terminal's cursor, or changes its colours or what is written in which direction.
+fn assert_is_text(text: &str) {
+    let steers = |char: char| match char {
+        '\n' => false,
+        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    };
+    assert!(!text.chars().any(steers), "{text:?}");
 }
 
 /// A pattern in the first line and `--set NAME=VALUE` in the others: what is chosen is chosen again by

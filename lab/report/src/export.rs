@@ -1,5 +1,6 @@
 //! Runs in the forms of other people's tools.
 
+use crate::text::steers;
 use crate::words;
 use handover_record::{Document, Record, Unit};
 use serde::Serialize;
@@ -298,7 +299,7 @@ fn cell(text: &str) -> String {
             '|' | '\\' | '`' | '*' | '_' | '[' | ']' => cell.extend(['\\', it]),
             '<' => cell.push_str("&lt;"),
             '&' => cell.push_str("&amp;"),
-            it if it.is_control() => cell.push(' '),
+            it if steers(it) => cell.push(' '),
             it => cell.push(it),
         }
     }
