@@ -174,3 +174,30 @@ fn a_peer_that_ends_before_its_half_is_done_is_an_error() {
     let ended = mover.wait_transfer(transfer);
     assert!(matches!(ended, Err(BulkError::Gone(_))), "{ended:?}");
 }
+
+#[test]
+fn an_owner_that_withdraws_its_memory_does_not_copy_its_half_to_the_end() {
+    const LONG: u64 = 16 << 20;
+    let mut owner = Endpoint::new(Config::default()).unwrap();
+    let address = owner.listen(&"sm://".parse().unwrap()).unwrap();
+    let memory = BulkMemory::shared(LONG as usize).unwrap();
+    let handle = owner.register_memory(&memory, Rights::Read).unwrap();
+    let moving = std::thread::spawn(move || {
+        let mut mover = Endpoint::new(Config::default()).unwrap();
+        let peer = mover.connect(&address).unwrap();
+        let ours = BulkMemory::shared(LONG as usize).unwrap();
+        let own = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
+        mover.pull(peer, &handle, &ours, BulkPart::of(LONG).halved(&own))
+    });
+    while owner.bulk_stats().mapped_bytes == 0 {
+        owner.progress(Duration::from_millis(1));
+        assert!(!moving.is_finished());
+    }
+    assert_eq!(owner.withdraw_memory(&handle, Duration::ZERO), Ok(()));
+    assert!(owner.bulk_stats().mapped_bytes < LONG / 2);
+    assert!(memory.into_vecs().is_ok(), "nothing is copied from it any more");
+    while !moving.is_finished() {
+        owner.progress(Duration::from_millis(1));
+    }
+    assert_eq!(moving.join().unwrap(), Err(BulkError::Refused(BulkRefusal::Unknown)));
+}

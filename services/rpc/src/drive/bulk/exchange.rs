@@ -266,6 +266,7 @@ impl State {
                 link.let_go(&memory);
             }
         }
+        self.stop_helping_with(&memory);
         // What is under way by messages ends here.
         let outgoing = self.bulk.outgoing.iter().filter(|it| it.registered == Some(id));
         let incoming = self.bulk.incoming.iter().filter(|(_, it)| it.registered == Some(id));

@@ -7,10 +7,10 @@
 //!                            ◀──────────── Done
 //! ```
 
-use super::BulkPart;
 use super::exchange::Asked;
 use super::remote::Direction;
 use super::tables::{Progress, TransferId};
+use super::{BulkMemory, BulkPart};
 use crate::drive::state::State;
 use crate::engine::{BulkHandle, BulkMessage, BulkRefusal, PeerKey};
 use crate::{BulkError, FrameError};
@@ -135,6 +135,17 @@ impl State {
             Ok(()) => self.say(peer, &BulkMessage::Done { transfer }),
             Err(BulkError::Refused(why)) => self.refuse(peer, transfer, why),
             Err(_) => self.refuse(peer, transfer, BulkRefusal::Full),
+        }
+    }
+
+    /// That memory of this side's is not copied from or to any more, on behalf of whomever.
+    pub(super) fn stop_helping_with(&mut self, memory: &BulkMemory) {
+        let transfers = &self.bulk.transfers;
+        let uses = |id: TransferId| transfers.get(id).is_some_and(|it| it.memory.is(memory));
+        let helping = self.bulk.helping.iter().filter(|it| uses(*it.0));
+        for (peer, transfer) in helping.map(|it| *it.1).collect::<Vec<_>>() {
+            self.give_up_helping(peer, transfer);
+            self.refuse(peer, transfer, BulkRefusal::Unknown);
         }
     }
 
