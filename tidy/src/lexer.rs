@@ -233,6 +233,7 @@ mod tests {
 
         #[test]
         fn any_text_inside_a_raw_string_is_blanked(text in tricky()) {
+            prop_assume!(!text.contains("\"####"), "it ends the string itself");
             let code = lex(&format!("a r####\"{text}\"#### z")).code;
             prop_assert_eq!(code.split_whitespace().collect::<Vec<_>>(), ["a", "z"]);
         }
