@@ -32,6 +32,9 @@ const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-event", "--lib", "--lib"),
 ];
 
+/// What of another crate Miri runs with `--long`: what decodes the words of peers.
+const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
+
 /// The loom models. They have a target folder of their own, as the flag rebuilds everything, and
 /// are built alone: other crates' dependencies do not work under a loom flag.
 pub fn loom(context: &mut Context) -> Result<()> {
@@ -56,7 +59,7 @@ pub fn loom(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The mechanisms' tests under Miri.
+/// The mechanisms' tests under Miri, and with `--long` what decodes the words of peers.
 pub fn miri(context: &mut Context) -> Result<()> {
     if let Err(why) = miri_at_hand() {
         context.skip("miri", format!("{why:#}"));
@@ -77,6 +80,11 @@ pub fn miri(context: &mut Context) -> Result<()> {
                 runs.push((vec![one], tests));
             }
         }
+    }
+    if context.long {
+        let (decoders, tests) = MIRI_DECODERS;
+        let services = context.workspace.crates_below("services");
+        runs.push((services.into_iter().filter(|one| one.name == decoders).collect(), tests));
     }
     let mut passed = 0;
     for (crates, tests) in runs {
