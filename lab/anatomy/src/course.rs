@@ -66,10 +66,10 @@ pub(crate) const NOTICE: usize = 3;
 pub(crate) const WAKE: usize = 4;
 /// From there to the taking.
 pub(crate) const RESUME: usize = 5;
-/// Through another thread and back: from the giving to its being there,
-pub(crate) const THERE: usize = FINISH;
+/// Through another thread and back: from the giver's being done, or from the giving, to its being there,
+pub(crate) const THERE: usize = CALL;
 /// to its being treated,
-pub(crate) const TREAT: usize = CALL;
+pub(crate) const TREAT: usize = NOTICE;
 /// to its being sent back,
 pub(crate) const RETURN: usize = WAKE;
 /// and to its being taken.
@@ -423,11 +423,39 @@ pub const COURSES: &[Course] = &[
         ],
         stages: [
             words("send", "from the last packet's end to this one's being in the mailbox"),
+            NEVER,
             words("there", "from there to the arbiter's having taken it out"),
             words("enqueue", "from there to the algorithm's having it"),
-            NEVER,
             words("dequeue", "from there to its being marked in the client's mailbox"),
             words("back", "from there to the client's having transmitted it"),
+        ],
+    },
+    Course {
+        spec: "rpc/noop",
+        usual: &["handover", "spin"],
+        hot: &[],
+        handoff: "a call from one endpoint to another, and its answer",
+        floor: Some(("floor/cache-line-2", 2.0, THERE)),
+        figure: Some((0, 1.0)),
+        begin: Begin::LastTake,
+        way: Way::Round,
+        key: Key::Values,
+        values_count: 1,
+        sites: &[
+            ("rpc.forward", Mark::Give),
+            ("rpc.sent", Mark::Done),
+            ("rpc.received", Mark::Reach),
+            ("rpc.dispatched", Mark::Treat),
+            ("rpc.responded", Mark::Return),
+            ("rpc.completed", Mark::Take),
+        ],
+        stages: [
+            words("call", "from the last answer to the next call's having its number"),
+            words("send", "from there to its request's being on its way"),
+            words("there", "from there to the other endpoint's having it"),
+            words("dispatch", "from there to its handler's being found"),
+            words("respond", "from there to the answer's being on its way"),
+            words("back", "from there to its caller's having it"),
         ],
     },
     EVENT,
@@ -449,15 +477,16 @@ mod tests {
         for course in COURSES {
             let has = |wanted: Mark| course.sites.iter().any(|(_, mark)| *mark == wanted);
             assert!(has(Mark::Give) && has(Mark::Take), "{}", course.spec);
-            assert_eq!(has(Mark::Done), course.way == Way::Alone, "{}", course.spec);
             let is_round = course.way == Way::Round;
+            assert!(is_round || has(Mark::Done) == (course.way == Way::Alone), "{}", course.spec);
             for mark in [Mark::Reach, Mark::Treat, Mark::Return] {
                 assert_eq!(has(mark), is_round, "{}", course.spec);
             }
             let named = |place: usize| !course.stages[place].name.is_empty();
             assert_eq!(named(HAVE), course.begin == Begin::LastTake, "{}", course.spec);
             assert_eq!(named(WAKE), has(Mark::Wake) || is_round, "{}", course.spec);
-            assert_eq!(named(NOTICE), !is_round, "{}", course.spec);
+            assert_eq!(named(FINISH), has(Mark::Done), "{}", course.spec);
+            assert!(named(NOTICE), "{}", course.spec);
             assert!(course.floor.is_none_or(|(_, _, place)| named(place)), "{}", course.spec);
             assert_eq!(find(course.spec).map(|it| it.spec), Some(course.spec));
         }

@@ -274,15 +274,15 @@ impl Flight {
         if course.begin == Begin::LastTake {
             pass(HAVE, self.given.ticks);
         }
+        if let Some(done) = self.done {
+            pass(FINISH, done);
+        }
         if let [Some(there), Some(treated), Some(returned)] = self.round {
             pass(THERE, there);
             pass(TREAT, treated);
             pass(RETURN, returned);
             pass(BACK, taken.ticks);
             return Some(handoff);
-        }
-        if let Some(done) = self.done {
-            pass(FINISH, done);
         }
         if let Some(called) = self.called {
             pass(CALL, called);
@@ -341,7 +341,7 @@ mod tests {
         ];
         let (handoffs, unmatched) = follow("sched/round-trip", &events);
         assert_eq!(handoffs.len(), 1);
-        assert_eq!(handoffs[0].stages_ticks, [20, 50, 10, 0, 20, 60]);
+        assert_eq!(handoffs[0].stages_ticks, [20, 0, 50, 10, 20, 60]);
         assert_eq!((unmatched.mismatched, unmatched.begun_anew), (1, 1));
     }
 
@@ -356,8 +356,32 @@ mod tests {
             told(Take, 190, 1, 7),
         ];
         let (handoffs, unmatched) = follow("sched/round-trip", &events);
-        assert_eq!(handoffs[0].stages_ticks, [20, 0, 10, 0, 10, 50]);
+        assert_eq!(handoffs[0].stages_ticks, [20, 0, 0, 10, 10, 50]);
         assert_eq!((unmatched.overtaken, unmatched.mismatched), (1, 0));
+    }
+
+    #[test]
+    fn who_has_sent_says_so_before_or_after_it_is_there_and_the_stages_add_up() {
+        let call = |at: u64, sent: u64| {
+            let there = [
+                (Give, 20, 1),
+                (Done, sent, 1),
+                (Reach, 80, 2),
+                (Treat, 90, 2),
+                (Return, 120, 2),
+                (Take, 180, 1),
+            ];
+            there.map(|(mark, after, thread)| told(mark, at + after, thread, at))
+        };
+        let mut events = vec![told(Take, 0, 1, 9)];
+        events.extend(call(0, 30));
+        // A stamp is taken when the other side has it already.
+        events.extend(call(180, 85));
+        events.sort_by_key(|it| it.ticks);
+        let (handoffs, unmatched) = follow("rpc/noop", &events);
+        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(handoffs[0].stages_ticks, [20, 10, 50, 10, 30, 60]);
+        assert_eq!(handoffs[1].stages_ticks, [20, 65, 0, 5, 30, 60]);
     }
 
     #[test]

@@ -21,6 +21,8 @@ use handover_harness::{Bench, Fault, Rig, Samples, Workload};
 use handover_record::{Contender, Spec};
 use relay::Relay;
 use std::hint::black_box;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 
 /// Every floor.
 pub const ALL: &[Bench] = &[
@@ -34,7 +36,9 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Relay<kernel::Eventfd>>(Contender::floor("kernel")),
     Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel")),
     Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel")),
-    Bench::many::<Relay<socket::Spinning>>(Contender::floor("kernel")),
+    Bench::many::<Relay<socket::Ends<TcpStream, true>>>(Contender::floor("kernel")),
+    Bench::many::<Relay<socket::Ends<UnixStream, false>>>(Contender::floor("kernel")),
+    Bench::many::<Relay<socket::Ends<UnixStream, true>>>(Contender::floor("kernel")),
     Bench::many::<connect::Connects>(Contender::floor("kernel")),
     Bench::one::<signature::Signature>(Contender::floor("aws-lc")),
     Bench::one::<signature::Agreement>(Contender::floor("aws-lc")),

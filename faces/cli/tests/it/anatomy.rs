@@ -58,6 +58,7 @@ fn what_goes_round_and_what_stays_on_one_thread_is_taken_apart_too() {
         ("sched/round-trip", &["send", "there", "enqueue", "dequeue", "back"][..]),
         ("fiber/eventual", &["set", "wait", "switch"]),
         ("net/load", &["receive", "handle", "send"]),
+        ("rpc/noop", &["call", "send", "there", "dispatch", "respond", "back"]),
     ] {
         let told = document(&home.ok(&format!("anatomy {spec} --seconds 0.2 --json")));
         let anatomy = taken(&told);
@@ -103,11 +104,12 @@ fn who_sleeps_is_woken_in_a_stage_of_its_own_and_the_slowest_are_kept() {
 #[test]
 fn hand_offs_between_processes_stand_on_one_time_line() {
     let home = Home::new();
-    let out = home.ok("anatomy notify/round-trip --processes --seconds 0.5 --json");
-    let told = document(&out);
-    let anatomy = taken(&told);
-    assert!(told.records.iter().any(|record| record.parties.processes));
-    assert!(anatomy.handoffs_count >= 16, "{}", anatomy.handoffs_count);
+    for spec in ["notify/round-trip", "rpc/noop"] {
+        let told = document(&home.ok(&format!("anatomy {spec} --processes --seconds 0.3 --json")));
+        let anatomy = taken(&told);
+        assert!(told.records.iter().any(|record| record.parties.processes));
+        assert!(anatomy.handoffs_count >= 16, "{spec}: {}", anatomy.handoffs_count);
+    }
 }
 
 #[test]

@@ -1,11 +1,13 @@
-//! A message over loopback TCP: the floor of whatever talks by sockets on one machine.
+//! A message over loopback TCP, or a pair of Unix sockets: the floor of whatever talks by sockets on one machine.
 
 use super::relay::Medium;
 use handover_harness::{Fault, Rig};
 use handover_record::{Bytes, Spec, args};
 use std::hint::spin_loop;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 args! {
@@ -22,16 +24,39 @@ const END: u8 = 0xff;
 /// A stranger who connects in between is turned away at most so often.
 const STRANGERS_MAX: u32 = 16;
 
-/// The two ends of one connection, without Nagle's delay.
-pub(crate) struct Loopback {
-    near: TcpStream,
-    far: TcpStream,
-    message_bytes: usize,
+/// A connection's end.
+pub(crate) trait End: From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static {
+    /// The floors that stand on it, where both sides sleep and where neither does.
+    const SPECS: [Spec; 2];
+
+    /// Two ends of one connection.
+    fn pair() -> Result<(Self, Self), Fault>;
+
+    /// As [`Read`] and [`Write`] have it.
+    fn receive(&self, into: &mut [u8]) -> io::Result<usize>;
+    fn send(&self, bytes: &[u8]) -> io::Result<usize>;
+    fn spins(&self) -> io::Result<()>;
 }
 
-impl Loopback {
-    /// Connects two sockets of this process over 127.0.0.1.
-    fn connect() -> Result<(TcpStream, TcpStream), Fault> {
+const SPEC: Spec = Spec { hands_over: true, file: file!(), line: line!(), ..Spec::DEFAULT };
+
+impl End for TcpStream {
+    const SPECS: [Spec; 2] = [
+        Spec {
+            id: "floor/socket",
+            what: "a message to a party that sleeps in read, and back, over loopback TCP",
+            ladder: true,
+            ..SPEC
+        },
+        Spec {
+            id: "floor/socket-spin",
+            what: "a message to a party that asks for it without a pause, and back, over loopback TCP",
+            ..SPEC
+        },
+    ];
+
+    /// Over 127.0.0.1, without Nagle's delay.
+    fn pair() -> Result<(TcpStream, TcpStream), Fault> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let near = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
@@ -47,11 +72,71 @@ impl Loopback {
         Err(Fault::new(format!("others keep connecting to {address}")))
     }
 
+    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut end = self;
+        end.read(into)
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut end = self;
+        end.write(bytes)
+    }
+
+    fn spins(&self) -> io::Result<()> {
+        self.set_nonblocking(true)
+    }
+}
+
+impl End for UnixStream {
+    const SPECS: [Spec; 2] = [
+        Spec {
+            id: "floor/unix-socket",
+            what: "a message to a party that sleeps in read, and back, over a pair of Unix sockets",
+            ..SPEC
+        },
+        Spec {
+            id: "floor/unix-socket-spin",
+            what: "a message to a party that asks for it without a pause, and back, over Unix sockets",
+            ..SPEC
+        },
+    ];
+
+    fn pair() -> Result<(UnixStream, UnixStream), Fault> {
+        Ok(UnixStream::pair()?)
+    }
+
+    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut end = self;
+        end.read(into)
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut end = self;
+        end.write(bytes)
+    }
+
+    fn spins(&self) -> io::Result<()> {
+        self.set_nonblocking(true)
+    }
+}
+
+/// Two ends of a connection, of which neither ever sleeps where it `SPINS`: each asks the kernel again and
+/// again.
+pub(crate) struct Ends<E, const SPINS: bool> {
+    near: E,
+    far: E,
+    message_bytes: usize,
+}
+
+/// Loopback TCP between two who sleep.
+pub(crate) type Loopback = Ends<TcpStream, false>;
+
+impl<E: End, const SPINS: bool> Ends<E, SPINS> {
     /// The two ends, which the parties share though they may be processes.
-    pub(crate) fn ends(rig: &mut Rig) -> Result<(TcpStream, TcpStream), Fault> {
+    pub(crate) fn ends(rig: &mut Rig) -> Result<(E, E), Fault> {
         let mut made = None;
         let near = rig.fd(|| {
-            let (near, far) = Self::connect()?;
+            let (near, far) = E::pair()?;
             made = Some(far);
             Ok(near.into())
         })?;
@@ -61,6 +146,32 @@ impl Loopback {
         })?;
         Ok((near.into(), far.into()))
     }
+
+    /// Reads so much, however often it takes.
+    fn read(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
+        while !into.is_empty() {
+            match end.receive(into) {
+                Ok(0) => return Err(Fault::new("the other end has ended")),
+                Ok(count) => into = &mut into[count..],
+                Err(error) if SPINS && error.kind() == ErrorKind::WouldBlock => spin_loop(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            match end.send(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if SPINS && error.kind() == ErrorKind::WouldBlock => spin_loop(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What the pinging party sends and what came back.
@@ -69,23 +180,19 @@ pub(crate) struct Messages {
     came: Vec<u8>,
 }
 
-impl Medium for Loopback {
+impl<E: End, const SPINS: bool> Medium for Ends<E, SPINS> {
     type Args = Echo;
-    const SPEC: Spec = Spec {
-        id: "floor/socket",
-        what: "a message to a party that sleeps in read, and back, over loopback TCP",
-        ladder: true,
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = E::SPECS[SPINS as usize];
     type Ping = Messages;
 
-    fn rig(args: &Echo, rig: &mut Rig) -> Result<Loopback, Fault> {
+    fn rig(args: &Echo, rig: &mut Rig) -> Result<Self, Fault> {
         let (near, far) = Self::ends(rig)?;
+        if SPINS {
+            near.spins()?;
+            far.spins()?;
+        }
         let message_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX);
-        Ok(Loopback { near, far, message_bytes })
+        Ok(Self { near, far, message_bytes })
     }
 
     fn ping(&self) -> Messages {
@@ -94,16 +201,15 @@ impl Medium for Loopback {
     }
 
     fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
-        (&self.near).write_all(&messages.sent)?;
-        (&self.near).read_exact(&mut messages.came)?;
-        Ok(())
+        Self::write(&self.near, &messages.sent)?;
+        Self::read(&self.near, &mut messages.came)
     }
 
     fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
         // The last echo is looked at, untimed; every one before it was read into the same place.
         let right = messages.came == messages.sent;
         messages.sent[0] = END;
-        (&self.near).write_all(&messages.sent)?;
+        Self::write(&self.near, &messages.sent)?;
         if right { Ok(()) } else { Err(Fault::new("the echo is not what was sent")) }
     }
 
@@ -111,89 +217,11 @@ impl Medium for Loopback {
         let mut message = vec![0; self.message_bytes];
         let mut turns = 0;
         loop {
-            (&self.far).read_exact(&mut message)?;
+            Self::read(&self.far, &mut message)?;
             if message[0] == END {
                 return Ok(turns);
             }
-            (&self.far).write_all(&message)?;
-            turns += 1;
-        }
-    }
-}
-
-/// The same connection, and neither end ever sleeps: each asks the kernel again and again.
-pub(crate) struct Spinning(Loopback);
-
-impl Spinning {
-    /// Reads so much, as often as it takes.
-    fn read(mut stream: &TcpStream, mut into: &mut [u8]) -> Result<(), Fault> {
-        while !into.is_empty() {
-            match stream.read(into) {
-                Ok(0) => return Err(Fault::new("the other end has ended")),
-                Ok(count) => into = &mut into[count..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn write(mut stream: &TcpStream, mut bytes: &[u8]) -> Result<(), Fault> {
-        while !bytes.is_empty() {
-            match stream.write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Medium for Spinning {
-    type Args = Echo;
-    const SPEC: Spec = Spec {
-        id: "floor/socket-spin",
-        what: "a message to a party that asks for it without a pause, and back, over loopback TCP",
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
-    type Ping = Messages;
-
-    fn rig(args: &Echo, rig: &mut Rig) -> Result<Self, Fault> {
-        let link = <Loopback as Medium>::rig(args, rig)?;
-        link.near.set_nonblocking(true)?;
-        link.far.set_nonblocking(true)?;
-        Ok(Self(link))
-    }
-
-    fn ping(&self) -> Messages {
-        self.0.ping()
-    }
-
-    fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
-        Self::write(&self.0.near, &messages.sent)?;
-        Self::read(&self.0.near, &mut messages.came)
-    }
-
-    fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
-        let right = messages.came == messages.sent;
-        messages.sent[0] = END;
-        Self::write(&self.0.near, &messages.sent)?;
-        if right { Ok(()) } else { Err(Fault::new("the echo is not what was sent")) }
-    }
-
-    fn echo(&self) -> Result<u64, Fault> {
-        let mut message = vec![0; self.0.message_bytes];
-        let mut turns = 0;
-        loop {
-            Self::read(&self.0.far, &mut message)?;
-            if message[0] == END {
-                return Ok(turns);
-            }
-            Self::write(&self.0.far, &message)?;
+            Self::write(&self.far, &message)?;
             turns += 1;
         }
     }

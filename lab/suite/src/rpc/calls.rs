@@ -1,0 +1,381 @@
+//! One caller and one server: calls without anything in them, calls with bytes, and many at a time.
+
+use super::{Place, fault};
+use crate::floor::relay::Medium;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Fault, Region, Rig};
+use handover_record::{Args, Bytes, Spec, args};
+use handover_rpc::{Call, Calling, Config, Context, Endpoint, Failure, Method, Peer};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub(super) const NOOP: Method = Method::named("noop");
+const ECHO: Method = Method::named("echo");
+const STOP: Method = Method::named("stop");
+
+/// By which way.
+pub(super) const SM: usize = 0;
+pub(super) const TCP: usize = 1;
+pub(super) const UDS: usize = 2;
+const PLACES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
+
+/// How both sides wait: as they do by default, looking for a while before they sleep; without ever sleeping;
+/// without looking first.
+pub(super) const USUAL: usize = 0;
+pub(super) const SPINS: usize = 1;
+pub(super) const SLEEPS: usize = 2;
+
+/// What is called, and how one call follows the other.
+pub(super) trait Work: Send + Sync + Sized + 'static {
+    type Args: Args;
+
+    /// The declarations, by way and by how both sides wait.
+    const SPECS: [[Spec; 3]; 3];
+
+    fn new(args: &Self::Args) -> Self;
+
+    /// So many providers of each procedure.
+    fn providers_count(&self) -> u16 {
+        1
+    }
+
+    /// One more call.
+    fn call(&self, caller: &mut Caller) -> Result<(), Fault>;
+}
+
+const SPEC: Spec = Spec {
+    classic: Some("margo-p2p-latency"),
+    hands_over: true,
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
+const NONE: Spec = Spec::DEFAULT;
+
+const fn spec(id: &'static str, what: &'static str, floor: &'static str, batched: bool) -> Spec {
+    Spec { id, what, floor: Some(floor), batched, ..SPEC }
+}
+
+/// Without arguments or a result.
+pub(super) struct Noop;
+
+impl Work for Noop {
+    type Args = ();
+
+    const SPECS: [[Spec; 3]; 3] = {
+        let memory = Spec {
+            ladder: true,
+            ..spec(
+                "rpc/noop",
+                "a procedure without arguments or a result, called through shared memory",
+                "floor/cache-line-2",
+                true,
+            )
+        };
+        [
+            [
+                memory,
+                memory,
+                spec(
+                    "rpc/noop-asleep",
+                    "the same, where both sides sleep as soon as they have nothing to do",
+                    "floor/futex",
+                    false,
+                ),
+            ],
+            [
+                NONE,
+                spec(
+                    "rpc/tcp-spin",
+                    "a procedure without arguments or a result, called over loopback TCP, both sides spinning",
+                    "floor/socket-spin",
+                    false,
+                ),
+                spec(
+                    "rpc/tcp",
+                    "a procedure without arguments or a result, called over loopback TCP, both sides asleep",
+                    "floor/socket",
+                    false,
+                ),
+            ],
+            [
+                NONE,
+                spec(
+                    "rpc/uds-spin",
+                    "a procedure without arguments or a result, called over a Unix socket, both sides spinning",
+                    "floor/unix-socket-spin",
+                    false,
+                ),
+                spec(
+                    "rpc/uds",
+                    "a procedure without arguments or a result, called over a Unix socket, both sides asleep",
+                    "floor/unix-socket",
+                    false,
+                ),
+            ],
+        ]
+    };
+
+    fn new((): &()) -> Self {
+        Self
+    }
+
+    #[inline]
+    fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
+        caller.endpoint.call(caller.peer, NOOP, &()).map_err(fault)
+    }
+}
+
+args! {
+    /// What is sent and comes back, through memory.
+    pub struct Copied {
+        /// Bytes of the arguments, and of the result.
+        size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 1048576),
+    }
+}
+
+args! {
+    /// What is sent and comes back, over a socket.
+    pub struct Sent {
+        /// Bytes of the arguments, and of the result.
+        message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
+    }
+}
+
+/// How long arguments and results are.
+pub(super) trait Payload: Args + Send + Sync + 'static {
+    const SPECS: [[Spec; 3]; 3];
+    fn bytes(&self) -> Bytes;
+}
+
+impl Payload for Copied {
+    const SPECS: [[Spec; 3]; 3] = {
+        let memory = spec(
+            "rpc/payload",
+            "size_bytes to a procedure and back, through shared memory, both sides spinning",
+            "floor/memcpy",
+            true,
+        );
+        [[NONE, memory, NONE], [NONE; 3], [NONE; 3]]
+    };
+
+    fn bytes(&self) -> Bytes {
+        self.size_bytes
+    }
+}
+
+impl Payload for Sent {
+    const SPECS: [[Spec; 3]; 3] = {
+        let tcp = spec(
+            "rpc/tcp-payload",
+            "message_bytes to a procedure and back, over loopback TCP, both sides spinning",
+            "floor/socket-spin",
+            false,
+        );
+        let uds = spec(
+            "rpc/uds-payload",
+            "message_bytes to a procedure and back, over a Unix socket, both sides spinning",
+            "floor/unix-socket-spin",
+            false,
+        );
+        [[NONE; 3], [NONE, tcp, NONE], [NONE, uds, NONE]]
+    };
+
+    fn bytes(&self) -> Bytes {
+        self.message_bytes
+    }
+}
+
+/// Bytes that come back.
+pub(super) struct Echoed<A> {
+    sent: Vec<u8>,
+    args: std::marker::PhantomData<fn() -> A>,
+}
+
+impl<A: Payload> Work for Echoed<A> {
+    type Args = A;
+
+    const SPECS: [[Spec; 3]; 3] = A::SPECS;
+
+    fn new(args: &A) -> Self {
+        let bytes = usize::try_from(args.bytes().0).unwrap_or(usize::MAX);
+        let sent = (b'a'..=b'z').cycle().take(bytes).collect();
+        Self { sent, args: std::marker::PhantomData }
+    }
+
+    #[inline]
+    fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
+        // All of the first results is looked at, and afterwards whether they are of the right length.
+        let looked_at = if caller.calls_count < 4 { self.sent.len() } else { 0 };
+        let is_right = |came: &[u8]| {
+            came.len() == self.sent.len() && came[..looked_at] == self.sent[..looked_at]
+        };
+        match caller.endpoint.call_bytes(caller.peer, ECHO, &self.sent, is_right) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Fault::new("what came back is not what was sent")),
+            Err(error) => Err(fault(error)),
+        }
+    }
+}
+
+args! {
+    /// How many calls are under way, and of whom they are asked.
+    pub struct Concurrent {
+        /// Calls under way at a time.
+        concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
+        /// Providers of the procedure, called in turn.
+        providers_count: u32 = 1 (smoke 2, range 1 ..= 1000),
+    }
+}
+
+/// Many calls under way at a time: one is begun, and the oldest waited for.
+pub(super) struct Many {
+    concurrency_count: usize,
+    providers_count: u16,
+}
+
+impl Work for Many {
+    type Args = Concurrent;
+
+    const SPECS: [[Spec; 3]; 3] = {
+        let memory = spec(
+            "rpc/many",
+            "a call through shared memory, concurrency_count of them under way, both sides spinning",
+            "floor/cache-line-2",
+            true,
+        );
+        let tcp = spec(
+            "rpc/tcp-many",
+            "a call over loopback TCP, concurrency_count of them under way, both sides spinning",
+            "floor/socket-spin",
+            true,
+        );
+        [[NONE, memory, NONE], [NONE, tcp, NONE], [NONE; 3]]
+    };
+
+    fn new(args: &Concurrent) -> Self {
+        // Both within their ranges.
+        let providers_count = args.providers_count as u16;
+        Self { concurrency_count: args.concurrency_count as usize, providers_count }
+    }
+
+    fn providers_count(&self) -> u16 {
+        self.providers_count
+    }
+
+    #[inline]
+    fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
+        if caller.under_way.len() >= self.concurrency_count {
+            caller.wait_for_oldest()?;
+        }
+        let provider = (caller.calls_count % u64::from(self.providers_count)) as u16;
+        let method = NOOP.of_provider(provider);
+        let call = caller.endpoint.start(caller.peer, method, &()).map_err(fault)?;
+        caller.under_way.push_back(call);
+        Ok(())
+    }
+}
+
+/// The caller's endpoint.
+pub(super) struct Caller {
+    endpoint: Endpoint,
+    peer: Peer,
+    under_way: VecDeque<Call<()>>,
+    calls_count: u64,
+}
+
+impl Caller {
+    fn wait_for_oldest(&mut self) -> Result<(), Fault> {
+        match self.under_way.pop_front() {
+            Some(call) => self.endpoint.wait(call).map_err(fault),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Two endpoints, one in each party.
+pub(super) struct Called<W, const WAY: usize, const WAITS: usize> {
+    work: W,
+    place: Region<Place>,
+    config: Config,
+}
+
+impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WAITS> {
+    type Args = W::Args;
+    const SPEC: Spec = W::SPECS[WAY][WAITS];
+    /// Or what went wrong when it connected, which has no other way to say so.
+    type Ping = Result<Caller, Fault>;
+
+    fn rig(args: &W::Args, rig: &mut Rig) -> Result<Self, Fault> {
+        // Where both share a CPU, whoever spins for ever keeps the other from answering.
+        let crowded = matches!(rig.cpus(), [first, second, ..] if first == second);
+        let mut config = Config { spin_forever: WAITS == SPINS && !crowded, ..Config::default() };
+        if WAITS == SLEEPS {
+            config.spin_ns_max = 0;
+        }
+        Ok(Self { work: W::new(args), place: rig.region()?, config })
+    }
+
+    fn ping(&self) -> Result<Caller, Fault> {
+        let address = self.place.hear()?.parse().map_err(fault)?;
+        let mut endpoint = Endpoint::new(self.config.clone()).map_err(fault)?;
+        let peer = endpoint.connect(&address).map_err(fault)?;
+        Ok(Caller { endpoint, peer, under_way: VecDeque::new(), calls_count: 0 })
+    }
+
+    #[inline]
+    fn round_trip(&self, caller: &mut Result<Caller, Fault>) -> Result<(), Fault> {
+        match caller {
+            Ok(caller) => {
+                let done = self.work.call(caller);
+                caller.calls_count += 1;
+                done
+            }
+            Err(_) => Err(Fault::new("not connected")),
+        }
+    }
+
+    fn end(&self, caller: &mut Result<Caller, Fault>) -> Result<(), Fault> {
+        let mut caller = std::mem::replace(caller, Err(Fault::new("ended already")))?;
+        while !caller.under_way.is_empty() {
+            caller.wait_for_oldest()?;
+        }
+        caller.endpoint.call::<_, ()>(caller.peer, STOP, &()).map_err(fault)
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut endpoint = Endpoint::new(self.config.clone()).map_err(fault)?;
+        let turns = Arc::new(AtomicU64::new(0));
+        // Relaxed: this thread is the only one, and reads it when it has served.
+        let count = |turns: &AtomicU64| {
+            turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        };
+        for provider in 0..self.work.providers_count() {
+            let turns = Arc::clone(&turns);
+            let noop = move |_: &mut Context<'_>, ()| -> Result<(), Failure> {
+                count(&turns);
+                Ok(())
+            };
+            endpoint.register("noop", provider, noop).map_err(fault)?;
+        }
+        let its = Arc::clone(&turns);
+        let echo = move |_: &mut Context<'_>, bytes: &[u8], result: &mut Vec<u8>| {
+            count(&its);
+            result.extend_from_slice(bytes);
+            Ok(())
+        };
+        endpoint.register_bytes("echo", 0, echo).map_err(fault)?;
+        let stop = |context: &mut Context<'_>, ()| -> Result<(), Failure> {
+            context.stop();
+            Ok(())
+        };
+        endpoint.register("stop", 0, stop).map_err(fault)?;
+        let address = endpoint.listen(&PLACES[WAY].parse().map_err(fault)?).map_err(fault)?;
+        self.place.tell(&address.to_string())?;
+        // Nothing else ends it; what was answered last is on its way, in memory that lives as long as the
+        // caller's, or in the kernel's.
+        endpoint.serve();
+        Ok(turns.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,165 @@
+//! Many clients of one server: how often it has one, and how fair it is.
+
+use super::calls::NOOP;
+use super::{Place, fault};
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_record::{Part, Spec, args};
+use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
+use std::sync::Arc;
+use std::time::Duration;
+
+args! {
+    /// How many are served.
+    pub struct ClientsOfOne {
+        /// Clients, each of which waits for the answer before it asks again.
+        clients_count: u32 = 10 (smoke 3, range 1 ..= 1000),
+    }
+}
+
+const CALL: usize = 0;
+const LEAST: usize = 1;
+/// The least served client's figure is told for so many calls.
+const LEAST_CALLS: u64 = 1000;
+
+/// A server, which is timed, and its clients, which call without a pause.
+pub(super) struct Clients {
+    place: Region<Place>,
+    clients_count: usize,
+    /// Whether parties share CPUs, so that nobody who waits may keep one.
+    crowded: bool,
+}
+
+/// What the handlers count, all on the server's thread: Relaxed throughout.
+struct Counts {
+    /// Requests of each client, by its place among the peers.
+    of_each: Vec<AtomicU64>,
+    /// Requests of all, and with which of them the handler ends the serving; some may come behind it.
+    served: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Handover for Clients {
+    type Args = ClientsOfOne;
+    const SPEC: Spec = Spec {
+        id: "rpc/clients",
+        what: "a call of one of clients_count clients, at the server that they share, in shared memory",
+        parts: &[
+            Part::new("call", "between one request and the next at the server"),
+            Part::new("least", "the same, if all were served as whoever was served least"),
+        ],
+        floor: Some("floor/cache-line-2"),
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    const PROCESSES: bool = true;
+
+    fn roles(args: &ClientsOfOne) -> Vec<Role> {
+        let mut roles = vec![Role::measured("server")];
+        roles.resize(1 + args.clients_count as usize, Role::serving("client"));
+        roles
+    }
+
+    fn rig(args: &ClientsOfOne, rig: &mut Rig) -> Result<Self, Fault> {
+        let mut cpus = rig.cpus().to_vec();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let crowded = cpus.len() < rig.cpus().len();
+        Ok(Self { place: rig.region()?, clients_count: args.clients_count as usize, crowded })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let spin_ns_max = if self.crowded { 0 } else { Config::default().spin_ns_max };
+        let config = Config { spin_ns_max, ..Config::default() };
+        if party.index > 0 {
+            return self.ask(config);
+        }
+        // The server has a CPU to itself, wherever its clients are.
+        self.serve(Config::default(), out)
+    }
+}
+
+impl Clients {
+    /// A client: calls until the server has ended.
+    fn ask(&self, config: Config) -> Result<(), Fault> {
+        let address = self.place.hear()?.parse().map_err(fault)?;
+        let mut endpoint = Endpoint::new(config).map_err(fault)?;
+        let peer = endpoint.connect(&address).map_err(fault)?;
+        loop {
+            match endpoint.call::<_, ()>(peer, NOOP, &()) {
+                Ok(()) => {}
+                Err(CallError::Gone(_) | CallError::Stale) => return Ok(()),
+                Err(error) => return Err(fault(error)),
+            }
+        }
+    }
+
+    fn serve(&self, config: Config, out: &mut Samples) -> Result<(), Fault> {
+        let mut endpoint = Endpoint::new(config).map_err(fault)?;
+        let of_each = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
+        let counts =
+            Arc::new(Counts { of_each, served: AtomicU64::new(0), last: AtomicU64::new(0) });
+        let counted = Arc::clone(&counts);
+        let noop = move |context: &mut Context<'_>, ()| {
+            let its = &counted.of_each[context.peer().place as usize];
+            its.store(its.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let served = counted.served.load(Ordering::Relaxed) + 1;
+            counted.served.store(served, Ordering::Relaxed);
+            if served == counted.last.load(Ordering::Relaxed) {
+                context.stop();
+            }
+            Ok(())
+        };
+        endpoint.register("noop", 0, noop).map_err(fault)?;
+        let address = endpoint.listen(&"sm://".parse().map_err(fault)?).map_err(fault)?;
+        self.place.tell(&address.to_string())?;
+        while endpoint.peers().count() < self.clients_count {
+            endpoint.progress(Duration::from_millis(1));
+        }
+        self.time(&mut endpoint, &counts, out)
+    }
+
+    fn time(
+        &self,
+        endpoint: &mut Endpoint,
+        counts: &Counts,
+        out: &mut Samples,
+    ) -> Result<(), Fault> {
+        // More than come behind the last: the server takes up to 64 of each client before it sees that it is to
+        // end, and once more.
+        let batch = 256 * self.clients_count as u64;
+        let mut serve = || {
+            let last = counts.last.load(Ordering::Relaxed) + batch;
+            counts.last.store(last, Ordering::Relaxed);
+            endpoint.serve();
+        };
+        // Those that were served while others connected.
+        counts.last.store(counts.served.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Those that have just come fall into step first.
+        serve();
+        let before = self.counted(counts);
+        let all_began = clock::ticks();
+        loop {
+            let began = clock::ticks();
+            serve();
+            out.note_batch(CALL, clock::ticks().saturating_sub(began), batch);
+            if !out.running() {
+                break;
+            }
+        }
+        let took = clock::ticks().saturating_sub(all_began);
+        let after = self.counted(counts);
+        let served = after.iter().zip(&before).map(|(after, before)| after - before);
+        let least = served.min().unwrap_or(0).max(1) * self.clients_count as u64;
+        let each = u128::from(took) * u128::from(LEAST_CALLS) / u128::from(least);
+        out.note_batch(LEAST, u64::try_from(each).unwrap_or(u64::MAX), LEAST_CALLS);
+        Ok(())
+    }
+
+    fn counted(&self, counts: &Counts) -> Vec<u64> {
+        counts.of_each.iter().map(|it| it.load(Ordering::Relaxed)).collect()
+    }
+}
