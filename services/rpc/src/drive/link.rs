@@ -26,12 +26,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// How much is kept.
     fn queued_bytes(&self) -> usize;
 
-    /// Where the kernel tells of room, if something is kept until there is some.
-    fn wants_room(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// The kernel says that there is something to see, or room.
+    /// The kernel says that there is something to see, or to send.
     fn told(&mut self);
 
     /// Looking for frames costs no system call, and the kernel does not tell of them.

@@ -53,12 +53,14 @@ impl Whose {
 }
 
 /// By edges: nothing need be drained before sleeping.
-// Room is asked for by who waits for it: a Unix socket tells of room whenever its peer has read, and would wake
-// each caller once more. suite rpc/uds, 2026-11.
+// A Unix socket tells of room whenever its peer has read, and wakes who waits shortly before the answer comes: a
+// round trip took 1.16 x one between two blocking reads with OUT at the server, and 1.46 x without. 2026-11.
 fn flags_of(whose: Whose) -> epoll::EventFlags {
     use epoll::EventFlags as Flags;
     match whose {
-        Whose::Peer { .. } | Whose::Greeting(_) => Flags::IN | Flags::RDHUP | Flags::ET,
+        Whose::Peer { .. } | Whose::Greeting(_) => {
+            Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
+        }
         Whose::Inbox | Whose::Signal | Whose::Listener(_) => Flags::IN | Flags::ET,
     }
 }
@@ -84,18 +86,6 @@ impl Poll {
     pub(crate) fn promote(&self, fd: impl AsFd, whose: Whose) -> Result<(), Errno> {
         let data = epoll::EventData::new_u64(whose.pack());
         epoll::modify(&self.set, fd, data, flags_of(whose))
-    }
-
-    /// Tells of room at that descriptor, too, or does not any more. Told of at once if there is any.
-    pub(crate) fn ask_for_room(
-        &self,
-        fd: impl AsFd,
-        whose: Whose,
-        asks: bool,
-    ) -> Result<(), Errno> {
-        let out = if asks { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-        let data = epoll::EventData::new_u64(whose.pack());
-        epoll::modify(&self.set, fd, data, flags_of(whose) | out)
     }
 
     /// `None` waits for ever. Appends who is ready, and whether that is the end of it.

@@ -749,34 +749,14 @@ impl State {
                 at_ns => Some(at_ns.saturating_sub(clock::now_ns())),
             };
             self.stats.sleeps_count += 1;
-            let waits_for_room = self.any_queued;
-            if waits_for_room {
-                self.ask_for_room(true);
-            }
             if timeout_ns.is_some() || !self.sleep_in_read() {
                 self.look(timeout_ns);
-            }
-            if waits_for_room {
-                self.ask_for_room(false);
             }
         }
         self.inbox.set_asleep(false);
         for &place in &self.active {
             if let Some(link) = &mut self.places[place as usize].link {
                 link.withdraw();
-            }
-        }
-    }
-
-    /// Asks the kernel to tell of room for what is kept, or not to any more.
-    #[cold]
-    fn ask_for_room(&self, asks: bool) {
-        for &place in &self.active {
-            let Place { generation, link, .. } = &self.places[place as usize];
-            if let Some(fd) = link.as_ref().and_then(|link| link.wants_room()) {
-                let whose = Whose::Peer { place, generation: *generation };
-                // Refused only for what cannot be: the descriptor is in the set.
-                let _ = self.poll.ask_for_room(fd, whose, asks);
             }
         }
     }
