@@ -26,7 +26,7 @@ pub fn namespaces() {
         return skipped(what, &why);
     }
     let mut here = Other::of(Command::new("unshare").arg("-rn").arg(program).args(["apart", ""]));
-    while here.said.starts_with("skipped: ") {
+    while !here.said.is_empty() && here.said != FINE {
         println!("{}", here.said);
         here.hear();
     }
@@ -97,7 +97,7 @@ pub fn here() -> ExitCode {
     let address = there.address();
     there.hear();
     let shared = there.address();
-    let (mut client, peer) = connected(&address);
+    let (mut client, mut peer) = connected(&address);
     // Names are those of a namespace.
     let apart = client.connect(&shared).expect_err("it is another host's").to_string();
     assert_eq!(apart, format!("connect for {shared} failed: Connection refused (os error 111)"));
@@ -120,6 +120,8 @@ pub fn here() -> ExitCode {
     all_sorts(&mut client, peer, 3);
     if is_long() {
         silence_is_the_end(&address);
+        // It went over the same cable.
+        (client, peer) = connected(&address);
     }
     let asked = client.start::<_, ()>(peer, Method::named("late"), &()).expect("room");
     assert_eq!(client.test(asked), None);
@@ -137,11 +139,11 @@ fn silence_is_the_end(address: &Address) {
     std::thread::sleep(SECOND);
     ip("link set near down");
     let began = Instant::now();
-    match client.wait(asked) {
-        Err(CallError::Gone(Gone::Broken { call: "recv", .. })) => {}
-        other => panic!("{other:?}"),
-    }
-    assert!(began.elapsed() < SILENCE_MAX, "{:?}", began.elapsed());
+    let ended = client.wait(asked);
+    println!("  a silent cable: {ended:?} within {:?}", began.elapsed());
+    assert!(matches!(ended, Err(CallError::Gone(_))));
+    // Not at once: a cable may come back.
+    assert!((5 * SECOND..SILENCE_MAX).contains(&began.elapsed()));
     ip("link set near up");
 }
 
