@@ -19,6 +19,7 @@ mod codec;
 mod inbound;
 mod link;
 mod outbound;
+mod replies;
 mod spin;
 mod tls;
 
@@ -27,5 +28,6 @@ pub use codec::{Codec, CodecError, Decoded, LengthPrefixed, Lines, Raw, TooLong}
 pub use inbound::{Inbound, Taken, Truncated};
 pub use link::{Link, Reading, Rules, TimedOut, Unqueued};
 pub use outbound::{Crossing, Outbound, Overflow};
+pub use replies::Replies;
 pub use spin::Spin;
 pub use tls::{Opened, Tls};

@@ -1,8 +1,9 @@
-//! What no safe call tells of a socket, and what is asked of a ring.
+//! What no safe call tells of a socket, what is asked of a ring, and short copies.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 /// How many bytes the kernel holds for the peer, which the peer's has not acknowledged.
@@ -37,6 +38,44 @@ pub(crate) fn poll_remove(ring: &mut io_uring::IoUring, name: u64, own_name: u64
     let entry = io_uring::opcode::PollRemove::new(name).build().user_data(own_name);
     // SAFETY: it points to no memory.
     unsafe { ring.submission().push(&entry) }.is_ok()
+}
+
+/// Up to so many bytes are copied by words of a known length: for them a call of `memcpy` takes longer than
+/// what it does.
+pub(crate) const SHORT_BYTES: usize = 32;
+
+/// Appends four bytes, and at most [`SHORT_BYTES`] behind them. The length is read once and written once: by
+/// safe calls each of several appends would wait for what the one before it wrote.
+///
+/// # Panics
+/// When there are more.
+#[inline]
+pub(crate) fn append_short(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
+    assert!(bytes.len() <= SHORT_BYTES, "{} bytes are not short", bytes.len());
+    out.reserve(head.len() + SHORT_BYTES);
+    let appended = out.len() + head.len() + bytes.len();
+    let spare = &mut out.spare_capacity_mut()[..head.len() + SHORT_BYTES];
+    let (to_head, to_bytes) = spare.split_at_mut(head.len());
+    to_head.copy_from_slice(&head.map(MaybeUninit::new));
+    copy_short(bytes, to_bytes);
+    // SAFETY: room was reserved for all of it, and it was written, head and bytes, right behind what was there.
+    unsafe { out.set_len(appended) };
+}
+
+/// Copies by two words from both ends, which overlap where the bytes are fewer than both.
+#[inline(always)]
+fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
+    #[inline(always)]
+    fn ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
+        let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };
+        let Some(last) = from.last_chunk::<WORD_BYTES>() else { return false };
+        to[..WORD_BYTES].copy_from_slice(&first.map(MaybeUninit::new));
+        to[from.len() - WORD_BYTES..from.len()].copy_from_slice(&last.map(MaybeUninit::new));
+        true
+    }
+    if !(ends::<16>(from, to) || ends::<8>(from, to) || ends::<4>(from, to)) {
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = MaybeUninit::new(from));
+    }
 }
 
 #[cfg(test)]

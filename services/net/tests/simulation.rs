@@ -319,8 +319,11 @@ proptest! {
     ) {
         let whole = |codec: &LengthPrefixed| {
             let mut came = Vec::new();
-            let taken = Inbound::default().take(&stream, codec, |message| {
+            let taken = Inbound::default().take_framed(&stream, codec, |message, frame| {
                 came.push(message.to_vec());
+                let mut written = Vec::new();
+                let exact = codec.encode(message, &mut written).is_ok() && written == stream[frame];
+                assert!(exact, "it promises to write as it reads");
                 ControlFlow::Continue(())
             });
             (came, taken.is_err())

@@ -17,6 +17,16 @@ pub struct Conn<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
     pub(crate) key: Key,
+    pub(crate) came: Came<'a>,
+}
+
+/// What was read of a connection, and the message in it that its handler is called for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Came<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) message: &'a [u8],
+    /// Where that stands, with its frame: from, to. Nowhere if it had begun before these bytes.
+    pub(crate) frame: (usize, usize),
 }
 
 impl<C: Codec, D> Conn<'_, C, D> {
@@ -39,10 +49,20 @@ impl<C: Codec, D> Conn<'_, C, D> {
     ///
     /// # Errors
     /// [`WriteError`]; nothing of it is sent then.
-    #[inline]
+    ///
+    /// # Cost
+    /// A copy of the message. Where it is the very message that the handler is called for, and
+    /// [`Codec::IS_EXACT`], none: it is sent from where it was read.
+    #[inline(always)]
     pub fn send(&mut self, message: &[u8]) -> Result<(), WriteError> {
-        let codec = self.codec;
-        self.core.reply_with(|out| Ok(codec.encode(message, out)?))
+        // By value: what is handed on by reference would have to be in memory for each message.
+        let (codec, came) = (self.codec, self.came);
+        let (from, to) = came.frame;
+        if C::IS_EXACT && std::ptr::eq(came.message, message) && from < to {
+            debug_assert!(is_exact(codec, message, &came.bytes[from..to]), "it is not exact");
+            return self.core.reply_as_it_came(came.bytes, from..to);
+        }
+        self.core.reply_anew(codec, came.bytes, message)
     }
 
     /// Sends bytes as they are.
@@ -51,7 +71,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// [`WriteError`]; nothing of it is sent then.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        self.core.reply_with(|out| {
+        self.core.reply_with(self.came.bytes, |out| {
             out.extend_from_slice(bytes);
             Ok(())
         })
@@ -66,7 +86,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
 
     /// Closes it at once; what waits is lost.
     pub fn abort(&mut self) {
-        self.core.doom(self.key, CloseReason::Ours);
+        let key = self.key;
+        self.room().abort(key);
     }
 
     /// Reads nothing more from it until it is resumed: messages that have come already wait, and the
@@ -103,8 +124,16 @@ impl<C: Codec, D> Conn<'_, C, D> {
 
     /// The thread's other connections.
     pub fn room(&mut self) -> Room<'_, C, D> {
+        // Who may write to this one by its key knows nothing of what came.
+        let _ = self.core.turn.replies.written(self.came.bytes);
         Room { core: self.core, codec: self.codec }
     }
+}
+
+/// Whether the codec writes that message as it came.
+fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
+    let mut written = Vec::new();
+    codec.encode(message, &mut written).is_ok() && written == frame
 }
 
 /// The connections of a thread.

@@ -6,10 +6,11 @@ use super::poll::{Poll, Whose};
 use super::slab::{Flags, Key, Slab, Slot};
 use super::socket;
 use crate::config::ns;
-use crate::engine::{Census, Crossing, Link, Overflow, Rules, Seat, Tls};
+use crate::engine::{Census, Codec, Crossing, Link, Overflow, Replies, Rules, Seat, Tls};
 use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
 use handover_timer::Wheel;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -52,6 +53,9 @@ pub(crate) struct Core<D> {
     pub(crate) sealed: Vec<u8>,
 }
 
+/// Replies' memory beyond this is given back.
+pub(crate) const REPLIES_KEPT_BYTES: usize = 1 << 18;
+
 /// What a connection's handler is at, while it is.
 #[derive(Default)]
 pub(crate) struct Turn {
@@ -59,7 +63,7 @@ pub(crate) struct Turn {
     /// Whether it may still be written to.
     pub(crate) is_open: bool,
     /// Replies so far, to be sent together.
-    pub(crate) replies: Vec<u8>,
+    pub(crate) replies: Replies,
     /// Where each message ends in them, if that matters.
     pub(crate) ends: Vec<usize>,
     pub(crate) record_per_message: bool,
@@ -76,6 +80,12 @@ impl Turn {
     fn limit_replies(&mut self, queued_bytes_max: usize) {
         let room_bytes = queued_bytes_max.saturating_sub(self.queued_bytes);
         self.replies_max = if self.record_per_message { 0 } else { room_bytes };
+    }
+
+    /// Nothing of what was written is to be sent.
+    pub(crate) fn forget(&mut self) {
+        self.replies.clear(REPLIES_KEPT_BYTES);
+        self.ends.clear();
     }
 }
 
@@ -121,33 +131,85 @@ impl<D> Core<D> {
         }
     }
 
-    /// Has bytes appended to the replies of the connection that is served.
+    /// Has bytes appended to the replies of the connection that is served, to what was read of it as
+    /// `came` says.
     #[inline]
     pub(crate) fn reply_with(
         &mut self,
+        came: &[u8],
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
+        if !self.turn.is_open {
+            return Err(WriteError::Closed);
+        }
+        append(self.turn.replies.written(came))?;
+        self.replied(came)
+    }
+
+    /// Frames a message and appends it to those replies. A call of its own, so that handlers stay small enough
+    /// to be a part of the loop over messages.
+    #[inline(never)]
+    pub(crate) fn reply_anew<C: Codec>(
+        &mut self,
+        codec: &C,
+        came: &[u8],
+        message: &[u8],
+    ) -> Result<(), WriteError> {
+        self.reply_with(came, |out| Ok(codec.encode(message, out)?))
+    }
+
+    /// Sends a part of what came back, among those replies.
+    #[inline(always)]
+    pub(crate) fn reply_as_it_came(
+        &mut self,
+        came: &[u8],
+        part: Range<usize>,
+    ) -> Result<(), WriteError> {
+        if self.turn.replies.extend_came(&part) {
+            stage::written(self.turn.replies.len());
+            return Ok(());
+        }
+        self.begin_as_it_came(came, part)
+    }
+
+    /// The same for the first of parts that follow each other. Whether the connection may be written to, and
+    /// for how much there is room, is asked here, for all that may follow; whoever changes it has what came
+    /// written out.
+    #[inline(never)]
+    fn begin_as_it_came(&mut self, came: &[u8], part: Range<usize>) -> Result<(), WriteError> {
         let turn = &mut self.turn;
         if !turn.is_open {
             return Err(WriteError::Closed);
         }
-        append(&mut turn.replies)?;
-        stage::written(turn.replies.len());
-        match turn.replies.len() > turn.replies_max {
-            true => self.replied_more(),
+        let written = turn.replies.written(came);
+        if written.len() + (came.len() - part.start) <= turn.replies_max {
+            turn.replies.push_came(came, part);
+            stage::written(turn.replies.len());
+            return Ok(());
+        }
+        written.extend_from_slice(&came[part]);
+        self.replied(came)
+    }
+
+    #[inline]
+    fn replied(&mut self, came: &[u8]) -> Result<(), WriteError> {
+        let replies_bytes = self.turn.replies.len();
+        stage::written(replies_bytes);
+        match replies_bytes > self.turn.replies_max {
+            true => self.replied_more(came),
             false => Ok(()),
         }
     }
 
     /// There is a reply that is a record of its own, or more of them than may wait.
-    fn replied_more(&mut self) -> Result<(), WriteError> {
+    fn replied_more(&mut self, came: &[u8]) -> Result<(), WriteError> {
         let turn = &mut self.turn;
         if turn.record_per_message {
             turn.ends.push(turn.replies.len());
         }
         match turn.key {
             Some(key) if turn.queued_bytes + turn.replies.len() > self.rules.queued_bytes_max => {
-                self.write_early(key)
+                self.write_early(key, came)
             }
             _ => Ok(()),
         }
@@ -161,7 +223,8 @@ impl<D> Core<D> {
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         if self.turn.key == Some(key) {
-            return self.reply_with(append);
+            // Where replies are parts of what came, they were copied before others could write.
+            return self.reply_with(&[], append);
         }
         let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(CLOSED));
         let Some(slot) = slot else { return Err(WriteError::Closed) };
@@ -186,8 +249,9 @@ impl<D> Core<D> {
 
     /// The replies of one read are more than may wait: perhaps the kernel takes some.
     #[cold]
-    fn write_early(&mut self, key: Key) -> Result<(), WriteError> {
+    fn write_early(&mut self, key: Key, came: &[u8]) -> Result<(), WriteError> {
         let turn = &mut self.turn;
+        let replies = turn.replies.written(came);
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         let waits = Flags::CONNECTING.or(Flags::CLOGGED);
         if turn.queued_bytes == 0 && !slot.flags.any(waits) {
@@ -195,8 +259,8 @@ impl<D> Core<D> {
                 return self.seal_early(key);
             }
             // What is wrong, if anything is, is seen again when the rest is sent.
-            let sent_bytes = socket::send(slot.fd.as_fd(), &turn.replies).unwrap_or(0);
-            turn.replies.drain(..sent_bytes);
+            let sent_bytes = socket::send(slot.fd.as_fd(), replies).unwrap_or(0);
+            replies.drain(..sent_bytes);
             self.stats.sends_count += 1;
             self.stats.sent_bytes += sent_bytes as u64;
         }
@@ -207,15 +271,14 @@ impl<D> Core<D> {
         }
     }
 
-    /// The same of a connection whose replies are sealed first: what is sealed cannot be taken back, and
-    /// waits where the kernel takes less.
+    /// The same of a connection whose replies, all of them written out, are sealed first: what is sealed
+    /// cannot be taken back, and waits where the kernel takes less.
     fn seal_early(&mut self, key: Key) -> Result<(), WriteError> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
         let turn = &mut self.turn;
-        slot.link.seal(&turn.replies, &turn.ends, &mut self.sealed)?;
-        turn.replies.clear();
-        turn.ends.clear();
+        slot.link.seal(turn.replies.written(&[]), &turn.ends, &mut self.sealed)?;
+        turn.forget();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
         self.stats.sends_count += 1;
@@ -244,8 +307,7 @@ impl<D> Core<D> {
         let overflow = Overflow { queued_bytes, queued_bytes_max };
         self.turn.overflow = Some(overflow);
         self.turn.enough_bytes = 0;
-        self.turn.replies.clear();
-        self.turn.ends.clear();
+        self.turn.forget();
         overflow.into()
     }
 

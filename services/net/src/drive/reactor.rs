@@ -3,7 +3,7 @@
 mod accept;
 mod serve;
 
-use super::conn::{Conn, Room};
+use super::conn::{Came, Conn, Room};
 use super::core::{Core, Due, Turn};
 use super::endpoint::Dial;
 use super::handler::Handler;
@@ -31,8 +31,6 @@ use std::sync::Arc;
 
 /// How many connections one look for idle ones goes through.
 const SWEPT_MAX: u32 = 4096;
-/// Replies' memory beyond this is given back.
-const REPLIES_KEPT_BYTES: usize = 1 << 18;
 
 /// One thread's connections and their loop, on the thread that calls [`run`](Self::run).
 ///
@@ -470,9 +468,11 @@ impl<H: Handler> Reactor<H> {
         let queued_bytes = slot.link.queued_bytes();
         self.core.begin(key, queued_bytes);
         let Self { core, codec, handler, .. } = self;
-        let called = catch_unwind(AssertUnwindSafe(|| f(handler, &mut Conn { core, codec, key })));
+        let came = Came::default();
+        let conn = &mut Conn { core, codec, key, came };
+        let called = catch_unwind(AssertUnwindSafe(|| f(handler, conn)));
         match called {
-            Ok(()) => self.reply(key),
+            Ok(()) => self.reply(key, &[]),
             Err(panic) => self.panicked(key, panic.as_ref()),
         }
     }
@@ -489,8 +489,7 @@ impl<H: Handler> Reactor<H> {
     /// The handler panicked when it was called for a connection.
     fn panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
         self.core.turn.key = None;
-        self.core.turn.replies.clear();
-        self.core.turn.ends.clear();
+        self.core.turn.forget();
         self.core.turn.overflow = None;
         self.report(panic);
         self.close(key, &CloseReason::Panicked);

@@ -1,5 +1,6 @@
 //! How a stream of bytes is cut into messages.
 
+use crate::raw;
 use std::ops::Range;
 
 /// What a codec found at the beginning of some bytes.
@@ -55,6 +56,10 @@ pub struct TooLong {
 /// It holds no state of a connection: what is not a whole message yet is shown again, with more bytes
 /// behind. For all messages `m` that it frames, decoding what `encode` wrote finds `m` and uses all.
 pub trait Codec: Clone + Send + 'static {
+    /// Whether `encode` writes every message, byte for byte, as it stood in the stream where `decode` found
+    /// it. Then a message that is sent back as it came is not copied, but sent from where it was read.
+    const IS_EXACT: bool = false;
+
     /// Looks for a message at the beginning of `bytes`, which are not empty. The first `seen_bytes`
     /// of them have been shown before, and were not a whole message.
     ///
@@ -108,6 +113,8 @@ impl LengthPrefixed {
 }
 
 impl Codec for LengthPrefixed {
+    const IS_EXACT: bool = true;
+
     #[inline]
     fn decode(&self, bytes: &[u8], _seen_bytes: usize) -> Result<Decoded, CodecError> {
         let Some(&length) = bytes.first_chunk::<LENGTH_BYTES>() else {
@@ -145,44 +152,15 @@ impl Codec for LengthPrefixed {
     }
 }
 
-/// Up to so many bytes are copied by words of a known length: for them a call of `memcpy` takes longer than
-/// what it does.
-const SHORT_BYTES: usize = 32;
-
 /// Appends a length, and the message behind it.
 #[inline]
 fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) {
-    if message.len() <= SHORT_BYTES {
-        let start = out.len();
-        // Room of a known length, written in place: what was put together elsewhere in small pieces and then
-        // read as a large one would have to wait for the pieces' stores.
-        out.extend_from_slice(&[0; LENGTH_BYTES + SHORT_BYTES]);
-        let (head, body) = out[start..].split_at_mut(LENGTH_BYTES);
-        head.copy_from_slice(&length);
-        copy_short(message, body);
-        out.truncate(start + LENGTH_BYTES + message.len());
-        return;
+    if message.len() <= raw::SHORT_BYTES {
+        return raw::append_short(out, length, message);
     }
     out.reserve(LENGTH_BYTES + message.len());
     out.extend_from_slice(&length);
     out.extend_from_slice(message);
-}
-
-/// Copies at most [`SHORT_BYTES`] by two words from both ends, which overlap where they are longer than half
-/// of it.
-#[inline(always)]
-fn copy_short(from: &[u8], to: &mut [u8]) {
-    #[inline(always)]
-    fn ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [u8]) -> bool {
-        let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };
-        let Some(last) = from.last_chunk::<WORD_BYTES>() else { return false };
-        to[..WORD_BYTES].copy_from_slice(first);
-        to[from.len() - WORD_BYTES..from.len()].copy_from_slice(last);
-        true
-    }
-    if !(ends::<16>(from, to) || ends::<8>(from, to) || ends::<4>(from, to)) {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
-    }
 }
 
 /// Lines that end in a line feed; a carriage return before it is no part of the line.
@@ -245,6 +223,8 @@ impl Codec for Lines {
 pub struct Raw;
 
 impl Codec for Raw {
+    const IS_EXACT: bool = true;
+
     #[inline]
     fn decode(&self, bytes: &[u8], _seen_bytes: usize) -> Result<Decoded, CodecError> {
         Ok(Decoded::Message { body: 0..bytes.len(), used_bytes: bytes.len() })

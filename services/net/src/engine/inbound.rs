@@ -1,7 +1,7 @@
 //! What has come and is not a whole message yet.
 
 use super::codec::{Codec, CodecError, Decoded};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// The stream ended in the middle of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -64,9 +64,25 @@ impl Inbound {
         codec: &C,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Taken, CodecError> {
+        self.take_framed(bytes, codec, |message, _frame| each(message))
+    }
+
+    /// As [`take`](Self::take), and tells where in `bytes` a message stands with its frame; of one that had
+    /// begun before them, an empty range.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    #[inline]
+    pub fn take_framed<C: Codec>(
+        &mut self,
+        bytes: &[u8],
+        codec: &C,
+        mut each: impl FnMut(&[u8], Range<usize>) -> ControlFlow<()>,
+    ) -> Result<Taken, CodecError> {
         let mut taken = Taken::default();
         let mut rest = bytes;
         if !self.kept.is_empty() {
+            let mut each = |message: &[u8]| each(message, 0..0);
             match self.take_kept(bytes, codec, &mut taken, &mut each)? {
                 Some(left) => rest = left,
                 None => return Ok(taken),
@@ -76,9 +92,10 @@ impl Inbound {
             match codec.decode(rest, 0)? {
                 Decoded::Message { body, used_bytes } => {
                     let message = checked(rest, body, used_bytes)?;
+                    let at = bytes.len() - rest.len();
                     rest = &rest[used_bytes..];
                     taken.messages_count += 1;
-                    if each(message).is_break() {
+                    if each(message, at..at + used_bytes).is_break() {
                         self.kept.extend_from_slice(rest);
                         taken.stopped = true;
                         return Ok(taken);
@@ -173,11 +190,7 @@ impl Inbound {
 
 /// The message, if the codec told of one that can be.
 #[inline]
-fn checked(
-    bytes: &[u8],
-    body: std::ops::Range<usize>,
-    used_bytes: usize,
-) -> Result<&[u8], CodecError> {
+fn checked(bytes: &[u8], body: Range<usize>, used_bytes: usize) -> Result<&[u8], CodecError> {
     match bytes.get(body) {
         Some(message) if (1..=bytes.len()).contains(&used_bytes) => Ok(message),
         _ => Err(CodecError::Impossible),

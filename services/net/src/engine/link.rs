@@ -5,7 +5,7 @@ use super::inbound::{Inbound, Taken, Truncated};
 use super::outbound::{Crossing, Outbound, Overflow};
 use super::tls::{Opened, Tls};
 use crate::tls::TlsError;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// The bounds of every connection, as the engine knows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Bytes have come: as [`Inbound::take`]. With no bytes it goes on where `each` stopped it.
+    /// Bytes have come: as [`Inbound::take_framed`]. With no bytes it goes on where `each` stopped it.
     ///
     /// # Errors
     /// As the codec's; the connection is to be closed.
@@ -85,10 +85,10 @@ impl Reading {
         bytes: &[u8],
         codec: &C,
         now_ns: u64,
-        each: impl FnMut(&[u8]) -> ControlFlow<()>,
+        each: impl FnMut(&[u8], Range<usize>) -> ControlFlow<()>,
     ) -> Result<Taken, CodecError> {
         let had_some = !self.inbound.is_empty();
-        let taken = self.inbound.take(bytes, codec, each)?;
+        let taken = self.inbound.take_framed(bytes, codec, each)?;
         if self.inbound.is_empty() || taken.stopped {
             self.begun_ns = None;
         } else if !had_some || taken.messages_count > 0 || self.begun_ns.is_none() {
@@ -244,10 +244,10 @@ impl Link {
         bytes: &[u8],
         codec: &C,
         now_ns: u64,
-        each: impl FnMut(&[u8]) -> ControlFlow<()>,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Taken, CodecError> {
         let mut reading = self.begin_reading();
-        let taken = reading.receive(bytes, codec, now_ns, each);
+        let taken = reading.receive(bytes, codec, now_ns, |message, _frame| each(message));
         self.end_reading(reading);
         taken
     }

@@ -1,10 +1,10 @@
 //! A connection's turn: what waits is sent, one read is taken, its messages are handled, and all replies
 //! go out together.
 
-use super::{REPLIES_KEPT_BYTES, Reactor, socket};
+use super::{Reactor, socket};
 use crate::CloseReason;
-use crate::drive::conn::Conn;
-use crate::drive::core::Core;
+use crate::drive::conn::{Came, Conn};
+use crate::drive::core::{Core, REPLIES_KEPT_BYTES};
 use crate::drive::handler::Handler;
 use crate::drive::slab::{Flags, Key};
 use crate::engine::{Crossing, Opened, Taken};
@@ -229,9 +229,10 @@ impl<H: Handler> Reactor<H> {
         let Self { core, codec, handler, .. } = self;
         let now_ns = core.now_ns;
         let handed = catch_unwind(AssertUnwindSafe(|| {
-            reading.receive(bytes, codec, now_ns, |message| {
+            reading.receive(bytes, codec, now_ns, |message, frame| {
                 stage::decoded(message.len());
-                handler.on_message(&mut Conn { core, codec, key }, message);
+                let came = Came { bytes, message, frame: (frame.start, frame.end) };
+                handler.on_message(&mut Conn { core, codec, key, came }, message);
                 stage::dispatched(message.len());
                 match core.turn.replies.len() >= core.turn.enough_bytes {
                     true => ControlFlow::Break(()),
@@ -260,31 +261,30 @@ impl<H: Handler> Reactor<H> {
                 slot.flags.set(Flags::CLOSING);
             }
         }
-        self.reply(key);
+        self.reply(key, bytes);
         taken.map(drop).map_err(CloseReason::Broken)
     }
 
-    /// Sends what the handler wrote; what the kernel does not take will wait.
-    pub(super) fn reply(&mut self, key: Key) {
+    /// Sends what the handler wrote in answer to what `came`; what the kernel does not take will wait.
+    pub(super) fn reply(&mut self, key: Key, came: &[u8]) {
         let core = &mut self.core;
         core.turn.key = None;
         if let Some(overflow) = core.turn.overflow.take() {
-            core.turn.replies.clear();
-            core.turn.ends.clear();
+            core.turn.forget();
             return self.close(key, &overflow.into());
         }
         if core.turn.replies.is_empty() {
             return;
         }
         let mut replies = std::mem::take(&mut core.turn.replies);
+        let whole = replies.whole(came);
         let is_secured = core.slab.get(key).is_some_and(|slot| slot.link.is_secured());
         let sent = match is_secured {
-            true => seal_and_send(core, key, &replies),
-            false => send_or_queue(core, key, &replies),
+            true => seal_and_send(core, key, whole),
+            false => send_or_queue(core, key, whole),
         };
-        replies.clear();
-        core.turn.replies = kept(replies);
-        core.turn.ends.clear();
+        core.turn.replies = replies;
+        core.turn.forget();
         if let Err(why) = sent {
             self.close(key, &why);
         }

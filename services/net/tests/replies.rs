@@ -1,0 +1,202 @@
+//! Replies come in the order in which they were written, whether they are messages that go back as they came
+//! or were written anew, by whichever call, in the clear and by TLS.
+
+use handover_net::engine::{Codec, LengthPrefixed, Lines, Tls};
+use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
+use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// What a message's first letter asks for.
+const ASKED: &[u8] = b"abcdefgh";
+
+/// What is to come back for a message.
+fn answers(message: &[u8]) -> Vec<Vec<u8>> {
+    let own = |it: &[u8]| it.to_vec();
+    match message[0] {
+        b'a' => vec![own(message)],
+        b'b' => vec![own(message), own(message)],
+        b'c' => vec![own(&message[1..])],
+        b'd' => vec![],
+        b'e' => vec![message.to_ascii_uppercase()],
+        b'f' => vec![own(b"written")],
+        b'g' => vec![own(b"by its key")],
+        _ => vec![own(message), own(b"between"), own(message)],
+    }
+}
+
+struct Obeying<C> {
+    codec: C,
+    stopper: Option<Stopper<()>>,
+}
+
+impl<C: Codec> Handler for Obeying<C> {
+    type Codec = C;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, C, ()>, message: &[u8]) {
+        let key = conn.key();
+        let done = match message[0] {
+            b'a' => conn.send(message),
+            b'b' => conn.send(message).and_then(|()| conn.send(message)),
+            b'c' => conn.send(&message[1..]),
+            b'd' => Ok(()),
+            b'e' => conn.send(&message.to_ascii_uppercase()),
+            b'f' => {
+                let mut frame = Vec::new();
+                self.codec.encode(b"written", &mut frame).expect("it is short");
+                conn.write(&frame)
+            }
+            b'g' => conn.room().send(key, b"by its key"),
+            _ => conn
+                .send(message)
+                .and_then(|()| conn.room().send(key, b"between"))
+                .and_then(|()| conn.send(message)),
+        };
+        done.expect("the peer reads");
+    }
+
+    fn on_close(&mut self, _: &mut Room<'_, C, ()>, _: Key, (): (), why: &CloseReason) {
+        assert!(matches!(why, CloseReason::Peer), "{why}");
+        self.stopper.as_ref().expect("it was given one").stop(Duration::ZERO);
+    }
+}
+
+/// A generator that anyone can repeat: xorshift64*.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n
+    }
+}
+
+/// What is asked, framed, and what is to come of it.
+fn asked(codec: &impl Codec, dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
+    let (mut asked, mut expected) = (Vec::new(), Vec::new());
+    for number in 0..400 {
+        // Rows of the same, so that many go back together.
+        let letter = if number % 4 == 0 { dice.below(ASKED.len()) } else { 0 };
+        let mut message = vec![ASKED[letter]];
+        message.extend((0..dice.below(60)).map(|at| b'a' + ((at + number) % 26) as u8));
+        codec.encode(&message, &mut asked).unwrap();
+        answers(&message).iter().for_each(|it| codec.encode(it, &mut expected).unwrap());
+    }
+    (asked, expected)
+}
+
+/// Has all of it said, in pieces as the seed says, and heard.
+fn talk(codec: impl Codec, seed: u64, tls: Option<(&Client, &Server)>) {
+    let mut dice = Dice(seed);
+    let (asked, expected) = asked(&codec, &mut dice);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let far = listener.accept().unwrap().0;
+    near.set_nodelay(true).unwrap();
+    // Less room for replies than one read may ask for: some are sent before the others are written.
+    let config = Config {
+        read_bytes: 2_048,
+        queued_bytes_max: 1_500,
+        high_water_bytes: 1_400,
+        low_water_bytes: 100,
+        ..Config::default()
+    };
+    let handler = Obeying { codec: codec.clone(), stopper: None };
+    let mut reactor = Reactor::new(config, codec, handler).unwrap();
+    let stopper = reactor.stopper();
+    reactor.handler().stopper = Some(stopper);
+    match tls {
+        None => reactor.adopt(far).unwrap(),
+        Some((_, server)) => reactor.adopt_tls(far, server).unwrap(),
+    };
+    let client = tls.map(|(client, _)| client.clone());
+    let peer = std::thread::spawn(move || {
+        match client {
+            None => hear_in_the_clear(&near, &asked, dice),
+            Some(client) => hear_by_tls(&near, &client, &asked, dice, expected.len()),
+        }
+        .eq(&expected)
+    });
+    reactor.run().unwrap();
+    assert!(peer.join().unwrap(), "seed {seed}");
+}
+
+fn hear_in_the_clear(mut near: &TcpStream, asked: &[u8], mut dice: Dice) -> Vec<u8> {
+    let mut heard = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| near.try_clone().unwrap().read_to_end(&mut heard).unwrap());
+        let mut rest = asked;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at((1 + dice.below(3_000)).min(rest.len()));
+            near.write_all(now).unwrap();
+            rest = later;
+        }
+        near.shutdown(Shutdown::Write).unwrap();
+    });
+    heard
+}
+
+/// By turns: so much is asked at a time as there is room for.
+fn hear_by_tls(
+    mut near: &TcpStream,
+    client: &Client,
+    asked: &[u8],
+    mut dice: Dice,
+    expected_bytes: usize,
+) -> Vec<u8> {
+    let mut tls = Tls::client(client, "localhost", 0).unwrap();
+    let (mut heard, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4_096]);
+    tls.open(&mut [], &mut heard, &mut out).unwrap();
+    let mut rest = asked;
+    loop {
+        if tls.is_ready() && !rest.is_empty() {
+            let (now, later) = rest.split_at((1 + dice.below(3_000)).min(rest.len()));
+            tls.seal(now, &[], &mut out).unwrap();
+            rest = later;
+        }
+        if rest.is_empty() && heard.len() >= expected_bytes {
+            tls.part(&mut out);
+            near.write_all(&out).unwrap();
+            near.shutdown(Shutdown::Write).unwrap();
+            return heard;
+        }
+        near.write_all(&out).unwrap();
+        out.clear();
+        // More may be on its way than there is to be read.
+        near.set_read_timeout(Some(Duration::from_millis(1 + 20 * u64::from(rest.is_empty()))))
+            .unwrap();
+        if let Ok(count) = near.read(&mut buffer) {
+            tls.open(&mut buffer[..count], &mut heard, &mut out).unwrap();
+        }
+    }
+}
+
+const SEEDS: std::ops::Range<u64> = 1..20;
+
+#[test]
+fn what_goes_back_as_it_came_and_what_was_written_keep_their_order() {
+    SEEDS.for_each(|seed| talk(LengthPrefixed::new(100), seed, None));
+    SEEDS.for_each(|seed| talk(LengthPrefixed::new(100).with_header(0), seed, None));
+}
+
+#[test]
+fn a_codec_that_does_not_write_as_it_reads_has_each_message_written_anew() {
+    SEEDS.for_each(|seed| talk(Lines::new(100), seed, None));
+}
+
+#[test]
+fn by_tls_they_keep_their_order_too() {
+    let identity = Identity::made_for(&["localhost"]).unwrap();
+    for record_per_message in [false, true] {
+        let options = ServerOptions { record_per_message, ..ServerOptions::default() };
+        let server = Server::new(&identity, options).unwrap();
+        let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
+        SEEDS.step_by(4).for_each(|seed| {
+            talk(LengthPrefixed::new(100), seed, Some((&client, &server)));
+        });
+    }
+}
