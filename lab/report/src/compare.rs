@@ -177,6 +177,10 @@ pub struct Comparison {
     pub visible_one: Option<f64>,
     /// The same, across CPUs.
     pub visible_several: Option<f64>,
+    /// What rows see that are told by the other of median and best tenth, which shows more of the noise.
+    pub visible_one_most: Option<f64>,
+    /// The same, across CPUs.
+    pub visible_several_most: Option<f64>,
     /// Every figure that both sides have, in A's order.
     pub rows: Vec<Row>,
     /// Figures of A alone.
@@ -243,8 +247,10 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
         }
     }
     let rows = figures.into_iter().map(chosen).collect();
-    let [visible_one, visible_several] =
-        visible.map(|ways| ways.into_iter().flatten().reduce(f64::min));
+    let by =
+        |pick: fn(f64, f64) -> f64| visible.map(|ways| ways.into_iter().flatten().reduce(pick));
+    let [visible_one, visible_several] = by(f64::min);
+    let [visible_one_most, visible_several_most] = by(f64::max);
     Comparison {
         schema: SCHEMA,
         a: side(a),
@@ -252,6 +258,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
         threshold: rules.threshold,
         visible_one,
         visible_several,
+        visible_one_most,
+        visible_several_most,
         rows,
         only_a,
         only_b,
@@ -562,17 +570,22 @@ fn runs(count: usize) -> String {
 
 /// What these processes cannot tell apart, as the line below the table.
 pub(crate) fn visible_line(comparison: &Comparison) -> String {
-    let told: Vec<String> =
-        [(comparison.visible_one, "one CPU"), (comparison.visible_several, "across CPUs")]
-            .into_iter()
-            .filter_map(|(width, place)| {
-                Some(format!("{} ({place})", words::share(width?.max(0.001))))
-            })
-            .collect();
+    let shown = |width: f64| words::share(width.max(0.001));
+    let told = |least: Option<f64>, most: Option<f64>, place: &str| {
+        let (least, most) = (shown(least?), shown(most?));
+        Some(match least == most {
+            true => format!("{least} ({place})"),
+            false => format!("{least} to {most} ({place})"),
+        })
+    };
+    let one = told(comparison.visible_one, comparison.visible_one_most, "one CPU");
+    let several = told(comparison.visible_several, comparison.visible_several_most, "across CPUs");
+    let told: Vec<String> = one.into_iter().chain(several).collect();
     match told.is_empty() {
         true => "How small a difference can be seen was not measured in these runs.".to_string(),
         false => format!(
-            "These runs cannot see differences under {} at best: ours against ours, in the same processes.",
+            "These runs cannot see differences under {}: ours against ours, in the same processes, by what a row \
+             is told by, best tenths or medians.",
             told.join(", ")
         ),
     }

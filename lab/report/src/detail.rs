@@ -46,6 +46,8 @@ pub(crate) struct Detail<'a> {
 /// One contender of it.
 #[derive(Serialize)]
 pub(crate) struct Contender<'a> {
+    #[serde(skip)]
+    record: &'a Record,
     name: &'a str,
     kind: String,
     args: String,
@@ -89,11 +91,9 @@ impl<'a> Details<'a> {
 
     /// Where that record stands: its figure, and its place among the contenders.
     pub(crate) fn place(&self, record: &Record) -> Option<(usize, usize)> {
-        let args = words::arguments(record, |_, _| true);
         let figure = self.figures.iter().position(|it| it.id == record.id)?;
-        let rows = &self.figures[figure].rows;
-        let row = rows.iter().position(|it| it.name == record.contender && it.args == args)?;
-        Some((figure, row))
+        let is_it = |row: &Contender<'_>| std::ptr::eq(row.record, record);
+        Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
     /// As JSON that may stand in a page: no mark of it ends the element that holds it.
@@ -121,6 +121,7 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
         let summary = &record.summary;
         let (peak, bars) = samples.as_ref().map_or_else(Default::default, |it| scale.bars(it));
         Contender {
+            record,
             name: &record.contender,
             kind: record.kind.to_string(),
             args: words::arguments(record, |_, _| true),

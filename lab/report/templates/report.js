@@ -35,12 +35,18 @@
 
   // One chart: lines or bars over a logarithmic axis, drawn at the size of its place.
   const chart = ({ title, x, y, series, xLabel, yLabel, bars }) => {
-    const [width, height, left, right, top, bottom] = [560, 250, 58, 14, 10, 34];
+    // On a phone it is drawn smaller, so that its words are not.
+    const isNarrow = innerWidth < 560;
+    const [width, height, left, right, top, bottom] = isNarrow ? [340, 230, 54, 14, 10, 34] : [560, 250, 58, 14, 10, 34];
     const svg = drawn('svg', { viewBox: `0 0 ${width} ${height}`, class: 'chart', role: 'img', 'aria-label': title });
     const along = (value) => left + ((value - x.from) / (x.to - x.from || 1)) * (width - left - right);
     const up = (value) => height - bottom - ((value - y.from) / (y.to - y.from || 1)) * (height - top - bottom);
+    let free = 0;
     for (const [at, label] of x.ticks) {
       svg.append(drawn('line', { class: 'rule', x1: along(at), x2: along(at), y1: top, y2: height - bottom }));
+      // A label that would stand in the one before is left out; its line stays.
+      if (along(at) - label.length * 3.2 < free) continue;
+      free = along(at) + label.length * 3.2 + 4;
       svg.append(drawn('text', { class: 'label', x: along(at), y: height - bottom + 15, 'text-anchor': 'middle' }, label));
     }
     for (const [at, label] of y.ticks) {
@@ -147,7 +153,7 @@
       el('tbody', {}, ...rows.map(({ row, place: at }) => el('tr', {},
         el('th', { scope: 'row' }, el('span', { class: `key ${colour(at)}` }), row.name, el('i', {}, ` ${row.kind}`),
           row.args ? el('span', { class: 'what' }, row.args) : null, counters(row) ? el('span', { class: 'what' }, counters(row)) : null),
-        ...[['median', shown(row.median, figure.unit)], ['interval', `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
+        ...[['median', shown(row.median, figure.unit)], ['95 %', `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
           ['p99', shown(row.p99, figure.unit)], ['rate', `${shown(row.rate, '')}/s`], ['× floor', times(row.floor)], ['× best peer', times(row.peer)],
           ['CPUs', row.cpus === null ? '?' : row.cpus.toFixed(2)]].map(([label, text]) => el('td', { class: 'n', 'data-label': label }, text))))));
     const doubts = [...new Set(figure.rows.flatMap((row) => (row.doubts || []).map((text) => `${row.name}: ${text}`)))];

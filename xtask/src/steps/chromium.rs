@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::binary;
 use super::prerequisites::debian;
@@ -118,10 +118,81 @@ fn used(report: &Path, profile: &Path) -> Result<()> {
     let before = browser.run(paper)?;
     browser.click("header .tools button")?;
     ensure!(browser.run(paper)? != before, "light and dark are the same");
+    small_and_still(&browser, report)?;
     let console = browser.console()?;
     ensure!(console.is_empty(), "the console is not silent:\n{}", console.join("\n"));
-    println!("a rung opens, an arrow goes on, Escape closes; filter, sort, light and dark");
+    println!(
+        "a rung opens, an arrow goes on, Escape closes; filter, sort, light and dark; a phone, paper, no script"
+    );
     Ok(())
+}
+
+/// What reaches beyond the right edge of the window, or of the open dialog.
+const BEYOND: &str = "const dialog = document.querySelector('dialog[open]');
+     const edge = dialog ? dialog.getBoundingClientRect().right : document.documentElement.clientWidth;
+     return [...(dialog ?? document.body).querySelectorAll('*')]
+         .filter((it) => it.getBoundingClientRect().right > edge + 1)
+         .map((it) => `${it.tagName} ${it.className} ${it.textContent.slice(0, 30)}`)";
+
+/// The same on a phone, on paper, and without its script.
+fn small_and_still(browser: &driver::Driven, report: &Path) -> Result<()> {
+    let is = |what: &str, script: &str| -> Result<()> {
+        let said = browser.run(script)?;
+        ensure!(said == Value::Bool(true), "{what}: {said}");
+        Ok(())
+    };
+    let nothing_beyond = |what: &str| -> Result<()> {
+        let beyond = browser.run(BEYOND)?;
+        ensure!(beyond == json!([]), "{what} reaches beyond its edge: {beyond}");
+        Ok(())
+    };
+    let window = |width: u32, height: u32, mobile: bool| {
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile});
+        browser.tell("Emulation.setDeviceMetricsOverride", &metrics)
+    };
+    window(390, 844, true)?;
+    browser.open(&format!("file://{}", report.display()))?;
+    browser.run("document.querySelectorAll('details').forEach((it) => { it.open = true; })")?;
+    nothing_beyond("the page on a phone")?;
+    browser.click("tr[data-figure] code")?;
+    is(
+        "a touched row opens a dialog that fits",
+        "const box = document.querySelector('dialog[open]').getBoundingClientRect();
+         return box.left >= 0 && box.right <= innerWidth && box.bottom <= innerHeight",
+    )?;
+    nothing_beyond("the dialog on a phone")?;
+    browser.run("const it = document.querySelector('dialog'); it.scrollTop = it.scrollHeight")?;
+    is(
+        "its buttons stay in sight, wide enough for a finger",
+        "const [dialog, ...buttons] = ['dialog', 'dialog nav button:first-child', 'dialog nav button:last-child']
+             .map((it) => document.querySelector(it).getBoundingClientRect());
+         return buttons.every((it) => it.top >= dialog.top && it.right <= dialog.right && it.width >= 44)",
+    )?;
+    browser.run("document.querySelector('dialog nav button:last-child').click()")?;
+    is("a button closes it", "return !document.querySelector('dialog').open")?;
+
+    // Inside of the margins of A4.
+    window(718, 1040, false)?;
+    browser.tell("Emulation.setEmulatedMedia", &json!({"media": "print"}))?;
+    browser.open(&format!("file://{}", report.display()))?;
+    nothing_beyond("the page on paper")?;
+    is(
+        "paper has the ladder and the table, and nothing to be pressed",
+        "const seen = (it) => document.querySelector(it).getBoundingClientRect().height > 0;
+         return seen('figure.wide svg') && seen('table.figures') && !seen('.tools') && !seen('.scripted')",
+    )?;
+    browser.tell("Emulation.setEmulatedMedia", &json!({"media": ""}))?;
+
+    browser.tell("Emulation.setScriptExecutionDisabled", &json!({"value": true}))?;
+    browser.open(&format!("file://{}", report.display()))?;
+    is(
+        "without its script the page has its tables",
+        "return !document.documentElement.classList.contains('with-script')
+             && document.querySelectorAll('table.figures tr[data-figure]').length > 5
+             && document.querySelectorAll('table.contenders tr').length > 5
+             && document.querySelector('.tools') === null",
+    )
 }
 
 /// As WebDriver names keys that are no letters.

@@ -83,6 +83,11 @@ impl Driven {
         self.post("/actions", &json!({"actions": [keyboard]})).map(drop)
     }
 
+    /// Tells the browser something that is no part of WebDriver: a command of Chromium's own protocol.
+    pub fn tell(&self, command: &str, params: &Value) -> Result<()> {
+        self.post("/goog/cdp/execute", &json!({"cmd": command, "params": params})).map(drop)
+    }
+
     /// What the console was told since this was last asked.
     pub fn console(&self) -> Result<Vec<String>> {
         let told = self.post("/se/log", &json!({"type": "browser"}))?;
