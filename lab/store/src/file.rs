@@ -62,7 +62,11 @@ pub(crate) const STEPS: &[&str] = &[
     ) STRICT;
     CREATE INDEX tags_by_tag ON tags (tag);
 ",
-    "ALTER TABLE records ADD COLUMN rounds BLOB",
+    "
+    ALTER TABLE records ADD COLUMN rounds BLOB;
+    DROP INDEX records_by_figure;
+    CREATE INDEX records_by_id ON records (id);
+",
 ];
 
 /// How long a lock is waited for when a file is opened.

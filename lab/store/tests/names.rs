@@ -65,9 +65,14 @@ fn names_go_with_an_export_and_join_those_that_are_there() {
     let imported = other.import(&mut &exported[..]).expect("the same again");
     assert_eq!((imported.runs, imported.skipped), (0, 1));
     assert_eq!(other.runs().expect("rows")[0].tags, ["before", "mine"]);
-    let hostile = String::from_utf8(exported).expect("text").replace("before", "</script>");
+    let exported = String::from_utf8(exported).expect("text");
+    let hostile = exported.replace("before", "</script>");
     let refused = other.import(&mut hostile.as_bytes()).expect_err("a bad name");
     assert!(refused.to_string().starts_with("line 1: name"), "{refused}");
+    // A name that could be taken for the id of a run that is here.
+    other.begin(&run("beforehand", 9)).expect("begin");
+    let refused = other.import(&mut exported.as_bytes()).expect_err("an id begins so");
+    assert!(refused.to_string().starts_with("line 1: name before: a run has this id"), "{refused}");
 }
 
 #[test]

