@@ -2,6 +2,8 @@
 
 mod calls;
 mod clients;
+#[cfg(feature = "peers-rpc")]
+mod peers;
 mod sockets;
 
 use crate::floor::relay::Relay;
@@ -61,6 +63,11 @@ pub(crate) fn fault(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
+/// The declaration of a call through shared memory.
+#[cfg(feature = "mpi")]
+pub(crate) const NOOP_SPEC: handover_record::Spec =
+    <Called<Noop, SM, USUAL> as crate::floor::relay::Medium>::SPEC;
+
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
     Bench::many::<Relay<Called<Noop, SM, USUAL>>>(Contender::ours("handover")),
@@ -68,8 +75,16 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Relay<sockets::Sockets>>(Contender::peer("socket")),
     Bench::many::<Relay<Called<Noop, SM, SLEEPS>>>(Contender::ours("handover")),
     Bench::many::<Relay<Called<Noop, TCP, SLEEPS>>>(Contender::ours("handover")),
+    #[cfg(feature = "peers-rpc")]
+    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Tcp>>>(Contender::peer("tarpc")),
+    #[cfg(feature = "peers-rpc")]
+    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Tcp>>>(Contender::peer("tonic")),
     Bench::many::<Relay<Called<Noop, TCP, SPINS>>>(Contender::ours("handover")),
     Bench::many::<Relay<Called<Noop, UDS, SLEEPS>>>(Contender::ours("handover")),
+    #[cfg(feature = "peers-rpc")]
+    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Unix>>>(Contender::peer("tarpc")),
+    #[cfg(feature = "peers-rpc")]
+    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Unix>>>(Contender::peer("tonic")),
     Bench::many::<Relay<Called<Noop, UDS, SPINS>>>(Contender::ours("handover")),
     Bench::many::<Relay<Called<Echoed<Copied>, SM, SPINS>>>(Contender::ours("handover")),
     Bench::many::<Relay<Called<Echoed<Sent>, TCP, SPINS>>>(Contender::ours("handover")),

@@ -1,0 +1,126 @@
+//! tonic: gRPC, over HTTP/2. What its generator would write, by hand: it needs the compiler of Protocol
+//! Buffers.
+
+use super::{Fault, Kind, Library, fault};
+use ::tonic::body::Body;
+use ::tonic::client::Grpc;
+use ::tonic::codegen::http::uri::PathAndQuery;
+use ::tonic::codegen::tokio_stream::{self, StreamExt as _};
+use ::tonic::codegen::{BoxFuture, Service, http};
+use ::tonic::server::UnaryService;
+use ::tonic::transport::{Channel, Endpoint, Server};
+use ::tonic::{Request, Response, Status};
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use tokio::sync::Notify;
+use tonic_prost::ProstCodec;
+
+const NOOP: &str = "/rpc.Peer/Noop";
+const ECHO: &str = "/rpc.Peer/Echo";
+const STOP: &str = "/rpc.Peer/Stop";
+
+/// The one message, of bytes; without any it is of no length.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Payload {
+    #[prost(bytes = "vec", tag = "1")]
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Peer {
+    calls_count: Arc<AtomicU64>,
+    stop: Arc<Notify>,
+}
+
+/// One procedure of it, by its path.
+struct Procedure {
+    of: Peer,
+    path: String,
+}
+
+impl UnaryService<Payload> for Procedure {
+    type Response = Payload;
+    type Future = Ready<Result<Response<Payload>, Status>>;
+
+    fn call(&mut self, request: Request<Payload>) -> Self::Future {
+        match self.path.as_str() {
+            // Relaxed: one thread.
+            NOOP => drop(self.of.calls_count.fetch_add(1, Ordering::Relaxed)),
+            ECHO => {}
+            STOP => self.of.stop.notify_one(),
+            other => return ready(Err(Status::unimplemented(other))),
+        }
+        ready(Ok(Response::new(request.into_inner())))
+    }
+}
+
+impl Service<http::Request<Body>> for Peer {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let procedure = Procedure { of: self.clone(), path: request.uri().path().to_owned() };
+        Box::pin(async move {
+            let mut grpc = ::tonic::server::Grpc::new(ProstCodec::default());
+            Ok(grpc.unary(procedure, request).await)
+        })
+    }
+}
+
+async fn ask(
+    client: &mut Grpc<Channel>,
+    path: &'static str,
+    bytes: Vec<u8>,
+) -> Result<Vec<u8>, Fault> {
+    client.ready().await.map_err(fault)?;
+    let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::default());
+    let answer: Response<Payload> =
+        client.unary(Request::new(Payload { bytes }), path, codec).await.map_err(fault)?;
+    Ok(answer.into_inner().bytes)
+}
+
+/// See the module.
+pub(crate) struct Tonic;
+
+impl Library for Tonic {
+    type Client = Grpc<Channel>;
+
+    async fn connect<K: Kind>(place: &str) -> Result<Grpc<Channel>, Fault> {
+        let endpoint = Endpoint::from_shared(K::uri(place)).map_err(fault)?;
+        Ok(Grpc::new(endpoint.connect().await.map_err(fault)?))
+    }
+
+    async fn echo(client: &mut Grpc<Channel>, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
+        ask(client, ECHO, bytes).await
+    }
+
+    async fn noop(client: &mut Grpc<Channel>) -> Result<(), Fault> {
+        ask(client, NOOP, Vec::new()).await.map(drop)
+    }
+
+    async fn end(mut client: Grpc<Channel>) -> Result<(), Fault> {
+        ask(&mut client, STOP, Vec::new()).await.map(drop)
+    }
+
+    async fn serve<K: Kind>(stream: K::Stream) -> Result<u64, Fault> {
+        let peer = Peer::default();
+        let (calls_count, stop) = (Arc::clone(&peer.calls_count), Arc::clone(&peer.stop));
+        // The one connection, and no end of it: otherwise the server would be shut down at once.
+        let incoming =
+            tokio_stream::once(Ok::<_, io::Error>(stream)).chain(tokio_stream::pending());
+        let stopped = async move { stop.notified().await };
+        let served = Server::builder().serve_with_incoming_shutdown(peer, incoming, stopped);
+        served.await.map_err(fault)?;
+        // Relaxed: one thread.
+        Ok(calls_count.load(Ordering::Relaxed))
+    }
+}
