@@ -12,6 +12,10 @@ mod names;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mpi")]
+    if let Some(played) = handover_suite::mpi::dispatch_rank() {
+        return ended(exit::code(played.map_err(anyhow::Error::from)));
+    }
     if let Some(played) = handover_harness::dispatch_partner(handover_suite::ALL) {
         return ended(exit::code(played.map_err(exit::of_party)));
     }

@@ -217,6 +217,12 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
     }
 }
 
+/// The declarations of what is moved between memories that both processes have mapped.
+#[cfg(feature = "mpi")]
+pub(crate) const PULL_SPEC: Spec = <Moved<SHARED, false> as Handover>::SPEC;
+#[cfg(feature = "mpi")]
+pub(crate) const PUSH_SPEC: Spec = <Moved<SHARED, true> as Handover>::SPEC;
+
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
     Bench::many::<Moved<SHARED, false>>(Contender::ours("handover")),

@@ -8,6 +8,8 @@ pub mod event;
 pub mod fiber;
 pub mod floor;
 pub mod lock;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod net;
 pub mod notify;
 pub mod null;
@@ -42,6 +44,8 @@ pub static ALL: &[&[Bench]] = &[
     net::ALL,
     rpc::ALL,
     bulk::ALL,
+    #[cfg(feature = "mpi")]
+    mpi::ALL,
     probe::ALL,
     null::ALL,
 ];

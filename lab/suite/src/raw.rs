@@ -5,5 +5,7 @@ pub(crate) mod bulk;
 pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod library;
+#[cfg(feature = "mpi")]
+pub(crate) mod mpi;
 pub(crate) mod shared;
 pub(crate) mod usdt;

@@ -4,6 +4,8 @@
 //! srun, where the environment says which rank this is; and by hand on two hosts, with `--rank`.
 
 pub mod bw;
+#[cfg(feature = "mpi")]
+mod by_mpi;
 pub mod latency;
 mod meeting;
 mod ranks;
@@ -46,9 +48,14 @@ pub struct Options {
     /// they are woken, whatever the bound
     #[arg(short = 't', value_name = "CLIENT,SERVER")]
     timeouts: Option<Timeouts>,
-    /// Write each side's statistics into FILE.0 (server) and FILE.1 (client)
+    /// Write each side's configuration and statistics, calls by procedure with their latencies, as JSON into
+    /// FILE.0 (server) and FILE.1 (client)
     #[arg(short = 'd', value_name = "FILE")]
     diagnostics: Option<String>,
+    /// Configure both sides' endpoints: JSON, or a file of it; -t and -d come after it. As in
+    /// '{"spin_ns_max": 50000}'; -d shows every key
+    #[arg(long, value_name = "JSON|FILE")]
+    config: Option<String>,
     /// Meet at an address of rank 0's host: needed across hosts only
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
@@ -115,6 +122,9 @@ enum Via {
     Alone,
     /// A file named by the job.
     File(Place),
+    /// A message of MPI's, which this process has begun.
+    #[cfg(feature = "mpi")]
+    Mpi(by_mpi::ByMpi),
     /// An address of rank 0's host, and what both call the job.
     Host(String, String),
 }
@@ -128,8 +138,8 @@ pub trait Program {
     /// What the server is to be started with besides the options that both programs take.
     fn words(&self) -> Vec<OsString>;
 
-    /// What an endpoint must be able to take.
-    fn config(&self) -> Config;
+    /// That configuration, with what an endpoint must be able to take.
+    fn config(&self, usual: Config) -> Config;
 
     /// What the server serves.
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
@@ -164,22 +174,25 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
             let never = AtomicBool::new(false);
             let patience = match via {
                 Via::Alone => Patience::new(Duration::from_secs(options.wait), &never),
-                Via::File(_) | Via::Host(..) => patience,
+                _ => patience,
             };
-            serve(program, &via, patience, out)
+            serve(program, via, patience, out)
         }
         Side::Client => {
             options.say_what_is_meant(P::NAME);
-            let (partner, address) = match &via {
+            options.pin(side, &via)?;
+            let config = options.configured(program.config(options.config()?), side, &via);
+            let (partner, address) = match via {
                 Via::Alone => {
                     let (partner, address) = Partner::start(program, patience)?;
                     (Some(partner), address)
                 }
                 Via::File(place) => (None, place.hear(patience)?),
-                Via::Host(place, job) => (None, meeting::hear_at(place, job, patience)?),
+                Via::Host(place, job) => (None, meeting::hear_at(&place, &job, patience)?),
+                #[cfg(feature = "mpi")]
+                Via::Mpi(met) => (None, met.hear_address()?),
             };
-            options.pin(side, &via)?;
-            let mut endpoint = Endpoint::new(options.configured(program.config(), side, &via))?;
+            let mut endpoint = Endpoint::new(config)?;
             let peer = endpoint.connect(&address)?;
             let called = program.call(&mut endpoint, peer, &interrupted, out);
             options.diagnose(&endpoint, side)?;
@@ -194,7 +207,7 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn serve<P: Program>(
     program: &P,
-    via: &Via,
+    via: Via,
     patience: Patience<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -204,8 +217,9 @@ fn serve<P: Program>(
         // Refused only for a signal that there is not.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
-    options.pin(Side::Server, via)?;
-    let mut endpoint = Endpoint::new(options.configured(program.config(), Side::Server, via))?;
+    options.pin(Side::Server, &via)?;
+    let config = options.configured(program.config(options.config()?), Side::Server, &via);
+    let mut endpoint = Endpoint::new(config)?;
     program.register(&mut endpoint)?;
     let peer = match via {
         Via::Alone => {
@@ -219,12 +233,17 @@ fn serve<P: Program>(
             first_peer(&mut endpoint, patience)?
         }
         Via::Host(place, job) => {
-            let met = meeting::wait_at(place, job, patience)?;
+            let met = meeting::wait_at(&place, &job, patience)?;
             if at == Address::Tcp(String::new()) {
                 // By which the other rank has found this host once already.
                 at = Address::Tcp(SocketAddr::new(met.host()?, 0).to_string());
             }
             met.tell(&endpoint.listen(&at)?)?;
+            first_peer(&mut endpoint, patience)?
+        }
+        #[cfg(feature = "mpi")]
+        Via::Mpi(met) => {
+            met.tell(at, |at| endpoint.listen(at))?;
             first_peer(&mut endpoint, patience)?
         }
     };
@@ -274,6 +293,13 @@ impl Options {
                 "{program}: rank {number} of {count}: exactly 2 are needed, as in mpiexec -n 2 {program}"
             )));
         }
+        let side = if rank.number == 0 { Side::Server } else { Side::Client };
+        #[cfg(feature = "mpi")]
+        if self.rendezvous.is_none()
+            && let Some(met) = by_mpi::begin(&rank)?
+        {
+            return Ok((side, Via::Mpi(met)));
+        }
         let via = match (&self.rendezvous, rank.here_count) {
             (Some(place), _) => {
                 let job = rank.job.clone().unwrap_or_else(|| "-".into());
@@ -286,7 +312,6 @@ impl Options {
             }
             (None, _) => Via::File(Place::of(program, &rank.job_here())?),
         };
-        let side = if rank.number == 0 { Side::Server } else { Side::Client };
         Ok((side, via))
     }
 
@@ -305,21 +330,38 @@ impl Options {
     }
 
     fn spins(&self, side: Side) -> bool {
-        self.timeouts.is_some_and(|it| match side {
-            Side::Server => it.server_ms == 0,
-            Side::Client => it.client_ms == 0,
-        })
+        match (self.timeouts, side) {
+            (Some(it), Side::Server) => it.server_ms == 0,
+            (Some(it), Side::Client) => it.client_ms == 0,
+            (None, _) => self.config().is_ok_and(|it| it.spin_forever),
+        }
+    }
+
+    /// What the command line says of endpoints.
+    fn config(&self) -> anyhow::Result<Config> {
+        let Some(given) = &self.config else { return Ok(Config::default()) };
+        let json = match given.trim_start().starts_with('{') {
+            true => given.clone(),
+            false => std::fs::read_to_string(given)
+                .map_err(|error| usage(format!("--config {given}: {error}")))?,
+        };
+        Config::from_json(&json).map_err(|refused| usage(format!("--config: {refused}")))
     }
 
     fn configured(&self, config: Config, side: Side, via: &Via) -> Config {
         // Where both share the one CPU that there is, whoever spins keeps the other from answering.
         let crowded = matches!(via, Via::Alone) && topology::allowed().len() < 2;
-        Config { spin_forever: self.spins(side) && !crowded, ..config }
+        let monitoring = config.monitoring || self.diagnostics.is_some();
+        Config { spin_forever: self.spins(side) && !crowded, monitoring, ..config }
     }
 
     /// How a side waits, in a word.
     fn mode(&self, side: Side) -> &'static str {
-        if self.spins(side) { "spin" } else { "adaptive" }
+        match self.spins(side) {
+            true => "spin",
+            false if self.config().is_ok_and(|it| it.spin_ns_max == 0) => "sleep",
+            false => "adaptive",
+        }
     }
 
     /// How bytes travel, in a word.
@@ -343,8 +385,7 @@ impl Options {
     fn diagnose(&self, endpoint: &Endpoint, side: Side) -> anyhow::Result<()> {
         let Some(file) = &self.diagnostics else { return Ok(()) };
         let path = format!("{file}.{}", u32::from(side == Side::Client));
-        let said = format!("{:#?}\n{:#?}\n", endpoint.config(), endpoint.stats());
-        std::fs::write(&path, said).with_context(|| path.clone())
+        std::fs::write(&path, endpoint.dump().to_json()).with_context(|| path.clone())
     }
 
     /// The same, for the partner.
@@ -355,6 +396,9 @@ impl Options {
         }
         if let Some(file) = &self.diagnostics {
             words.extend(["-d".into(), file.into()]);
+        }
+        if let Some(config) = &self.config {
+            words.extend(["--config".into(), config.into()]);
         }
         if let Some(place) = self.place {
             words.extend(["--place".into(), place.name().into()]);

@@ -37,9 +37,10 @@ type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     clock::calibration();
     let variable = a_variable();
+    let wtime = Wtime::begin();
     let (millions, n) = (args.millions, args.millions * 1_000_000);
     writeln!(out, "#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>")?;
-    for (name, mut operation) in operations(variable.as_deref()) {
+    for (name, mut operation) in operations(variable.as_deref(), &wtime) {
         let took_ns = clock::ns(operation(n).context(name)?).max(1) as f64;
         let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
         let each_ns = took_ns / n as f64;
@@ -47,6 +48,7 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
         // Each row as it comes: the next may take long.
         out.flush()?;
     }
+    wtime.end()?;
     if variable.is_none() {
         tell("node-microbench: no getenv(set): the environment is empty");
     }
@@ -57,11 +59,17 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Every row, in the order of the original's table.
-fn operations(variable: Option<&CStr>) -> Vec<(&'static str, Operation<'_>)> {
-    let mut rows: Vec<(&'static str, Operation<'_>)> = vec![
+fn operations<'a>(
+    variable: Option<&'a CStr>,
+    wtime: &'a Wtime,
+) -> Vec<(&'static str, Operation<'a>)> {
+    let mut rows: Vec<(&'static str, Operation<'a>)> = vec![
         ("fn_call_normal", called(Way::SameFile)),
         ("fn_call_inline", called(Way::Inline)),
         ("fn_call_cross_object", called(Way::OtherObject)),
+    ];
+    rows.extend(wtime.operation().map(|operation| ("mpi_wtime", operation)));
+    let others: Vec<(&'static str, Operation<'a>)> = vec![
         ("gettimeofday", asked::<GetTimeOfDay>()),
         ("clock_gettime(REALTIME)", asked::<Realtime>()),
         ("clock_gettime(REALTIME_COARSE)", asked::<RealtimeCoarse>()),
@@ -75,6 +83,7 @@ fn operations(variable: Option<&CStr>) -> Vec<(&'static str, Operation<'_>)> {
         ("pthread_spin_lock/unlock", timed(|n| Ok(library::spin_lock_unlock(n)?))),
         ("stdatomic lock/unlock", done(library::atomic_lock_unlock)),
     ];
+    rows.extend(others);
     if Rdtscp::is_here() {
         rows.push(("rdtscp", asked::<Rdtscp>()));
     }
@@ -90,6 +99,50 @@ fn operations(variable: Option<&CStr>) -> Vec<(&'static str, Operation<'_>)> {
     }
     rows.push(("getenv(unset)", looked_up(c"HANDOVER_NOBODY_SETS_THIS", false)));
     rows
+}
+
+/// MPI's clock, where there is MPI.
+struct Wtime {
+    #[cfg(feature = "mpi")]
+    world: Option<handover_suite::mpi::World>,
+}
+
+#[cfg(feature = "mpi")]
+impl Wtime {
+    fn begin() -> Self {
+        let begun = handover_suite::mpi::World::begin();
+        let world = begun.map_err(|why| tell(format_args!("node-microbench: no mpi_wtime: {why}")));
+        Self { world: world.ok() }
+    }
+
+    fn operation(&self) -> Option<Operation<'_>> {
+        let world = self.world.as_ref()?;
+        Some(timed(move |n| {
+            for _ in 0..n {
+                black_box(world.wtime_s());
+            }
+            Ok(())
+        }))
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        Ok(self.world.map_or(Ok(()), handover_suite::mpi::World::end)?)
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+impl Wtime {
+    fn begin() -> Self {
+        Self {}
+    }
+
+    fn operation(&self) -> Option<Operation<'_>> {
+        None
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 /// With the time that it takes.
@@ -183,7 +236,8 @@ mod tests {
         let mut out = Vec::new();
         run(&NodeMicrobench { millions: 1 }, &mut out).expect("a table");
         let text = String::from_utf8(out).expect("text");
-        let mut lines = text.lines();
+        // Where the program was built with it, and there is a library.
+        let mut lines = text.lines().filter(|line| !line.starts_with("\"mpi_wtime\""));
         assert_eq!(lines.next(), Some("#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>"));
         for (line, name) in lines.clone().zip(ROWS) {
             let fields: Vec<&str> = line.split('\t').collect();

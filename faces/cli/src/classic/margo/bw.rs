@@ -161,8 +161,8 @@ impl Program for Bandwidth {
         words.into_iter().map(OsString::from).collect()
     }
 
-    fn config(&self) -> Config {
-        Config::default()
+    fn config(&self, usual: Config) -> Config {
+        usual
     }
 
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()> {

@@ -68,8 +68,7 @@ impl Program for Latency {
         ["-i", "1", "-x", &bytes].map(OsString::from).to_vec()
     }
 
-    fn config(&self) -> Config {
-        let usual = Config::default();
+    fn config(&self, usual: Config) -> Config {
         // PAYLOAD_BYTES_MAX fits a u32 twice.
         let payload_bytes = self.payload_bytes as u32;
         let message_bytes_max = usual.message_bytes_max.max(payload_bytes);

@@ -217,7 +217,7 @@ fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
 }
 
 /// What says which machine this is, for as long as it runs.
-fn machine() -> String {
+pub fn machine() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     let text = format!("{}{}", read.trim(), namespace.display());
@@ -467,7 +467,7 @@ fn number() -> anyhow::Result<String> {
 }
 
 /// Where rank 0 listens, if this process can reach it.
-fn reachable(told: &str) -> anyhow::Result<Address> {
+pub fn reachable(told: &str) -> anyhow::Result<Address> {
     let (its, text) = told.split_once(' ').context("rank 0 does not say where it listens")?;
     let address: Address = text.parse()?;
     if address.transport() != Transport::Tcp && its != machine() {

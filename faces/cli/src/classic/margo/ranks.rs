@@ -104,6 +104,12 @@ impl Rank {
         Rank { number, ranks_count: 2, here_count: None, job: None, told_by: "--rank" }
     }
 
+    /// Whether a launcher of MPI's has started it.
+    #[cfg(feature = "mpi")]
+    pub fn is_of_mpi(&self) -> bool {
+        matches!(self.told_by, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
+    }
+
     /// What all ranks of the job that are on this host call it, and no other job here.
     pub fn job_here(&self) -> String {
         self.job.clone().unwrap_or_else(|| launched_by(self.told_by))

@@ -1,0 +1,328 @@
+//! MPI as a contender: this program started again by `mpiexec`, as two ranks that are told what to do.
+//!
+//! Rank 0 is told by its standard input how often, and answers with the clock ticks that it took; the stop
+//! watch is thus where the work is, and what lies between this process and the ranks is in no figure.
+
+use super::{World, fault};
+use crate::bulk::Move;
+use handover_base::{affinity, clock};
+use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
+use handover_record::{Contender, Spec};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Tells a started program that it is a rank, and what of.
+const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
+
+/// Whose `mpiexec`.
+const OPEN_MPI: u8 = 0;
+const MPICH: u8 = 1;
+const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
+
+/// How long a batch is to take, roughly.
+const BATCH_NS: u64 = 50_000;
+/// What pieces of memory are filled with, by rank.
+const FILLS: [u8; 2] = [0x5a, 0xa5];
+
+/// What the ranks do again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// A message without content, there and back.
+    PingPong,
+    Get,
+    Put,
+}
+
+impl Work {
+    const ALL: [(&'static str, Work); 3] =
+        [("ping-pong", Work::PingPong), ("get", Work::Get), ("put", Work::Put)];
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
+    }
+}
+
+/// What a rank is told by its environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Task {
+    work: Work,
+    size_bytes: usize,
+    memory_bytes: usize,
+    /// By rank.
+    cpus: [u32; 2],
+}
+
+impl Task {
+    fn text(&self) -> String {
+        let Self { work, size_bytes, memory_bytes, cpus: [first, second] } = self;
+        format!("{} {size_bytes} {memory_bytes} {first} {second}", work.name())
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let name = words.next()?;
+        let work = Work::ALL.iter().find(|it| it.0 == name)?.1;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let mut size = || usize::try_from(number()?).ok();
+        let (size_bytes, memory_bytes) = (size()?, size()?);
+        let mut cpu = || u32::try_from(number()?).ok();
+        Some(Self { work, size_bytes, memory_bytes, cpus: [cpu()?, cpu()?] })
+    }
+}
+
+/// Plays a rank, if this process was started as one: to be asked before anything else. `None` when it is none.
+///
+/// # Errors
+/// What went wrong; the ranks' launcher says so too.
+pub fn dispatch_rank() -> Option<Result<(), Fault>> {
+    let told = std::env::var(RANK_VARIABLE).ok()?;
+    let task = Task::of(&told).ok_or_else(|| Fault::new(format!("{RANK_VARIABLE}={told}")));
+    Some(task.and_then(|task| play(&task)))
+}
+
+fn play(task: &Task) -> Result<(), Fault> {
+    let world = World::begin()?;
+    let (rank, ranks_count) = world.rank()?;
+    if ranks_count != 2 {
+        return Err(Fault::new(format!("{ranks_count} ranks, and 2 are needed")));
+    }
+    affinity::pin(task.cpus[rank as usize]).map_err(|refused| Fault::new(refused.to_string()))?;
+    match task.work {
+        Work::PingPong if rank == 0 => {
+            answer(|n| (0..n).try_for_each(|_| ping(&world)))?;
+            world.send(1, &[1])?;
+        }
+        Work::PingPong => pong(&world)?,
+        Work::Get | Work::Put => moves(&world, task, rank)?,
+    }
+    world.end()
+}
+
+/// Does as often as is said by a line, and says by a line how many ticks it took; until there are no more.
+fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let n = line.trim().parse().map_err(|_| Fault::new(format!("{line}: no number")))?;
+        let began = clock::ticks();
+        work(n)?;
+        let ticks = clock::ticks().saturating_sub(began);
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{ticks}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn ping(world: &World) -> Result<(), Fault> {
+    world.send(1, &[])?;
+    world.receive(1, &mut [])
+}
+
+/// Until a message has content. One of none leaves the byte as it was.
+fn pong(world: &World) -> Result<(), Fault> {
+    let mut byte = [0];
+    loop {
+        world.receive(0, &mut byte)?;
+        if byte[0] != 0 {
+            return Ok(());
+        }
+        world.send(0, &[])?;
+    }
+}
+
+/// Rank 0 moves, piece by piece; rank 1 owns the memory.
+fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
+    let Task { size_bytes, memory_bytes, work, .. } = *task;
+    let memory_bytes = memory_bytes.max(size_bytes);
+    let mut window = world.0.window(memory_bytes).map_err(fault)?;
+    window.fill(FILLS[rank as usize]);
+    if rank == 1 {
+        // Filled; then until rank 0 has done.
+        world.send(0, &[])?;
+        world.receive(0, &mut [])?;
+        let came = window.ends().map(|(first, _)| first);
+        let right = if work == Work::Put { FILLS[0] } else { FILLS[1] };
+        return match came == Some(right) {
+            true => Ok(()),
+            false => Err(Fault::new(format!("{came:?} came, and not {right}"))),
+        };
+    }
+    world.receive(1, &mut [])?;
+    let mut memory = vec![FILLS[0]; memory_bytes];
+    let mut at = 0;
+    let mut one = || {
+        let piece = &mut memory[at..at + size_bytes];
+        let moved = match work {
+            Work::Put => window.put(1, at, piece),
+            _ => window.get(1, at, piece),
+        };
+        at += size_bytes;
+        if at + size_bytes > memory_bytes {
+            at = 0;
+        }
+        moved.map_err(fault)
+    };
+    // Once untimed: every page is touched then.
+    (0..memory_bytes / size_bytes).try_for_each(|_| one())?;
+    let done = answer(|n| (0..n).try_for_each(|_| one()));
+    world.send(1, &[])?;
+    done?;
+    let right = if work == Work::Get { FILLS[1] } else { FILLS[0] };
+    match memory[..size_bytes].iter().all(|&byte| byte == right) {
+        true => Ok(()),
+        false => Err(Fault::new("what came is not what was sent")),
+    }
+}
+
+/// The ranks, from this process's side. They end with it.
+struct Ranks {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        // Fails only for one that has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ranks {
+    fn start(launcher: &str, task: &Task) -> Result<Self, Fault> {
+        let mut command = Command::new(launcher);
+        command.args(["-n", "2"]).arg(std::env::current_exe()?).env(RANK_VARIABLE, task.text());
+        // Open MPI counts cores, of which two CPUs may be one, pins ranks to them, and asks root twice.
+        for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+            command.env(variable, "1");
+        }
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
+        let (to, from) = (child.stdin.take(), child.stdout.take());
+        let from = from.ok_or_else(|| Fault::new("the ranks have no output"))?;
+        Ok(Self { child, to, from: BufReader::new(from) })
+    }
+
+    /// The ticks that so many took.
+    fn batch(&mut self, n: u64) -> Result<u64, Fault> {
+        let mut line = String::new();
+        if let Some(to) = &mut self.to {
+            writeln!(to, "{n}")?;
+            to.flush()?;
+        }
+        self.from.read_line(&mut line)?;
+        let ticks = line.trim().parse();
+        ticks.map_err(|_| Fault::new(format!("the ranks have ended, or said {:?}", line.trim())))
+    }
+
+    fn end(mut self) -> Result<(), Fault> {
+        self.to = None;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(Fault::new(format!("mpiexec: {status}"))) }
+    }
+}
+
+/// Two ranks of a launcher's.
+struct Launched<const LAUNCHER: u8> {
+    task: Task,
+}
+
+impl<const LAUNCHER: u8> Launched<LAUNCHER> {
+    fn measure(&self, out: &mut Samples) -> Result<(), Fault> {
+        let mut ranks = Ranks::start(LAUNCHERS[LAUNCHER as usize], &self.task)?;
+        // Warm, and how long one takes.
+        ranks.batch(100)?;
+        let each_ns = clock::ns(ranks.batch(100)?).max(100) / 100;
+        let n = (BATCH_NS / each_ns).max(1);
+        while out.running() {
+            out.note_batch(0, ranks.batch(n)?, n);
+        }
+        ranks.end()
+    }
+}
+
+fn cpus(rig: &Rig) -> [u32; 2] {
+    match *rig.cpus() {
+        [first, second, ..] => [first, second],
+        [only] => [only, only],
+        [] => [0, 0],
+    }
+}
+
+/// A message without content: what a call without arguments stands beside.
+struct PingPong<const LAUNCHER: u8>(Launched<LAUNCHER>);
+
+impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
+    type Args = ();
+    const SPEC: Spec = crate::rpc::NOOP_SPEC;
+
+    fn roles((): &()) -> Vec<Role> {
+        vec![Role::measured("launcher"), Role::serving("nobody")]
+    }
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+        let (work, cpus) = (Work::PingPong, cpus(rig));
+        Ok(Self(Launched { task: Task { work, size_bytes: 0, memory_bytes: 0, cpus } }))
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        // The ranks are on the parties' CPUs.
+        if party.index == 0 { self.0.measure(out) } else { Ok(()) }
+    }
+}
+
+/// Memory of a window, which both ranks have mapped.
+struct Moved<const LAUNCHER: u8, const PUSHES: bool>(Launched<LAUNCHER>);
+
+impl<const LAUNCHER: u8, const PUSHES: bool> Handover for Moved<LAUNCHER, PUSHES> {
+    type Args = Move;
+    const SPEC: Spec = if PUSHES { crate::bulk::PUSH_SPEC } else { crate::bulk::PULL_SPEC };
+
+    fn roles(_: &Move) -> Vec<Role> {
+        vec![Role::measured("launcher"), Role::serving("nobody")]
+    }
+
+    fn rig(args: &Move, rig: &mut Rig) -> Result<Self, Fault> {
+        let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let work = if PUSHES { Work::Put } else { Work::Get };
+        let (size_bytes, memory_bytes) = (whole(args.size_bytes.0), whole(args.memory_bytes.0));
+        Ok(Self(Launched { task: Task { work, size_bytes, memory_bytes, cpus: cpus(rig) } }))
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index > 0 {
+            return Ok(());
+        }
+        out.bytes_per_op(self.0.task.size_bytes as u64);
+        self.0.measure(out)
+    }
+}
+
+/// MPI's contenders, of both libraries.
+pub const ALL: &[Bench] = &[
+    Bench::many::<PingPong<OPEN_MPI>>(Contender::peer("open-mpi")),
+    Bench::many::<PingPong<MPICH>>(Contender::peer("mpich")),
+    Bench::many::<Moved<OPEN_MPI, false>>(Contender::peer("open-mpi")),
+    Bench::many::<Moved<MPICH, false>>(Contender::peer("mpich")),
+    Bench::many::<Moved<OPEN_MPI, true>>(Contender::peer("open-mpi")),
+    Bench::many::<Moved<MPICH, true>>(Contender::peer("mpich")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_rank_is_told_comes_back_as_it_was() {
+        for (_, work) in Work::ALL {
+            let task = Task { work, size_bytes: 4096, memory_bytes: 1 << 26, cpus: [0, 7] };
+            assert_eq!(Task::of(&task.text()), Some(task));
+        }
+        for text in ["", "get", "get 1 2 3", "walk 1 2 3 4", "put 1 2 3 -4"] {
+            assert_eq!(Task::of(text), None, "{text}");
+        }
+    }
+}
