@@ -95,9 +95,15 @@ pub fn listeners(address: SocketAddr) -> Vec<u32> {
         return Vec::new();
     }
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let processes =
-        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let mut found: Vec<u32> = processes.filter(|process| has_one(*process, &sockets)).collect();
+    let processes: Vec<u32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    let with = |has_one: fn(u32, &HashSet<String>) -> bool| {
+        processes.iter().copied().filter(|process| has_one(*process, &sockets)).collect()
+    };
+    let mut found: Vec<u32> = with(has_one_early);
+    if found.is_empty() {
+        found = with(has_one);
+    }
     found.sort_unstable();
     found
 }
@@ -120,13 +126,26 @@ fn listening(lines: impl Iterator<Item = String>, port: u16) -> impl Iterator<It
 
 /// Among so many of its descriptors: who serves has listened before it accepted, and has few before that.
 const LOOKED_AT_MAX: usize = 1000;
+/// The first of them, which are asked for by number. Each that is listed takes the kernel an inode in /proc: of
+/// 120 processes that held a million connections, up to 19 s in all, and its reclaim a CPU for a while after.
+const EARLY_MAX: u32 = 32;
+
+fn is_one(link: &Path, sockets: &HashSet<String>) -> bool {
+    link.to_str().is_some_and(|link| sockets.contains(link))
+}
+
+fn has_one_early(process: u32, sockets: &HashSet<String>) -> bool {
+    (0..EARLY_MAX)
+        .filter_map(|fd| fs::read_link(format!("/proc/{process}/fd/{fd}")).ok())
+        .any(|link| is_one(&link, sockets))
+}
 
 fn has_one(process: u32, sockets: &HashSet<String>) -> bool {
     let folder = Path::new("/proc").join(process.to_string()).join("fd");
     let Ok(descriptors) = fs::read_dir(folder) else { return false };
     let descriptors = descriptors.take(LOOKED_AT_MAX);
     let mut links = descriptors.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
-    links.any(|link| link.to_str().is_some_and(|link| sockets.contains(link)))
+    links.any(|link| is_one(&link, sockets))
 }
 
 /// What the kernel keeps: its own objects, and the pages that sockets' bytes are in.

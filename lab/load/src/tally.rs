@@ -30,6 +30,12 @@ impl Linear {
         self.counts[step] += n;
     }
 
+    /// Each step that there was something in: where it begins, in ns, and how many.
+    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let begins = (0..).map(|index: u64| index * self.step_ns);
+        begins.zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
+    }
+
     /// Adds what another of the same width has counted.
     pub fn add(&mut self, other: &Self) {
         if self.counts.len() < other.counts.len() {

@@ -45,22 +45,17 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     if !args.client {
         return serve::run(args, &signals, out);
     }
-    let mut args = args.clone();
-    let server = match args.eventhandler {
-        true => {
-            let server = serve::start(&args)?;
-            args.port = server.address().port();
-            let mut printer = printer::Printer::new(out, args.json);
-            printer.settings("EventHandler", &serve::settings(&args))?;
-            server.tell_started(&mut printer)?;
-            Some(server)
-        }
-        false => None,
-    };
-    let ran = client::run(&args, &signals, out);
-    if let Some(server) = server {
-        server.stop()?;
+    if !args.eventhandler {
+        return client::run(args, &signals, out);
     }
+    let mut args = args.clone();
+    let server = serve::start(&args)?;
+    args.port = server.address().port();
+    let mut printer = printer::Printer::new(out, args.json);
+    printer.settings("EventHandler", &serve::settings(&args))?;
+    server.tell_started(&mut printer)?;
+    let ran = client::run(&args, &signals, out);
+    server.stop(&args, &mut printer::Printer::new(out, args.json))?;
     ran
 }
 

@@ -199,8 +199,59 @@ fn a_certificate_is_verified_by_those_who_are_trusted() {
     client(port, "--timeout 1").code(1).tells(&["1 of 1 messages are missing"]);
     serving.signal(Signal::TERM);
     serving.finish().code(0);
-    let words = "evh_perf -e -p 0 --tls --cert here.pem --key there.key";
-    home.run(words).code(2).tells(&["--cert here.pem --key there.key"]);
+    for (cert, key, why) in [
+        ("here.pem", "there.key", "the private key is not the certificate's"),
+        ("none.pem", "here.key", "none.pem: "),
+        ("here.pem", "none.key", "none.key: "),
+        ("here.key", "here.key", "here.key: "),
+    ] {
+        let said = home.run(&format!("evh_perf -e -p 0 --tls --cert {cert} --key {key}")).code(2);
+        assert_eq!(said.err.lines().count(), 1, "{said}");
+        said.tells(&[&format!("--cert {cert} --key {key}: "), why]);
+    }
+}
+
+#[test]
+fn a_certificate_for_another_name_is_not_taken_by_who_verifies() {
+    let home = Home::new();
+    let made = handover_net::tls::Identity::made_for(&["elsewhere.test"]).expect("a certificate");
+    let file = |name: &str| home.cwd().join(name);
+    fs::write(file("there.pem"), made.certificate_pem()).expect("a file");
+    fs::write(file("there.key"), made.key_pem()).expect("a file");
+    let (_serving, port) = server(&home, "--tls --cert there.pem --key there.key");
+    for words in ["-c --count 5", "--connect --count 5 --hold 0"] {
+        let said = home.run(&format!("evh_perf {words} -p {port} --tls --ca there.pem")).code(1);
+        said.tells(&["for another name: "]);
+    }
+}
+
+#[test]
+fn every_option_of_the_original_is_taken_by_either_of_its_names() {
+    let home = Home::new();
+    for words in [
+        "-e -c -p 0 --count 2 -i 1 --clients 1 -t 1 -w 127.0.0.1 -n 3 -m 10 -r 1 -x 0 -z -v 10 -s 20 \
+         -h 300 --reuse_port -d -l --tls",
+        "-e -c --port 0 --count 2 --itt 1 --clients 1 --threads 1 --host 127.0.0.1 --min 3 --max 10 \
+         --reconns 1 --sleep 0 --histo --histo_delta_micros 10 --read_slab_count 20 \
+         --max_handles_per_thread 300 --reuse_port --debug --stats --tls",
+    ] {
+        let texts = texts(&home.run(&format!("evh_perf {words}")).code(0).out);
+        assert_eq!(received(&texts), 2, "{texts:#?}");
+        for (name, value) in [
+            ("clients", "1"),
+            ("count", "2"),
+            ("iterations", "1"),
+            ("max_handles_per_thread", "300"),
+            ("reuse_port", "true"),
+            ("stats", "true"),
+            ("tls", "true"),
+        ] {
+            found(&texts, &format!("^{name}: +'{value}'$"));
+        }
+        // What the event handler has to say of itself comes after the client.
+        found(&texts, r"^\(DEBUG\) 127\.0\.0\.1:\d+ has connected$");
+        found(&texts, r"^\(INFO\)  accepts=\[1\],closes=\[1\],reads=\[\d+\],delayed_writes=");
+    }
 }
 
 #[test]
@@ -229,6 +280,18 @@ fn what_contradicts_itself_is_refused_with_the_way_out() {
         ("-c -i 99999999999 --count 99999999999", "more than can be counted"),
         ("-c --host no.such.host.invalid", "--host no.such.host.invalid"),
         ("-c --hdr /no/such/folder/file", "name a file that can be written"),
+        ("-c -p 0", "--port 0 is the server's"),
+        ("--connect -p 0", "--port 0 is the server's"),
+        (
+            "-c --rate 5k --count 5",
+            "--count contradicts --rate: messages are sent when they are due",
+        ),
+        ("-c --slo p99=1ms --count 5", "--count contradicts --slo"),
+        ("-c --timeout 0", "must be above 0"),
+        ("-c --duration -1", "'--duration <SECONDS>': must lie in 0..=86400"),
+        ("-c --rate -5", "'--rate <N>': must lie in 0.1..=1000M"),
+        ("-c -t -2", "must lie in 1..=1024"),
+        ("-c --port -1", "'--port <PORT>'"),
     ] {
         let said = home.run(&format!("evh_perf {words}")).code(2).tells(&[told]);
         assert_eq!(said.err.lines().count(), 1, "{said}");
@@ -367,15 +430,16 @@ fn many_connections_are_opened_told_of_and_held_until_asked_to_end() {
     holding.finish().code(130);
     // And by several processes, which tell JSON.
     let (home, theirs) = (Home::new(), Home::new());
-    let (serving, port) = server(&home, "--processes 2");
+    let (serving, port) = server(&home, "--processes 2 --stats");
     let line = format!("evh_perf --connect -p {port} --count 300 --processes 3 --json --hold 0");
     let document = json(&theirs.ok(&line));
     assert_eq!((&document["opened"], &document["echo_ns"]["count"]), (&300.into(), &300.into()));
     assert!(document["echo_ns"]["p50"].as_u64().is_some_and(|ns| ns > 1000), "{document}");
     client(port, "--processes 2 -t 2 --count 100").code(0);
     serving.signal(Signal::TERM);
-    let said = serving.finish().code(0);
-    found(&crate::evh_perf::texts(&said.out), r"Server stopped: 304 connections, 700 messages\.$");
+    let texts = crate::evh_perf::texts(&serving.finish().code(0).out);
+    found(&texts, r"^\(INFO\)  accepts=\[304\],closes=\[304\],reads=");
+    found(&texts, r"Server stopped: 304 connections, 700 messages\.$");
 }
 
 #[test]
@@ -388,8 +452,10 @@ fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
     let said = said.tells(&["of 200 connections are open", "ulimit -n 300", "--processes"]);
     found(&texts(&said.out), r"^\(ERROR\) \d+ of 200 connections are open: this process may open");
     let theirs = Home::new();
-    let none = "evh_perf --connect -p 1 --count 2 --hold 0";
-    theirs.run(none).code(1).tells(&["nobody listens there", "evh_perf -e"]);
+    // Where there is nothing to hold, nobody is asked to press Enter.
+    let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
+    let said = said.tells(&["nobody listens there", "evh_perf -e"]);
+    assert!(!said.out.contains("Holding"), "{said}");
 }
 
 #[test]
@@ -415,11 +481,19 @@ fn an_open_loop_tells_both_latencies_in_lines_in_json_and_in_a_log() {
     for tag in ["Tag=raw,0.000,0.300,", "Tag=corrected,0.000,0.300,"] {
         assert!(log.lines().any(|line| line.starts_with(tag)), "{log}");
     }
-    let document = json(&theirs.ok(&format!("evh_perf -c -p {port} {line} --json --processes 2")));
+    let line = format!("evh_perf -c -p {port} {line} --json --histo -v 50 --processes 2");
+    let document = json(&theirs.ok(&line));
     let load = &document["loads"][0];
     let count = load["latency_ns"]["corrected"]["count"].as_u64().expect("a count");
     assert!((590..=610).contains(&count), "{document}");
     assert_eq!((&load["messages"]["lost"], &document["schema"]), (&0.into(), &1.into()));
+    let steps = load["histogram"]["counts"].as_array().expect("steps");
+    assert_eq!(steps.iter().filter_map(|step| step[1].as_u64()).sum::<u64>(), count);
+    assert_eq!(
+        (&load["histogram"]["step_ns"], steps[0][0].as_u64().map(|ns| ns % 50_000)),
+        (&50_000.into(), Some(0))
+    );
+    assert_eq!(document["settings"]["duration_s"], 0.3);
     assert!(load["server"]["cpu_s"].is_number() && load["client"]["anon_bytes"].is_number());
 }
 

@@ -54,10 +54,11 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         ("threads", args.threads.to_string()),
     ];
     // What the classic program does not have is listed where it is given.
-    if let Mode::Timed { duration, .. } = args.mode() {
-        settings.push(("duration", format!("{} s", duration.as_secs_f64())));
-        settings.push(("warm-up", format!("{} s", args.warm_up(duration).as_secs_f64())));
+    if let Some(each) = args.each() {
+        settings.push(("duration", format!("{} s", each.as_secs_f64())));
+        settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
     }
+    settings.extend(args.ramp.map(|ramp| ("ramp", ramp.to_string())));
     settings.extend(args.depth.map(|depth| ("depth", commas(depth))));
     settings.extend(args.rate.map(|rate| ("rate", commas(rate as u64))));
     settings.extend(args.slo.as_ref().map(|slo| ("slo", slo.text.clone())));

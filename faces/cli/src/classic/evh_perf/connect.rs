@@ -16,7 +16,7 @@ use std::io::{Read as _, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,10 @@ use std::time::{Duration, Instant};
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 /// How many connections echo a message when all are open, unless told.
 const SAMPLED: u64 = 1000;
+/// How often signals and the other processes are looked at while one of them opens.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often one of several processes tells how far it is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
 /// How long a server may take to close what it does not want.
 const SETTLE: Duration = Duration::from_millis(50);
 /// How long a part may take to answer.
@@ -146,10 +150,12 @@ enum Party {
 }
 
 /// This process.
+#[derive(Default)]
 struct Here {
     opened: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
-    opening: Option<thread::JoinHandle<anyhow::Result<Holder>>>,
+    /// What the thread that opens them has come to, when it has.
+    opening: Option<Receiver<anyhow::Result<Holder>>>,
     holder: Option<Holder>,
 }
 
@@ -161,18 +167,27 @@ impl Party {
             Self::Here(here) => {
                 let (args, stop) = (args.clone(), Arc::clone(&here.stop));
                 let opened = Arc::clone(&here.opened);
-                here.opening =
-                    Some(thread::spawn(move || Holder::open(&args, count, first, &stop, &opened)));
+                let (sender, opening) = channel();
+                let open = move || {
+                    // Nobody waits for it any more where the process is about to end.
+                    let _ = sender.send(Holder::open(&args, count, first, &stop, &opened));
+                };
+                thread::Builder::new().name("open".into()).spawn(open).context("a thread")?;
+                here.opening = Some(opening);
                 Ok(())
             }
         }
     }
 
-    /// How many are open so far, and what it has come to if it is done.
-    fn look(&mut self, args: &EvhPerf) -> anyhow::Result<(Option<u64>, Option<Told>)> {
+    /// How many are open so far, and what it has come to if it is done; waits so long at most for that.
+    fn look(
+        &mut self,
+        args: &EvhPerf,
+        within: Duration,
+    ) -> anyhow::Result<(Option<u64>, Option<Told>)> {
         match self {
             Self::There(part) => {
-                let Some(told) = part.hear(Duration::from_millis(1))? else {
+                let Some(told) = part.hear(within)? else {
                     return Ok((None, None));
                 };
                 let done = told["took_ns"].as_u64().map(|took_ns| Told {
@@ -184,14 +199,16 @@ impl Party {
                 Ok((told["opened"].as_u64(), done))
             }
             Self::Here(here) => {
-                thread::sleep(Duration::from_millis(5));
-                // Relaxed: a count alone.
-                let opened = here.opened.load(Ordering::Relaxed);
-                let is_done = here.opening.as_ref().is_some_and(thread::JoinHandle::is_finished);
-                let Some(opening) = here.opening.take_if(|_| is_done) else {
-                    return Ok((Some(opened), None));
+                let Some(opening) = &here.opening else { return Ok((None, None)) };
+                let holder = match opening.recv_timeout(within) {
+                    Ok(holder) => holder?,
+                    // Relaxed: a count alone.
+                    Err(RecvTimeoutError::Timeout) => {
+                        return Ok((Some(here.opened.load(Ordering::Relaxed)), None));
+                    }
+                    Err(RecvTimeoutError::Disconnected) => bail!("a thread panicked"),
                 };
-                let holder = opening.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+                here.opening = None;
                 let told = holder.told(args);
                 here.holder = Some(holder);
                 Ok((Some(told.open), Some(told)))
@@ -251,27 +268,22 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
     let orders = Orders::new()?;
     parts::tell(&json!({ "ready": true }))?;
-    let here = Here { opened: Arc::default(), stop: Arc::default(), opening: None, holder: None };
-    let mut party = Party::Here(Box::new(here));
+    let mut party = Party::Here(Box::default());
     while let Some(order) = orders.next() {
         let words: Vec<&str> = order.split(' ').collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         match (words[0], number(1), number(2)) {
             ("open", Some(count), Some(first)) => {
                 party.begin(args, count, first)?;
-                let mut last = Instant::now();
                 let told = loop {
-                    let (opened, told) = party.look(args)?;
+                    let (opened, told) = party.look(args, TELL_EVERY)?;
                     if let Some(told) = told {
                         break told;
                     }
                     if orders.is_stopped() {
                         party.stop()?;
                     }
-                    if last.elapsed() > Duration::from_millis(200) {
-                        last = Instant::now();
-                        parts::tell(&json!({ "opened": opened }))?;
-                    }
+                    parts::tell(&json!({ "opened": opened }))?;
                 };
                 parts::tell(&json!({
                     "opened": told.open,
@@ -339,12 +351,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     printer.settings("Connect", &settings(args))?;
     let mut parties = Vec::new();
     if args.processes == 1 {
-        parties.push(Party::Here(Box::new(Here {
-            opened: Arc::default(),
-            stop: Arc::default(),
-            opening: None,
-            holder: None,
-        })));
+        parties.push(Party::Here(Box::default()));
     }
     for index in 0..args.processes * u64::from(args.processes > 1) {
         parties.push(Party::There(Part::start(index, &[])?));
@@ -409,7 +416,10 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         printer.plain(format_args!("{document}"))?;
         printer = printer.hushed();
     }
-    let closed = hold(args, &mut parties, signals, &mut printer)?;
+    let closed = match open {
+        0 => 0,
+        _ => hold(args, &mut parties, signals, &mut printer)?,
+    };
     if signals.came() {
         return signals.ended();
     }
@@ -439,9 +449,11 @@ fn open(
     let mut is_stopped = false;
     let (mut view, mut shown) = (View::new(), 0);
     while done.iter().any(Option::is_none) {
+        // The first that is not done is waited for, the others tell meanwhile.
+        let mut within = LOOK_EVERY;
         for ((party, so_far), done) in parties.iter_mut().zip(&mut so_far).zip(&mut done) {
             if done.is_none() {
-                let (opened, told) = party.look(args)?;
+                let (opened, told) = party.look(args, std::mem::take(&mut within))?;
                 *so_far = opened.unwrap_or(*so_far);
                 *done = told;
             }

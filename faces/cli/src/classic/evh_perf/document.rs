@@ -1,7 +1,7 @@
 //! The JSON document, and the log of histograms.
 
 use super::options::EvhPerf;
-use super::outcome::{Outcome, percentiles};
+use super::outcome::{Outcome, percentiles, stepped};
 use super::stages::Costs;
 use crate::exit::usage;
 use anyhow::Context as _;
@@ -45,6 +45,7 @@ pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
             "cpu_s": cpu_s,
             "anon_bytes": costs.server_anon_bytes(),
         })),
+        "histogram": outcome.tally.linear.as_ref().map(stepped),
         "faults": outcome.faults,
     })
 }
@@ -81,6 +82,9 @@ pub fn whole(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[String]
             "max": args.max(),
             "depth": args.depth,
             "rate": args.rate,
+            "ramp": args.ramp.map(|ramp| ramp.to_string()),
+            "duration_s": args.each().map(|each| each.as_secs_f64()),
+            "warm_up_s": args.each().map(|each| args.warm_up(each).as_secs_f64()),
             "slo": args.slo.as_ref().map(|slo| slo.text.clone()),
             "tls": args.tls,
         },

@@ -6,6 +6,7 @@ use clap::{ArgAction, Args};
 use handover_base::units::Span;
 use handover_load::wire::LETTERS_MAX;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -58,46 +59,53 @@ pub struct EvhPerf {
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
     pub count: Option<u64>,
     /// Iterations [default: 1]
-    #[arg(short = 'i', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    #[arg(short = 'i', long, value_name = "N")]
+    #[arg(value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
     pub itt: Option<u64>,
     /// Clients of each thread [default: 1]
-    #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX), allow_negative_numbers = true)]
     pub clients: Option<u64>,
     /// Threads, of each side
-    #[arg(short = 't', long, value_name = "N", default_value_t = 1, value_parser = whole(1..=THREADS_MAX))]
+    #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = whole(1..=THREADS_MAX), allow_negative_numbers = true)]
     pub threads: u64,
     /// The port; 0, for a server: one that is free
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081)]
+    #[arg(allow_negative_numbers = true)]
     pub port: u16,
     /// The server's address, or where it listens
     #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
     pub host: String,
     /// The fewest letters of a message [default: 3]
-    #[arg(short = 'n', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
+    #[arg(short = 'n', long, value_name = "BYTES")]
+    #[arg(value_parser = whole(0..=LETTERS_MAX.into()), allow_negative_numbers = true)]
     pub min: Option<u64>,
     /// The most letters of a message [default: 10]
-    #[arg(short = 'm', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
+    #[arg(short = 'm', long, value_name = "BYTES")]
+    #[arg(value_parser = whole(0..=LETTERS_MAX.into()), allow_negative_numbers = true)]
     pub max: Option<u64>,
     /// How often each thread makes its connections [default: 1]
-    #[arg(short = 'r', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    #[arg(short = 'r', long, value_name = "N")]
+    #[arg(value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
     pub reconns: Option<u64>,
     /// Sleep so long after each time, in ms [default: 0]
-    #[arg(short = 'x', long, value_name = "MS", value_parser = whole(0..=86_400_000))]
+    #[arg(short = 'x', long, value_name = "MS")]
+    #[arg(value_parser = whole(0..=86_400_000), allow_negative_numbers = true)]
     pub sleep: Option<u64>,
     /// Print the latency histogram
     #[arg(short = 'z', long)]
     pub histo: bool,
     /// How wide its steps are, in µs [default: 10]
     #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
-    #[arg(value_parser = whole(1..=DELTA_MICROS_MAX))]
+    #[arg(value_parser = whole(1..=DELTA_MICROS_MAX), allow_negative_numbers = true)]
     pub histo_delta_micros: Option<u64>,
     /// Slabs of each thread's read buffer, of 3277 bytes each
     #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = whole(1..=SLABS_MAX))]
+    #[arg(value_parser = whole(1..=SLABS_MAX), allow_negative_numbers = true)]
     pub read_slab_count: u64,
     /// Connections of a thread at most [default: what this process may open]
     #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
-    #[arg(value_parser = whole(1..=HANDLES_MAX))]
+    #[arg(value_parser = whole(1..=HANDLES_MAX), allow_negative_numbers = true)]
     pub max_handles_per_thread: Option<u64>,
     /// Serve: each thread listens, and the kernel spreads connections, instead of the first thread
     #[arg(long = "reuse_port")]
@@ -121,29 +129,30 @@ pub struct EvhPerf {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Share it among processes: each has --threads threads, and with --connect its share of --count
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=PROCESSES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = whole(1..=PROCESSES_MAX), allow_negative_numbers = true)]
     pub processes: u64,
     /// With -e: how long a thread looks for something to do before it sleeps, while that pays: 50us. For
     /// threads that have a CPU to themselves
-    #[arg(long, value_name = "TIME", value_parser = spin)]
+    #[arg(long, value_name = "TIME", value_parser = spin, allow_negative_numbers = true)]
     pub spin: Option<u32>,
     /// With --connect: hold so long, in s, and end
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub hold: Option<Duration>,
     /// With --connect: how many connections echo a message when all are open [default: 1000]
-    #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32))]
+    #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32), allow_negative_numbers = true)]
     pub sample: Option<u64>,
     /// Go on for so long, in s, instead of by numbers
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
     /// Before it is measured, in s [default: a tenth of --duration, where there is one]
-    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub warm_up: Option<Duration>,
     /// Messages a second, sent when they are due (an open loop): 5000, 50k, 1.5M
-    #[arg(long, value_name = "N", value_parser = rate)]
+    #[arg(long, value_name = "N", value_parser = rate, allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// Messages of a client under way at a time [default: --count]
-    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
     pub depth: Option<u64>,
     /// One rate after another, 10 of them unless told, each for --duration: 1k..50k, 1k..50k:20
     #[arg(long, value_name = "FROM..TO[:STEPS]")]
@@ -158,8 +167,9 @@ pub struct EvhPerf {
     /// Write the latencies to this file, as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
-    /// How long an echo, or a connection, may be waited for, in s
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// How long an echo, or a connection, may be waited for, in s: more than 0
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    #[arg(value_parser = patience, allow_negative_numbers = true)]
     pub timeout: Duration,
     /// Be one of several processes
     #[arg(long, hide = true, value_name = "INDEX")]
@@ -172,6 +182,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
     match (0.0..=86_400.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
         false => Err("must lie in 0..=86400".to_string()),
+    }
+}
+
+/// Seconds, of which there must be some.
+fn patience(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("must be above 0: nothing comes back in no time".to_string()),
+        patience => Ok(patience),
     }
 }
 
@@ -208,6 +226,12 @@ impl Ramp {
     pub fn rates(self) -> impl Iterator<Item = f64> {
         let gaps = f64::from(self.steps.max(2) - 1);
         (0..self.steps).map(move |step| self.from + (self.to - self.from) * f64::from(step) / gaps)
+    }
+}
+
+impl fmt::Display for Ramp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}:{}", self.from, self.to, self.steps)
     }
 }
 
@@ -302,6 +326,11 @@ impl EvhPerf {
         if self.count.is_some() && !self.client && !self.connect {
             return refuse("--count is the client's: it needs -c or --connect".into());
         }
+        if self.port == 0 && !self.eventhandler {
+            return refuse(
+                "--port 0 is the server's, to find one that is free: name the server's".into(),
+            );
+        }
         if self.json && !self.client && !self.connect {
             return refuse("--json needs -c or --connect".into());
         }
@@ -364,6 +393,13 @@ impl EvhPerf {
             let by = times.iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
             return Err(usage(format!("{name} contradicts {by}: numbers decide, or time does")));
         }
+        if self.count.is_some() && self.is_open_loop() {
+            let by = times[1..].iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
+            return Err(usage(format!(
+                "--count contradicts {by}: messages are sent when they are due; --depth bounds how \
+                 many are under way"
+            )));
+        }
         if self.warm_up.is_some() && !is_timed {
             return Err(usage("--warm-up needs --duration, --rate, --ramp or --slo"));
         }
@@ -390,6 +426,25 @@ impl EvhPerf {
         match self.slo {
             Some(_) => Mode::Search { each: self.duration.unwrap_or(PROBE) },
             None => Mode::Counted,
+        }
+    }
+
+    /// How long each load lasts; None where numbers decide.
+    pub fn each(&self) -> Option<Duration> {
+        match self.mode() {
+            Mode::Counted => None,
+            Mode::Timed { duration: each, .. }
+            | Mode::Ramp { each, .. }
+            | Mode::Search { each } => Some(each),
+        }
+    }
+
+    /// Whether messages are sent when they are due, whatever became of those before.
+    fn is_open_loop(&self) -> bool {
+        match self.mode() {
+            Mode::Counted => false,
+            Mode::Timed { rate, .. } => rate.is_some(),
+            Mode::Ramp { .. } | Mode::Search { .. } => true,
         }
     }
 

@@ -95,12 +95,16 @@ impl Outcome {
         if self.is_whole() {
             return None;
         }
-        let (lost, all) = (commas(self.lost), commas(self.lost + self.received));
+        let (lost, all) = (self.lost, self.lost + self.received);
         let first = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
         let connections = match self.faults_count {
             1 => "1 connection".to_string(),
             count => format!("{} connections", commas(count)),
         };
+        if all == 0 {
+            return Some(format!("no message came back; {connections} failed{first}"));
+        }
+        let (lost, all) = (commas(lost), commas(all));
         Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
     }
 
@@ -128,10 +132,7 @@ impl Outcome {
             "raw": packed(&tally.raw),
             "corrected": packed(&tally.corrected),
             "late": packed(&tally.late),
-            "linear": tally.linear.as_ref().map(|linear| {
-                let counts = linear.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-                json!({ "step_ns": linear.step_ns, "counts": counts.collect::<Vec<_>>() })
-            }),
+            "linear": tally.linear.as_ref().map(stepped),
         })
     }
 
@@ -144,7 +145,7 @@ impl Outcome {
                 let mut found = Linear::new(linear["step_ns"].as_u64().context("no step")?);
                 for pair in linear["counts"].as_array().context("no counts")? {
                     let part = |at: usize| pair[at].as_u64().context("no count");
-                    found.record(part(0)? * found.step_ns, part(1)?);
+                    found.record(part(0)?, part(1)?);
                 }
                 Some(found)
             }
@@ -214,13 +215,13 @@ impl Outcome {
     /// The classic program's histogram.
     pub fn tell_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(linear) = &self.tally.linear else { return Ok(()) };
-        let step = linear.step_ns / 1000;
         let all: u64 = linear.counts.iter().sum();
         printer.rule()?;
         printer.plain(format_args!("Latency Histogram"))?;
         printer.rule()?;
-        for (index, &count) in (0..).zip(&linear.counts).filter(|(_, count)| **count > 0) {
-            let (low, high) = (format!("{}µs", index * step), format!("{}µs", (index + 1) * step));
+        for (from_ns, count) in linear.steps() {
+            let [low, high] =
+                [from_ns, from_ns + linear.step_ns].map(|ns| format!("{}µs", ns / 1000));
             let percent = count as f64 * 100.0 / all.max(1) as f64;
             // 100 at most.
             let bar = "=".repeat(percent as usize);
@@ -265,6 +266,11 @@ pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static
         .into_iter()
         .filter(move |(percentile, _)| *percentile == 100.0 || beyond(*percentile) >= 1.0)
         .map(|(percentile, name)| (name, histogram.value_at_percentile(percentile)))
+}
+
+/// A histogram of steps, each by its begin in ns.
+pub fn stepped(linear: &Linear) -> Value {
+    json!({ "step_ns": linear.step_ns, "counts": linear.steps().collect::<Vec<_>>() })
 }
 
 fn packed(histogram: &Histogram<u64>) -> String {
@@ -343,6 +349,9 @@ mod tests {
         assert_eq!(it.misses(&slo), ["p99 is 100 µs, where 50.0 µs was to hold"]);
         (it.lost, it.faults_count, it.faults) = (2000, 1, vec!["the server ended it".into()]);
         let text = "2,000 of 3,000 messages are missing; 1 connection failed: the server ended it";
+        assert_eq!(it.missing().as_deref(), Some(text));
+        (it.lost, it.received) = (0, 0);
+        let text = "no message came back; 1 connection failed: the server ended it";
         assert_eq!(it.missing().as_deref(), Some(text));
         it.is_stopped = true;
         assert_eq!(it.missing(), None);

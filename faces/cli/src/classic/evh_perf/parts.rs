@@ -5,6 +5,7 @@ use super::options::EvhPerf;
 use super::printer::{Printer, commas};
 use super::{Signals, serve};
 use anyhow::{Context as _, bail};
+use handover_net::Stats;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -182,13 +183,14 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
         thread::sleep(Duration::from_millis(50));
     }
     parts.iter_mut().for_each(Part::end);
-    let (mut accepted, mut messages) = (0, 0);
+    let mut stats = Stats::default();
     for part in &mut parts {
-        let told = part.expect(soon)?;
-        accepted += told["accepted"].as_u64().unwrap_or(0);
-        messages += told["messages"].as_u64().unwrap_or(0);
+        stats = stats.and(serve::stats_from_json(&part.expect(soon)?));
     }
-    let (accepted, messages) = (commas(accepted), commas(messages));
+    if args.stats {
+        serve::tell_stats(&stats, &mut printer)?;
+    }
+    let (accepted, messages) = (commas(stats.accepted_count), commas(stats.messages_count));
     printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
     printer.flush()?;
     signals.ended()

@@ -11,6 +11,7 @@ use handover_net::engine::LengthPrefixed;
 use handover_net::{
     CloseReason, Config, Conn, Handler, Key, Listen, Net, Room, Spread, Stats, WhenFull,
 };
+use serde_json::{Value, json};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -121,7 +122,9 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     if let Some(server) = secret::server(args)? {
         listen = listen.tls(&server);
     }
-    let echo = |_| Echo { told: args.debug.then(|| sender.clone()) };
+    // Of one of several processes nobody would hear it.
+    let is_told = args.debug && args.part.is_none();
+    let echo = |_| Echo { told: is_told.then(|| sender.clone()) };
     let net = Net::start_at(args.threads as u32, &[listen], spread, config, codec, echo);
     let net = net.with_context(|| format!("cannot serve at {address}"))?;
     Ok(Server { net, told, took: began.elapsed() })
@@ -138,13 +141,20 @@ impl Server {
         printer.flush()
     }
 
-    pub fn stats(&self) -> Stats {
+    fn stats(&self) -> Stats {
         self.net.stats()
     }
 
-    /// Answers what has come, and ends.
-    pub fn stop(self) -> anyhow::Result<Stats> {
+    /// Answers what has come, ends, and tells what is still to be told of that.
+    pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
         let (stats, _) = self.net.stop(GRACE).context("the event handler")?;
+        for line in self.told.try_iter() {
+            printer.debug(format_args!("{line}"))?;
+        }
+        if args.stats {
+            tell_stats(&stats, printer)?;
+        }
+        printer.flush()?;
         Ok(stats)
     }
 }
@@ -169,10 +179,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
             tell_stats(&server.stats(), &mut printer)?;
         }
     }
-    let stats = server.stop()?;
-    if args.stats {
-        tell_stats(&stats, &mut printer)?;
-    }
+    let stats = server.stop(args, &mut printer)?;
     printer.info(format_args!(
         "Server stopped: {} connections, {} messages.",
         commas(stats.accepted_count),
@@ -186,13 +193,41 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     let server = start(args)?;
     let orders = parts::Orders::new()?;
-    parts::tell(&serde_json::json!({ "port": server.address().port() }))?;
+    parts::tell(&json!({ "port": server.address().port() }))?;
     orders.wait();
-    let stats = server.stop()?;
-    parts::tell(&serde_json::json!({
+    let (stats, _) = server.net.stop(GRACE).context("the event handler")?;
+    parts::tell(&stats_to_json(&stats))
+}
+
+/// Those statistics that are printed, for the process that speaks to the user.
+fn stats_to_json(stats: &Stats) -> Value {
+    json!({
         "accepted": stats.accepted_count,
+        "closed": stats.closed_count,
+        "reads": stats.reads_count,
+        "delayed": stats.delayed_count,
+        "rounds": stats.rounds_count,
+        "read_bytes": stats.read_bytes,
+        "sent_bytes": stats.sent_bytes,
+        "turned_away": stats.turned_away_count,
         "messages": stats.messages_count,
-    }))
+    })
+}
+
+/// Those of one of several processes.
+pub fn stats_from_json(told: &Value) -> Stats {
+    let number = |name: &str| told[name].as_u64().unwrap_or(0);
+    let mut stats = Stats::default();
+    stats.accepted_count = number("accepted");
+    stats.closed_count = number("closed");
+    stats.reads_count = number("reads");
+    stats.delayed_count = number("delayed");
+    stats.rounds_count = number("rounds");
+    stats.read_bytes = number("read_bytes");
+    stats.sent_bytes = number("sent_bytes");
+    stats.turned_away_count = number("turned_away");
+    stats.messages_count = number("messages");
+    stats
 }
 
 pub fn tell_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {

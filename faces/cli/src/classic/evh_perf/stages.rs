@@ -4,6 +4,7 @@ use super::options::EvhPerf;
 use super::outcome::Outcome;
 use super::printer::Printer;
 use handover_base::topology;
+use handover_base::units::show_ns;
 use handover_load::process::{self, Used};
 use std::io;
 use std::net::SocketAddr;
@@ -136,10 +137,10 @@ impl Costs {
         let late_ns = outcome.tally.late.value_at_percentile(99.0);
         let felt_ns = outcome.felt().value_at_percentile(99.0);
         if !outcome.tally.late.is_empty() && late_ns > 100_000 && late_ns * 2 > felt_ns {
-            let late_us = late_ns / 1000;
+            let late = show_ns(late_ns as f64);
             return Some(format!(
-                "the client was late itself: its p99 of {late_us} µs is more than half of the \
-                 latency; use more --threads or --processes, or a lower rate"
+                "the client was late itself: its p99 of {late} is more than half of the latency; \
+                 use more --threads or --processes, or a lower rate"
             ));
         }
         let is_busy = client >= SATURATED * threads.min(cpus) || outcome.busy_share >= SATURATED;
