@@ -21,6 +21,10 @@ mod link;
 mod outbound;
 mod replies;
 mod spin;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "engine/without_tls.rs"]
 mod tls;
 
 pub use census::{Census, Seat};

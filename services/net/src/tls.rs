@@ -1,6 +1,7 @@
 //! TLS for either side: who one is, whom one trusts, and what is offered.
 //!
 //! ```
+//! # #[cfg(feature = "tls")] {
 //! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
 //!
 //! // Made on the spot; or Identity::from_files, for one that others know.
@@ -8,18 +9,38 @@
 //! let server = Server::new(&identity, ServerOptions::default())?;
 //! let client = Client::new(Verify::Roots(Roots::of(&identity)?), ClientOptions::default())?;
 //! # let _ = (server, client);
+//! # }
 //! # Ok::<(), handover_net::tls::SetupError>(())
 //! ```
 //!
 //! Versions 1.3 and 1.2, by rustls with the cryptography of aws-lc. A [`Server`] and a [`Client`] are shared
 //! by all threads and connections that use them, and with them the sessions that may be resumed.
+//!
+//! All of it is behind the feature `tls`, which is on unless it is switched off. Without it [`Server`],
+//! [`Client`] and what comes of them have no values: signatures stay, and nothing is left of them in the code.
 
+#[cfg(feature = "tls")]
 mod ends;
+#[cfg(feature = "tls")]
 mod error;
+#[cfg(feature = "tls")]
 mod identity;
+#[cfg(feature = "tls")]
 mod session;
+#[cfg(not(feature = "tls"))]
+mod without;
 
+#[cfg(feature = "tls")]
+pub(crate) use ends::Towards;
+#[cfg(feature = "tls")]
 pub use ends::{Client, ClientOptions, Clients, Server, ServerOptions, Verify};
+#[cfg(feature = "tls")]
 pub use error::{SetupError, TlsError};
+#[cfg(feature = "tls")]
 pub use identity::{Identity, Roots};
+#[cfg(feature = "tls")]
 pub use session::Session;
+#[cfg(not(feature = "tls"))]
+pub(crate) use without::Towards;
+#[cfg(not(feature = "tls"))]
+pub use without::{Client, Server, Session, SetupError, TlsError};

@@ -178,6 +178,32 @@ fn an_oversize_length_closes_the_connection_after_what_was_asked_before_is_answe
 }
 
 #[test]
+fn garbage_of_any_length_ends_in_a_reason_for_whom_it_comes_from_and_nobody_else() {
+    let served = serve(Config::default());
+    let (mut other, _) = served.connect();
+    let mut dice = 88_172_645_463_325_252_u64;
+    for length in (1..2000).step_by(37) {
+        let (mut peer, _) = served.connect();
+        let bytes = std::iter::repeat_with(|| {
+            // Marsaglia's xorshift.
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            dice.to_be_bytes()[0]
+        });
+        let garbage: Vec<u8> = bytes.take(length).collect();
+        peer.write_all(&garbage).unwrap();
+        drop(peer);
+        let (_, why) = served.closed();
+        assert!(
+            matches!(why, CloseReason::Broken(_) | CloseReason::Truncated(_) | CloseReason::Peer),
+            "{why:?} of {garbage:?}"
+        );
+        ask(&mut other, b"still there");
+    }
+}
+
+#[test]
 fn a_peer_that_ends_in_mid_message_is_told_apart_from_one_that_ends_between() {
     let served = serve(Config::default());
     let (mut peer, _) = served.connect();

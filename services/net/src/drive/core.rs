@@ -342,12 +342,10 @@ impl<D> Core<D> {
         }
         let (link, flags) = match dial.tls.as_deref() {
             None => (Link::default(), Flags::CONNECTING),
-            Some(towards) => {
-                match Tls::towards(&towards.client, towards.name.clone(), self.now_ns) {
-                    Ok(tls) => (Link::secured(tls), Flags::CONNECTING.or(Flags::SECURING)),
-                    Err(error) => return Err((error.into(), data)),
-                }
-            }
+            Some(towards) => match towards.begin(self.now_ns) {
+                Ok(tls) => (Link::secured(tls), Flags::CONNECTING.or(Flags::SECURING)),
+                Err(error) => return Err((error.into(), data)),
+            },
         };
         let fd = match socket::connect(dial.address, dial.source) {
             Ok(fd) => fd,

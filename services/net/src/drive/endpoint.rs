@@ -1,18 +1,19 @@
 //! Where to listen, and whom to connect to.
 
-use crate::tls::{Client, Server, SetupError};
-use rustls::pki_types::ServerName;
+use crate::tls::{Client, Server, SetupError, Towards};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Where to listen, and how to talk there.
 ///
 /// ```
+/// # #[cfg(feature = "tls")] {
 /// use handover_net::{Listen, tls};
 /// let identity = tls::Identity::made_for(&["localhost"])?;
 /// let server = tls::Server::new(&identity, tls::ServerOptions::default())?;
 /// let everywhere = Listen::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
 /// # let _ = everywhere;
+/// # }
 /// # Ok::<(), tls::SetupError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -49,13 +50,6 @@ pub struct Dial {
     pub(crate) tls: Option<Arc<Towards>>,
 }
 
-/// TLS towards a server of that name.
-#[derive(Debug)]
-pub(crate) struct Towards {
-    pub(crate) client: Client,
-    pub(crate) name: ServerName<'static>,
-}
-
 impl Dial {
     /// In the clear.
     #[must_use]
@@ -73,11 +67,9 @@ impl Dial {
     /// server where it is a name.
     ///
     /// # Errors
-    /// [`SetupError::Name`] where it is neither.
+    /// [`SetupError`] where it is neither.
     pub fn tls(self, client: &Client, name: &str) -> Result<Self, SetupError> {
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
-        Ok(Self { tls: Some(Arc::new(Towards { client: client.clone(), name })), ..self })
+        Ok(Self { tls: Some(Arc::new(Towards::new(client, name)?)), ..self })
     }
 }
 

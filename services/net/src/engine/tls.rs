@@ -222,6 +222,11 @@ impl Tls {
         self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
     }
 
+    /// The stream has ended before the peer has said good-bye.
+    pub(crate) fn unfinished(&self) -> TlsError {
+        TlsError::Unfinished
+    }
+
     /// What rustls tells of both sides.
     pub(crate) fn common(&self) -> &CommonState {
         match &self.end {

@@ -2,6 +2,7 @@
 
 use super::error::SetupError;
 use super::identity::{Identity, Roots, provider};
+use crate::engine::Tls;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
@@ -188,6 +189,27 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+/// TLS towards a server of some name.
+#[derive(Debug)]
+pub(crate) struct Towards {
+    client: Client,
+    name: ServerName<'static>,
+}
+
+impl Towards {
+    /// The name, or address, is what the server's certificate must be for.
+    pub(crate) fn new(client: &Client, name: &str) -> Result<Self, SetupError> {
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
+        Ok(Self { client: client.clone(), name })
+    }
+
+    /// A connection's part of it.
+    pub(crate) fn begin(&self, now_ns: u64) -> Result<Tls, SetupError> {
+        Tls::towards(&self.client, self.name.clone(), now_ns)
     }
 }
 

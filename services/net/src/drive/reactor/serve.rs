@@ -9,7 +9,6 @@ use crate::drive::handler::Handler;
 use crate::drive::slab::{Flags, Key};
 use crate::engine::{Crossing, Opened, Taken};
 use crate::stage;
-use crate::tls::TlsError;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -315,11 +314,10 @@ impl<H: Handler> Reactor<H> {
 
     /// The stream has ended; where it is secured the peer should have said so before.
     fn stream_ended(&mut self, key: Key) -> Result<(), CloseReason> {
-        match self.core.slab.get(key) {
-            Some(slot) if slot.link.is_secured() && !slot.flags.any(Flags::PARTED) => {
-                Err(CloseReason::Tls(TlsError::Unfinished))
-            }
-            _ => self.peer_ended(key),
+        let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::PARTED));
+        match slot.and_then(|slot| slot.link.tls()) {
+            Some(tls) => Err(tls.unfinished().into()),
+            None => self.peer_ended(key),
         }
     }
 
