@@ -13,6 +13,9 @@ pub struct Classic {
     pub here: bool,
 }
 
+/// The name by which cargo calls the binary: `cargo handover`.
+pub const CARGOS: &str = "cargo-handover";
+
 /// All of them, those to come included: a link to one of these says so when it is called.
 pub const CLASSICS: &[Classic] = &[
     Classic { command: "hello1", links: &["hello1_evm", "build/demos/hello1_evm"], here: true },
@@ -87,7 +90,7 @@ pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
 
 /// Whether the binary was called as a subcommand of cargo.
 pub fn is_cargos(called: &OsStr) -> bool {
-    Path::new(called).file_name().is_some_and(|name| name == "cargo-handover")
+    Path::new(called).file_name().is_some_and(|name| name == CARGOS)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use handover_record::{Document, SCHEMA};
 use handover_report::compare::{self, Rules};
-use handover_store::Store;
+use handover_store::{Store, StoreError};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -83,9 +83,9 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
-    let [(a_name, a), (b_name, b)] = match args.ab.as_slice() {
+    let ([(a_name, a), (b_name, b)], kept) = match args.ab.as_slice() {
         [old, new] => measured_in_turn(args, old, new)?,
-        _ => sides(args)?,
+        _ => (sides(args)?, Ok(())),
     };
     let rules = Rules { threshold: args.threshold, all: args.all };
     let comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
@@ -96,6 +96,7 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
         let drawn = compare::table(&comparison, console::width(), console::style(args.all));
         out.write_all(drawn.as_bytes())?;
     }
+    kept.context("the comparison above is of what was measured, and not all of that is stored")?;
     match comparison.count(compare::Verdict::Worse) {
         0 => Ok(()),
         1 => bail!("1 figure regressed"),
@@ -157,8 +158,13 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
     Ok(documents)
 }
 
-/// Measures two builds in turn, the one that begins changing from pair to pair.
-fn measured_in_turn(args: &Compare, old: &Path, new: &Path) -> anyhow::Result<[NamedSide; 2]> {
+/// Measures two builds in turn, the one that begins changing from pair to pair. What they have measured is had
+/// whether or not it could be stored.
+fn measured_in_turn(
+    args: &Compare,
+    old: &Path,
+    new: &Path,
+) -> anyhow::Result<([NamedSide; 2], Result<(), StoreError>)> {
     if let Some(name) = &args.name {
         handover_store::check_tag(&format!("{name}/old")).map_err(usage)?;
     }
@@ -175,14 +181,13 @@ fn measured_in_turn(args: &Compare, old: &Path, new: &Path) -> anyhow::Result<[N
     let interrupted = console::interrupted().context("cannot listen for signals")?;
     let folder = tempfile::tempdir().context("no folder for what they print")?;
     let mut sides = [Vec::new(), Vec::new()];
+    let mut kept = Ok(());
     for pair in 0..args.pairs {
         for turn in 0..2 {
             let which = (turn + pair as usize) % 2;
             let document = one_process(args, builds[which], folder.path(), &interrupted)?;
-            if let (Some(store), Some(name)) = (&mut keep, &args.name) {
-                store.begin(&document.run)?;
-                store.insert(&document.run.id, &document.records)?;
-                store.tag(&document.run.id, &format!("{name}/{}", ["old", "new"][which]))?;
+            if let (Some(store), Some(name), Ok(())) = (&mut keep, &args.name, &kept) {
+                kept = put(store, &document, &format!("{name}/{}", ["old", "new"][which]));
             }
             sides[which].push(document);
         }
@@ -190,7 +195,14 @@ fn measured_in_turn(args: &Compare, old: &Path, new: &Path) -> anyhow::Result<[N
     }
     let [a, b] = sides;
     let shown = |path: &Path| path.display().to_string();
-    Ok([(shown(old), a), (shown(new), b)])
+    Ok(([(shown(old), a), (shown(new), b)], kept))
+}
+
+/// Stores a run that was measured, with its name.
+fn put(store: &mut Store, document: &Document, name: &str) -> Result<(), StoreError> {
+    store.begin(&document.run)?;
+    store.insert(&document.run.id, &document.records)?;
+    store.tag(&document.run.id, name).map(drop)
 }
 
 /// One process of one build, and what it measured.

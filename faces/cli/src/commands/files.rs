@@ -1,9 +1,11 @@
-//! Files that hold runs: what `handover export` and `handover show --json` write.
+//! Files that hold runs, which `handover export` and `handover show --json` write; and files that are written
+//! as a whole or not at all.
 
 use crate::exit::usage;
 use handover_record::{Document, SCHEMA};
 use handover_store::Store;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// A file of runs is smaller.
@@ -23,7 +25,7 @@ pub fn of_file(path: &Path) -> anyhow::Result<Content> {
         return Err(refused(&"not a regular file"));
     }
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
+    File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| refused(&error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -44,4 +46,62 @@ pub fn of_file(path: &Path) -> anyhow::Result<Content> {
     let runs = store.runs()?;
     let documents: Result<Vec<_>, _> = runs.iter().map(|run| store.load(&run.id)).collect();
     Ok(Content::Runs(documents?))
+}
+
+/// Writes a file beside and renames it: who looks meanwhile sees the old one or the new one, and what cannot
+/// be written to its end leaves the old one. What is no regular file (a pipe, `/dev/null`), and a file in a
+/// folder that takes no other, is written in place.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // A link stays, and what it names is replaced.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let there = fs::metadata(&target).ok();
+    if there.as_ref().is_some_and(|it| !it.is_file()) {
+        return fs::write(&target, text);
+    }
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let beside = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let mut file = match File::create_new(&beside) {
+        Err(_) if there.is_some() => return fs::write(&target, text),
+        made => made?,
+    };
+    let written = file.write_all(text.as_bytes()).and_then(|()| match &there {
+        Some(there) => file.set_permissions(there.permissions()),
+        None => Ok(()),
+    });
+    let renamed = written.and_then(|()| fs::rename(&beside, &target));
+    if renamed.is_err() {
+        // Nothing to say of what cannot be taken away either.
+        let _ = fs::remove_file(&beside);
+    }
+    renamed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_keeps_its_mode_and_its_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (page, link) = (folder.path().join("page.html"), folder.path().join("link"));
+        fs::write(&page, "the old one").expect("a page");
+        fs::set_permissions(&page, fs::Permissions::from_mode(0o640)).expect("a mode");
+        symlink("page.html", &link).expect("a link");
+        replace(&link, "the new one").expect("written");
+        assert_eq!(fs::read_to_string(&page).expect("a page"), "the new one");
+        assert_eq!(fs::metadata(&page).expect("a page").permissions().mode() & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing beside");
+    }
+
+    #[test]
+    fn a_device_stays_one_and_a_folder_that_is_not_there_is_refused() {
+        replace(Path::new("/dev/null"), "gone").expect("taken");
+        let kind = fs::metadata("/dev/null").expect("a device").file_type();
+        assert!(kind.is_char_device());
+        let folder = tempfile::tempdir().expect("a folder");
+        let refused = replace(&folder.path().join("no/page.html"), "").expect_err("no folder");
+        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+    }
 }

@@ -2,20 +2,22 @@
 
 use crate::app::Db;
 use crate::commands::run::writable;
-use crate::commands::stored;
+use crate::commands::{files, stored};
 use crate::console;
+use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
 use handover_record::{Record, Unit, WarningCode};
 use handover_report::history::{Dot, History};
 use handover_store::Figure;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
 /// Show a figure over all stored runs, and the runs from which on it changed.
 ///
-/// Runs on another machine than the last, or with other arguments or placement, are left out, and so are
-/// smoke runs, which measure nothing.
+/// Runs on another machine than the last, or than --host names, are left out; so are those with other
+/// arguments or placement than the last of this machine, and smoke runs, which measure nothing.
 #[derive(Debug, Args)]
 pub struct Follow {
     /// The figure's id, as `handover show` prints it
@@ -24,6 +26,9 @@ pub struct Follow {
     /// The contender [default: ours]
     #[arg(long, value_name = "NAME")]
     contender: Option<String>,
+    /// The machine, by its name [default: that of the last run that has the figure]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     /// The last so many runs
     #[arg(long, value_name = "COUNT")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
@@ -44,10 +49,10 @@ pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let store = stored::existing(&args.db)?;
     let contender = store.contender(&args.id, args.contender.as_deref()).map_err(stored::asked)?;
-    let figures = store.figures(&args.id, &contender)?;
+    let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
     let history = of(&args.id, &contender, figures, args.last);
     if let Some(svg) = &args.svg {
-        std::fs::write(svg, history.chart().draw_alone())
+        files::replace(svg, &history.chart().draw_alone())
             .with_context(|| format!("cannot write {}", svg.display()))?;
     }
     if args.json {
@@ -58,8 +63,24 @@ pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(drawn.as_bytes())?)
 }
 
-fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) -> History {
+/// What was measured rather than shown to work; where a machine is named, with one of its figures last.
+fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     figures.retain(|it| !it.record.warnings.iter().any(|it| it.code == WarningCode::Smoke));
+    let Some(host) = host else { return Ok(figures) };
+    let hosts: BTreeSet<&str> = figures.iter().map(|it| it.host.as_str()).collect();
+    if !hosts.contains(host) {
+        let known = match hosts.is_empty() {
+            true => "no machine has".to_string(),
+            false => format!("these have: {}", hosts.into_iter().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(usage(format!("--host {host}: it has not measured this; {known}")));
+    }
+    // The others count as left out, and tell nothing.
+    figures.sort_by_key(|it| it.host == host);
+    Ok(figures)
+}
+
+fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) -> History {
     let all = figures.len();
     let unit = figures.last().map_or(Unit::Ns, |it| it.record.unit);
     let like_the_last = figures.last().map(|it| (it.host.clone(), setting(&it.record)));

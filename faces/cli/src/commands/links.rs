@@ -1,8 +1,8 @@
-//! `handover links DIR`: the classic programs' names, as links to this binary.
+//! `handover links DIR`: the classic programs' names, and cargo's for `handover bench`, as links to this binary.
 
 use crate::app::Links;
 use crate::exit::usage;
-use crate::names::CLASSICS;
+use crate::names::{CARGOS, CLASSICS};
 use anyhow::Context;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -15,7 +15,7 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
     if folder.exists() && !folder.is_dir() {
         return Err(usage(format!("{}: not a folder; name one, or a new one", folder.display())));
     }
-    let paths = || CLASSICS.iter().flat_map(|classic| classic.links);
+    let paths = || CLASSICS.iter().flat_map(|classic| classic.links).chain([&CARGOS]);
     // Everything is looked at before anything is made: a file of somebody else's is never replaced,
     // and no half of the links is left behind.
     for path in paths() {

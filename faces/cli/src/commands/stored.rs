@@ -1,6 +1,7 @@
 //! What is done with stored runs: `show`, `report`, `runs`, `export`, `import`.
 
 use crate::app::{Db, Export, Import, Report, Runs, Show};
+use crate::commands::files;
 use crate::console;
 use crate::exit::{self, usage};
 use handover_record::Document;
@@ -34,7 +35,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// The page of a run, the others laid over it. What is there of that name is replaced as a whole or stays.
+/// The page of a run, the others laid over it.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
     let documents = args.runs.iter().map(|run| store.load(run)).collect::<Result<Vec<_>, _>>();
@@ -42,12 +43,7 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some((first, others)) = documents.split_first() else { return Ok(()) };
     let page = handover_report::html_beside(first, others);
     let named = args.output.display();
-    let beside = args.output.with_extension(format!("{}.part", std::process::id()));
-    let written =
-        std::fs::write(&beside, page).and_then(|()| std::fs::rename(&beside, &args.output));
-    written.map_err(|error| {
-        // Nothing to take away where not even that could be made.
-        let _ = std::fs::remove_file(&beside);
+    files::replace(&args.output, &page).map_err(|error| {
         usage(format!("--output {named}: {error}; name a file in a folder that can be written"))
     })?;
     Ok(writeln!(out, "the page is {named}")?)

@@ -241,7 +241,9 @@ fn links() -> impl Iterator<Item = (&'static names::Classic, &'static str)> {
 fn every_link_is_made_and_calls_this_binary() {
     let home = Home::new();
     let told = home.ok("links some/folder");
-    assert!(told.starts_with(&format!("{} links to ", links().count())), "{told}");
+    // Theirs, and cargo-handover.
+    assert!(told.starts_with(&format!("{} links to ", links().count() + 1)), "{told}");
+    assert!(home.cwd().join("some/folder/cargo-handover").is_symlink());
     let folder = home.cwd().join("some/folder");
     let binary = binary().canonicalize().expect("the binary");
     for (classic, link) in links() {

@@ -158,6 +158,9 @@ fn a_figure_is_followed_over_runs() {
     roxmltree::Document::parse(&picture).expect("sound XML");
     let history = json(&home.ok("history lock/free --json"));
     assert_eq!(history["levels"].as_array().map(Vec::len), Some(2));
+    let host = home.last().host.name;
+    assert!(home.ok(&format!("history lock/free --host {host}")).contains("24 runs"));
+    home.run("history lock/free --host nowhere").code(2).tells(&["--host nowhere", &host]);
     home.run("history lock/fre").code(2).tells(&["nearest", "lock/free"]);
     home.run("history lock/free --contender nobody").code(2).tells(&["lock/free [nobody]"]);
     home.run("history lock/free --svg no/where.svg").code(2).tells(&["no/where.svg"]);

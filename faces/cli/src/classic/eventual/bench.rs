@@ -5,6 +5,7 @@ use crate::console;
 use crate::exit::Interrupted;
 use anyhow::Context;
 use clap::Args;
+use handover_base::topology;
 use handover_suite::fiber::{Load, Turns, eventuals};
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -52,7 +53,7 @@ impl Bench {
     }
 
     fn workers_count(&self) -> u64 {
-        let cpus = std::thread::available_parallelism().map_or(1.0, |it| it.get() as f64);
+        let cpus = topology::allowed().len().max(1) as f64;
         let wanted = (self.ideal_per_s() / ONE_WORKER_PER_S).ceil();
         self.workers.unwrap_or_else(|| wanted.clamp(1.0, cpus) as u64)
     }
