@@ -177,6 +177,9 @@ pub struct RunOptions {
     /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
+    /// Print a line for each benchmark, and no live view, on a terminal too
+    #[arg(long)]
+    pub plain: bool,
     /// Show every contender in a row of its own
     #[arg(long)]
     pub all: bool,

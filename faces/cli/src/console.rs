@@ -2,9 +2,13 @@
 
 use handover_report::Style;
 use std::fmt;
-use std::io::{self, IsTerminal, Stdout, Write, stderr, stdout};
+use std::io::{self, IsTerminal, Read, Stdout, Write, stderr, stdout};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 /// Width taken where there is no terminal to ask.
 const WIDTH_DEFAULT: usize = 120;
@@ -58,13 +62,21 @@ pub fn width() -> usize {
 
 /// How standard output is written to.
 pub fn style(all: bool) -> Style {
-    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
-    Style { color: stdout().is_terminal() && !no_color() && !dumb, unicode: unicode(), all }
+    Style { color: stdout().is_terminal() && !no_color() && !is_dumb(), unicode: unicode(), all }
+}
+
+/// Whether a view that fills the terminal is welcome: on one that can, and where colour is not declined.
+pub fn live_wanted() -> bool {
+    stderr().is_terminal() && !no_color() && !is_dumb()
 }
 
 /// Whether a progress bar makes sense.
 pub fn bar_wanted() -> bool {
     stderr().is_terminal()
+}
+
+fn is_dumb() -> bool {
+    std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
 fn no_color() -> bool {
@@ -92,16 +104,55 @@ pub fn outlive_file_size_limit() -> io::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
 }
 
+/// What asks a program to end.
+const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+/// The exit code of one that was asked twice.
+const INTERRUPTED: i32 = 130;
+
 /// A flag that SIGINT and SIGTERM raise. A second one ends the process at once, with 130.
 ///
 /// # Errors
 /// The system refuses the handler.
 pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in SIGNALS {
         // The order matters: the first signal only raises the flag, the second finds it raised.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())?;
         signal_hook::flag::register(signal, flag.clone())?;
     }
     Ok(flag)
 }
+
+/// The same, with something to be done before a second one ends the process: more than a signal's handler
+/// may do, and hence in a thread that sleeps until there is a signal.
+///
+/// # Errors
+/// The system refuses the handler, or the thread.
+pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let (mut signals, told) = UnixStream::pair()?;
+    for signal in SIGNALS {
+        signal_hook::flag::register(signal, flag.clone())?;
+        signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
+    }
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut one = [0];
+        for _ in 0..2 {
+            if signals.read_exact(&mut one).is_err() {
+                return;
+            }
+        }
+        let (said, heard) = channel();
+        let last = thread::Builder::new().name("farewell".into()).spawn(move || {
+            farewell();
+            said.send(())
+        });
+        // A terminal that takes nothing any more does not keep the process.
+        let _ = last.map(|_| heard.recv_timeout(FAREWELL_MAX));
+        signal_hook::low_level::exit(INTERRUPTED);
+    })?;
+    Ok(flag)
+}
+
+/// What is to be done before the end may take so long.
+const FAREWELL_MAX: Duration = Duration::from_millis(500);

@@ -7,6 +7,7 @@ mod classic;
 mod commands;
 mod console;
 mod exit;
+mod live;
 mod names;
 
 use std::process::ExitCode;

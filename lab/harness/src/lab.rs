@@ -348,6 +348,20 @@ impl Lab {
         &self.plan
     }
 
+    /// How many times a run comes by each benchmark.
+    pub fn passes_count(&self) -> u32 {
+        self.schedule().passes
+    }
+
+    /// What a run may take, a little more for what follows the last pass; none: as long as it takes.
+    pub fn time_max(&self) -> Option<Duration> {
+        self.schedule().total
+    }
+
+    fn schedule(&self) -> Schedule {
+        self.plan.profile.schedule(self.groups.len(), self.plan.time)
+    }
+
     /// The machine.
     pub fn host(&self) -> Host {
         host::capture()
@@ -362,7 +376,7 @@ impl Lab {
             watch,
             interrupted,
             began: Instant::now(),
-            schedule: self.plan.profile.schedule(self.groups.len(), self.plan.time),
+            schedule: self.schedule(),
             courses: self.groups.iter().map(|_| None).collect(),
             records: vec![Vec::new(); self.groups.len()],
             outcome: Outcome::default(),

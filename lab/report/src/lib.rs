@@ -23,3 +23,4 @@ pub use ladder::ladder;
 pub use sweep::{Sweep, sweeps};
 pub use table::{row, table};
 pub use text::Style;
+pub use words::Short;

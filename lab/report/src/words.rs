@@ -21,6 +21,31 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
     }
 }
 
+/// What there is to say of a figure where there is little room, in the words of the table and the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Short {
+    /// Its median with the unit: `1.23 ns`.
+    pub figure: String,
+    /// Half its interval's width: `±0.4 %`.
+    pub interval: String,
+    /// How many times its floor it is: `3.10×`; empty where it has none.
+    pub by_floor: String,
+    /// The letters of its doubts: `w st`; empty where nothing is doubtful.
+    pub doubts: String,
+}
+
+impl Short {
+    /// Of a record.
+    pub fn of(record: &Record) -> Short {
+        Short {
+            figure: figure(record.unit, record.summary.median),
+            interval: interval(record),
+            by_floor: record.floor.as_ref().map_or_else(String::new, |it| ratio(it.ratio)),
+            doubts: letters(record),
+        }
+    }
+}
+
 /// Half the interval's width beside the figure: `±0.4 %`.
 pub(crate) fn interval(record: &Record) -> String {
     let percent = record.summary.half_width() * 100.0;

@@ -1,14 +1,14 @@
 //! `handover run`: measure, store, show.
 
 use crate::app::{Db, Run, RunOptions};
-use crate::commands::{child, doctor, stored};
+use crate::commands::{child, doctor, files, stored};
 use crate::console;
 use crate::exit::{self, Interrupted, usage};
+use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{Fault, Lab, Profile, Watch};
 use handover_record::{Document, Record};
-use handover_store::Store;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use handover_store::{Store, StoreError};
 use rustix::fs::OFlags;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -28,14 +28,9 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     if options.repeat > 1 && options.nth.is_none() {
         return repeat(options);
     }
-    let measured = measure(
-        &lab,
-        &options.profile.to_string(),
-        &options.db,
-        options.json,
-        None,
-        options.name.as_deref(),
-    )?;
+    let told = Told { quiet: options.json, plain: options.plain, over: None };
+    let measured =
+        measure(&lab, &options.profile.to_string(), &options.db, told, options.name.as_deref())?;
     if options.nth.is_some_and(|nth| nth < options.repeat) {
         // The last one shows its table and its page.
         console::tell(format_args!("run {} is stored", measured.document.run.id));
@@ -80,33 +75,50 @@ pub(crate) struct Measured {
     pub document: Document,
     /// Where it was stored, if it was.
     pub store: Option<PathBuf>,
-    refused: Option<handover_store::StoreError>,
+    refused: Option<StoreError>,
     interrupted: bool,
     faults_count: usize,
 }
 
-/// Measures, and stores what comes. `over` is the argument that a sweep goes over, `name` what the run is
-/// called from its begin.
+/// How a run is told of while it runs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Told<'a> {
+    /// No lines where there is no live view.
+    pub quiet: bool,
+    /// Lines, and no live view.
+    pub plain: bool,
+    /// The argument that a sweep goes over.
+    pub over: Option<&'a str>,
+}
+
+/// Measures, and stores what comes. `name` is what the run is called from its begin.
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
     db: &Db,
-    quiet: bool,
-    over: Option<&str>,
+    told: Told<'_>,
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {
     let store = Store::open(stored::path(db)?).map_err(exit::of_store)?;
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted =
+        console::interrupted_after(live::restore).context("cannot listen for signals")?;
 
     let mut run = begin(lab, profile.to_string());
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
-    let mut watcher = Watcher::new(store, &run.id, quiet, over);
+    let mut watcher = Watcher::new(store, &run.id, told);
     watcher.keep(|store| store.begin(&run));
     if let Some(name) = name {
         watcher.keep(|store| store.tag(&run.id, name).map(drop));
     }
+    if !told.plain && console::live_wanted() {
+        watcher.live = Live::start(lab, profile, told.over, interrupted.clone());
+    }
     let outcome = lab.run(&mut watcher, &interrupted);
-    watcher.bar.finish_and_clear();
+    // What else is told stands below what was.
+    watcher.live = None;
+    if watcher.missed {
+        watcher.keep(|store| store.put(&run.id, &outcome.records));
+    }
 
     run.complete = !outcome.interrupted && watcher.refused.is_none();
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
@@ -200,7 +212,7 @@ fn show(
 ) -> anyhow::Result<()> {
     // The page first: whoever reads the output may have gone.
     let written = match page {
-        Some(page) => std::fs::write(page, handover_report::html(document))
+        Some(page) => files::replace(page, &handover_report::html(document))
             .with_context(|| format!("cannot write {}", page.display())),
         None => Ok(()),
     };
@@ -232,85 +244,89 @@ fn show(
 struct Watcher {
     store: Store,
     run: String,
-    refused: Option<handover_store::StoreError>,
-    bar: ProgressBar,
-    plain: bool,
-    done: u64,
+    refused: Option<StoreError>,
+    /// Some records found the store locked (by a `vacuum`, say), and are kept at the end.
+    missed: bool,
+    live: Option<Live>,
+    quiet: bool,
     /// The argument that a sweep goes over.
     over: Option<String>,
     /// Benchmarks that have been told to be measured.
     told: BTreeSet<String>,
 }
 
-/// The bar moves in this many steps a benchmark.
-const STEPS: u64 = 60;
-
 impl Watcher {
-    fn new(store: Store, run: &str, quiet: bool, over: Option<&str>) -> Watcher {
-        let bar = if console::bar_wanted() {
-            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(8))
-        } else {
-            ProgressBar::hidden()
-        };
-        let template = "{bar:30} {percent:>3} %  {elapsed} of about {duration}  {msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+    fn new(store: Store, run: &str, told: Told<'_>) -> Watcher {
         Watcher {
             store,
             run: run.to_string(),
             refused: None,
-            plain: !console::bar_wanted() && !quiet,
-            bar,
-            done: 0,
-            over: over.map(str::to_string),
+            missed: false,
+            live: None,
+            quiet: told.quiet,
+            over: told.over.map(str::to_string),
             told: BTreeSet::new(),
         }
     }
 
     /// Does something with the store, unless it has refused before; remembers why if it refuses now.
-    fn keep(
-        &mut self,
-        with: impl FnOnce(&mut Store) -> Result<(), handover_store::StoreError>,
-    ) -> bool {
+    fn keep(&mut self, with: impl FnOnce(&mut Store) -> Result<(), StoreError>) -> bool {
         if self.refused.is_none() {
             self.refused = with(&mut self.store).err();
         }
         self.refused.is_none()
     }
+
+    /// The line of a benchmark that was measured, for a log.
+    fn line(&mut self, records: &[Record]) -> String {
+        let Some(first) = records.first() else { return String::new() };
+        let over = self.over.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
+        let over = over.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
+        let id = format!("{}{over}", first.spec);
+        let again = if self.told.insert(id.clone()) { "" } else { " again" };
+        format!("{id} measured{again}")
+    }
 }
 
 impl Watch for Watcher {
-    fn begin(&mut self, index: usize, count: usize, id: &str) {
-        self.done = index as u64 * STEPS;
-        self.bar.set_length(count as u64 * STEPS);
-        self.bar.set_position(self.done);
-        self.bar.set_message(id.to_string());
+    fn begin(&mut self, index: usize, count: usize, _: &str) {
+        if let Some(live) = &mut self.live {
+            live.begin(index, count);
+        }
     }
 
     fn block(&mut self, done: u32, most: u32) {
-        self.bar.set_position(self.done + u64::from(done) * STEPS / u64::from(most.max(1)));
+        if let Some(live) = &mut self.live {
+            live.block(done, most);
+        }
     }
 
     fn records(&mut self, records: &[Record]) -> bool {
         let run = self.run.clone();
-        self.keep(|store| store.put(&run, records));
-        if self.plain {
-            let id = records.first().map(|first| {
-                let over =
-                    self.over.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
-                let over = over.map(|(name, value)| format!(" {name}={value}"));
-                format!("{}{}", first.spec, over.unwrap_or_default())
-            });
-            let id = id.unwrap_or_default();
-            let again = if self.told.insert(id.clone()) { "" } else { " again" };
-            console::tell(format_args!("{id} measured{again}"));
+        let mut missed = false;
+        self.keep(|store| match store.put(&run, records) {
+            Err(StoreError::Locked { .. }) => {
+                missed = true;
+                Ok(())
+            }
+            other => other,
+        });
+        self.missed |= missed;
+        let line = self.line(records);
+        match &mut self.live {
+            Some(live) => live.records(records),
+            None if !self.quiet && !records.is_empty() => console::tell(line),
+            None => {}
         }
         // A run goes on without its store: the figures are still worth showing.
         true
     }
 
     fn fault(&mut self, id: &str, fault: &Fault) {
-        self.bar.suspend(|| console::tell(format_args!("handover: {id}: {fault}")));
+        let line = format!("handover: {id}: {fault}");
+        match &mut self.live {
+            Some(live) => live.tell(line),
+            None => console::tell(line),
+        }
     }
 }

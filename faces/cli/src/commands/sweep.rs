@@ -52,6 +52,9 @@ pub struct Sweep {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
+    /// Print a line for each value, and no live view, on a terminal too
+    #[arg(long)]
+    plain: bool,
     #[command(flatten)]
     db: Db,
 }
@@ -69,7 +72,8 @@ pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let lab = Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::of_plan)?;
     let over = Some(args.over.name.as_str());
-    let measured = run::measure(&lab, &args.profile.to_string(), &args.db, args.json, over, None)?;
+    let told = run::Told { quiet: args.json, plain: args.plain, over };
+    let measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
     let shown = show(args, &measured, out);
     measured.verdict(shown)
 }

@@ -1,14 +1,15 @@
 //! How it looks: on a terminal and on none, narrow, without colour, without Unicode.
 
-use crate::common::{DEADLINE, Home, wait_until};
+use crate::common::{Home, wait_until};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
-use std::io::Read;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
-use std::thread;
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
 /// Columns that a line takes.
 fn columns(line: &str) -> usize {
@@ -66,30 +67,78 @@ fn a_width_that_is_none_is_passed_over() {
     assert!(usual.starts_with(&home.ok("show")));
 }
 
-/// Runs a command on a terminal of its own; what it shows there.
-fn on_a_terminal(mut command: Command, width: u16) -> String {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&ours).expect("its other end");
-    unlockpt(&ours).expect("its other end");
-    let name = ptsname(&ours, Vec::new()).expect("its name");
-    let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
-    let theirs = File::from(theirs.expect("its other end"));
-    let size = Winsize { ws_row: 25, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&theirs, size).expect("its size");
-    let end = || Stdio::from(theirs.try_clone().expect("an end"));
-    let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it starts");
-    drop((command, theirs));
-    let (to, from) = channel();
-    thread::spawn(move || {
-        let mut shown = Vec::new();
-        // Ends with an error when the last writer closes its end: that is how terminals end.
-        let _ = File::from(ours).read_to_end(&mut shown);
-        to.send(shown)
-    });
-    wait_until("its end", || child.try_wait().expect("a child").is_some());
-    assert!(child.wait().expect("a child").success());
-    let shown = from.recv_timeout(DEADLINE).expect("what it showed");
-    String::from_utf8_lossy(&shown).into_owned()
+/// A terminal with a program on it.
+struct Tty {
+    ours: File,
+    theirs: File,
+    shown: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+    child: Child,
+}
+
+impl Tty {
+    fn start(mut command: Command, width: u16) -> Tty {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).expect("its other end");
+        unlockpt(&ours).expect("its other end");
+        let name = ptsname(&ours, Vec::new()).expect("its name");
+        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
+        let theirs = File::from(theirs.expect("its other end"));
+        let size = Winsize { ws_row: 25, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&theirs, size).expect("its size");
+        let end = || Stdio::from(theirs.try_clone().expect("an end"));
+        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it starts");
+        let ours = File::from(ours);
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (kept, mut from) = (shown.clone(), ours.try_clone().expect("our end"));
+        let reader = thread::spawn(move || {
+            let mut some = [0; 4096];
+            // Ends with an error when the last writer closes its end: that is how terminals end.
+            while let Ok(count @ 1..) = from.read(&mut some) {
+                kept.lock().expect("what was shown").extend_from_slice(&some[..count]);
+            }
+        });
+        Tty { ours, theirs, shown, reader, child }
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().expect("what was shown")).into_owned()
+    }
+
+    /// Waits until it has shown something.
+    fn wait_for(&self, text: &str) {
+        wait_until(text, || self.shown().contains(text));
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.ours.write_all(keys.as_bytes()).expect("keys");
+    }
+
+    /// Whether typed text is echoed, line by line, as a shell wants it.
+    fn is_usual(&self) -> bool {
+        let modes = tcgetattr(&self.theirs).expect("its modes");
+        modes.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+            && modes.special_codes[SpecialCodeIndex::VSUSP] != 0
+    }
+
+    /// What it has shown when it has ended, and how it did.
+    fn end(self) -> (ExitStatus, String) {
+        let Tty { ours, theirs, shown, reader, mut child } = self;
+        wait_until("its end", || child.try_wait().expect("a child").is_some());
+        let status = child.wait().expect("a child");
+        drop(theirs);
+        reader.join().expect("a reader");
+        drop(ours);
+        let shown = shown.lock().expect("what was shown");
+        (status, String::from_utf8_lossy(&shown).into_owned())
+    }
+}
+
+/// Runs a command on a terminal of its own to its good end; what it shows there.
+fn on_a_terminal(command: Command, width: u16) -> String {
+    let (status, shown) = Tty::start(command, width).end();
+    assert!(status.success(), "{status}: {shown}");
+    shown
 }
 
 #[test]
@@ -110,18 +159,75 @@ fn colour_is_for_terminals_that_want_it() {
     }
 }
 
+/// The other screen, and back.
+const ENTER: &str = "\x1b[?1049h";
+const LEAVE: &str = "\x1b[?1049l";
+
 #[test]
-fn a_run_on_a_terminal_shows_its_progress_and_then_the_table() {
+fn a_run_on_a_terminal_shows_the_ladder_and_then_the_table() {
     let home = Home::new();
-    for (width, no_color) in [(100, "0"), (40, "1")] {
-        let words = ["run", "clock", "lock/free", "--profile", "smoke", "--no-report"];
-        let mut command = home.handover(words);
-        command.env("NO_COLOR", no_color);
+    let words = ["run", "clock", "lock/free", "--profile", "smoke", "--no-report"];
+    let shown = on_a_terminal(home.handover(words), 100);
+    let (view, after) = shown.split_once(LEAVE).expect("the view is left");
+    let (before, view) = view.split_once(ENTER).expect("the view is entered");
+    assert!(view.contains("handover, smoke profile") && view.contains("lock/free"), "{view}");
+    assert!(!before.contains("clock/now") && after.contains("clock/now"), "{after}");
+    assert!(after.contains("cannot see") && !after.contains(ENTER), "{after}");
+    assert!(!shown.contains("clock/now measured"), "no lines of a log beside it: {shown}");
+}
+
+#[test]
+fn who_wants_no_view_gets_the_lines_of_a_log() {
+    let home = Home::new();
+    let words = ["run", "clock/now", "--profile", "smoke", "--no-report"];
+    let plainly = |name: &str, value: &str, option: &[&'static str], width: u16| {
+        let mut command = home.handover(words.into_iter().chain(option.iter().copied()));
+        command.env(name, value);
         let shown = on_a_terminal(command, width);
-        assert!(shown.contains("clock/rdtsc") && shown.contains("cannot see"), "{shown}");
-        // A bar in the place of the lines that a log gets.
-        assert!(shown.contains('%') && !shown.contains("clock/now measured"), "{shown}");
+        assert!(shown.contains("clock/now measured") && !shown.contains(ENTER), "{name}: {shown}");
+    };
+    plainly("NO_COLOR", "1", &[], 100);
+    plainly("TERM", "dumb", &[], 100);
+    plainly("TERM", "xterm", &["--plain"], 100);
+    plainly("TERM", "xterm", &[], 30);
+}
+
+#[test]
+fn a_q_ends_a_run_keeps_what_was_measured_and_gives_the_terminal_back() {
+    let home = Home::new();
+    let words = ["run", "clock/now", "floor/empty", "--time", "10s", "--no-report"];
+    let mut tty = Tty::start(home.handover(words), 100);
+    tty.wait_for("q ends the run");
+    assert!(!tty.is_usual(), "keys come one by one");
+    // The next time it is drawn, a block has been measured.
+    let first = tty.shown().len();
+    wait_until("another look", || tty.shown().len() > first);
+    tty.press("xq");
+    wait_until("its end", || tty.child.try_wait().expect("a child").is_some());
+    assert!(tty.is_usual(), "as it was");
+    let (status, shown) = tty.end();
+    assert_eq!(status.code(), Some(130), "{shown}");
+    let (_, after) = shown.split_once(LEAVE).expect("the view is left");
+    assert!(after.contains("floor/empty") && after.contains("not finished"), "{after}");
+    assert!(!home.last().records.is_empty(), "kept");
+}
+
+#[test]
+fn a_second_signal_ends_a_run_at_once_and_gives_the_terminal_back() {
+    let home = Home::new();
+    let words = ["run", "clock/now", "--time", "10s", "--no-report"];
+    let mut tty = Tty::start(home.handover(words), 100);
+    tty.wait_for("q ends the run");
+    let id = Pid::from_child(&tty.child);
+    // Whether the first has ended it when the second comes is a matter of luck: both ends are good.
+    for _ in 0..2 {
+        let _ = kill_process(id, Signal::TERM);
     }
+    wait_until("its end", || tty.child.try_wait().expect("a child").is_some());
+    assert!(tty.is_usual(), "as it was");
+    let (status, shown) = tty.end();
+    assert_eq!(status.code(), Some(130), "{shown}");
+    assert!(shown.contains(LEAVE), "{shown}");
 }
 
 #[test]

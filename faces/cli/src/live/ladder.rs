@@ -1,0 +1,369 @@
+//! The ladder as it fills up: what is known of a run while it runs, drawn into a buffer of cells.
+//!
+//! A rung is a benchmark with the figure of its first contender of ours, or of the machine where there is
+//! none. Its figure comes with the first pass and is told again, better known, with the last.
+
+use handover_harness::Lab;
+use handover_record::{ContenderKind, Record, Unit};
+use handover_report::Short;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::{Rect, Size};
+use ratatui_core::style::{Color, Modifier, Style};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Nothing smaller has room for a ladder.
+pub const SIZE_MIN: Size = Size::new(40, 10);
+
+/// The axis reaches from 1 ns to 1 s.
+const DECADES: f64 = 9.0;
+/// Its ticks, each so many decades from its begin.
+const TICKS: [(f64, &str); 4] = [(0.0, "1 ns"), (3.0, "1 µs"), (6.0, "1 ms"), (9.0, "1 s")];
+/// A narrower axis shows nothing.
+const AXIS_COLUMNS_MIN: u16 = 24;
+/// Columns of the figure, its interval, its ratio to the floor, and its doubts, each with the space before.
+const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
+/// Labels are cut here.
+const LABEL_COLUMNS_MAX: u16 = 34;
+/// Lines above the ladder: what runs, how far it is, at what, and the axis.
+const HEAD_LINES: u16 = 5;
+/// So many of the last lines told are shown.
+const TOLD_LINES_MAX: usize = 3;
+
+const PLAIN: Style = Style::new();
+const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+const NOW: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+const DOUBT: Style = Style::new().fg(Color::Yellow);
+const BAD: Style = Style::new().fg(Color::Red);
+
+/// The signs that it is drawn with.
+struct Signs {
+    now: &'static str,
+    full: &'static str,
+    empty: &'static str,
+    floor: &'static str,
+    between: &'static str,
+    median: &'static str,
+    p99: &'static str,
+    tick: &'static str,
+}
+
+const SIGNS: Signs = Signs {
+    now: "▸",
+    full: "█",
+    empty: "░",
+    floor: "│",
+    between: "─",
+    median: "●",
+    p99: "╴",
+    tick: "┬",
+};
+const PLAIN_SIGNS: Signs = Signs {
+    now: ">",
+    full: "#",
+    empty: ".",
+    floor: "|",
+    between: "-",
+    median: "o",
+    p99: "-",
+    tick: "+",
+};
+
+/// What a benchmark has yielded.
+struct Figure {
+    short: Short,
+    unit: Unit,
+    median: f64,
+    p99: f64,
+    floor: Option<f64>,
+    args: BTreeMap<String, u64>,
+}
+
+struct Rung {
+    spec: &'static str,
+    label: String,
+    figure: Option<Figure>,
+}
+
+/// What is known of a run while it runs.
+pub struct Ladder {
+    /// What is measured, in words.
+    title: String,
+    rungs: Vec<Rung>,
+    passes_count: usize,
+    time_max: Option<Duration>,
+    over: Option<String>,
+    /// The visit under way, and of how many.
+    visit: (usize, usize),
+    /// Its blocks: so many of at most so many.
+    blocks: (u32, u32),
+    told: Vec<String>,
+    signs: &'static Signs,
+    has_unicode: bool,
+    /// Whether somebody can type.
+    pub has_keys: bool,
+    /// Whether it was asked to end.
+    pub is_ending: bool,
+}
+
+impl Ladder {
+    /// Of a run that begins. `over` is the argument that a sweep goes over.
+    pub fn new(lab: &Lab, profile: &str, over: Option<&str>, has_unicode: bool) -> Ladder {
+        let specs: Vec<&'static str> = lab.groups().iter().map(|it| it.selection.spec.id).collect();
+        let passes_count = lab.passes_count().max(1) as usize;
+        Ladder::of(&specs, profile, passes_count, lab.time_max(), over, has_unicode)
+    }
+
+    fn of(
+        specs: &[&'static str],
+        profile: &str,
+        passes_count: usize,
+        time_max: Option<Duration>,
+        over: Option<&str>,
+        has_unicode: bool,
+    ) -> Ladder {
+        let many = |count: usize, of: &str| match count {
+            1 => format!("1 {of}"),
+            _ => format!("{count} {of}{}", if of.ends_with('s') { "es" } else { "s" }),
+        };
+        let (figures, passes) = (many(specs.len(), "benchmark"), many(passes_count, "pass"));
+        let rung = |spec: &&'static str| Rung { spec, label: spec.to_string(), figure: None };
+        Ladder {
+            title: format!("handover, {profile} profile: {figures} in {passes}"),
+            rungs: specs.iter().map(rung).collect(),
+            passes_count,
+            time_max,
+            over: over.map(str::to_string),
+            visit: (0, 0),
+            blocks: (0, 0),
+            told: Vec::new(),
+            signs: if has_unicode { &SIGNS } else { &PLAIN_SIGNS },
+            has_unicode,
+            has_keys: false,
+            is_ending: false,
+        }
+    }
+
+    /// A visit to a benchmark begins: the `index`th of `count`.
+    pub fn begin(&mut self, index: usize, count: usize) {
+        self.visit = (index, count);
+        self.blocks = (0, 0);
+    }
+
+    /// So many of at most so many blocks of it are done.
+    pub fn block(&mut self, done: u32, most: u32) {
+        self.blocks = (done, most);
+    }
+
+    /// It, or at the end of the run any, yielded these figures.
+    pub fn records(&mut self, records: &[Record]) {
+        let rank = |it: &&Record| (it.kind != ContenderKind::Ours, !it.ladder);
+        let Some(record) = records.iter().min_by_key(rank) else { return };
+        let is_its = |rung: &Rung| {
+            rung.spec == record.spec
+                && rung.figure.as_ref().is_some_and(|it| it.args == record.args)
+        };
+        let Some(place) = self.rungs.iter().position(is_its).or_else(|| self.now()) else { return };
+        let rung = &mut self.rungs[place];
+        if let Some((name, value)) =
+            self.over.as_ref().and_then(|name| Some((name, record.args.get(name)?)))
+        {
+            rung.label = format!("{} {name}={value}", rung.spec);
+        }
+        rung.figure = Some(Figure {
+            short: Short::of(record),
+            unit: record.unit,
+            median: record.summary.median,
+            p99: record.summary.p99,
+            floor: record.floor.as_ref().map(|it| it.other),
+            args: record.args.clone(),
+        });
+    }
+
+    /// A line to be read.
+    pub fn tell(&mut self, line: String) {
+        self.told.push(line);
+    }
+
+    /// The rung that is visited.
+    fn now(&self) -> Option<usize> {
+        self.visit.0.checked_rem(self.rungs.len())
+    }
+
+    /// How much of the run is done.
+    fn share(&self) -> f64 {
+        let (index, count) = self.visit;
+        let (done, most) = self.blocks;
+        (index as f64 + f64::from(done) / f64::from(most.max(1))) / count.max(1) as f64
+    }
+
+    /// What is left of a run that has lasted so long: by what it may take until the first pass, with its
+    /// warm-up, is over, and then by how fast it went.
+    fn left(&self, since: Duration) -> Option<Duration> {
+        let most = self.time_max.map(|time| time.saturating_sub(since));
+        if self.visit.0 < self.rungs.len() && self.passes_count > 1 {
+            return most;
+        }
+        let share = self.share();
+        let by_pace = (share > 0.0).then(|| since.mul_f64((1.0 - share) / share));
+        most.into_iter().chain(by_pace).min()
+    }
+
+    /// Draws it all.
+    pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
+        let told = &self.told[self.told.len().saturating_sub(TOLD_LINES_MAX)..];
+        let foot_lines = told.len() as u16 + 1;
+        if area.width < SIZE_MIN.width || area.height < HEAD_LINES + foot_lines + 1 {
+            buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), PLAIN);
+            return;
+        }
+        let line = |y: u16| Rect { x: area.x + 1, y, width: area.width - 2, height: 1 };
+        self.draw_head(since, line(area.y), buffer);
+        let rungs_height = area.height - HEAD_LINES - foot_lines;
+        let rungs = Rect { height: rungs_height, ..line(area.y + HEAD_LINES) };
+        self.draw_rungs(rungs, buffer);
+        let mut foot = line(area.bottom() - foot_lines);
+        for text in told {
+            put(buffer, foot, text, BAD);
+            foot.y += 1;
+        }
+        let hint = match (self.is_ending, self.has_keys) {
+            (true, _) => "ending; what was measured is kept",
+            (false, true) => "q ends the run and keeps what was measured",
+            (false, false) => "Ctrl-C ends the run and keeps what was measured",
+        };
+        put(buffer, foot, hint, FAINT);
+    }
+
+    fn draw_head(&self, since: Duration, mut line: Rect, buffer: &mut Buffer) {
+        put(buffer, line, &self.title, STRONG);
+        line.y += 1;
+        let share = self.share().clamp(0.0, 1.0);
+        let mut told = format!(" {:>3.0} %  {} gone", share * 100.0, minutes(since));
+        if let Some(left) = self.left(since) {
+            told += &format!(", about {} left", minutes(left));
+        }
+        let columns = usize::from(line.width).saturating_sub(told.len()).min(40);
+        let full = (share * columns as f64).round() as usize;
+        let bar = self.signs.full.repeat(full) + &self.signs.empty.repeat(columns - full);
+        put(buffer, line, &(bar + &told), PLAIN);
+        line.y += 1;
+        let Some(now) = self.now().filter(|_| self.visit.1 > 0) else { return };
+        let pass = self.visit.0 / self.rungs.len() + 1;
+        let mut told = format!("pass {pass} of {}: {}", self.passes_count, self.rungs[now].label);
+        match self.blocks {
+            (0, _) => told += if pass == 1 { ", checked and warmed up" } else { "" },
+            (done, most) => told += &format!(", block {done} of at most {most}"),
+        }
+        put(buffer, line, &told, PLAIN);
+    }
+
+    /// The rungs that fit, the one that is visited among them, below their axis.
+    fn draw_rungs(&self, area: Rect, buffer: &mut Buffer) {
+        let widest = self.rungs.iter().map(|it| it.label.chars().count()).max().unwrap_or(0);
+        // With the mark before it, and a space behind it.
+        let label_columns = (widest as u16 + 3).min(LABEL_COLUMNS_MAX).min(area.width / 2);
+        let mut columns = FIGURE_COLUMNS;
+        // What does not fit leaves from the right.
+        for place in (1..columns.len()).rev() {
+            if label_columns + columns.iter().sum::<u16>() > area.width {
+                columns[place] = 0;
+            }
+        }
+        let taken = label_columns + columns.iter().sum::<u16>();
+        let axis = Some(area.width.saturating_sub(taken + 1)).filter(|it| *it >= AXIS_COLUMNS_MIN);
+        let axis = axis.map(|width| Rect { x: area.x + label_columns, width, ..area });
+        if let Some(axis) = axis {
+            self.draw_axis(Rect { y: area.y - 1, height: 1, ..axis }, buffer);
+        }
+        let height = usize::from(area.height);
+        let first = self.now().unwrap_or(0).saturating_sub(height / 2);
+        let first = first.min(self.rungs.len().saturating_sub(height));
+        for (row, rung) in (area.y..).zip(self.rungs.iter().enumerate().skip(first).take(height)) {
+            let (place, rung) = rung;
+            let is_now = self.visit.1 > 0 && self.now() == Some(place);
+            let style = match (&rung.figure, is_now) {
+                (_, true) => NOW,
+                (Some(_), false) => PLAIN,
+                (None, false) => FAINT,
+            };
+            let mark = if is_now { self.signs.now } else { " " };
+            let label = Rect { y: row, width: label_columns - 1, height: 1, ..area };
+            put(buffer, label, &format!("{mark} {}", rung.label), style);
+            let Some(figure) = &rung.figure else { continue };
+            if let (Some(axis), Unit::Ns) = (axis, figure.unit) {
+                self.draw_figure(figure, Rect { y: row, height: 1, ..axis }, buffer);
+            }
+            let short = &figure.short;
+            let texts = [&short.figure, &short.interval, &short.by_floor, &short.doubts];
+            let mut end = area.right() - columns.iter().sum::<u16>();
+            for ((text, columns), style) in
+                texts.into_iter().zip(columns).zip([STRONG, FAINT, PLAIN, DOUBT])
+            {
+                end += columns;
+                let shown = self.in_charset(text);
+                let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
+                put(buffer, Rect { x: end - width, y: row, width, height: 1 }, &shown, style);
+            }
+        }
+    }
+
+    fn draw_axis(&self, line: Rect, buffer: &mut Buffer) {
+        for (decades, text) in TICKS {
+            let x = at(line, 10f64.powf(decades));
+            let text = self.in_charset(text);
+            let width = text.chars().count() as u16;
+            put(buffer, Rect { x, y: line.y, width: 1, height: 1 }, self.signs.tick, FAINT);
+            // Its name stands beside it, and before it at the end.
+            let x = if x + 1 + width <= line.right() { x + 1 } else { x - width };
+            put(buffer, Rect { x, width, ..line }, &text, FAINT);
+        }
+    }
+
+    fn draw_figure(&self, figure: &Figure, line: Rect, buffer: &mut Buffer) {
+        let cell = |x: u16| Rect { x, y: line.y, width: 1, height: 1 };
+        let median = at(line, figure.median);
+        for x in median..=at(line, figure.p99).max(median) {
+            put(buffer, cell(x), self.signs.p99, FAINT);
+        }
+        if let Some(floor) = figure.floor.map(|floor| at(line, floor)) {
+            for x in floor.min(median)..median {
+                put(buffer, cell(x), self.signs.between, PLAIN);
+            }
+            put(buffer, cell(floor), self.signs.floor, PLAIN);
+        }
+        put(buffer, cell(median), self.signs.median, STRONG);
+    }
+
+    /// A text with what a terminal without Unicode has for its signs.
+    fn in_charset(&self, text: &str) -> String {
+        match self.has_unicode {
+            true => text.to_string(),
+            false => text.replace('µ', "u").replace('±', "~").replace('×', "x"),
+        }
+    }
+}
+
+/// The column of a time on a logarithmic axis.
+fn at(axis: Rect, ns: f64) -> u16 {
+    let share = (ns.max(1.0).log10() / DECADES).clamp(0.0, 1.0);
+    axis.x + (share * f64::from(axis.width - 1)).round() as u16
+}
+
+/// Puts text into a line, cut where the line ends.
+fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
+    buffer.set_stringn(line.x, line.y, text, line.width.into(), style);
+}
+
+/// A time as a clock shows it.
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use super::*;
+use handover_record::{Parties, Ratio, Summary, Warning, WarningCode};
+use ratatui_core::backend::TestBackend;
+use ratatui_core::terminal::Terminal;
+
+const SPECS: [&str; 3] = ["clock/now", "lock/busy", "ring/slots"];
+const TIME: Duration = Duration::from_secs(80);
+
+fn ladder(has_unicode: bool) -> Ladder {
+    let mut ladder = Ladder::of(&SPECS, "quick", 2, Some(TIME), None, has_unicode);
+    ladder.has_keys = true;
+    ladder
+}
+
+fn record(spec: &str, median: f64) -> Record {
+    Record {
+        id: spec.into(),
+        spec: spec.into(),
+        contender: "handover".into(),
+        kind: ContenderKind::Ours,
+        what: String::new(),
+        unit: Unit::Ns,
+        ladder: true,
+        args: BTreeMap::new(),
+        parties: Parties::default(),
+        started_unix_ns: 0,
+        summary: Summary {
+            median,
+            low: median * 0.99,
+            high: median * 1.01,
+            p99: median * 10.0,
+            ..Summary::default()
+        },
+        rate_per_s: 1e9 / median,
+        bytes_per_s: None,
+        cpus_user: 1.0,
+        cpus_system: 0.0,
+        switches_voluntary_per_op: 0.0,
+        switches_involuntary_per_s: 0.0,
+        empty: None,
+        floor: None,
+        peers: Vec::new(),
+        modes: Vec::new(),
+        counters: BTreeMap::new(),
+        hardware: None,
+        rounds: Vec::new(),
+        histogram: String::new(),
+        warnings: Vec::new(),
+        anatomy: None,
+    }
+}
+
+/// What a terminal of this size shows, line by line, without the spaces at their ends.
+fn shown(ladder: &Ladder, width: u16, height: u16, since_s: u64) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+    let draw = terminal.draw(|frame| {
+        let area = frame.area();
+        ladder.draw(Duration::from_secs(since_s), area, frame.buffer_mut());
+    });
+    draw.expect("drawn");
+    let cells = terminal.backend().buffer().content();
+    let line = |cells: &[ratatui_core::buffer::Cell]| {
+        let text: String = cells.iter().map(|cell| cell.symbol()).collect();
+        text.trim_end().to_string()
+    };
+    cells.chunks(usize::from(width)).map(line).collect()
+}
+
+#[test]
+fn the_ladder_fills_up() {
+    let mut ladder = ladder(true);
+    ladder.begin(0, 6);
+    ladder.records(&[record("clock/now", 10.0)]);
+    ladder.begin(1, 6);
+    let mut busy = record("lock/busy", 1000.0);
+    let floor = Ratio {
+        id: "floor/line".into(),
+        contender: "hardware".into(),
+        other: 100.0,
+        ratio: 10.0,
+        low: 9.9,
+        high: 10.1,
+    };
+    busy.floor = Some(floor);
+    busy.warnings = vec![Warning { code: WarningCode::Wide, text: "wide".into() }];
+    ladder.records(&[busy]);
+    ladder.block(3, 12);
+    assert_eq!(
+        shown(&ladder, 100, 12, 20),
+        [
+            " handover, quick profile: 3 benchmarks in 2 passes",
+            " ████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  21 %  0:20 gone, about 1:00 left",
+            " pass 1 of 2: lock/busy, block 3 of at most 12",
+            "",
+            "              ┬1 ns           ┬1 µs            ┬1 ms        1 s┬",
+            "   clock/now       ●╴╴╴╴╴╴                                          10.0 ns  ±1.0 %",
+            " ▸ lock/busy             │────●╴╴╴╴╴╴                               1.00 µs  ±1.0 %   10.0×       w",
+            "   ring/slots",
+            "",
+            "",
+            "",
+            " q ends the run and keeps what was measured",
+        ]
+    );
+}
+
+#[test]
+fn what_is_left_goes_by_the_pace_once_the_first_pass_is_over() {
+    let mut ladder = ladder(true);
+    ladder.begin(1, 6);
+    assert_eq!(ladder.left(Duration::from_secs(30)), Some(Duration::from_secs(50)));
+    ladder.begin(3, 6);
+    assert_eq!(ladder.left(Duration::from_secs(20)), Some(Duration::from_secs(20)));
+    assert_eq!(ladder.left(Duration::from_secs(75)), Some(Duration::from_secs(5)), "no longer");
+    ladder.time_max = None;
+    ladder.block(1, 2);
+    assert_eq!(ladder.left(Duration::from_secs(35)), Some(Duration::from_secs(25)));
+}
+
+#[test]
+fn a_sweep_has_a_rung_for_each_value_and_the_end_of_a_run_finds_it_again() {
+    let specs = ["ring/slots", "ring/slots"];
+    let mut ladder = Ladder::of(&specs, "quick", 2, None, Some("slots_count"), true);
+    let of = |slots_count: u64, median| {
+        let args = BTreeMap::from([("slots_count".to_string(), slots_count)]);
+        Record { args, ..record("ring/slots", median) }
+    };
+    ladder.begin(0, 4);
+    ladder.records(&[of(64, 10.0)]);
+    ladder.begin(1, 4);
+    ladder.records(&[of(128, 20.0)]);
+    // The last visit was to another.
+    ladder.records(&[of(64, 30.0)]);
+    let labels: Vec<&str> = ladder.rungs.iter().map(|it| &*it.label).collect();
+    assert_eq!(labels, ["ring/slots slots_count=64", "ring/slots slots_count=128"]);
+    let medians = ladder.rungs.iter().filter_map(|it| it.figure.as_ref()).map(|it| it.median);
+    assert_eq!(medians.collect::<Vec<_>>(), [30.0, 20.0]);
+}
+
+#[test]
+fn every_size_of_a_terminal_is_drawn_without_a_panic_and_keeps_the_rung_in_sight() {
+    let mut ladder = ladder(false);
+    for (visit, spec) in SPECS.iter().enumerate() {
+        ladder.begin(visit, 6);
+        ladder.records(&[record(spec, 123_456.0)]);
+    }
+    ladder.tell("lock/busy: a thread died".to_string());
+    for width in 1..140 {
+        for height in 1..14 {
+            let shown = shown(&ladder, width, height, 5000);
+            assert!(shown.iter().all(|line| line.is_ascii()), "{shown:?}");
+            if (width, height) >= (SIZE_MIN.width, SIZE_MIN.height) && height >= SIZE_MIN.height {
+                assert!(shown.iter().any(|it| it.contains("> ring/slots")), "{shown:?}");
+                assert!(shown.iter().any(|it| it.contains("a thread died")), "{shown:?}");
+                assert!(shown.iter().any(|it| it.contains("1:23:20 gone")), "{shown:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_ends_is_said() {
+    let mut ladder = ladder(true);
+    ladder.is_ending = true;
+    let last = |ladder: &Ladder| shown(ladder, 80, 10, 0).pop().unwrap_or_default();
+    assert_eq!(last(&ladder), " ending; what was measured is kept");
+    (ladder.is_ending, ladder.has_keys) = (false, false);
+    assert_eq!(last(&ladder), " Ctrl-C ends the run and keeps what was measured");
+}
