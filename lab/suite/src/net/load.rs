@@ -4,7 +4,7 @@
 use crate::floor::socket::Loopback;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_base::usage;
+use handover_base::usage::{self, Usage};
 use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_record::{Bytes, Part, Spec, args};
 use rustix::buffer::spare_capacity;
@@ -44,9 +44,10 @@ pub(super) const PARTS: &[Part] = &[
     Part::new("server", "the CPU time of the server's thread, for a message"),
 ];
 
-/// Who echoes messages of all these streams, each until it ends.
+/// Who echoes messages of all these streams, each until it ends. What its thread had used when it was set up,
+/// so that what it takes to begin is nobody's cost of a message.
 pub(super) trait Serving: Send + Sync + 'static {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault>;
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault>;
 }
 
 /// Written once by the server, at its end.
@@ -58,16 +59,10 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Serves, and tells what it took from when the first messages of all connections were answered, as
-    /// `serve` says, or from its begin.
-    pub(super) fn timed(
-        &self,
-        serve: impl FnOnce() -> Result<Option<usage::Usage>, Fault>,
-    ) -> Result<(), Fault> {
-        let before = usage::thread();
+    /// Serves, and tells what it took from when it was set up, as `serve` says.
+    pub(super) fn timed(&self, serve: impl FnOnce() -> Result<Usage, Fault>) -> Result<(), Fault> {
         let served = serve();
-        let before = served.as_ref().ok().copied().flatten().unwrap_or(before);
-        let used = usage::thread() - before;
+        let used = served.as_ref().map_or(Usage::default(), |&set_up| usage::thread() - set_up);
         // Relaxed: ordered by the store below.
         self.cpu_ns.store(used.cpu_ns(), Ordering::Relaxed);
         // Release: pairs with the Acquire in note().
@@ -86,11 +81,6 @@ impl Told {
         let each_ns = u64::try_from(each).unwrap_or(u64::MAX);
         out.note_batch(SERVER, clock::ticks_from_ns(each_ns), SERVER_MESSAGES);
     }
-}
-
-/// How many messages are sent before the first is timed.
-pub(super) fn first_messages(load: &NetLoad) -> u64 {
-    u64::from(load.connections_count) * u64::from(load.depth)
 }
 
 /// How the client's side of a connection talks.
@@ -365,7 +355,7 @@ impl<S: Serving> Handover for Load<S> {
         if party.index > 0 {
             let streams: Result<_, _> = self.ends.iter().map(|(_, far)| far.try_clone()).collect();
             let streams: Vec<_> = streams?;
-            return self.told.timed(|| S::serve(streams, &self.load).map(|()| None));
+            return self.told.timed(|| S::serve(streams, &self.load));
         }
         let mut client =
             Client::begin(self.ends.iter().map(|(near, _)| (near, Plain)), &self.load)?;

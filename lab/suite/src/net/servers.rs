@@ -1,7 +1,7 @@
 //! Who echoes: ours, a loop around epoll written out for this one thing, and the libraries that one would
 //! take instead. All of them read as much at a time, cut it into messages, and send all echoes together.
 
-use super::load::{LENGTH_BYTES, NetLoad, Serving, first_messages};
+use super::load::{LENGTH_BYTES, NetLoad, Serving};
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixed;
@@ -20,33 +20,40 @@ pub(super) fn length_max(load: &NetLoad) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
-/// The event handler of this house.
-pub(super) struct Ours;
+/// The event handler of this house. Its handler sends each message back as it came; or where `OWN`, an equal
+/// one of its own, as one does whose answers are not what was asked.
+pub(super) struct Ours<const OWN: bool>;
 
 /// Echoes until the last of so many connections is gone.
-pub(super) struct Echo {
+pub(super) struct Echo<const OWN: bool> {
     left: usize,
     stopper: Option<Stopper<()>>,
     fault: Option<Fault>,
-    /// So many messages until those are answered that come before the first is timed; and what the thread
-    /// had used by then.
-    until_warm: u64,
-    warm: Option<Usage>,
+    /// Those that were not accepted yet.
+    coming: usize,
+    /// What the thread had used when the last was.
+    set_up: Usage,
+    /// The first message, of which all others are copies.
+    own: Vec<u8>,
 }
 
-impl Handler for Echo {
+impl<const OWN: bool> Handler for Echo<OWN> {
     type Codec = LengthPrefixed;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
-        // Refused only where the peer is gone, who then tells.
-        let _ = conn.send(message);
-        if self.until_warm > 0 {
-            self.until_warm -= 1;
-            if self.until_warm == 0 {
-                self.warm = Some(usage::thread());
-            }
+    fn on_accept(&mut self, _: &mut Conn<'_, LengthPrefixed, ()>) {
+        self.coming -= 1;
+        if self.coming == 0 {
+            self.set_up = usage::thread();
         }
+    }
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        if OWN && self.own.is_empty() {
+            self.own = message.to_vec();
+        }
+        // Refused only where the peer is gone, who then tells.
+        let _ = conn.send(if OWN { &self.own } else { message });
     }
 
     fn on_close(
@@ -68,39 +75,67 @@ impl Handler for Echo {
     }
 }
 
-impl Echo {
+impl<const OWN: bool> Echo<OWN> {
     /// Runs a thread of connections, which `adopt` hands to it, until all of them are gone. What the thread
-    /// had used when the first messages were answered.
+    /// had used when all of them were there, their handshakes done.
     pub(super) fn serve(
+        config: Config,
         connections_count: usize,
         load: &NetLoad,
         adopt: impl FnOnce(&mut Reactor<Self>) -> Result<(), handover_net::NetError>,
-    ) -> Result<Option<Usage>, Fault> {
+    ) -> Result<Usage, Fault> {
         let refused = |error: handover_net::NetError| Fault::new(error.to_string());
         let codec = LengthPrefixed::new(length_max(load));
-        let (left, until_warm) = (connections_count, first_messages(load));
-        let echo = Self { left, stopper: None, fault: None, until_warm, warm: None };
-        let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(refused)?;
+        let echo = Self {
+            left: connections_count,
+            stopper: None,
+            fault: None,
+            coming: connections_count,
+            set_up: Usage::default(),
+            own: Vec::new(),
+        };
+        let mut reactor = Reactor::new(config, codec, echo).map_err(refused)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
         adopt(&mut reactor).map_err(refused)?;
         reactor.run().map_err(refused)?;
-        let warm = reactor.handler().warm;
-        reactor.handler().fault.take().map_or(Ok(warm), Err)
+        let set_up = reactor.handler().set_up;
+        reactor.handler().fault.take().map_or(Ok(set_up), Err)
     }
 }
 
-impl Serving for Ours {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
-        Echo::serve(streams.len(), load, |reactor| {
+impl<const OWN: bool> Echo<OWN> {
+    fn serve_plain(
+        config: Config,
+        streams: Vec<TcpStream>,
+        load: &NetLoad,
+    ) -> Result<Usage, Fault> {
+        Self::serve(config, streams.len(), load, |reactor| {
             streams.into_iter().try_for_each(|stream| reactor.adopt(stream).map(drop))
         })
-        .map(drop)
+    }
+}
+
+impl<const OWN: bool> Serving for Ours<OWN> {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+        Echo::<OWN>::serve_plain(Config::default(), streams, load)
+    }
+}
+
+/// The same, as io_uring tells who is ready.
+#[cfg(feature = "io-uring")]
+pub(super) struct Uring;
+
+#[cfg(feature = "io-uring")]
+impl Serving for Uring {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+        let backend = handover_net::Backend::Uring;
+        Echo::<false>::serve_plain(Config { backend, ..Config::default() }, streams, load)
     }
 }
 
 /// How many of these bytes are whole messages.
-fn whole_bytes(bytes: &[u8]) -> usize {
+pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes[at..].first_chunk::<LENGTH_BYTES>() {
         let end = at + LENGTH_BYTES + u32::from_be_bytes(length) as usize;
@@ -182,7 +217,7 @@ fn buffer(load: &NetLoad) -> Vec<u8> {
 pub(super) struct Epoll;
 
 impl Serving for Epoll {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         let mut talks = Vec::new();
@@ -193,6 +228,7 @@ impl Serving for Epoll {
         }
         let (mut buffer, mut left) = (buffer(load), talks.len());
         let mut events = Vec::with_capacity(256);
+        let set_up = usage::thread();
         while left > 0 {
             events.clear();
             match epoll::wait(&set, spare_capacity(&mut events), None) {
@@ -208,7 +244,7 @@ impl Serving for Epoll {
                 }
             }
         }
-        Ok(())
+        Ok(set_up)
     }
 }
 
@@ -218,7 +254,7 @@ pub(super) struct Mio;
 
 #[cfg(feature = "peers")]
 impl Serving for Mio {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
         use mio::{Events, Interest, Poll, Token, net};
         let mut poll = Poll::new()?;
         let mut talks = Vec::new();
@@ -231,6 +267,7 @@ impl Serving for Mio {
         }
         let (mut buffer, mut left) = (buffer(load), talks.len());
         let mut events = Events::with_capacity(256);
+        let set_up = usage::thread();
         while left > 0 {
             match poll.poll(&mut events, None) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
@@ -244,7 +281,7 @@ impl Serving for Mio {
                 }
             }
         }
-        Ok(())
+        Ok(set_up)
     }
 }
 
@@ -254,7 +291,7 @@ pub(super) struct Tokio;
 
 #[cfg(feature = "peers")]
 impl Serving for Tokio {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<(), Fault> {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(async {
             let mut tasks = Vec::new();
@@ -263,10 +300,11 @@ impl Serving for Tokio {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
                 tasks.push(tokio::spawn(talk(stream, buffer(load))));
             }
+            let set_up = usage::thread();
             for task in tasks {
                 task.await.map_err(|error| Fault::new(error.to_string()))??;
             }
-            Ok(())
+            Ok(set_up)
         })
     }
 }

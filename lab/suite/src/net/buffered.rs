@@ -1,0 +1,224 @@
+//! rustls by its usual interface, which keeps buffers of its own: what one would write without this house.
+
+use super::handshake::{Shaken, Shaking, ticks_since};
+use super::load::NetLoad;
+use super::secured::{Securing, identity, refused};
+use super::servers::whole_bytes;
+use handover_base::clock;
+use handover_base::usage::{self, Usage};
+use handover_harness::Fault;
+use handover_net::tls::Identity;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::NoServerSessionStorage;
+use rustls::{
+    ClientConfig, ClientConnection, ConnectionCommon, HandshakeKind, RootCertStore, ServerConfig,
+    ServerConnection, SideData,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+/// What is taken at a time of what was opened.
+const READ_BYTES: usize = 1 << 16;
+
+fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
+    CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(refused)
+}
+
+/// As ours: tickets, and nothing kept.
+fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(refused)?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(refused)?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate(identity)?], key)
+        .map_err(refused)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.ticketer = Ticketer::new().map_err(refused)?;
+    Ok(Arc::new(config))
+}
+
+fn client(identity: &Identity) -> Result<ClientConfig, Fault> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(identity)?).map_err(refused)?;
+    Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(refused)?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+/// A connection of the loop.
+struct Talk {
+    stream: TcpStream,
+    tls: ServerConnection,
+    /// Opened, and no whole message yet.
+    begun: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Talk {
+    /// Reads all there is and echoes what is whole.
+    fn serve(&mut self, buffer: &mut [u8]) -> Result<(), Fault> {
+        self.send()?;
+        loop {
+            match self.tls.read_tls(&mut self.stream) {
+                Ok(0) => self.has_ended = true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+            let came = self.tls.process_new_packets().map_err(refused)?;
+            let mut left = came.plaintext_bytes_to_read();
+            while left > 0 {
+                let begun_bytes = self.begun.len();
+                buffer[..begun_bytes].copy_from_slice(&self.begun);
+                let count = self.tls.reader().read(&mut buffer[begun_bytes..])?;
+                let filled = begun_bytes + count;
+                let whole = whole_bytes(&buffer[..filled]);
+                self.begun.clear();
+                self.begun.extend_from_slice(&buffer[whole..filled]);
+                self.tls.writer().write_all(&buffer[..whole])?;
+                left -= count;
+            }
+            self.send()?;
+            if self.has_ended {
+                return Ok(());
+            }
+        }
+    }
+
+    fn send(&mut self) -> Result<(), Fault> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.stream) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A loop around epoll, written out for this one thing: no limits, no time-outs.
+pub(super) struct Epoll;
+
+impl Securing for Epoll {
+    fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &NetLoad) -> Result<Usage, Fault> {
+        let config = server(identity)?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let mut talks = Vec::new();
+        for stream in streams {
+            stream.set_nonblocking(true)?;
+            epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
+            let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(refused)?;
+            // What is on its way at a time may be more than its default.
+            tls.set_buffer_limit(None);
+            talks.push(Talk { stream, tls, begun: Vec::new(), has_ended: false });
+        }
+        let mut buffer = vec![0; READ_BYTES + usize::try_from(load.message_bytes.0).unwrap_or(0)];
+        let mut events = Vec::with_capacity(256);
+        let (mut securing, mut left, mut set_up) = (talks.len(), talks.len(), Usage::default());
+        while left > 0 {
+            events.clear();
+            match epoll::wait(&set, spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            for event in &events {
+                let data = event.data;
+                let talk = &mut talks[data.u64() as usize];
+                if talk.has_ended {
+                    continue;
+                }
+                let was_securing = talk.tls.is_handshaking();
+                talk.serve(&mut buffer)?;
+                if was_securing && !talk.tls.is_handshaking() {
+                    securing -= 1;
+                    if securing == 0 {
+                        set_up = usage::thread();
+                    }
+                }
+                left -= usize::from(talk.has_ended);
+            }
+        }
+        Ok(set_up)
+    }
+}
+
+/// Handshakes as it does them, its suites in its own order.
+pub(super) struct Sides {
+    identity: Identity,
+    server: Arc<ServerConfig>,
+}
+
+impl Shaking for Sides {
+    type Client = Arc<ClientConfig>;
+
+    fn rig() -> Result<Self, Fault> {
+        let identity = identity()?;
+        let server = server(&identity)?;
+        Ok(Self { identity, server })
+    }
+
+    fn fresh(&self) -> Result<Self::Client, Fault> {
+        client(&self.identity).map(Arc::new)
+    }
+
+    fn shake(&self, client: &Self::Client) -> Result<Shaken, Fault> {
+        let name = ServerName::try_from("localhost").map_err(refused)?;
+        let began = clock::ticks();
+        let mut near = ClientConnection::new(Arc::clone(client), name).map_err(refused)?;
+        let mut client_ticks = ticks_since(began);
+        let began = clock::ticks();
+        let mut far = ServerConnection::new(Arc::clone(&self.server)).map_err(refused)?;
+        let mut server_ticks = ticks_since(began);
+        let mut bytes = Vec::new();
+        while near.wants_write() || far.wants_write() {
+            let began = clock::ticks();
+            let said = say(&mut near, &mut bytes)?;
+            client_ticks += ticks_since(began);
+            let began = clock::ticks();
+            hear(&mut far, said)?;
+            let said = say(&mut far, &mut bytes)?;
+            server_ticks += ticks_since(began);
+            let began = clock::ticks();
+            hear(&mut near, said)?;
+            client_ticks += ticks_since(began);
+        }
+        match (near.is_handshaking() || far.is_handshaking(), far.handshake_kind()) {
+            (false, Some(kind)) => {
+                let is_resumed = kind == HandshakeKind::Resumed;
+                Ok(Shaken { client_ticks, server_ticks, is_resumed })
+            }
+            _ => Err(Fault::new("the handshake has no end")),
+        }
+    }
+}
+
+/// All that one side has to say.
+fn say<'a, D: SideData>(
+    side: &mut ConnectionCommon<D>,
+    bytes: &'a mut Vec<u8>,
+) -> Result<&'a [u8], Fault> {
+    bytes.clear();
+    while side.wants_write() {
+        side.write_tls(bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn hear<D: SideData>(side: &mut ConnectionCommon<D>, mut bytes: &[u8]) -> Result<(), Fault> {
+    while !bytes.is_empty() {
+        side.read_tls(&mut bytes)?;
+        side.process_new_packets().map_err(refused)?;
+    }
+    Ok(())
+}

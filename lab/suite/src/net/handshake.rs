@@ -1,0 +1,153 @@
+//! What a handshake of TLS takes of either side.
+
+use super::secured::{identity, refused};
+use handover_base::clock;
+use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_net::engine::Tls;
+use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
+use handover_record::{Part, Spec};
+
+/// The parts of the spec.
+const FULL: usize = 0;
+const RESUMED: usize = 1;
+const CLIENT: usize = 2;
+
+/// What a handshake took.
+pub(super) struct Shaken {
+    pub(super) client_ticks: u64,
+    pub(super) server_ticks: u64,
+    pub(super) is_resumed: bool,
+}
+
+/// Both sides of handshakes, and no network.
+pub(super) trait Shaking: Sized + 'static {
+    /// What a client knows, sessions among it.
+    type Client;
+
+    fn rig() -> Result<Self, Fault>;
+
+    /// A client that knows of no session.
+    fn fresh(&self) -> Result<Self::Client, Fault>;
+
+    fn shake(&self, client: &Self::Client) -> Result<Shaken, Fault>;
+}
+
+/// The time since then.
+pub(super) fn ticks_since(began: u64) -> u64 {
+    clock::ticks().saturating_sub(began)
+}
+
+/// Those of this house.
+pub(super) struct Ours {
+    identity: Identity,
+    server: Server,
+}
+
+impl Shaking for Ours {
+    type Client = Client;
+
+    fn rig() -> Result<Self, Fault> {
+        let identity = identity()?;
+        let server = Server::new(&identity, ServerOptions::default()).map_err(refused)?;
+        Ok(Self { identity, server })
+    }
+
+    fn fresh(&self) -> Result<Client, Fault> {
+        let roots = Roots::of(&self.identity).map_err(refused)?;
+        Client::new(Verify::Roots(roots), ClientOptions::default()).map_err(refused)
+    }
+
+    fn shake(&self, client: &Client) -> Result<Shaken, Fault> {
+        let began = clock::ticks();
+        let mut near = Tls::client(client, "localhost", 0).map_err(refused)?;
+        let mut client_ticks = ticks_since(began);
+        let began = clock::ticks();
+        let mut far = Tls::server(&self.server, 0).map_err(refused)?;
+        let mut server_ticks = ticks_since(began);
+        let (mut plain, mut to_far, mut to_near) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let began = clock::ticks();
+            near.open(&mut to_near, &mut plain, &mut to_far).map_err(refused)?;
+            client_ticks += ticks_since(began);
+            to_near.clear();
+            if to_far.is_empty() {
+                break;
+            }
+            let began = clock::ticks();
+            far.open(&mut to_far, &mut plain, &mut to_near).map_err(refused)?;
+            server_ticks += ticks_since(began);
+            to_far.clear();
+        }
+        match (near.is_ready(), far.is_ready(), far.is_resumed()) {
+            (true, true, Some(is_resumed)) => Ok(Shaken { client_ticks, server_ticks, is_resumed }),
+            _ => Err(Fault::new("the handshake has no end")),
+        }
+    }
+}
+
+/// The benchmark.
+pub(super) struct Handshake<S: Shaking> {
+    sides: S,
+    client: S::Client,
+}
+
+impl<S: Shaking> Handshake<S> {
+    /// A handshake that must, or must not, resume a session.
+    fn shaken(&self, client: &S::Client, is_resumed: bool) -> Result<Shaken, Fault> {
+        let shaken = self.sides.shake(client)?;
+        match shaken.is_resumed == is_resumed {
+            true => Ok(shaken),
+            false if is_resumed => Err(Fault::new("a session that was there was not resumed")),
+            false => Err(Fault::new("nobody's session was resumed")),
+        }
+    }
+
+    /// One of each kind; whoever knew of no session is gone with it.
+    fn both(&self) -> Result<(Shaken, Shaken), Fault> {
+        let full = self.shaken(&self.sides.fresh()?, false)?;
+        Ok((full, self.shaken(&self.client, true)?))
+    }
+}
+
+impl<S: Shaking> Workload for Handshake<S> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "net/handshake",
+        what: "a handshake of TLS 1.3 without a network, each side by itself",
+        parts: &[
+            Part::new("full", "the server's share of one with certificates"),
+            Part::new("resumed", "the server's share of one that resumes a session")
+                .floor("floor/agreement"),
+            Part::new(
+                "client",
+                "the client's share of a full one, the server's certificate verified",
+            ),
+        ],
+        floor: Some("floor/signature"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        let sides = S::rig()?;
+        let client = sides.fresh()?;
+        let rigged = Self { sides, client };
+        // From now on it knows of a session.
+        rigged.shaken(&rigged.client, false)?;
+        Ok(rigged)
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.both().map(drop)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        while out.running() {
+            let (full, resumed) = self.both().unwrap_or_else(|fault| panic!("{fault}"));
+            out.note(FULL, full.server_ticks);
+            out.note(CLIENT, full.client_ticks);
+            out.note(RESUMED, resumed.server_ticks);
+        }
+    }
+}
