@@ -2,9 +2,12 @@
 //! everybody else is served meanwhile.
 
 use handover_net::engine::{Crossing, LengthPrefixed, TimedOut};
-use handover_net::{CloseReason, Config, Conn, Handle, Handler, Key, Net, Room, Spread, WhenFull};
+use handover_net::{
+    CloseReason, Config, Conn, Handle, Handler, Key, Net, Reactor, Room, Spread, WhenFull,
+};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -533,6 +536,51 @@ fn who_was_accepted_when_the_service_stops_is_answered_whatever_thread_it_was_to
         let stats = stopping.join().unwrap();
         assert_eq!((stats.accepted_count, stats.messages_count), (40, 40), "round {round}");
     }
+}
+
+/// Takes a millisecond for each message.
+struct Slow;
+
+impl Handler for Slow {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        std::thread::sleep(Duration::from_millis(1));
+        let _ = conn.send(message);
+    }
+}
+
+#[test]
+fn who_goes_on_sending_through_a_stop_is_answered_to_an_end_and_not_cut_off() {
+    // A Unix socket has no window that opens late: there is always more than one read takes.
+    let (mut peer, far) = UnixStream::pair().unwrap();
+    let config = Config { read_bytes: 4096, ..Config::default() };
+    let mut reactor = Reactor::new(config, LengthPrefixed::new(1000), Slow).unwrap();
+    reactor.adopt(far).unwrap();
+    let stopper = reactor.stopper();
+    let running = std::thread::spawn(move || {
+        reactor.run().unwrap();
+        reactor.stats().messages_count
+    });
+    peer.set_read_timeout(Some(SOON)).unwrap();
+    let mut writer = peer.try_clone().unwrap();
+    let message = framed(&[7; 1000]);
+    let mut answer = message.clone();
+    let writing = std::thread::spawn(move || while writer.write_all(&message).is_ok() {});
+    peer.read_exact(&mut answer).unwrap();
+    stopper.stop(SOON);
+    let mut answers_count = 1;
+    let end = loop {
+        match peer.read_exact(&mut answer) {
+            Ok(()) => answers_count += 1,
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(end, ErrorKind::UnexpectedEof, "after {answers_count} answers");
+    peer.shutdown(Shutdown::Both).unwrap();
+    writing.join().unwrap();
+    assert_eq!(running.join().unwrap(), answers_count);
 }
 
 #[test]

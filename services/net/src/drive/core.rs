@@ -26,6 +26,8 @@ pub(crate) enum Due {
     Housekeep,
     /// Accepting again, in case descriptors were freed elsewhere in the process.
     Accept,
+    /// What had come before a stop was read long ago, even of those who go on sending.
+    Last,
     /// What was accepted had its time.
     Grace,
 }

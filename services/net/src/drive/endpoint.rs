@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// let everywhere = Listen::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
 /// # let _ = everywhere;
 /// # }
-/// # Ok::<(), tls::SetupError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Listen {

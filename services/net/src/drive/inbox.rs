@@ -206,7 +206,8 @@ pub struct Stopper<D> {
 
 impl<D> Stopper<D> {
     /// Asks the thread to stop: it accepts nothing more, answers every message that has come, and waits
-    /// for peers to read their answers, for `grace` at most.
+    /// for peers to read their answers, for `grace` at most. Who goes on sending without a pause is heard
+    /// for half of that, or a second.
     pub fn stop(&self, grace: Duration) {
         self.inbox.stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
     }

@@ -31,6 +31,8 @@ use std::sync::Arc;
 
 /// How many connections one look for idle ones goes through.
 const SWEPT_MAX: u32 = 4096;
+/// For so long a stopping thread reads those who go on sending, at most.
+const LAST_NS_MAX: u64 = 1_000_000_000;
 
 /// One thread's connections and their loop, on the thread that calls [`run`](Self::run).
 ///
@@ -367,6 +369,7 @@ impl<H: Handler> Reactor<H> {
                     self.accept_due = false;
                     self.resume_accepting();
                 }
+                Due::Last => self.hear_the_last(),
                 Due::Grace => {
                     for place in 0..self.core.slab.places_count() {
                         if let Some(key) = self.core.slab.key_at(place) {
@@ -459,7 +462,18 @@ impl<H: Handler> Reactor<H> {
                 self.core.list(key);
             }
         }
+        self.later((grace_ns / 2).clamp(1, LAST_NS_MAX), Due::Last);
         self.later(grace_ns.max(1), Due::Grace);
+    }
+
+    /// Takes one message more of each who has not paused since the stop: there would be no end to it otherwise.
+    fn hear_the_last(&mut self) {
+        for place in 0..self.core.slab.places_count() {
+            let Some(key) = self.core.slab.key_at(place) else { continue };
+            let Some(slot) = self.core.slab.get_mut(key) else { continue };
+            slot.flags.set(Flags::LAST);
+            self.core.list(key);
+        }
     }
 
     /// Calls the handler for a connection, and sends what it wrote.

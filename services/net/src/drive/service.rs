@@ -157,7 +157,8 @@ impl<H: Handler> Net<H> {
     }
 
     /// Accepts nothing more, answers every message that has come, waits for peers to read their answers,
-    /// for `grace` at most, and ends. The handlers come back.
+    /// for `grace` at most, and ends. Who goes on sending without a pause is heard for half of that, or a
+    /// second. The handlers come back.
     ///
     /// # Errors
     /// That of a thread that ended by itself.
