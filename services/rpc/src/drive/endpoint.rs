@@ -340,7 +340,10 @@ impl Endpoint {
             told = state.take_stop();
             // Looked for only when somebody has gone.
             let was = gone_count.replace(state.gone_count());
-            told || was != gone_count && !state.is_connected(peer)
+            let is_gone = was != gone_count && !state.is_connected(peer);
+            // A handler may have asked for the end in the very turn in which its caller went.
+            told |= is_gone && state.inbox.take_stop();
+            told || is_gone
         });
         told
     }

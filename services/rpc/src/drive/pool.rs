@@ -108,7 +108,7 @@ impl Inbox {
 
     /// Whether it was told to stop since last asked.
     pub(crate) fn take_stop(&self) -> bool {
-        // Relaxed: the look at `any` before this has ordered it.
+        // Relaxed: a flag alone; where it was told of by `any`, the look at that has ordered it.
         self.stop.swap(false, Ordering::Relaxed)
     }
 }

@@ -2,27 +2,24 @@
 
 mod alone;
 mod chores;
+mod peers;
 
 use super::bulk::Tables;
 use super::dump::OnSignal;
 use super::greet::Greeting;
 use super::link::AnyLink;
-use super::listen::{self, Listener};
+use super::listen::Listener;
 use super::monitor::{Ending, Monitor, Side};
-use super::poll::{GENERATION_MASK, Poll, Whose};
+use super::poll::{Poll, Whose};
 use super::pool::{Done, Inbox, Pool};
 use super::timing::Timers;
-use crate::config::SLOTS_LIMIT;
 use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
-use crate::{Address, CallError, Config, EndpointError, FrameError, Gone, LogLevel, stage};
+use crate::{CallError, Config, EndpointError, FrameError, Gone, stage};
 use handover_base::clock;
 use handover_base::sync::shared::{Ordering, fence};
-use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Frames of one peer at a time, before others have their turn.
 const FRAMES_MAX: u32 = 64;
@@ -37,8 +34,6 @@ const BUSY_TURNS_PER_LOOK: u32 = 8;
 /// How often the kernel is asked while there is always something to do, or while spinning: for deaths,
 /// strangers and streams.
 const KERNEL_LOOK_NS: u64 = 1_000_000;
-/// How long not to accept after the kernel has refused to.
-const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 /// In place of a call's number: a request that wants no answer.
 pub(super) const ONE_WAY: u64 = u64::MAX;
 
@@ -228,163 +223,6 @@ impl State {
     #[inline]
     pub(crate) fn take_stop(&mut self) -> bool {
         std::mem::take(&mut self.stopped)
-    }
-
-    // Listening and connecting.
-
-    pub(crate) fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
-        let listener = listen::listen(address)?;
-        let whose = Whose::Listener(u32::try_from(self.listeners.len()).unwrap_or(u32::MAX));
-        self.poll.add(&listener.fd, whose).map_err(|errno| EndpointError::Refused {
-            call: "epoll_ctl",
-            place: listener.address.to_string(),
-            errno,
-        })?;
-        let known = listener.address.clone();
-        self.config.listen.push(known.clone());
-        self.listeners.push(listener);
-        Ok(known)
-    }
-
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Address> {
-        self.listeners.iter().map(|listener| &listener.address)
-    }
-
-    fn handshake_deadline_ns(&self) -> u64 {
-        clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
-    }
-
-    /// Connects without waiting for an agreement; which greeting it is.
-    pub(crate) fn knock(&mut self, address: &Address) -> Result<u32, EndpointError> {
-        let timeout = Duration::from_millis(self.config.handshake_timeout_ms.into());
-        if self.active.len() >= self.config.peers_max as usize {
-            return Err(EndpointError::Full { peers_max: self.config.peers_max });
-        }
-        let fd = listen::connect(address, timeout)?;
-        let deadline_ns = self.handshake_deadline_ns();
-        let greeting = Greeting::connected(fd, address.clone(), &self.config, deadline_ns)?;
-        self.greet(greeting).map_err(|errno| EndpointError::Refused {
-            call: "epoll_ctl",
-            place: address.to_string(),
-            errno,
-        })
-    }
-
-    /// How that greeting was settled, if it was.
-    pub(crate) fn settled(&mut self, greeting: u32) -> Option<Result<PeerKey, Gone>> {
-        let at = self.settled.iter().position(|(place, _)| *place == greeting)?;
-        Some(self.settled.swap_remove(at).1)
-    }
-
-    fn greet(&mut self, greeting: Greeting) -> Result<u32, Errno> {
-        let place = self.greetings.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.greetings.push(None);
-            self.greetings.len() - 1
-        });
-        let number = u32::try_from(place).map_err(|_| Errno::MFILE)?;
-        self.poll.add(&greeting.fd, Whose::Greeting(number))?;
-        self.greetings[place] = Some(greeting);
-        Ok(number)
-    }
-
-    fn accept_all(&mut self) {
-        self.accept_again_ns = None;
-        for at in 0..self.listeners.len() {
-            loop {
-                match listen::accept(&self.listeners[at]) {
-                    Ok(Some(fd)) => {
-                        let address = self.listeners[at].address.clone();
-                        let deadline_ns = self.handshake_deadline_ns();
-                        if self.greet(Greeting::accepted(fd, address, deadline_ns)).is_err() {
-                            self.stats.turned_away_count += 1;
-                        }
-                    }
-                    Ok(None) => break,
-                    // No descriptors, most likely: perhaps there are some later.
-                    Err(_) => {
-                        self.accept_again_ns = Some(clock::now_ns() + ACCEPT_PAUSE_NS);
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    fn advance(&mut self, number: u32) {
-        let Some(greeting) = self.greetings.get_mut(number as usize).and_then(Option::as_mut)
-        else {
-            return; // Settled already.
-        };
-        match greeting.advance() {
-            Ok(false) => {}
-            Ok(true) => {
-                if let Some(greeting) = self.greetings[number as usize].take() {
-                    let was_ours = greeting.is_ours();
-                    let settled = self.admit(greeting);
-                    self.settle(number, was_ours, settled);
-                }
-            }
-            Err(gone) => {
-                let was_ours = greeting.is_ours();
-                self.greetings[number as usize] = None;
-                self.settle(number, was_ours, Err(gone));
-            }
-        }
-    }
-
-    fn settle(&mut self, number: u32, was_ours: bool, settled: Result<PeerKey, Gone>) {
-        if let Err(why) = &settled {
-            self.stats.turned_away_count += 1;
-            if self.logs(LogLevel::Warning) {
-                tracing::warn!(target: LOG, %why, "a connection came to nothing");
-            }
-        }
-        if was_ours {
-            self.settled.push((number, settled));
-        }
-    }
-
-    /// A greeting is whole: there is one more peer, if it agrees and there is room.
-    fn admit(&mut self, greeting: Greeting) -> Result<PeerKey, Gone> {
-        if self.active.len() >= self.config.peers_max as usize {
-            return Err(Gone::Closed);
-        }
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place {
-                generation: 0,
-                link: None,
-                message_bytes_max: 0,
-                in_memory: false,
-                put_off_bytes: 0,
-            });
-            // Fewer than peers_max, which is a u32.
-            (self.places.len() - 1) as u32
-        });
-        let key = self.key(place);
-        let whose = Whose::Peer { place, generation: key.generation };
-        let agreed = match self.poll.promote(greeting.fd.as_fd(), whose) {
-            Ok(()) => greeting.agree(&self.config),
-            Err(errno) => Err(Gone::Broken { call: "epoll_ctl", errno }),
-        };
-        match agreed {
-            Ok(agreed) => {
-                let at = &mut self.places[place as usize];
-                at.in_memory = agreed.link.in_memory();
-                at.message_bytes_max = agreed.message_bytes_max as usize;
-                at.put_off_bytes = 0;
-                self.streams_count += usize::from(!at.in_memory);
-                at.link = Some(agreed.link);
-                self.active.push(place);
-                if self.logs(LogLevel::Debug) {
-                    tracing::debug!(target: LOG, place, "a peer is connected");
-                }
-                Ok(key)
-            }
-            Err(gone) => {
-                self.free.push(place);
-                Err(gone)
-            }
-        }
     }
 
     // One turn.
@@ -598,43 +436,6 @@ impl State {
         }
         self.any_queued = queued;
         did
-    }
-
-    /// Whose end was told of, and has been read to it.
-    #[cold]
-    fn bury(&mut self, sink: &mut impl Sink) {
-        for key in std::mem::take(&mut self.ended) {
-            // As much as fits the longest ring: what is not dead after all is not listened to for ever.
-            for _ in 0..=SLOTS_LIMIT / FRAMES_MAX {
-                if !self.is_connected(key) || !self.drain(key.place, sink, false) {
-                    break;
-                }
-            }
-            self.close(key, &Gone::HungUp);
-        }
-    }
-
-    pub(crate) fn close(&mut self, peer: PeerKey, why: &Gone) {
-        let Some(link) = self.link(peer) else { return };
-        link.close();
-        let socket = link.linger();
-        let place = &mut self.places[peer.place as usize];
-        place.link = None;
-        place.put_off_bytes = 0;
-        place.generation = place.generation.wrapping_add(1) & GENERATION_MASK;
-        self.streams_count -= usize::from(!place.in_memory);
-        self.active.retain(|&it| it != peer.place);
-        self.free.push(peer.place);
-        self.put_off.retain(|it| it.peer != peer);
-        self.calls.fail(peer, why);
-        self.bulk_forget(peer, why, socket);
-        if let Some(monitor) = &mut self.monitor {
-            monitor.gone(peer);
-        }
-        self.stats.gone_count += 1;
-        if self.logs(LogLevel::Info) {
-            tracing::info!(target: LOG, place = peer.place, %why, "a connection has ended");
-        }
     }
 
     // The kernel.
