@@ -4,10 +4,11 @@
 use handover_base::usage;
 use handover_net::engine::Raw;
 use handover_net::{Config, Conn, Handler, Net, Spread, WhenFull};
+use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -45,9 +46,12 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
         let net = Net::start(1, &here, Spread::ReusePort, config, Raw, |_| Echo).unwrap();
         let mut first = connect(&net).unwrap();
         assert!(is_served(&mut first));
+        let knocker = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         // Each takes a descriptor of ours and one of theirs, until there are none.
         let mut peers: Vec<TcpStream> = std::iter::from_fn(|| connect(&net).ok()).collect();
         assert!((20..60).contains(&peers.len()), "{} peers", peers.len());
+        // Whoever took the last one, there is none for this one.
+        rustix::net::connect(&knocker, &net.addresses()[0]).unwrap();
         assert!(is_served(&mut first));
         if when_full == WhenFull::Wait {
             let before_ns = usage::process().cpu_ns();
@@ -64,7 +68,14 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
         assert!(is_served(&mut late), "{when_full:?}");
         match when_full {
             WhenFull::Wait => assert!(served > 10, "only {served} were served"),
-            WhenFull::TurnAway => assert!(net.stats().turned_away_count > 0),
+            WhenFull::TurnAway => {
+                let deadline = Instant::now() + SOON;
+                // What a thread has done is published when it next goes to sleep.
+                while net.stats().turned_away_count == 0 {
+                    assert!(Instant::now() < deadline, "nobody was turned away");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
         }
         drop((first, late));
         net.stop(SOON).unwrap();
