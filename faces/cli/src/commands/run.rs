@@ -100,8 +100,13 @@ pub(crate) fn measure(
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {
     let store = Store::open(stored::path(db)?).map_err(exit::of_store)?;
-    let interrupted =
-        console::interrupted_after(live::restore).context("cannot listen for signals")?;
+    let is_live = !told.plain && console::live_wanted();
+    let interrupted = match is_live {
+        true => console::interrupted_after(live::restore),
+        // Without a terminal to give back, neither descriptors nor a thread are needed for it.
+        false => console::interrupted(),
+    }
+    .context("cannot listen for signals")?;
 
     let mut run = begin(lab, profile.to_string());
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
@@ -110,7 +115,7 @@ pub(crate) fn measure(
     if let Some(name) = name {
         watcher.keep(|store| store.tag(&run.id, name).map(drop));
     }
-    if !told.plain && console::live_wanted() {
+    if is_live {
         watcher.live = Live::start(lab, profile, told.over, interrupted.clone());
     }
     let outcome = lab.run(&mut watcher, &interrupted);
