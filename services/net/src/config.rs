@@ -21,7 +21,7 @@ pub enum Backend {
     /// epoll(7), by its edges.
     #[default]
     Epoll,
-    /// io_uring(7): a standing poll for each socket, on Linux from 5.13 on, where it is allowed.
+    /// io_uring(7): a standing poll for each socket, on Linux from 5.19 on, where it is allowed.
     #[cfg(feature = "io-uring")]
     Uring,
 }

@@ -4,6 +4,8 @@
 //! them. Sites stand where a system call is near, or once for a message; a site that is off is one
 //! instruction.
 
+use crate::engine::Replies;
+
 /// A probe site, where there are any, and the record of the tests. The value is looked at only while it
 /// is on.
 macro_rules! site {
@@ -41,10 +43,10 @@ pub(crate) fn dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);
 }
 
-/// What it wrote stands in the buffer, so many bytes with what was written before.
+/// What it wrote stands among these replies.
 #[inline(always)]
-pub(crate) fn written(bytes_count: usize) {
-    site!(Written, "net.written", bytes_count);
+pub(crate) fn written(replies: &Replies) {
+    site!(Written, "net.written", replies.len());
 }
 
 /// The kernel has taken so many bytes.

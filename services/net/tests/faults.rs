@@ -268,6 +268,23 @@ fn one_byte_at_a_time_runs_out_of_time() {
 }
 
 #[test]
+fn a_peer_that_we_do_not_read_does_not_run_out_of_time() {
+    let config = Config { message_timeout_ms: 150, idle_timeout_ms: 150, ..Config::default() };
+    let served = serve(config);
+    let (mut peer, handle) = served.connect();
+    let message = framed(b"in two parts");
+    peer.write_all(&message[..5]).unwrap();
+    handle.suspend().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    handle.resume().unwrap();
+    peer.write_all(&message[5..]).unwrap();
+    assert_eq!(answer(&mut peer), b"in two parts");
+    // And now it does.
+    peer.write_all(&message[..5]).unwrap();
+    assert_eq!(until_end(&mut peer), 0);
+}
+
+#[test]
 fn a_connection_without_a_byte_is_closed_when_its_time_is_over() {
     let served = serve(Config { idle_timeout_ms: 200, ..Config::default() });
     let (mut peer, _) = served.connect();
@@ -424,6 +441,71 @@ fn where_there_is_no_room_peers_wait_until_another_is_gone() {
     drop((second, third));
     let (stats, _) = served.net.stop(SOON).unwrap();
     assert!(stats.accept_pauses_count >= 1);
+}
+
+#[test]
+fn where_no_thread_has_room_peers_wait_until_another_is_gone() {
+    let (sender, _told) = channel();
+    let here = ["127.0.0.1:0".parse().unwrap()];
+    let config = Config { connections_max: 2, ..Config::default() };
+    let (codec, make) = (LengthPrefixed::new(100), |_| Echo(sender.clone()));
+    let net = Net::start(2, &here, Spread::HandOut, config, codec, make).unwrap();
+    let connect = || TcpStream::connect(net.addresses()[0]).unwrap();
+    let mut peers: Vec<_> = (0..4).map(|_| connect()).collect();
+    peers.iter_mut().for_each(|peer| ask(peer, b"in turn"));
+    let mut fifth = connect();
+    fifth.write_all(&framed(b"patient")).unwrap();
+    peers.iter_mut().for_each(|peer| ask(peer, b"still served"));
+    drop(peers.remove(1));
+    assert_eq!(answer(&mut fifth), b"patient");
+    let (stats, _) = net.stop(SOON).unwrap();
+    assert_eq!((stats.accepted_count, stats.turned_away_count), (5, 0));
+}
+
+/// Connects, and thinks better of it at once.
+struct Hasty(Sender<Told>, SocketAddr);
+
+impl Handler for Hasty {
+    type Codec = LengthPrefixed;
+    type Data = u64;
+
+    fn on_connect(&mut self, conn: &mut Peer<'_>) {
+        let _ = self.0.send(Told::Connected(*conn.data()));
+    }
+
+    fn on_message(&mut self, _: &mut Peer<'_>, _: &[u8]) {}
+
+    fn on_close(
+        &mut self,
+        _: &mut Room<'_, LengthPrefixed, u64>,
+        _: Key,
+        data: u64,
+        why: &CloseReason,
+    ) {
+        let _ = self.0.send(Told::Closed(data, why.clone()));
+    }
+
+    fn housekeep(&mut self, room: &mut Room<'_, LengthPrefixed, u64>) {
+        let key = room.connect(self.1, 7).unwrap();
+        room.close(key);
+    }
+}
+
+#[test]
+fn a_connection_that_is_closed_before_it_is_there_is_never_there() {
+    let (sender, told) = channel();
+    let there = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = there.local_addr().unwrap();
+    let config = Config { housekeep_ms: 5, connect_timeout_ms: 60_000, ..Config::default() };
+    let make = |_| Hasty(sender.clone(), address);
+    let codec = LengthPrefixed::new(100);
+    let _net = Net::start(1, &[], Spread::ReusePort, config, codec, make).unwrap();
+    for _ in 0..3 {
+        match told.recv_timeout(SOON).unwrap() {
+            Told::Closed(7, CloseReason::Ours) => {}
+            other => panic!("{other:?} instead of its end"),
+        }
+    }
 }
 
 #[test]

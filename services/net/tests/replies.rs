@@ -1,8 +1,8 @@
 //! Replies come in the order in which they were written, whether they are messages that go back as they came
 //! or were written anew, by whichever call, in the clear and by TLS.
 
-use handover_net::engine::{Codec, LengthPrefixed, Lines, Tls};
-use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
+use handover_net::engine::{Codec, LengthPrefixed, Lines};
+use handover_net::tls::Server;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -89,8 +89,13 @@ fn asked(codec: &impl Codec, dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
     (asked, expected)
 }
 
-/// Has all of it said, in pieces as the seed says, and heard.
-fn talk(codec: impl Codec, seed: u64, tls: Option<(&Client, &Server)>) {
+/// Has all of it said, in pieces as the dice say, and heard: as `hear` does, which is told how much will come.
+fn talk(
+    codec: impl Codec,
+    seed: u64,
+    server: Option<&Server>,
+    hear: impl FnOnce(&TcpStream, &[u8], Dice, usize) -> Vec<u8> + Send + 'static,
+) {
     let mut dice = Dice(seed);
     let (asked, expected) = asked(&codec, &mut dice);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -109,23 +114,21 @@ fn talk(codec: impl Codec, seed: u64, tls: Option<(&Client, &Server)>) {
     let mut reactor = Reactor::new(config, codec, handler).unwrap();
     let stopper = reactor.stopper();
     reactor.handler().stopper = Some(stopper);
-    match tls {
+    match server {
         None => reactor.adopt(far).unwrap(),
-        Some((_, server)) => reactor.adopt_tls(far, server).unwrap(),
+        Some(server) => reactor.adopt_tls(far, server).unwrap(),
     };
-    let client = tls.map(|(client, _)| client.clone());
-    let peer = std::thread::spawn(move || {
-        match client {
-            None => hear_in_the_clear(&near, &asked, dice),
-            Some(client) => hear_by_tls(&near, &client, &asked, dice, expected.len()),
-        }
-        .eq(&expected)
-    });
+    let peer = std::thread::spawn(move || hear(&near, &asked, dice, expected.len()).eq(&expected));
     reactor.run().unwrap();
     assert!(peer.join().unwrap(), "seed {seed}");
 }
 
-fn hear_in_the_clear(mut near: &TcpStream, asked: &[u8], mut dice: Dice) -> Vec<u8> {
+fn hear_in_the_clear(
+    mut near: &TcpStream,
+    asked: &[u8],
+    mut dice: Dice,
+    _expected_bytes: usize,
+) -> Vec<u8> {
     let mut heard = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| near.try_clone().unwrap().read_to_end(&mut heard).unwrap());
@@ -140,63 +143,78 @@ fn hear_in_the_clear(mut near: &TcpStream, asked: &[u8], mut dice: Dice) -> Vec<
     heard
 }
 
-/// By turns: so much is asked at a time as there is room for.
-fn hear_by_tls(
-    mut near: &TcpStream,
-    client: &Client,
-    asked: &[u8],
-    mut dice: Dice,
-    expected_bytes: usize,
-) -> Vec<u8> {
-    let mut tls = Tls::client(client, "localhost", 0).unwrap();
-    let (mut heard, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4_096]);
-    tls.open(&mut [], &mut heard, &mut out).unwrap();
-    let mut rest = asked;
-    loop {
-        if tls.is_ready() && !rest.is_empty() {
-            let (now, later) = rest.split_at((1 + dice.below(3_000)).min(rest.len()));
-            tls.seal(now, &[], &mut out).unwrap();
-            rest = later;
-        }
-        if rest.is_empty() && heard.len() >= expected_bytes {
-            tls.part(&mut out);
-            near.write_all(&out).unwrap();
-            near.shutdown(Shutdown::Write).unwrap();
-            return heard;
-        }
-        near.write_all(&out).unwrap();
-        out.clear();
-        // More may be on its way than there is to be read.
-        near.set_read_timeout(Some(Duration::from_millis(1 + 20 * u64::from(rest.is_empty()))))
-            .unwrap();
-        if let Ok(count) = near.read(&mut buffer) {
-            tls.open(&mut buffer[..count], &mut heard, &mut out).unwrap();
-        }
-    }
-}
-
 const SEEDS: std::ops::Range<u64> = 1..20;
 
 #[test]
 fn what_goes_back_as_it_came_and_what_was_written_keep_their_order() {
-    SEEDS.for_each(|seed| talk(LengthPrefixed::new(100), seed, None));
-    SEEDS.for_each(|seed| talk(LengthPrefixed::new(100).with_header(0), seed, None));
+    SEEDS.for_each(|seed| talk(LengthPrefixed::new(100), seed, None, hear_in_the_clear));
+    SEEDS.for_each(|seed| {
+        talk(LengthPrefixed::new(100).with_header(0), seed, None, hear_in_the_clear);
+    });
 }
 
 #[test]
 fn a_codec_that_does_not_write_as_it_reads_has_each_message_written_anew() {
-    SEEDS.for_each(|seed| talk(Lines::new(100), seed, None));
+    SEEDS.for_each(|seed| talk(Lines::new(100), seed, None, hear_in_the_clear));
 }
 
-#[test]
-fn by_tls_they_keep_their_order_too() {
-    let identity = Identity::made_for(&["localhost"]).unwrap();
-    for record_per_message in [false, true] {
-        let options = ServerOptions { record_per_message, ..ServerOptions::default() };
-        let server = Server::new(&identity, options).unwrap();
-        let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
-        SEEDS.step_by(4).for_each(|seed| {
-            talk(LengthPrefixed::new(100), seed, Some((&client, &server)));
-        });
+#[cfg(feature = "tls")]
+mod secured {
+    use super::*;
+    use handover_net::engine::Tls;
+    use handover_net::tls::{Client, ClientOptions, Identity, ServerOptions, Verify};
+
+    #[test]
+    fn by_tls_they_keep_their_order_too() {
+        let identity = Identity::made_for(&["localhost"]).unwrap();
+        for record_per_message in [false, true] {
+            let options = ServerOptions { record_per_message, ..ServerOptions::default() };
+            let server = Server::new(&identity, options).unwrap();
+            let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
+            SEEDS.step_by(4).for_each(|seed| {
+                let client = client.clone();
+                talk(
+                    LengthPrefixed::new(100),
+                    seed,
+                    Some(&server),
+                    move |near, asked, dice, bytes| hear_by_tls(near, &client, asked, dice, bytes),
+                );
+            });
+        }
+    }
+
+    /// By turns: so much is asked at a time as there is room for.
+    fn hear_by_tls(
+        mut near: &TcpStream,
+        client: &Client,
+        asked: &[u8],
+        mut dice: Dice,
+        expected_bytes: usize,
+    ) -> Vec<u8> {
+        let mut tls = Tls::client(client, "localhost", 0).unwrap();
+        let (mut heard, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4_096]);
+        tls.open(&mut [], &mut heard, &mut out).unwrap();
+        let mut rest = asked;
+        loop {
+            if tls.is_ready() && !rest.is_empty() {
+                let (now, later) = rest.split_at((1 + dice.below(3_000)).min(rest.len()));
+                tls.seal(now, &[], &mut out).unwrap();
+                rest = later;
+            }
+            if rest.is_empty() && heard.len() >= expected_bytes {
+                tls.part(&mut out);
+                near.write_all(&out).unwrap();
+                near.shutdown(Shutdown::Write).unwrap();
+                return heard;
+            }
+            near.write_all(&out).unwrap();
+            out.clear();
+            // More may be on its way than there is to be read.
+            near.set_read_timeout(Some(Duration::from_millis(1 + 20 * u64::from(rest.is_empty()))))
+                .unwrap();
+            if let Ok(count) = near.read(&mut buffer) {
+                tls.open(&mut buffer[..count], &mut heard, &mut out).unwrap();
+            }
+        }
     }
 }

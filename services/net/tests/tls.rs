@@ -331,7 +331,7 @@ fn a_link_runs_out_of_time_for_its_handshake_and_holds_no_buffer_when_idle() {
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let mut sealed = std::mem::take(&mut client.out);
-        link.open(&mut sealed, &mut plain, &mut out).unwrap();
+        link.open(&mut sealed, &mut plain, &mut out, 200).unwrap();
         client.take(&std::mem::take(&mut out)).unwrap();
     }
     assert_eq!(client.came, [7; 900]);
@@ -340,7 +340,18 @@ fn a_link_runs_out_of_time_for_its_handshake_and_holds_no_buffer_when_idle() {
     let mut framed = Vec::new();
     codec.encode(b"hello", &mut framed).unwrap();
     client.say(&framed);
-    link.open(&mut std::mem::take(&mut client.out), &mut plain, &mut out).unwrap();
+    // A record that does not come whole takes its time as a message does.
+    let mut records = std::mem::take(&mut client.out);
+    let (first, second) = records.split_at_mut(7);
+    let rules = Rules { message_timeout_ns: 1_000, ..rules };
+    for (now_ns, part) in (7_000..).step_by(100).zip(first.chunks_mut(3)) {
+        link.open(part, &mut plain, &mut out, now_ns).unwrap();
+        assert_eq!(link.deadline_ns(&rules), Some(8_000));
+    }
+    assert_eq!(link.timed_out(&rules, 7_999), None);
+    assert_eq!(link.timed_out(&rules, 8_000), Some(TimedOut::Message));
+    link.open(second, &mut plain, &mut out, 7_900).unwrap();
+    assert_eq!(link.deadline_ns(&rules), None);
     let mut came = Vec::new();
     let each = |message: &[u8]| {
         came.extend_from_slice(message);

@@ -181,7 +181,7 @@ impl<C: Codec, D> Room<'_, C, D> {
             self.core.list(key);
         }
         if self.core.turn.key == Some(key) {
-            self.core.turn.enough_bytes = 0;
+            self.core.turn.is_enough = true;
             self.core.turn.is_open = false;
         }
     }
@@ -197,14 +197,19 @@ impl<C: Codec, D> Room<'_, C, D> {
             slot.flags.set(Flags::SUSPENDED);
         }
         if self.core.turn.key == Some(key) {
-            self.core.turn.enough_bytes = 0;
+            self.core.turn.is_enough = true;
         }
     }
 
     /// As [`Conn::resume`].
     pub fn resume(&mut self, key: Key) {
+        let now_ms = self.core.now_ms();
         if let Some(slot) = self.core.slab.get_mut(key) {
-            slot.flags.clear(Flags::SUSPENDED);
+            if slot.flags.any(Flags::SUSPENDED) {
+                slot.flags.clear(Flags::SUSPENDED);
+                slot.link.read_again(self.core.now_ns);
+                slot.active_ms = now_ms;
+            }
             self.core.list(key);
         }
     }

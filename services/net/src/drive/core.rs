@@ -71,17 +71,19 @@ pub(crate) struct Turn {
     pub(crate) record_per_message: bool,
     /// What waits to be sent before them.
     pub(crate) queued_bytes: usize,
-    /// Replies beyond so many bytes need a closer look: more would wait than may, or each is a record.
+    /// Replies beyond so many bytes need a closer look: they are enough, more would wait than may, or each is
+    /// a record.
     replies_max: usize,
-    /// No further message with so many bytes of replies; 0 is: no further message, please.
-    pub(crate) enough_bytes: usize,
+    /// No further message, please.
+    pub(crate) is_enough: bool,
     pub(crate) overflow: Option<Overflow>,
 }
 
 impl Turn {
-    fn limit_replies(&mut self, queued_bytes_max: usize) {
-        let room_bytes = queued_bytes_max.saturating_sub(self.queued_bytes);
-        self.replies_max = if self.record_per_message { 0 } else { room_bytes };
+    fn limit_replies(&mut self, rules: &Rules) {
+        let room_bytes = rules.queued_bytes_max.saturating_sub(self.queued_bytes);
+        self.replies_max =
+            if self.record_per_message { 0 } else { room_bytes.min(rules.high_bytes) };
     }
 
     /// Nothing of what was written is to be sent.
@@ -102,12 +104,12 @@ impl<D> Core<D> {
     pub(crate) fn begin(&mut self, key: Key, queued_bytes: usize) {
         self.turn.key = Some(key);
         self.turn.queued_bytes = queued_bytes;
-        self.turn.enough_bytes = self.rules.high_bytes;
+        self.turn.is_enough = false;
         let slot = self.slab.get(key);
         self.turn.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
         let tls = slot.and_then(|slot| slot.link.tls());
         self.turn.record_per_message = tls.is_some_and(Tls::has_record_per_message);
-        self.turn.limit_replies(self.rules.queued_bytes_max);
+        self.turn.limit_replies(&self.rules);
     }
 
     /// To be served in this round, or the next.
@@ -128,7 +130,7 @@ impl<D> Core<D> {
             self.doomed.push((key, why));
         }
         if self.turn.key == Some(key) {
-            self.turn.enough_bytes = 0;
+            self.turn.is_enough = true;
             self.turn.is_open = false;
         }
     }
@@ -168,7 +170,7 @@ impl<D> Core<D> {
         part: Range<usize>,
     ) -> Result<(), WriteError> {
         if self.turn.replies.extend_came(&part) {
-            stage::written(self.turn.replies.len());
+            stage::written(&self.turn.replies);
             return Ok(());
         }
         self.begin_as_it_came(came, part)
@@ -186,7 +188,7 @@ impl<D> Core<D> {
         let written = turn.replies.written(came);
         if written.len() + (came.len() - part.start) <= turn.replies_max {
             turn.replies.push_came(came, part);
-            stage::written(turn.replies.len());
+            stage::written(&turn.replies);
             return Ok(());
         }
         written.extend_from_slice(&came[part]);
@@ -195,26 +197,26 @@ impl<D> Core<D> {
 
     #[inline]
     fn replied(&mut self, came: &[u8]) -> Result<(), WriteError> {
-        let replies_bytes = self.turn.replies.len();
-        stage::written(replies_bytes);
-        match replies_bytes > self.turn.replies_max {
+        stage::written(&self.turn.replies);
+        match self.turn.replies.len() > self.turn.replies_max {
             true => self.replied_more(came),
             false => Ok(()),
         }
     }
 
-    /// There is a reply that is a record of its own, or more of them than may wait.
+    /// There is a reply that is a record of its own, or more of them than is good, or than may wait.
     fn replied_more(&mut self, came: &[u8]) -> Result<(), WriteError> {
         let turn = &mut self.turn;
         if turn.record_per_message {
             turn.ends.push(turn.replies.len());
         }
-        match turn.key {
-            Some(key) if turn.queued_bytes + turn.replies.len() > self.rules.queued_bytes_max => {
-                self.write_early(key, came)
-            }
-            _ => Ok(()),
+        if let Some(key) = turn.key
+            && turn.queued_bytes + turn.replies.len() > self.rules.queued_bytes_max
+        {
+            self.write_early(key, came)?;
         }
+        self.turn.is_enough |= self.turn.replies.len() > self.rules.high_bytes;
+        Ok(())
     }
 
     /// Has bytes appended to what is to be sent to that connection, whether or not it is the one that is
@@ -290,7 +292,7 @@ impl<D> Core<D> {
         }
         let queued = slot.link.queue(&sealed[sent_bytes..], &self.rules, self.now_ns);
         turn.queued_bytes = slot.link.queued_bytes();
-        turn.limit_replies(self.rules.queued_bytes_max);
+        turn.limit_replies(&self.rules);
         self.sealed = sealed;
         match queued {
             Ok(None) => {}
@@ -308,7 +310,7 @@ impl<D> Core<D> {
         let queued_bytes_max = self.rules.queued_bytes_max;
         let overflow = Overflow { queued_bytes, queued_bytes_max };
         self.turn.overflow = Some(overflow);
-        self.turn.enough_bytes = 0;
+        self.turn.is_enough = true;
         self.turn.forget();
         overflow.into()
     }
@@ -334,8 +336,14 @@ impl<D> Core<D> {
         let active_ms = self.now_ms();
         let slot = Slot { fd, active_ms, seat, flags, timer: None, link, data };
         self.slab.insert(key, slot);
-        self.stats.open_count += 1;
+        self.count_open(1);
         Ok(key)
+    }
+
+    /// One more connection, or one fewer: those who hand over look at it.
+    pub(crate) fn count_open(&mut self, more: i8) {
+        self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
+        self.inbox.has_open(self.stats.open_count);
     }
 
     pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {
@@ -371,9 +379,17 @@ impl<D> Core<D> {
             data,
         };
         self.slab.insert(key, slot);
-        self.stats.open_count += 1;
+        self.count_open(1);
         self.arm(key);
         Ok(key)
+    }
+
+    /// What holds for a connection now: while we do not read it, its peer's messages take no time.
+    pub(crate) fn rules_for(&self, flags: Flags) -> Rules {
+        match flags.any(Flags::SUSPENDED.or(Flags::ABOVE)) {
+            true => Rules { message_timeout_ns: 0, ..self.rules },
+            false => self.rules,
+        }
     }
 
     /// Until when something must have happened on that connection.
@@ -383,7 +399,7 @@ impl<D> Core<D> {
         } else if slot.flags.any(Flags::LINGERING) {
             Some(self.config.linger_ms)
         } else {
-            return slot.link.deadline_ns(&self.rules);
+            return slot.link.deadline_ns(&self.rules_for(slot.flags));
         };
         let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
         phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))

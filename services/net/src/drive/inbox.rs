@@ -4,7 +4,7 @@ use super::endpoint::Dial;
 use super::slab::Key;
 use crate::stats::Published;
 use crate::tls::Server;
-use crate::{CommandError, Stats};
+use crate::{CommandError, Config, Stats};
 use handover_base::sync::shared::{AtomicU64, AtomicUsize, Ordering};
 use handover_notify::{Notify, adaptive_fd};
 use handover_ring::{PushError, mpsc};
@@ -37,6 +37,10 @@ pub(crate) struct Inbox<D> {
     bytes: AtomicUsize,
     bytes_max: usize,
     stop_ns: AtomicU64,
+    /// How many connections it may have, has, and is about to be given.
+    connections_max: usize,
+    open_count: AtomicUsize,
+    given_count: AtomicUsize,
     /// How many listeners of other threads may still hand connections to this one.
     givers: AtomicUsize,
     pub(crate) published: Published,
@@ -46,13 +50,16 @@ impl<D> Inbox<D> {
     pub(crate) fn new(
         commands: mpsc::Producer<Command<D>>,
         wake: adaptive_fd::Sender,
-        bytes_max: usize,
+        config: &Config,
     ) -> Self {
         Self {
             commands,
             wake,
             bytes: AtomicUsize::new(0),
-            bytes_max,
+            bytes_max: config.commands_bytes_max as usize,
+            connections_max: config.connections_max as usize,
+            open_count: AtomicUsize::new(0),
+            given_count: AtomicUsize::new(0),
             stop_ns: AtomicU64::new(GO_ON),
             givers: AtomicUsize::new(0),
             published: Published::default(),
@@ -82,6 +89,28 @@ impl<D> Inbox<D> {
     /// The thread has taken so many bytes.
     pub(crate) fn took(&self, bytes_count: usize) {
         self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
+    }
+
+    /// The thread has so many connections.
+    pub(crate) fn has_open(&self, count: u64) {
+        // Relaxed, here and below: counts that bound, and order nothing. One that the thread opens itself at the
+        // same moment may take the last place: then the one it is given is turned away.
+        self.open_count.store(count as usize, Ordering::Relaxed);
+    }
+
+    /// Whether it has room for one more. Then a place is kept for that until it has been given.
+    pub(crate) fn keeps_place(&self) -> bool {
+        let given_count = self.given_count.fetch_add(1, Ordering::Relaxed);
+        let has_room = self.open_count.load(Ordering::Relaxed) + given_count < self.connections_max;
+        if !has_room {
+            self.took_given();
+        }
+        has_room
+    }
+
+    /// What was given is there, or was not given.
+    pub(crate) fn took_given(&self) {
+        self.given_count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A listener of another thread will hand connections to this one.

@@ -104,7 +104,7 @@ impl<H: Handler> Reactor<H> {
         let Ok(wheel) = Wheel::new(timers, now_ns) else {
             return Err(NetError::Full { connections_max: config.connections_max });
         };
-        let inbox = Inbox::new(producer, sender, config.commands_bytes_max as usize);
+        let inbox = Inbox::new(producer, sender, &config);
         let mut reactor = Self {
             core: Core {
                 slab: Slab::new(config.connections_max),
@@ -327,7 +327,10 @@ impl<H: Handler> Reactor<H> {
                         room.core.list(key);
                     }
                 }
-                Command::Adopt(fd, peer, tls) => drop(self.take_in(fd, peer, tls.as_ref())),
+                Command::Adopt(fd, peer, tls) => {
+                    let _ = self.take_in(fd, peer, tls.as_ref());
+                    self.core.inbox.took_given();
+                }
                 Command::Connect(dial, data) => {
                     if let Err((error, data)) = self.core.dial(&dial, data) {
                         self.unconnected(&error, data);
@@ -386,8 +389,9 @@ impl<H: Handler> Reactor<H> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
         slot.timer = None;
-        let timed_out = slot.link.timed_out(&core.rules, core.now_ns);
-        let flags = slot.flags;
+        let (flags, now_ns) = (slot.flags, core.now_ns);
+        let rules = core.rules_for(flags);
+        let timed_out = core.slab.get(key).and_then(|slot| slot.link.timed_out(&rules, now_ns));
         let is_over = core
             .slab
             .get(key)
@@ -436,7 +440,9 @@ impl<H: Handler> Reactor<H> {
             self.swept = if self.swept + 1 < places_count { self.swept + 1 } else { 0 };
             let Some(key) = self.core.slab.key_at(self.swept) else { continue };
             let Some(slot) = self.core.slab.get(key) else { continue };
-            let has_phase = slot.flags.any(Flags::CONNECTING.or(Flags::LINGERING));
+            // Who is suspended is silent for us.
+            let has_phase =
+                slot.flags.any(Flags::CONNECTING.or(Flags::LINGERING).or(Flags::SUSPENDED));
             let idle_ms = now_ms.wrapping_sub(slot.active_ms);
             if !has_phase && idle_ms >= self.core.config.idle_timeout_ms {
                 self.core.stats.timed_out_count += 1;
@@ -532,7 +538,7 @@ impl<H: Handler> Reactor<H> {
         }
         self.core.census.leave(slot.seat);
         self.core.stats.closed_count += 1;
-        self.core.stats.open_count -= 1;
+        self.core.count_open(-1);
         self.core.stats.slow_readers_count += u64::from(matches!(why, CloseReason::SlowReader(_)));
         self.core.stats.tls_failed_count += u64::from(matches!(why, CloseReason::Tls(_)));
         self.core.poll.remove(Whose::Connection(key));
@@ -565,7 +571,9 @@ impl<H: Handler> Reactor<H> {
             return Err(NetError::Full { connections_max });
         };
         socket::prompt(fd.as_fd());
-        let key = self.core.open(fd, seat, flags, link, H::Data::default())?;
+        let opened = self.core.open(fd, seat, flags, link, H::Data::default());
+        self.core.stats.turned_away_count += u64::from(opened.is_err());
+        let key = opened?;
         self.core.stats.accepted_count += 1;
         if tls.is_none() {
             self.call(key, |handler, conn| handler.on_accept(conn));

@@ -61,6 +61,8 @@ struct Busy {
     outbound: Outbound,
     /// When bytes were taken last, or began to wait.
     progress_ns: u64,
+    /// When the record began that has not come whole; of one whose handshake is done.
+    record_ns: Option<u64>,
     /// Of one that has ended: how much of what was sent the peer had not taken when that was looked at.
     untaken_bytes: usize,
     tls: Option<Box<Tls>>,
@@ -122,7 +124,7 @@ impl Link {
         self.busy.as_ref().is_some_and(|busy| busy.tls.is_some())
     }
 
-    /// Records have come: as [`Tls::open`].
+    /// Records have come: as [`Tls::open`]. One that has not come whole takes its time as a message does.
     ///
     /// # Errors
     /// [`TlsError`]; the connection is to be closed.
@@ -134,8 +136,27 @@ impl Link {
         sealed: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
+        now_ns: u64,
     ) -> Result<Opened, TlsError> {
-        self.tls_mut().expect("a link that is secured").open(sealed, plain, out)
+        let busy = self.busy.as_mut().expect("a link that is secured");
+        let tls = busy.tls.as_mut().expect("a link that is secured");
+        let before_bytes = plain.len();
+        let opened = tls.open(sealed, plain, out)?;
+        // Of a handshake the whole is timed.
+        if !tls.is_within_record() || tls.handshake_begun_ns().is_some() {
+            busy.record_ns = None;
+        } else if busy.record_ns.is_none() || plain.len() > before_bytes {
+            busy.record_ns = Some(now_ns);
+        }
+        Ok(opened)
+    }
+
+    /// It was not read for a while, as we did not want to: what is pending begins to take its time now.
+    pub fn read_again(&mut self, now_ns: u64) {
+        if let Some(busy) = &mut self.busy {
+            let begun = [&mut busy.reading.begun_ns, &mut busy.record_ns];
+            begun.into_iter().flatten().for_each(|begun_ns| *begun_ns = now_ns);
+        }
     }
 
     /// What was written in a turn is to be sent: sealed, it is appended to `out`, as [`Tls::seal`].
@@ -328,7 +349,7 @@ impl Link {
     #[must_use]
     pub fn deadline_ns(&self, rules: &Rules) -> Option<u64> {
         let busy = self.busy.as_ref()?;
-        let message = busy.reading.begun_ns;
+        let message = busy.message_ns();
         let handshake = busy.tls.as_ref().and_then(|tls| tls.handshake_begun_ns());
         let write = (!busy.outbound.is_empty()).then_some(busy.progress_ns);
         [
@@ -353,7 +374,7 @@ impl Link {
         if handshake.is_some_and(|begun_ns| is_over(begun_ns, rules.handshake_timeout_ns)) {
             return Some(TimedOut::Handshake);
         }
-        let begun_ns = busy.reading.begun_ns?;
+        let begun_ns = busy.message_ns()?;
         is_over(begun_ns, rules.message_timeout_ns).then_some(TimedOut::Message)
     }
 
@@ -363,6 +384,13 @@ impl Link {
         }) {
             self.busy = None;
         }
+    }
+}
+
+impl Busy {
+    /// When what is pending of a message began.
+    fn message_ns(&self) -> Option<u64> {
+        [self.reading.begun_ns, self.record_ns].into_iter().flatten().min()
     }
 }
 

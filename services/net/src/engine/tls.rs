@@ -248,6 +248,12 @@ impl Tls {
         }
     }
 
+    /// Whether a record has begun that has not come whole.
+    pub(crate) fn is_within_record(&self) -> bool {
+        // Where it is whole and kept all the same, more of its message is to come.
+        !self.kept.is_empty()
+    }
+
     fn take(
         &mut self,
         records: &mut [u8],

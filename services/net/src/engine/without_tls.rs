@@ -29,6 +29,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(crate) fn is_within_record(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn has_record_per_message(&self) -> bool {
         match *self {}
     }

@@ -43,6 +43,15 @@ impl<D> Drop for Taker<D> {
     }
 }
 
+/// Who has room for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Has {
+    Own,
+    /// That one of the listener's threads, which keeps a place for it.
+    KeptBy(usize),
+    NoRoom,
+}
+
 impl<H: Handler> Reactor<H> {
     /// Listens; the address, with the port that the kernel chose where 0 was asked for.
     ///
@@ -132,22 +141,20 @@ impl<H: Handler> Reactor<H> {
     /// Accepts who knocks there: some, and then others have their turn.
     pub(super) fn accept(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
-            let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
-            if self.core.slab.is_full() && listener.threads.is_empty() {
-                match self.core.config.when_full {
-                    WhenFull::Wait => return self.pause(index),
-                    WhenFull::TurnAway => match socket::accept(listener.fd.as_fd()) {
-                        Ok(_turned_away) => {
-                            self.core.stats.turned_away_count += 1;
-                            continue;
-                        }
-                        Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                        Err(_) => return,
-                    },
-                }
+            let Some((taker, turn)) = self.taker(index) else { return };
+            if taker == Has::NoRoom && self.core.config.when_full == WhenFull::Wait {
+                return self.pause(index);
             }
-            match socket::accept(listener.fd.as_fd()) {
-                Ok((fd, peer)) => self.place(index, fd, peer),
+            let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
+            let accepted = socket::accept(listener.fd.as_fd());
+            match (&accepted, taker) {
+                (Ok(_), _) => listener.next = turn,
+                (Err(_), Has::KeptBy(thread)) => listener.threads[thread].inbox.took_given(),
+                (Err(_), _) => {}
+            }
+            match accepted {
+                Ok(_turned_away) if taker == Has::NoRoom => self.core.stats.turned_away_count += 1,
+                Ok((fd, peer)) => self.place(index, taker, fd, peer),
                 Err(Errno::AGAIN) => return,
                 // Gone before it was accepted, or never quite there.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
@@ -158,21 +165,41 @@ impl<H: Handler> Reactor<H> {
         self.core.ready.push_back(Whose::Listener(index));
     }
 
-    /// Gives an accepted connection to the thread whose turn it is.
-    fn place(&mut self, index: u16, fd: OwnedFd, peer: Option<SocketAddr>) {
+    /// Who has room for one more from that listener: of the threads that it hands over to, the next that has.
+    fn taker(&self, index: u16) -> Option<(Has, usize)> {
+        let listener = self.listeners.get(usize::from(index))?;
+        let own = if self.core.slab.is_full() { Has::NoRoom } else { Has::Own };
+        let count = listener.threads.len();
+        for step in 1..=count {
+            let at = (listener.next + step) % count;
+            let thread = &listener.threads[at];
+            let found = match thread.is_own {
+                true => own,
+                false if thread.inbox.keeps_place() => Has::KeptBy(at),
+                false => Has::NoRoom,
+            };
+            if found != Has::NoRoom {
+                return Some((found, at));
+            }
+        }
+        Some((if count > 0 { Has::NoRoom } else { own }, listener.next))
+    }
+
+    /// Gives an accepted connection to whoever has room for it.
+    fn place(&mut self, index: u16, taker: Has, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
         let tls = listener.tls.clone();
-        if !listener.threads.is_empty() {
-            listener.next = (listener.next + 1) % listener.threads.len();
-            let thread = &listener.threads[listener.next];
-            if !thread.is_own {
-                let adopt = Command::Adopt(fd, peer, tls.clone());
-                match thread.inbox.push(adopt).map_err(|it| it.into_inner()) {
-                    // It has no time: then it is ours.
-                    Err(Command::Adopt(refused, ..)) => fd = refused,
-                    _ => return,
+        if let Has::KeptBy(thread) = taker {
+            let inbox = &listener.threads[thread].inbox;
+            let adopt = Command::Adopt(fd, peer, tls.clone());
+            match inbox.push(adopt).map_err(|it| it.into_inner()) {
+                // It has no time: then it is ours.
+                Err(Command::Adopt(refused, ..)) => {
+                    inbox.took_given();
+                    fd = refused;
                 }
+                _ => return,
             }
         }
         // Where there is no room it is closed, and counted.

@@ -27,8 +27,13 @@ impl<H: Handler> Reactor<H> {
     pub(super) fn serve(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         slot.flags.clear(Flags::LISTED);
-        if slot.flags.any(Flags::CONNECTING) && !self.has_connected(key) {
-            return;
+        if slot.flags.any(Flags::CONNECTING) {
+            if slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
+                return self.after(key); // Nobody wants it any more.
+            }
+            if !self.has_connected(key) {
+                return;
+            }
         }
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         if slot.flags.any(Flags::TRIGGERED) {
@@ -168,7 +173,8 @@ impl<H: Handler> Reactor<H> {
         let mut sealed = std::mem::take(&mut core.sealed);
         plain.clear();
         sealed.clear();
-        let opened = slot.link.open(&mut self.buffer[..bytes_count], &mut plain, &mut sealed);
+        let records = &mut self.buffer[..bytes_count];
+        let opened = slot.link.open(records, &mut plain, &mut sealed, core.now_ns);
         let sent = match sealed.is_empty() {
             true => Ok(()),
             false => send_or_queue(core, key, &sealed),
@@ -222,9 +228,7 @@ impl<H: Handler> Reactor<H> {
         let mut reading = slot.link.begin_reading();
         let queued_bytes = slot.link.queued_bytes();
         self.core.begin(key, queued_bytes);
-        if is_last {
-            self.core.turn.enough_bytes = 0;
-        }
+        self.core.turn.is_enough = is_last;
         let Self { core, codec, handler, .. } = self;
         let now_ns = core.now_ns;
         let handed = catch_unwind(AssertUnwindSafe(|| {
@@ -233,7 +237,7 @@ impl<H: Handler> Reactor<H> {
                 let came = Came { bytes, message, frame: (frame.start, frame.end) };
                 handler.on_message(&mut Conn { core, codec, key, came }, message);
                 stage::dispatched(message.len());
-                match core.turn.replies.len() >= core.turn.enough_bytes {
+                match core.turn.is_enough {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
@@ -307,6 +311,7 @@ impl<H: Handler> Reactor<H> {
         core.stats.sent_bytes += sent_bytes as u64;
         if let Some(Crossing::Low) = slot.link.sent(sent_bytes, &core.rules, core.now_ns) {
             slot.flags.clear(Flags::ABOVE);
+            slot.link.read_again(core.now_ns);
             core.crossed.push((key, Crossing::Low));
         }
         Ok(())
