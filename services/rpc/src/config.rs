@@ -28,7 +28,8 @@ pub struct Config {
     /// How long arguments and results may be, in bytes. The smaller of both sides' counts. Default 1 MiB.
     pub message_bytes_max: u32,
     /// How many bytes may wait to be sent to a peer. Beyond, calls are refused, and the peer's requests are
-    /// left where they are. Default 16 MiB.
+    /// put off; so many bytes of those are kept, and the rest refused as [`PeerFull`](crate::CallError::PeerFull).
+    /// A peer that reads neither answers nor refusals is disconnected. Default 16 MiB.
     pub queued_bytes_max: u32,
     /// How long to look for something to do before sleeping, in ns. 0 sleeps at once. Default 20,000.
     pub spin_ns_max: u32,
@@ -44,8 +45,14 @@ pub struct Config {
     pub handshake_timeout_ms: u32,
     /// How many threads run the handlers that are registered for the pool; 0: the endpoint's own. Default 2.
     pub pool_threads: u32,
-    /// How many requests may wait for the pool; beyond, they are refused. Default 65,536.
+    /// Run each of the pool's handlers as a fiber on those threads (`handover_fiber`), so that many may wait for
+    /// something at a time. Default false.
+    pub pool_fibers: bool,
+    /// How many requests may wait for the pool, with those that run where they are fibers; beyond, they are refused.
+    /// Default 65,536.
     pub pool_queue_max: u32,
+    /// How many bytes they and their arguments may take meanwhile; beyond, they are refused. Default 256 MiB.
+    pub pool_queue_bytes_max: u32,
     /// How many memories may be registered for bulk transfers. Default 65,536.
     pub memories_max: u32,
     /// How many bulk transfers may be under way from this side, and from each peer. Default 4,096.
@@ -109,7 +116,9 @@ impl Default for Config {
             shared_bytes: 1 << 22,
             handshake_timeout_ms: 5_000,
             pool_threads: 2,
+            pool_fibers: false,
             pool_queue_max: 65_536,
+            pool_queue_bytes_max: 1 << 28,
             memories_max: 65_536,
             transfers_max: 4096,
             streamed_bytes_min: 1 << 22,
@@ -187,6 +196,7 @@ impl Config {
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
         within("pool_threads", self.pool_threads, 0, 1024)?;
         within("pool_queue_max", self.pool_queue_max, 1, 1 << 24)?;
+        within("pool_queue_bytes_max", self.pool_queue_bytes_max, 1024, u32::MAX)?;
         within("memories_max", self.memories_max, 1, 1 << 24)?;
         within("transfers_max", self.transfers_max, 1, 1 << 20)?;
         within("timers_max", self.timers_max, 1, 1 << 24)

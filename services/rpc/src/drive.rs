@@ -10,6 +10,7 @@ pub(crate) mod listen;
 pub(crate) mod monitor;
 pub(crate) mod poll;
 pub(crate) mod pool;
+pub(crate) mod progress;
 pub(crate) mod random;
 pub(crate) mod sm;
 pub(crate) mod socket;

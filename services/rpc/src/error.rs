@@ -84,9 +84,6 @@ pub enum FrameError {
     /// Something about bulk transfers that cannot be.
     #[error("a word about bulk transfers that makes no sense")]
     Bulk,
-    /// Fewer bytes than its kind has.
-    #[error("a frame that ends too early")]
-    Short,
     /// The first bytes of a connection are not ours.
     #[error("the peer does not speak this protocol")]
     Magic,
@@ -241,9 +238,6 @@ pub enum CallError {
     /// The deadline passed. Whether the peer has done it, is doing it or will is not known.
     #[error("the deadline passed")]
     Deadline,
-    /// It was cancelled by this side. Whether the peer has done it is not known.
-    #[error("cancelled")]
-    Cancelled,
     /// The connection ended. Whether the peer has done it is not known.
     #[error(transparent)]
     Gone(#[from] Gone),
@@ -279,6 +273,10 @@ pub enum CallError {
     /// As many calls are under way, or bytes waiting, as there may be.
     #[error("too much is under way: wait for some of it")]
     Full,
+    /// The thread that drove the endpoint has ended ([`Caller`](crate::Caller)). Whether the peer has done it is
+    /// not known.
+    #[error("the endpoint's thread has ended")]
+    Ended,
     /// There is no such peer, or no such call: it was disconnected, or waited for before.
     #[error("no such peer or call")]
     Stale,

@@ -18,6 +18,7 @@ pub use drive::{
     dump::{Dump, PeerDump},
     endpoint::{Context, Endpoint, Peer, Stats, Stopper},
     monitor::{CallReport, Ending, Observed, Quantiles, Side},
+    progress::{Caller, Pending, Progress},
     timing::{Moment, Timer, Timing},
 };
 pub use engine::{BulkHandle, BulkRefusal, Method, Rights};

@@ -1,10 +1,12 @@
-//! All unsafe code of this crate: memory that two processes share, and memory that is moved between them.
+//! All unsafe code of this crate: memory that two processes share, memory that is moved between them, and who is at the
+//! other end of a socket.
 
 mod copy;
 mod gather;
 mod region;
 mod sealed;
 mod segment;
+mod whose;
 
 pub(crate) use copy::Store;
 pub(crate) use gather::{
@@ -12,3 +14,4 @@ pub(crate) use gather::{
 };
 pub(crate) use region::{Region, file_id};
 pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};
+pub(crate) use whose::whose;

@@ -357,3 +357,57 @@ fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
     assert!(!path.exists());
     std::fs::remove_dir(&folder).unwrap();
 }
+
+#[test]
+fn long_messages_go_round_the_least_of_shared_memory() {
+    let config = Config { message_bytes_max: 1024, shared_bytes: 4096, ..Config::default() };
+    let server = serve("sm://", config.clone(), |_| {});
+    let mut client = Endpoint::new(config).unwrap();
+    let peer = client.connect(&server.address).unwrap();
+    let sent: Vec<u8> = (0..1000u32).map(|at| at as u8).collect();
+    for _ in 0..100 {
+        let within = Duration::from_secs(20);
+        let same = client.call_bytes_within(peer, ECHO, &sent, within, |came| came == sent);
+        assert_eq!(same, Ok(true));
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_kept_are_refused_and_their_sender_stays() {
+    for how in EACH {
+        let config = Config { queued_bytes_max: 1 << 20, ..Config::default() };
+        let server = serve(how, config, |server| {
+            let waits = |context: &mut handover_rpc::Context<'_>, ()| {
+                let peer = context.peer();
+                Ok(context.call::<_, ()>(peer, Method::named("slow"), &()).is_ok())
+            };
+            server.register("wait", 0, waits).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        let slow = |_: &mut handover_rpc::Context<'_>, ()| {
+            thread::sleep(Duration::from_millis(200));
+            Ok(())
+        };
+        client.register("slow", 0, slow).unwrap();
+        let keeps_busy = client.start::<_, bool>(peer, Method::named("wait"), &()).unwrap();
+        let long = vec![7u8; 64 << 10];
+        let calls: Vec<_> =
+            (0..100).map(|_| client.start::<_, Vec<u8>>(peer, ECHO, &long).unwrap()).collect();
+        let ends: Vec<_> = calls.into_iter().map(|call| client.wait(call).map(|_| ())).collect();
+        let count = |end: Result<(), CallError>| ends.iter().filter(|it| **it == end).count();
+        let (done, refused) = (count(Ok(())), count(Err(CallError::PeerFull)));
+        assert!(refused > 0 && done + refused == 100, "{how}: {ends:?}");
+        assert!(client.wait(keeps_busy) == Ok(true) && client.is_connected(peer), "{how}");
+    }
+}
+
+#[test]
+fn what_is_no_socket_stays_where_it_is() {
+    let path = std::env::temp_dir().join(format!("handover-rpc-file-{}", std::process::id()));
+    std::fs::write(&path, "a letter").unwrap();
+    let address = format!("uds://{}", path.display()).parse().unwrap();
+    let refused = Endpoint::new(Config::default()).unwrap().listen(&address).unwrap_err();
+    assert!(matches!(refused, EndpointError::Refused { call: "bind", .. }), "{refused}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
+    std::fs::remove_file(&path).unwrap();
+}

@@ -146,6 +146,12 @@ fn a_peer_that_does_not_help_in_time_is_not_waited_for_and_can_help_later() {
         let late = mover.pull(peer, &its, &ours, part.within(Duration::from_millis(30)));
         assert_eq!(late, Err(BulkError::Deadline));
         to.send(()).unwrap();
+        // Once it has answered, it has given its half up.
+        mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
+        let half = BYTES as u64 / 2;
+        ours.write(half, &vec![0xee; BYTES / 2]);
+        mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
+        assert!(ours.to_vec()[half as usize..].iter().all(|&byte| byte == 0xee));
         mover.pull(peer, &its, &ours, part).unwrap();
         assert!(ours.to_vec() == pattern(1));
         mover.disconnect(peer);

@@ -2,7 +2,7 @@
 
 use handover_rpc::{
     CallError, Calling, Config, ConfigError, Ending, Endpoint, EndpointError, Failure, Method,
-    Observed, Side, Timing,
+    Moment, Observed, Side, Timing,
 };
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -181,6 +181,32 @@ fn timers_call_in_the_order_of_their_deadlines_and_never_early() {
     let order: Vec<_> = told.try_iter().collect();
     assert_eq!(order.iter().map(|it| it.0).collect::<Vec<_>>(), [10, 30]);
     assert!(order.iter().all(|(ms, at)| *at >= *ms * MS), "{order:?}");
+}
+
+#[test]
+fn timers_that_are_due_when_it_is_about_to_sleep_are_not_slept_through() {
+    fn chain(moment: &mut Moment<'_>, left: u32) {
+        match left {
+            0 => moment.stop(),
+            _ => {
+                let next = move |moment: &mut Moment<'_>| chain(moment, left - 1);
+                moment.start_timer(Duration::ZERO, next).unwrap();
+            }
+        }
+    }
+    let mut endpoint = Endpoint::new(Config { spin_ns_max: 0, ..Config::default() }).unwrap();
+    endpoint.start_timer(Duration::ZERO, |moment| chain(moment, 20_000)).unwrap();
+    let (stopper, (end, ended)) = (endpoint.stopper(), channel::<()>());
+    let watchman = std::thread::spawn(move || {
+        let slept_through = ended.recv_timeout(Duration::from_secs(60)).is_err();
+        if slept_through {
+            stopper.stop();
+        }
+        slept_through
+    });
+    endpoint.serve();
+    end.send(()).unwrap();
+    assert!(!watchman.join().unwrap());
 }
 
 #[test]

@@ -58,8 +58,10 @@ impl BulkPart {
     ///
     /// `ours` is the handle of this side's memory, registered with the right that the peer needs for its half:
     /// to write when this side pulls, to read when it pushes. The peer copies while it is in any of its
-    /// endpoint's methods, so this is for peers that wait. A transfer that is given up may go on for a moment
-    /// on the peer's side.
+    /// endpoint's methods, so this is for peers that wait.
+    /// A transfer that is given up, at its deadline or before, may go on at the peer, its half of the memory with
+    /// it, until the peer has read that: it looks between pieces of 1 MiB. What is sent is read in its order, so
+    /// once it has answered a call that was made after, it does not touch that memory any more.
     #[must_use]
     pub fn halved(self, ours: &BulkHandle) -> Self {
         Self { halved: Some(*ours), ..self }

@@ -1,7 +1,7 @@
 //! Calling others: the same for an endpoint and for a handler that runs in it.
 
 use crate::engine::{CallId, Outcome, PeerKey, Refusal};
-use crate::{CallError, Failure, Method};
+use crate::{Address, CallError, EndpointError, Failure, Gone, Method};
 use handover_base::clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -266,8 +266,8 @@ pub trait Calling: sealed::Turning {
         self.state().is_connected(peer)
     }
 
-    /// Ends that connection, in good order: what was sent before is read by the peer. Its calls fail on
-    /// both sides. False when it was gone.
+    /// Ends that connection. What the kernel or shared memory had room for before is read by the peer; what still
+    /// waits here, as the peer is slow to read, is lost. Its calls fail on both sides. False when it was gone.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
         self.state().disconnect(peer)
     }
@@ -294,7 +294,10 @@ pub(crate) fn after(timeout: Duration) -> u64 {
 }
 
 #[inline]
-fn encoded<A: Serialize + ?Sized>(mut into: Vec<u8>, value: &A) -> Result<Vec<u8>, CallError> {
+pub(super) fn encoded<A: Serialize + ?Sized>(
+    mut into: Vec<u8>,
+    value: &A,
+) -> Result<Vec<u8>, CallError> {
     into.clear();
     // Only what refuses to be written, or does not know its length, fails.
     postcard::to_extend(value, into).map_err(|_| CallError::BadArguments)
@@ -333,7 +336,7 @@ fn waited<T>(
 }
 
 #[inline]
-fn decoded<R: DeserializeOwned>(result: &[u8]) -> Result<R, CallError> {
+pub(super) fn decoded<R: DeserializeOwned>(result: &[u8]) -> Result<R, CallError> {
     postcard::from_bytes(result).map_err(|_| CallError::BadResult)
 }
 
@@ -343,12 +346,44 @@ fn finish<T>(
     id: CallId,
     read: impl FnOnce(&[u8]) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
-    let taken = turning.state().calls.take(id, |outcome, body| match outcome {
+    let taken = turning.state().calls.take(id, |outcome, body| told(outcome, body, read));
+    taken.unwrap_or(Err(CallError::Stale))
+}
+
+/// What a call came to.
+#[inline]
+pub(super) fn told<T>(
+    outcome: Outcome,
+    body: &[u8],
+    read: impl FnOnce(&[u8]) -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    match outcome {
         Outcome::Result => read(body),
         Outcome::Refused(refusal) => Err(refused(refusal, body)),
         Outcome::Gone(gone) => Err(gone.into()),
+    }
+}
+
+/// Connects, and turns until it is settled.
+pub(super) fn connect(
+    turning: &mut (impl sealed::Turning + ?Sized),
+    address: &Address,
+) -> Result<PeerKey, EndpointError> {
+    let greeting = turning.state().knock(address)?;
+    let timeout_ms = turning.state().config.handshake_timeout_ms;
+    let mut settled = None;
+    turning.turn_until(u64::MAX, |state, _| {
+        // An endpoint that spins looks at the kernel now and then only.
+        state.look(Some(0));
+        settled = state.settled(greeting);
+        settled.is_some()
     });
-    taken.unwrap_or(Err(CallError::Stale))
+    let place = address.to_string();
+    match settled {
+        Some(Ok(peer)) => Ok(peer),
+        Some(Err(Gone::Silent)) | None => Err(EndpointError::Silent { place, timeout_ms }),
+        Some(Err(why)) => Err(EndpointError::Handshake { place, why }),
+    }
 }
 
 #[cold]

@@ -1,6 +1,6 @@
 //! One thread's end of everything: it listens, connects, calls and serves.
 
-use super::calling::{STOP, after, sealed};
+use super::calling::{self, STOP, after, sealed};
 use super::dump::{self, Dump, OnSignal};
 use super::monitor::{CallReport, Monitor, Observed, Side};
 use super::pool::{Inbox, Job, Pool, Work, caught};
@@ -8,7 +8,7 @@ use super::state::{ONE_WAY, PutOff, Sink, State};
 use super::timing::{Ends, Moment};
 use crate::engine::{Header, Kind, Methods, PeerKey, Refusal};
 use crate::stage;
-use crate::{Address, Config, EndpointError, Failure, Gone, RegisterError};
+use crate::{Address, Config, EndpointError, Failure, RegisterError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -204,7 +204,7 @@ impl Endpoint {
         self.state.addresses()
     }
 
-    /// Connects, and agrees with the peer. Meanwhile this endpoint serves its own peers.
+    /// Connects, and agrees with the peer. While they agree this endpoint serves its own peers.
     ///
     /// # Errors
     /// [`EndpointError`] when nobody listens there, or whoever does is no peer.
@@ -213,21 +213,7 @@ impl Endpoint {
     /// For `handshake_timeout_ms` at most, and as long as a host's name is looked up: the peer's endpoint
     /// must be in one of its methods.
     pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
-        let greeting = self.state.knock(address)?;
-        let timeout_ms = self.state.config.handshake_timeout_ms;
-        let mut settled = None;
-        self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| {
-            // An endpoint that spins looks at the kernel now and then only.
-            state.look(Some(0));
-            settled = state.settled(greeting);
-            settled.is_some()
-        });
-        let place = address.to_string();
-        match settled {
-            Some(Ok(peer)) => Ok(peer),
-            Some(Err(Gone::Silent)) | None => Err(EndpointError::Silent { place, timeout_ms }),
-            Some(Err(why)) => Err(EndpointError::Handshake { place, why }),
-        }
+        calling::connect(self, address)
     }
 
     /// Who is connected.
@@ -292,7 +278,8 @@ impl Endpoint {
     }
 
     /// Registers a procedure that runs on the pool's threads, several at a time; with `pool_threads` of 0 in
-    /// the endpoint's own.
+    /// the endpoint's own. With `pool_fibers` each is a fiber on those threads, and whatever it waits for by
+    /// `handover_fiber`, a [`Caller`](crate::Caller)'s result among that, lets others run.
     ///
     /// # Errors
     /// [`RegisterError`] when that name and provider are taken.
@@ -365,6 +352,15 @@ impl Endpoint {
             self.state.pool = Some(pool.map_err(EndpointError::Thread)?);
         }
         Ok(())
+    }
+
+    pub(super) fn inbox(&self) -> &Arc<Inbox> {
+        &self.state.inbox
+    }
+
+    /// Whoever waits elsewhere for calls of this endpoint is told that it has ended.
+    pub(super) fn break_promises(&mut self) {
+        self.state.break_promises();
     }
 
     // Being watched.
@@ -446,7 +442,7 @@ impl sealed::Turning for Endpoint {
     }
 }
 
-/// Ends [`Endpoint::serve`], from any thread, once for each time it is told.
+/// Ends [`Endpoint::serve`], from any thread. Told twice before that has seen it, it ends once.
 #[derive(Debug, Clone)]
 pub struct Stopper {
     inbox: Arc<Inbox>,

@@ -172,7 +172,8 @@ impl Greeting {
         Ok(segment)
     }
 
-    fn check_user(&self) -> Result<(), Gone> {
+    /// Whether whoever is there may be: where an address is for one user, only that one.
+    pub(crate) fn check_user(&self) -> Result<(), Gone> {
         if !is_for_one_user(&self.address) {
             return Ok(());
         }

@@ -26,6 +26,9 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// How much is kept.
     fn queued_bytes(&self) -> usize;
 
+    /// The descriptor by which the kernel tells of it.
+    fn socket(&self) -> BorrowedFd<'_>;
+
     /// The kernel says that there is something to see, or to send.
     fn told(&mut self);
 

@@ -3,7 +3,7 @@
 use super::random::random;
 use super::socket;
 use crate::{Address, EndpointError};
-use rustix::fs::{CWD, Mode, chmodat, unlink};
+use rustix::fs::{CWD, FileType, Mode, chmodat, lstat, unlink};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -84,19 +84,26 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
         remove_stale(path, &at);
     }
     net::bind(&fd, &at).map_err(refused("bind", &address))?;
-    if let Some(path) = &path {
+    // From here on its end removes the file.
+    let listener = Listener { fd, address, file: path };
+    let (fd, address) = (&listener.fd, &listener.address);
+    if let Some(path) = &listener.file {
         // Before anybody can connect, as it does not listen yet.
         let mode = Mode::RUSR | Mode::WUSR;
         chmodat(CWD, path.as_str(), mode, rustix::fs::AtFlags::empty())
-            .map_err(refused("chmod", &address))?;
+            .map_err(refused("chmod", address))?;
     }
-    net::listen(&fd, BACKLOG).map_err(refused("listen", &address))?;
-    Ok(Listener { fd, address, file: path })
+    net::listen(fd, BACKLOG).map_err(refused("listen", address))?;
+    Ok(listener)
 }
 
-/// A socket's file outlives a process that was killed. If nobody listens there, it is in the way.
+/// A socket's file outlives a process that was killed. If nobody listens there, it is in the way. What is no
+/// socket, to which connecting is refused as well, stays: binding says that the path is taken.
 fn remove_stale(path: &str, at: &SocketAddrUnix) {
-    if let Ok(fd) = unix_socket()
+    let is_socket =
+        lstat(path).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket);
+    if is_socket
+        && let Ok(fd) = unix_socket()
         && net::connect(&fd, at) == Err(Errno::CONNREFUSED)
     {
         // If it is refused, so will be binding, which says why.
@@ -160,8 +167,15 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<OwnedFd, E
 fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, EndpointError> {
     let unresolved = |error| EndpointError::Unresolved { place: place.into(), error };
     let mut last = Errno::ADDRNOTAVAIL;
+    let began = Instant::now();
     for address in place.to_socket_addrs().map_err(unresolved)? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        // All of them together.
+        let left = timeout.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            last = Errno::TIMEDOUT;
+            break;
+        }
+        match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
                 stream.set_nonblocking(true).map_err(unresolved)?;
                 let fd = OwnedFd::from(stream);

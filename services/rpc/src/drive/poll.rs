@@ -88,6 +88,11 @@ impl Poll {
         epoll::modify(&self.set, fd, data, flags_of(whose))
     }
 
+    /// Of that socket nothing is told any more.
+    pub(crate) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+        epoll::delete(&self.set, fd)
+    }
+
     /// `None` waits for ever. Appends who is ready, and whether that is the end of it.
     pub(crate) fn wait(
         &self,

@@ -67,7 +67,7 @@ impl Sm {
         body_bytes_max: u32,
         socket: OwnedFd,
     ) -> Self {
-        let pid = socket::whose(socket.as_fd()).ok().map(|(pid, _)| pid);
+        let pid = socket::whose(socket.as_fd()).ok().and_then(|(pid, _)| pid);
         Self {
             segment,
             own,
@@ -201,6 +201,17 @@ impl Sm {
         if self.body_head >= FRESH_BYTES {
             self.look_how_far()?;
         }
+        let place = self.place_as_known(bytes);
+        if place.is_some() {
+            return Ok(place);
+        }
+        // Perhaps more was read since that was looked at.
+        self.look_how_far()?;
+        Ok(self.place_as_known(bytes))
+    }
+
+    /// Where it may go by what is known of the other side.
+    fn place_as_known(&mut self, bytes: usize) -> Option<u32> {
         let shared_bytes = u64::from(self.segment.shared_bytes());
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
         let mut head = self.body_head;
@@ -208,12 +219,12 @@ impl Sm {
             head = head.next_multiple_of(shared_bytes); // In one piece, or not here.
         }
         if head + bytes - self.body_tail > shared_bytes {
-            return Ok(None);
+            return None;
         }
         self.body_head = head + bytes;
         self.bodies.push_back((self.sent, self.body_head));
         // Below shared_bytes, which is a u32.
-        Ok(Some((head % shared_bytes) as u32))
+        Some((head % shared_bytes) as u32)
     }
 
     /// Whether there is a message.
@@ -358,6 +369,10 @@ impl Link for Sm {
 
     fn queued_bytes(&self) -> usize {
         self.queue.len_bytes()
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     fn told(&mut self) {

@@ -126,8 +126,4 @@ pub(crate) fn prompt(fd: BorrowedFd<'_>) {
     }
 }
 
-/// The process and the user at the other end of a Unix socket.
-pub(crate) fn whose(fd: BorrowedFd<'_>) -> Result<(i32, u32), Errno> {
-    let who = sockopt::socket_peercred(fd)?;
-    Ok((who.pid.as_raw_nonzero().get(), who.uid.as_raw()))
-}
+pub(crate) use crate::raw::whose;

@@ -3,6 +3,7 @@
 mod alone;
 mod chores;
 mod peers;
+mod put_off;
 
 use super::bulk::Tables;
 use super::dump::OnSignal;
@@ -12,11 +13,13 @@ use super::listen::Listener;
 use super::monitor::{Ending, Monitor, Side};
 use super::poll::{Poll, Whose};
 use super::pool::{Done, Inbox, Pool};
+use super::progress::Others;
 use super::timing::Timers;
 use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
 use crate::{CallError, Config, EndpointError, FrameError, Gone, stage};
 use handover_base::clock;
 use handover_base::sync::shared::{Ordering, fence};
+use put_off::PutOffRequest;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,14 +88,9 @@ struct Place {
     link: Option<AnyLink>,
     message_bytes_max: usize,
     in_memory: bool,
+    /// The kernel tells of it.
+    is_told_of: bool,
     put_off_bytes: usize,
-}
-
-#[derive(Debug)]
-struct PutOffRequest {
-    peer: PeerKey,
-    header: Header,
-    body: Vec<u8>,
 }
 
 /// See the module.
@@ -119,6 +117,7 @@ pub struct State {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) pool: Option<Pool>,
     done: Vec<Done>,
+    pub(super) others: Others,
     stopped: bool,
     ready: Vec<(Whose, bool)>,
     /// What came last.
@@ -165,6 +164,7 @@ impl State {
             inbox,
             pool: None,
             done: Vec::new(),
+            others: Others::default(),
             stopped: false,
             ready: Vec::new(),
             body: Vec::new(),
@@ -273,7 +273,9 @@ impl State {
             let Some(link) = at.link.as_mut().filter(|_| at.generation == key.generation) else {
                 return true;
             };
-            match link.receive(&mut self.body, eager) {
+            // Behind a frame, only what it has left is looked at: whoever waited for it need not wait for the
+            // kernel to say that there is no other.
+            match link.receive(&mut self.body, eager && count == 0) {
                 Ok(Some(header)) => {
                     // Whoever waits within a handler needs a place of its own for what comes.
                     let body = std::mem::take(&mut self.body);
@@ -311,16 +313,14 @@ impl State {
                 if let Some(monitor) = &mut self.monitor {
                     monitor.answered(peer, header.call, &Outcome::Result, body.len());
                 }
-                self.calls.complete(header.call, peer, Outcome::Result, body);
-                stage::completed(header.call);
+                self.complete(header.call, peer, Outcome::Result, body);
             }
             Kind::Refusal => {
                 let refused = Outcome::Refused(Refusal::of(header.method));
                 if let Some(monitor) = &mut self.monitor {
                     monitor.answered(peer, header.call, &refused, body.len());
                 }
-                self.calls.complete(header.call, peer, refused, body);
-                stage::completed(header.call);
+                self.complete(header.call, peer, refused, body);
             }
             Kind::Cancel => {
                 if let Some(pool) = &self.pool {
@@ -329,11 +329,24 @@ impl State {
                 if let Some(monitor) = &mut self.monitor {
                     monitor.end(Side::Server, peer, header.call, 0, Ending::GivenUp);
                 }
-                self.put_off.retain(|it| it.peer != peer || it.header.call != header.call);
+                // Requests that want no answer have no number.
+                self.put_off.retain(|it| {
+                    let is_it = it.peer == peer && it.header.call == header.call;
+                    !is_it || it.header.kind == Kind::OneWay
+                });
                 self.count_put_off(peer);
             }
             Kind::Bye => self.close(peer, &Gone::HungUp),
             Kind::Bulk | Kind::Data => self.bulk_frame(peer, header, body),
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, call: u64, peer: PeerKey, outcome: Outcome, body: &[u8]) {
+        self.calls.complete(call, peer, outcome, body);
+        stage::completed(call);
+        if !self.others.await_none() {
+            self.keep_promise(call);
         }
     }
 
@@ -353,59 +366,10 @@ impl State {
         }
     }
 
-    /// Whether so much waits to be sent to that peer that its requests must wait too. What it answers is
-    /// read all the same: two that choke each other would never end.
-    fn is_choked(&mut self, peer: PeerKey) -> bool {
-        self.queued_bytes(peer) > self.config.queued_bytes_max as usize / 2
-    }
-
-    fn queued_bytes(&mut self, peer: PeerKey) -> usize {
-        self.link(peer).map_or(0, |link| link.queued_bytes())
-    }
-
-    fn put_off(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
-        let place = &mut self.places[peer.place as usize];
-        place.put_off_bytes += body.len() + size_of::<PutOffRequest>();
-        if place.put_off_bytes > self.config.queued_bytes_max as usize {
-            return self.close(peer, &Gone::Flooded);
-        }
-        self.put_off.push_back(PutOffRequest { peer, header, body: body.to_vec() });
-        self.catch_up = true;
-    }
-
-    fn count_put_off(&mut self, peer: PeerKey) {
-        let its = self.put_off.iter().filter(|it| it.peer == peer);
-        let bytes = its.map(|it| it.body.len() + size_of::<PutOffRequest>()).sum();
-        self.places[peer.place as usize].put_off_bytes = bytes;
-    }
-
-    /// Does what was put off, of those whose answers can be sent.
-    #[cold]
-    fn catch_up(&mut self, sink: &mut impl Sink) -> bool {
-        let mut did = self.chores && self.do_chores();
-        for _ in 0..self.put_off.len() {
-            let Some(request) = self.put_off.pop_front() else { break };
-            if !self.is_connected(request.peer) {
-                continue;
-            }
-            if self.is_choked(request.peer) {
-                self.put_off.push_back(request);
-                continue;
-            }
-            let place = &mut self.places[request.peer.place as usize];
-            place.put_off_bytes -= request.body.len() + size_of::<PutOffRequest>();
-            self.stats.requests_count += 1;
-            sink.request(self, request.peer, request.header, &request.body);
-            did = true;
-        }
-        self.catch_up = !self.put_off.is_empty();
-        did
-    }
-
     #[cold]
     fn take_inbox(&mut self) -> bool {
         let mut done = std::mem::take(&mut self.done);
-        self.inbox.take(&mut done);
+        self.inbox.take(&mut done, &mut self.others.posts);
         self.stopped |= self.inbox.take_stop();
         let did = !done.is_empty() || self.stopped;
         for Done { peer, call, one_way, answer, body } in done.drain(..) {
@@ -414,7 +378,7 @@ impl State {
             }
         }
         self.done = done;
-        did
+        did | self.do_posts()
     }
 
     #[cold]
@@ -444,7 +408,7 @@ impl State {
     /// turn.
     #[inline]
     pub(super) fn is_look_due(&mut self) -> bool {
-        self.look_if_due(false)
+        self.is_time_to_look(false) && (self.look(Some(0)) | self.has_untold())
     }
 
     /// The process of that peer, if memory can be shared with it.
@@ -462,12 +426,16 @@ impl State {
     }
 
     fn look_if_due(&mut self, streams: bool) -> bool {
+        self.is_time_to_look(streams) && self.look(Some(0))
+    }
+
+    fn is_time_to_look(&mut self, streams: bool) -> bool {
         let now_ticks = clock::ticks();
         let is_due = streams || now_ticks.wrapping_sub(self.looked_ticks) >= self.look_ticks;
         if is_due {
             self.looked_ticks = now_ticks;
         }
-        is_due && self.look(Some(0))
+        is_due
     }
 
     /// Asks the kernel what there is, and waits for it so long; `None` for ever. Whether there was anything.
@@ -497,31 +465,35 @@ impl State {
             }
         }
         self.ready = ready;
-        self.let_time_pass();
-        any
+        any | self.let_time_pass()
     }
 
-    /// Timers that are due, greetings that took too long, and listeners that were given a rest.
-    fn let_time_pass(&mut self) {
+    /// Timers that are due, greetings that took too long, and listeners that were given a rest. Whether there
+    /// was any that was not known before: nobody may sleep then.
+    fn let_time_pass(&mut self) -> bool {
         if self.bulk.lingers() {
             self.bulk_let_go();
         }
-        let timer_ns = self.timers.next_ns();
+        let (timer_ns, had_chores) = (self.timers.next_ns(), self.chores);
         self.note_chores(timer_ns.is_some_and(|at_ns| at_ns <= clock::now_ns()));
+        let mut passed = self.chores && !had_chores;
         if self.accept_again_ns.is_none() && self.greetings.iter().all(Option::is_none) {
-            return;
+            return passed;
         }
         let now_ns = clock::now_ns();
         if self.accept_again_ns.is_some_and(|at_ns| at_ns <= now_ns) {
             self.accept_all();
+            passed = true;
         }
         for at in 0..self.greetings.len() {
             let late = self.greetings[at].as_ref().filter(|it| it.deadline_ns <= now_ns);
             if let Some(was_ours) = late.map(Greeting::is_ours) {
                 self.greetings[at] = None;
                 self.settle(at as u32, was_ours, Err(Gone::Silent));
+                passed = true;
             }
         }
+        passed
     }
 
     /// Until when this thread may sleep for all that is not the caller's.
@@ -728,7 +700,8 @@ impl State {
         }
         let Some(place) = self.place(peer) else { return };
         let fits = body.len() <= place.message_bytes_max;
-        let answer = if fits { answer } else { answer.and(Err(Refusal::TooLong)) };
+        // The words of a refusal may not fit, either.
+        let answer = if fits { answer } else { Err(Refusal::TooLong) };
         let (kind, method) = match answer {
             Ok(()) => (Kind::Response, 0),
             Err(refusal) => (Kind::Refusal, refusal as u64),
@@ -767,6 +740,8 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
+        // Before the pool's end is waited for: a handler may wait for one of these.
+        self.break_promises();
         self.bulk_part();
     }
 }

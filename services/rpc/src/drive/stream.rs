@@ -8,7 +8,7 @@ use crate::engine::{HEADER_BYTES, Header, Inbound, Kind};
 use crate::raw::{receive_into, send_from};
 use rustix::io::Errno;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A frame of at most so many bytes is put together and sent in one piece.
 const TOGETHER_BYTES: usize = 4096;
@@ -146,6 +146,10 @@ impl Link for Stream {
 
     fn queued_bytes(&self) -> usize {
         self.queue.len_bytes() + usize::from(self.outgoing.is_some())
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     fn told(&mut self) {

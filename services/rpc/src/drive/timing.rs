@@ -1,8 +1,9 @@
 //! Timers of an endpoint, and what is to be done at its end.
 
-use super::calling::{after, sealed};
+use super::calling::{self, after, sealed};
 use super::state::State;
-use crate::TimersFull;
+use crate::engine::PeerKey;
+use crate::{Address, EndpointError, TimersFull};
 use handover_timer::{TimerId, Wheel};
 use std::fmt;
 use std::time::Duration;
@@ -18,6 +19,17 @@ pub struct Moment<'a> {
 }
 
 impl Moment<'_> {
+    /// As [`Endpoint::connect`](crate::Endpoint::connect); requests wait meanwhile.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Blocking
+    /// As there.
+    pub fn connect(&mut self, address: &Address) -> Result<PeerKey, EndpointError> {
+        calling::connect(self, address)
+    }
+
     /// Ends [`Endpoint::serve`](crate::Endpoint::serve).
     pub fn stop(&mut self) {
         self.state.inbox.stop();
@@ -97,7 +109,7 @@ impl fmt::Debug for Timers {
 }
 
 impl Timers {
-    fn start(
+    pub(super) fn start(
         &mut self,
         deadline_ns: u64,
         callback: Callback,
@@ -116,7 +128,7 @@ impl Timers {
         started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
     }
 
-    fn cancel(&mut self, timer: Timer) -> bool {
+    pub(super) fn cancel(&mut self, timer: Timer) -> bool {
         self.wheel.as_mut().is_some_and(|wheel| wheel.cancel(timer.id).is_some())
     }
 

@@ -117,7 +117,7 @@ impl Region {
         }
         let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; the file
-        // is at least `bytes` long and stays so, by its seal.
+        // is at least `bytes` long and stays so: by its seal, or, of in_file(), as nobody else may write it.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(refused("mmap"))?;
         if bytes >= HUGE_BYTES {

@@ -4,8 +4,9 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
-/// Whether reading that file's mapping can never end in a SIGBUS: it is memory of small pages, at least so
-/// long, and sealed so that nobody can cut it off.
+/// Whether reading that file's mapping cannot end in a SIGBUS by what its owner does: it is memory of small pages,
+/// at least so long, and sealed so that nobody can cut it off. (A page that was never written takes memory when it is
+/// read first; where the machine has none left, that is this process's end as with any other of its pages.)
 pub(super) fn is_sound(file: impl AsFd, bytes: usize) -> Result<bool, (&'static str, Errno)> {
     // What can have no seals, as it is no memfd, answers EINVAL.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());

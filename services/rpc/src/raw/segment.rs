@@ -11,6 +11,7 @@
 //! Rust value but an atomic, long bodies are copied out before they are looked at, and every place is held
 //! to the layout that was agreed on, which this process keeps in memory of its own.
 
+use super::copy::{self, Store};
 use super::sealed::is_sound;
 use handover_base::sync::shared::{AtomicU32, AtomicU64};
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
@@ -191,7 +192,7 @@ impl Segment {
         // SAFETY: body() has checked that `to` has room for it; no reference to these bytes exists in this
         // process, and `body` is not part of the mapping. The other process may write there at the same
         // time, to its own confusion: these bytes are never read here.
-        unsafe { to.copy_from_nonoverlapping(NonNull::from(body).cast(), body.len()) }
+        unsafe { copy::copy(body.as_ptr(), to.as_ptr(), body.len(), Store::Cached) }
     }
 
     /// Copies a long body out, behind what is in `into`. What another process writes meanwhile may be part
@@ -205,7 +206,7 @@ impl Segment {
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
         // SAFETY: body() has checked that `from` has so many bytes, and `room` is as long and this
         // vector's own. No reference to the mapping's bytes exists in this process.
-        unsafe { room.copy_from_nonoverlapping(from, bytes) };
+        unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, Store::Cached) };
         // SAFETY: the capacity was reserved, and these bytes have just been written.
         unsafe { into.set_len(into.len() + bytes) };
     }

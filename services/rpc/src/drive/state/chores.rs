@@ -9,7 +9,7 @@ use handover_base::clock;
 use rustix::io::Errno;
 
 impl State {
-    pub(super) fn note_chores(&mut self, any: bool) {
+    pub(in crate::drive) fn note_chores(&mut self, any: bool) {
         self.chores |= any;
         self.catch_up |= any;
     }
@@ -26,6 +26,10 @@ impl State {
             {
                 tracing::error!(target: LOG, %error, "the state could not be written");
             }
+        }
+        while let Some(errand) = self.others.errands.pop_front() {
+            errand(&mut Moment { state: self });
+            did = true;
         }
         // What is started meanwhile and due at once has its turn next time.
         let now_ns = clock::now_ns();

@@ -1,6 +1,6 @@
 //! How peers come and go: those who knock are greeted and let in, the dead are seen off.
 
-use super::{FRAMES_MAX, LOG, Place, Sink, State};
+use super::{FRAMES_MAX, LOG, Place, STREAMS_TRIED_MAX, Sink, State};
 use crate::config::SLOTS_LIMIT;
 use crate::drive::greet::Greeting;
 use crate::drive::listen;
@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+/// How many may have connected and not said yet who they are.
+const STRANGERS_MAX: usize = 1024;
 /// How long not to accept after the kernel has refused to.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
@@ -44,8 +46,8 @@ impl State {
         if self.active.len() >= self.config.peers_max as usize {
             return Err(EndpointError::Full { peers_max: self.config.peers_max });
         }
-        let fd = listen::connect(address, timeout)?;
         let deadline_ns = self.handshake_deadline_ns();
+        let fd = listen::connect(address, timeout)?;
         let greeting = Greeting::connected(fd, address.clone(), &self.config, deadline_ns)?;
         self.greet(greeting).map_err(|errno| EndpointError::Refused {
             call: "epoll_ctl",
@@ -61,7 +63,10 @@ impl State {
     }
 
     fn greet(&mut self, greeting: Greeting) -> Result<u32, Errno> {
-        let place = self.greetings.iter().position(Option::is_none).unwrap_or_else(|| {
+        // Not the number of one that is settled, and whose end somebody is about to ask for.
+        let is_settled = |place: usize| self.settled.iter().any(|(it, _)| *it as usize == place);
+        let free = |(place, it): (usize, &Option<_>)| it.is_none() && !is_settled(place);
+        let place = self.greetings.iter().enumerate().position(free).unwrap_or_else(|| {
             self.greetings.push(None);
             self.greetings.len() - 1
         });
@@ -79,7 +84,10 @@ impl State {
                     Ok(Some(fd)) => {
                         let address = self.listeners[at].address.clone();
                         let deadline_ns = self.handshake_deadline_ns();
-                        if self.greet(Greeting::accepted(fd, address, deadline_ns)).is_err() {
+                        let greeting = Greeting::accepted(fd, address, deadline_ns);
+                        self.make_room_for_greeting();
+                        // Of somebody else's, nothing is waited for.
+                        if greeting.check_user().is_err() || self.greet(greeting).is_err() {
                             self.stats.turned_away_count += 1;
                         }
                     }
@@ -91,6 +99,20 @@ impl State {
                     }
                 }
             }
+        }
+    }
+
+    /// Who connects and says nothing keeps others out, and descriptors, no longer than until there are too many.
+    fn make_room_for_greeting(&mut self) {
+        let knocks =
+            || self.greetings.iter().enumerate().filter_map(|(at, it)| Some((at, it.as_ref()?)));
+        let strangers = || knocks().filter(|(_, it)| !it.is_ours());
+        if strangers().count() < STRANGERS_MAX {
+            return;
+        }
+        if let Some((at, _)) = strangers().min_by_key(|(_, it)| it.deadline_ns) {
+            self.greetings[at] = None;
+            self.settle(at as u32, false, Err(Gone::Silent));
         }
     }
 
@@ -139,6 +161,7 @@ impl State {
                 link: None,
                 message_bytes_max: 0,
                 in_memory: false,
+                is_told_of: true,
                 put_off_bytes: 0,
             });
             // Fewer than peers_max, which is a u32.
@@ -156,9 +179,13 @@ impl State {
                 at.in_memory = agreed.link.in_memory();
                 at.message_bytes_max = agreed.message_bytes_max as usize;
                 at.put_off_bytes = 0;
+                at.is_told_of = true;
                 self.streams_count += usize::from(!at.in_memory);
                 at.link = Some(agreed.link);
                 self.active.push(place);
+                if self.config.spin_forever && !at.in_memory {
+                    self.choose_who_tells(place);
+                }
                 if self.logs(LogLevel::Debug) {
                     tracing::debug!(target: LOG, place, "a peer is connected");
                 }
@@ -169,6 +196,37 @@ impl State {
                 Err(gone)
             }
         }
+    }
+
+    /// An endpoint that never sleeps asks a few streams itself, without a pause, and has the kernel not tell of them:
+    /// that would cost whoever sends. When there are more, it tells of all.
+    // A round trip over Unix sockets took 1.12 x the bare one with that and a look in vain, and 0.95 x without
+    // both. 2026-11.
+    fn choose_who_tells(&mut self, newest: u32) {
+        let asks = self.streams_count <= STREAMS_TRIED_MAX;
+        let mut lost = Vec::new();
+        for &place in if asks { std::slice::from_ref(&newest) } else { &self.active[..] } {
+            let at = &mut self.places[place as usize];
+            let Some(link) = at.link.as_ref().filter(|_| at.is_told_of == asks) else { continue };
+            let whose = Whose::Peer { place, generation: at.generation };
+            let changed = match asks {
+                true => self.poll.remove(link.socket()),
+                false => self.poll.add(link.socket(), whose),
+            };
+            match changed {
+                Ok(()) => at.is_told_of = !asks,
+                Err(errno) => lost.push((PeerKey { place, generation: at.generation }, errno)),
+            }
+        }
+        for (peer, errno) in lost {
+            self.close(peer, &Gone::Broken { call: "epoll_ctl", errno });
+        }
+    }
+
+    /// Whether there may be streams of which the kernel does not tell.
+    #[inline]
+    pub(super) fn has_untold(&self) -> bool {
+        self.config.spin_forever && self.streams_count > 0
     }
 
     /// Whose end was told of, and has been read to it.
@@ -197,7 +255,13 @@ impl State {
         self.active.retain(|&it| it != peer.place);
         self.free.push(peer.place);
         self.put_off.retain(|it| it.peer != peer);
+        if let Some(pool) = &self.pool {
+            pool.forget(peer);
+        }
         self.calls.fail(peer, why);
+        if !self.others.await_none() {
+            self.keep_promises();
+        }
         self.bulk_forget(peer, why, socket);
         if let Some(monitor) = &mut self.monitor {
             monitor.gone(peer);

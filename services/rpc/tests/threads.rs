@@ -1,0 +1,291 @@
+//! Where handlers run, and who makes progress: fibers, and a thread of the endpoint's own.
+
+use handover_rpc::{
+    Address, Bulk, BulkMemory, BulkPart, CallError, Calling, Config, Endpoint, Failure, Method,
+    Progress, Rights,
+};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+const MEET: Method = Method::named("meet");
+const DOUBLE: Method = Method::named("double");
+const NEVER: Method = Method::named("never");
+
+fn server(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> (Progress, Address) {
+    let mut server = Endpoint::new(config).unwrap();
+    let address = server.listen(&how.parse().unwrap()).unwrap();
+    server.register("double", 0, |_, number: u64| Ok(2 * number)).unwrap();
+    more(&mut server);
+    (server.start_progress().unwrap(), address)
+}
+
+fn fibers(pool_threads: u32, pool_queue_max: u32) -> Config {
+    Config { pool_fibers: true, pool_threads, pool_queue_max, ..Config::default() }
+}
+
+#[test]
+fn handlers_on_fibers_wait_for_each_other_on_one_thread() {
+    const COUNT: u32 = 100;
+    let barrier = Arc::new(handover_fiber::Barrier::new(COUNT as usize));
+    let (_server, address) = server("sm://", fibers(1, 1000), |server| {
+        server.start_pool().unwrap();
+        let meet = move |number: u32| {
+            barrier.wait();
+            Ok(number)
+        };
+        server.register_pooled("meet", 0, meet).unwrap();
+        let panics = |()| -> Result<(), Failure> { panic!("on purpose") };
+        server.register_pooled("panics", 0, panics).unwrap();
+    });
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let refused = client.call::<_, ()>(peer, Method::named("panics"), &());
+    assert_eq!(refused, Err(CallError::Panicked));
+    let calls = (0..COUNT).map(|number| client.start::<_, u32>(peer, MEET, &number).unwrap());
+    for (number, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
+        assert_eq!(client.wait(call), Ok(number as u32));
+    }
+}
+
+#[test]
+fn fibers_beyond_their_bound_are_refused_and_so_are_cancelled_ones_forgotten() {
+    let (free, begun) = (Arc::new(handover_fiber::Eventual::new()), Arc::new(AtomicU32::new(0)));
+    let (waits_for, counts) = (Arc::clone(&free), Arc::clone(&begun));
+    let (_server, address) = server("uds://", fibers(1, 2), |server| {
+        server.start_pool().unwrap();
+        let meet = move |()| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            waits_for.wait();
+            Ok(())
+        };
+        server.register_pooled("meet", 0, meet).unwrap();
+    });
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let calls: Vec<_> = (0..2).map(|_| client.start::<_, ()>(peer, MEET, &()).unwrap()).collect();
+    assert_eq!(client.call::<_, ()>(peer, MEET, &()), Err(CallError::PeerFull));
+    free.set(()).unwrap();
+    for call in calls {
+        assert_eq!(client.wait(call), Ok(()));
+    }
+    // The last fiber may be about to end.
+    let done = (0..1000).any(|_| client.call::<_, ()>(peer, MEET, &()).is_ok());
+    assert!(done && begun.load(Ordering::SeqCst) == 3);
+}
+
+#[test]
+fn a_handler_on_a_fiber_calls_others_through_a_thread_of_progress() {
+    for how in ["sm://", "tcp://127.0.0.1:0"] {
+        let (_behind, behind) = server(how, Config::default(), |_| ());
+        let mut own = Endpoint::new(Config::default()).unwrap();
+        let peer = own.connect(&behind).unwrap();
+        let own = own.start_progress().unwrap();
+        let caller = own.caller();
+        let (_server, address) = server(how, fibers(1, 1000), |server| {
+            server.start_pool().unwrap();
+            let twice = move |number: u64| {
+                let doubled: u64 = caller
+                    .call(peer, DOUBLE, &number)
+                    .map_err(|error| Failure::new(1, error.to_string()))?;
+                Ok(doubled)
+            };
+            server.register_pooled("twice", 0, twice).unwrap();
+        });
+        let mut client = Endpoint::new(Config::default()).unwrap();
+        let peer = client.connect(&address).unwrap();
+        let twice = Method::named("twice");
+        let calls = (0..50u64).map(|number| client.start::<_, u64>(peer, twice, &number).unwrap());
+        for (number, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
+            assert_eq!(client.wait(call), Ok(2 * number as u64));
+        }
+    }
+}
+
+#[test]
+fn calls_of_other_threads_end_with_their_deadline_their_peer_or_the_endpoints_thread() {
+    let (server, address) = server("sm://", Config::default(), |server| {
+        server.start_pool().unwrap();
+        let never = |()| {
+            thread::sleep(Duration::from_millis(300));
+            Ok(())
+        };
+        server.register_pooled("never", 0, never).unwrap();
+    });
+    let client = Endpoint::new(Config::default()).unwrap().start_progress().unwrap();
+    let caller = client.caller();
+    let there = address.clone();
+    let peer = caller.run(move |moment| moment.connect(&there)).unwrap().unwrap();
+    assert_eq!(caller.call(peer, DOUBLE, &4u64), Ok(8u64));
+    assert_eq!(caller.call::<_, ()>(peer, Method::named("none"), &()), Err(CallError::Unknown));
+    let late = caller.call_within::<_, ()>(peer, NEVER, &(), Duration::from_millis(5));
+    assert_eq!(late, Err(CallError::Deadline));
+    let within = caller.call_within(peer, DOUBLE, &5u64, Duration::from_secs(60));
+    assert_eq!(within, Ok(10u64));
+    let gone = caller.start::<_, ()>(peer, NEVER, &()).unwrap();
+    assert!(gone.test().is_none());
+    drop(server);
+    assert!(matches!(gone.wait(), Err(CallError::Gone(_)) | Ok(())));
+    assert_eq!(caller.call::<_, ()>(peer, DOUBLE, &()), Err(CallError::Stale));
+
+    let (_another, address) = self::server("sm://", Config::default(), |server| {
+        server.start_pool().unwrap();
+        let never = |()| {
+            thread::sleep(Duration::from_millis(300));
+            Ok(())
+        };
+        server.register_pooled("never", 0, never).unwrap();
+    });
+    let peer = caller.run(move |moment| moment.connect(&address)).unwrap().unwrap();
+    let broken = caller.start::<_, ()>(peer, NEVER, &()).unwrap();
+    let mut back = client.stop();
+    assert_eq!(broken.wait(), Err(CallError::Ended));
+    assert_eq!(caller.call::<_, u64>(peer, DOUBLE, &1u64), Err(CallError::Ended));
+    assert_eq!(caller.run(|_| ()), Err(CallError::Ended));
+    assert_eq!(back.call(peer, DOUBLE, &6u64), Ok(12u64), "and it goes on by hand");
+}
+
+/// Runs a future in this thread.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unparks(thread::Thread);
+    impl Wake for Unparks {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unparks(thread::current())));
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park_timeout(Duration::from_secs(20)),
+        }
+    }
+}
+
+#[test]
+fn calls_are_awaited_and_cancelled() {
+    let begun = Arc::new(AtomicU32::new(0));
+    let counts = Arc::clone(&begun);
+    let (_server, address) = server("uds://", fibers(1, 1000), |server| {
+        server.start_pool().unwrap();
+        let later = move |ms: u64| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(ms));
+            Ok(ms)
+        };
+        server.register_pooled("later", 0, later).unwrap();
+    });
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let client = client.start_progress().unwrap();
+    let (caller, later) = (client.caller(), Method::named("later"));
+    let sum = block_on(async {
+        let calls: Vec<_> =
+            (0..50u64).map(|it| caller.start::<_, u64>(peer, DOUBLE, &it).unwrap()).collect();
+        let mut sum = 0;
+        for call in calls {
+            sum += call.await?;
+        }
+        Ok::<_, CallError>(sum + caller.start::<_, u64>(peer, later, &20u64)?.await?)
+    });
+    assert_eq!(sum, Ok(2 * 49 * 50 / 2 + 20));
+    let within = Duration::from_millis(20);
+    let late = caller.start_within::<_, u64>(peer, later, &200u64, within).unwrap();
+    assert_eq!(block_on(late), Err(CallError::Deadline));
+    // That one still has the only thread: one that is cancelled before its turn does not begin.
+    let before = begun.load(Ordering::SeqCst);
+    caller.start::<_, u64>(peer, later, &1u64).unwrap().cancel();
+    assert_eq!(block_on(caller.start::<_, u64>(peer, later, &2u64).unwrap()), Ok(2));
+    assert_eq!(begun.load(Ordering::SeqCst), before + 1);
+    // What has its answer has nothing to cancel, and what nobody drives ends.
+    let done = caller.start::<_, u64>(peer, DOUBLE, &4u64).unwrap();
+    assert_eq!(caller.call(peer, DOUBLE, &5u64), Ok(10u64));
+    done.cancel();
+    let broken = caller.start::<_, u64>(peer, later, &300u64).unwrap();
+    drop(client.stop());
+    assert_eq!(block_on(broken), Err(CallError::Ended));
+}
+
+#[test]
+fn memory_is_moved_on_an_errand() {
+    let memory = BulkMemory::shared(10_000).unwrap();
+    memory.write(9_990, b"far behind");
+    let (_server, address) = server("sm://", Config::default(), |server| {
+        let handle = server.register_memory(&memory, Rights::Read).unwrap();
+        server.register("handle", 0, move |_, ()| Ok(handle)).unwrap();
+    });
+    let client = Endpoint::new(Config::default()).unwrap().start_progress().unwrap();
+    let caller = client.caller();
+    let peer = caller.run(move |moment| moment.connect(&address)).unwrap().unwrap();
+    let handle = caller.call(peer, Method::named("handle"), &()).unwrap();
+    let came = caller.run(move |moment| {
+        let ours = BulkMemory::plain(vec![0; 10]);
+        moment.pull(peer, &handle, &ours, BulkPart::of(10).at(9_990, 0)).map(|()| ours.to_vec())
+    });
+    assert_eq!(came.unwrap().unwrap(), b"far behind");
+}
+
+#[test]
+fn an_endpoint_that_spins_hears_of_few_streams_and_of_many() {
+    let config = Config { spin_forever: true, ..Config::default() };
+    let (server, address) = server("uds://", config, |_| ());
+    for count in [1, 6, 2] {
+        let mut clients: Vec<_> = (0..count)
+            .map(|_| {
+                let mut client = Endpoint::new(Config::default()).unwrap();
+                let peer = client.connect(&address).unwrap();
+                (client, peer)
+            })
+            .collect();
+        for number in 0..3u64 {
+            for (client, peer) in &mut clients {
+                assert_eq!(client.call(*peer, DOUBLE, &number), Ok(2 * number));
+            }
+        }
+    }
+    let mut server = server.stop();
+    server.progress(Duration::from_millis(50));
+    assert_eq!(server.stats().peers_count, 0, "all have hung up");
+}
+
+#[test]
+fn what_panics_in_the_thread_of_progress_leaves_no_handler_waiting() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (_silent, never) = server("uds://", Config::default(), |server| {
+        let waits = move |_: &mut handover_rpc::Context<'_>, ()| {
+            tell.send(()).unwrap();
+            thread::sleep(Duration::from_secs(1));
+            Ok(())
+        };
+        server.register("never", 0, waits).unwrap();
+    });
+    let callers = Arc::new(std::sync::Mutex::new(None::<(handover_rpc::Caller, _)>));
+    let its_callers = Arc::clone(&callers);
+    let (server, address) = server("uds://", Config::default(), |server| {
+        server.start_pool().unwrap();
+        let asks = move |()| {
+            let (caller, peer) = its_callers.lock().unwrap().clone().expect("a caller");
+            // Whether it is answered or broken: it ends.
+            Ok(caller.call::<_, ()>(peer, NEVER, &()).is_ok())
+        };
+        server.register_pooled("asks", 0, asks).unwrap();
+    });
+    let caller = server.caller();
+    let peer = caller.run(move |moment| moment.connect(&never)).unwrap();
+    *callers.lock().unwrap() = Some((caller.clone(), peer.unwrap()));
+    let mut client = Endpoint::new(Config::default()).unwrap();
+    let its = client.connect(&address).unwrap();
+    let asked = client.start::<_, bool>(its, Method::named("asks"), &()).unwrap();
+    // The handler waits.
+    let began = std::time::Instant::now();
+    told.recv_timeout(Duration::from_secs(10)).unwrap();
+    let panics = |_: &mut handover_rpc::Moment<'_>| -> () { panic!("on purpose") };
+    assert_eq!(caller.run(panics), Err(CallError::Ended));
+    drop(server);
+    assert!(began.elapsed() < Duration::from_secs(1), "it waited for the answer");
+    assert!(client.wait(asked).is_err());
+}
