@@ -149,9 +149,14 @@ pub enum PlanError {
     /// A pattern that means nothing.
     #[error(transparent)]
     Select(#[from] SelectError),
-    /// An argument that is refused.
-    #[error(transparent)]
-    Args(#[from] ArgsError),
+    /// An argument that a benchmark refuses.
+    #[error("{refused}, for {id}")]
+    Args {
+        /// The benchmark.
+        id: String,
+        /// Why.
+        refused: ArgsError,
+    },
     /// An argument that none of the chosen benchmarks takes.
     #[error("--set {name}={text}: none of the chosen benchmarks takes it{hint}")]
     Nobody {
@@ -332,7 +337,8 @@ impl Lab {
         lab.groups.retain(|group| group.selection.spec.id.starts_with(NULL_PREFIX));
         for (place, value) in over.values(param)?.into_iter().enumerate() {
             let mut group = of_it.clone();
-            group.values.set_checked(name, value)?;
+            let refused = |refused| PlanError::Args { id: id.to_string(), refused };
+            group.values.set_checked(name, value).map_err(refused)?;
             lab.groups.insert(place, group);
         }
         Ok(lab)
@@ -619,7 +625,8 @@ fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
     };
     for (name, text) in &plan.set {
         if params.iter().any(|param| param.name == name) {
-            values.set(name, text)?;
+            let id = selection.spec.id.to_string();
+            values.set(name, text).map_err(|refused| PlanError::Args { id, refused })?;
         }
     }
     Ok(Group { selection, values })

@@ -38,8 +38,8 @@ pub enum SelectError {
 }
 
 /// The benchmarks that the patterns mean, each once, in the order of the suite; without a pattern,
-/// those on the ladder. A pattern is a prefix of an id (of the spec's or of one of its figures'), or a
-/// glob over them.
+/// those on the ladder. A pattern is an id (of the spec's or of one of its figures'), a prefix of ids, or a
+/// glob over them; an id means itself alone, though others begin with it.
 ///
 /// # Errors
 /// A pattern that means nothing: with the nearest id.
@@ -65,10 +65,11 @@ pub fn select(
             // A prefix of everything, but more likely a variable that was not set.
             return Err(SelectError::Unknown { pattern: "''".to_string(), hint: String::new() });
         }
-        let matches = matcher(pattern)?;
+        let is_id = specs.iter().any(|spec| is_named(spec, |id| id == pattern));
+        let matches = if is_id { exactly(pattern) } else { matcher(pattern)? };
         let mut found = false;
         for (wanted, spec) in wanted.iter_mut().zip(&specs) {
-            if matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id)) {
+            if is_named(spec, &matches) {
                 (*wanted, found) = (true, true);
             }
         }
@@ -82,6 +83,16 @@ pub fn select(
 
 /// Whether an id is meant.
 type Matcher = Box<dyn Fn(&str) -> bool>;
+
+/// Whether the spec's id or that of one of its figures is meant.
+fn is_named(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
+    matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id))
+}
+
+fn exactly(id: &str) -> Matcher {
+    let id = id.to_string();
+    Box::new(move |other| other == id)
+}
 
 fn matcher(pattern: &str) -> Result<Matcher, SelectError> {
     if !pattern.contains(['*', '?', '[', '{']) {

@@ -311,7 +311,7 @@ fn plans_that_make_no_sense_are_refused_with_the_way_out() {
     let set = |name: &str, text: &str| vec![(name.to_string(), text.to_string())];
     assert!(refused("bx/echo", quick(false)).contains("did you mean box/echo?"));
     let text = refused("box", Plan { set: set("manner", "9"), ..quick(false) });
-    assert_eq!(text, "--set manner=9: must lie in 0..=4");
+    assert_eq!(text, "--set manner=9: must lie in 0..=4, for box/floor");
     let text = refused("box", Plan { set: set("maner", "1"), ..quick(false) });
     assert!(text.contains("they take manner"), "{text}");
     let text = refused("box", Plan { idle_gap: Duration::from_secs(1), ..quick(false) });

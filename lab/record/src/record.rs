@@ -165,6 +165,38 @@ impl Summary {
     pub fn half_width(&self) -> f64 {
         if self.median > 0.0 { (self.high - self.low) / 2.0 / self.median } else { 0.0 }
     }
+
+    /// Every number of it but the counts, by its field's name: who rounds them or looks for what is not finite
+    /// misses none.
+    pub fn numbers_mut(&mut self) -> [(&'static str, &mut f64); 10] {
+        let Summary {
+            ops: _,
+            samples: _,
+            batch: _,
+            median,
+            low,
+            high,
+            min,
+            p50,
+            p90,
+            p99,
+            p999,
+            max,
+            mean,
+        } = self;
+        [
+            ("median", median),
+            ("low", low),
+            ("high", high),
+            ("min", min),
+            ("p50", p50),
+            ("p90", p90),
+            ("p99", p99),
+            ("p999", p999),
+            ("max", max),
+            ("mean", mean),
+        ]
+    }
 }
 
 /// One round: about 10 ms of one contender, rigged anew.

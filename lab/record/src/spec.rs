@@ -129,27 +129,45 @@ pub struct Contender {
     pub name: &'static str,
     /// What it stands for.
     pub kind: ContenderKind,
+    /// The one contender that it is held against, where it is no rival of all.
+    pub rival_of: Option<&'static str>,
 }
 
 impl Contender {
     /// A mechanism of this project.
     pub const fn ours(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Ours }
+        Contender { name, kind: ContenderKind::Ours, rival_of: None }
     }
 
     /// What a user would pick instead.
     pub const fn peer(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Peer }
+        Contender { name, kind: ContenderKind::Peer, rival_of: None }
     }
 
     /// What physics, the compiler or the kernel allows.
     pub const fn floor(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Floor }
+        Contender { name, kind: ContenderKind::Floor, rival_of: None }
     }
 
     /// One of two that are the same thing.
     pub const fn null(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Null }
+        Contender { name, kind: ContenderKind::Null, rival_of: None }
+    }
+
+    /// The same, held against one of ours alone: the one that does what it does.
+    pub const fn against(self, rival: &'static str) -> Contender {
+        Contender { rival_of: Some(rival), ..self }
+    }
+
+    /// Whether the ratio of this to the other is told: the other is a peer (or this thing a second time), and
+    /// neither is kept for another.
+    pub fn is_held_against(&self, other: &Contender) -> bool {
+        let is_for = |one: &Contender, other: &Contender| {
+            one.rival_of.is_none_or(|rival| rival == other.name || one.rival_of == other.rival_of)
+        };
+        matches!(other.kind, ContenderKind::Peer | ContenderKind::Null)
+            && is_for(self, other)
+            && is_for(other, self)
     }
 }
 

@@ -8,6 +8,8 @@ use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, U
 /// Bands that take more than so many times the typical one's time would make it a stroke: they are told in
 /// the table, and not drawn.
 const DRAWN_MAX: f64 = 6.0;
+/// Where more than this share of the hand-offs did not fit together, the others are in doubt.
+const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// The anatomies of a document, each with its record.
 pub(crate) fn of(document: &Document) -> impl Iterator<Item = (&Record, &Anatomy)> {
@@ -37,6 +39,8 @@ pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
         for outlier in &anatomy.outliers {
             lines.extend(wrap(&slow(outlier), Tone::Plain, 4, width));
         }
+        let look = "`handover trace export FILE --to csv -o -` prints the events of such a file, each with its time.";
+        lines.extend(wrap(look, Tone::Faint, 2, width));
     }
     let mut text = String::new();
     for line in lines {
@@ -136,8 +140,11 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     ));
     let said = &anatomy.unmatched;
     let mut seen = format!(
-        "{} hand-offs in {} rounds; {} that did not fit together",
-        anatomy.handoffs_count, anatomy.rounds_count, said.mismatched
+        "{} hand-offs in {} {}; {} that did not fit together",
+        anatomy.handoffs_count,
+        anatomy.rounds_count,
+        if anatomy.rounds_count == 1 { "round" } else { "rounds" },
+        said.mismatched
     );
     for (count, what) in [
         (said.begun_anew, "begun anew after the harness looked at the clock, and left out"),
@@ -151,6 +158,14 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     }
     seen.push('.');
     facts.push(seen);
+    let unfit = said.mismatched + said.overtaken + said.lost;
+    if unfit as f64 > UNFIT_SHARE_MAX * anatomy.handoffs_count as f64 {
+        facts.push(
+            "In doubt: so many were left out that the others need not be typical; look for longer (--seconds), \
+             with less beside it."
+                .to_string(),
+        );
+    }
     facts
 }
 

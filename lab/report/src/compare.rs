@@ -25,9 +25,9 @@ pub const SCHEMA: u32 = 1;
 /// Fewer processes on a side, and nothing can be said.
 pub const PROCESSES_MIN: usize = 5;
 
-/// Chance alone calls any figure of a comparison different this seldom, and hence worse half as often. Five a
-/// side reach 2 / 252 at least.
-pub(crate) const FAMILY_MAX: f64 = 0.01;
+/// Chance alone calls any figure of a comparison worse this seldom, and any better: less often than the one in a
+/// hundred that is promised. Two of the 252 deals of five a side are still as few.
+pub(crate) const FAMILY_MAX: f64 = 0.008;
 /// And each figure that is called must stand out by its ranks alone, too: one wild process is not enough.
 pub(crate) const ALONE_MAX: f64 = 0.05;
 
@@ -150,7 +150,8 @@ pub struct Row {
     pub high: Option<f64>,
     /// The p-value of Mann and Whitney's test of this figure alone.
     pub p: f64,
-    /// What chance alone makes of any figure of this comparison (Westfall and Young).
+    /// How often chance alone makes any figure of this comparison look so much worse or, where this one takes less, so
+    /// much better (Westfall and Young).
     pub p_corrected: f64,
     /// Cliff's delta: 1, all of B takes more than all of A; -1, less.
     pub delta: f64,
@@ -211,8 +212,7 @@ impl Comparison {
 /// - the estimated ratio differs from 1 by more than the threshold, and by more than what ours against ours
 ///   differs by in these very processes;
 /// - Mann and Whitney's test calls it different at 5 %;
-/// - dealing out the processes anew makes *any* figure look so different at most twice in a hundred times,
-///   and hence so much worse once.
+/// - dealing out the processes anew makes *any* figure look so much worse in less than one of a hundred ways.
 ///
 /// It is the *same* when the ratio's interval keeps within the threshold; with a threshold of 0, within what
 /// can be seen.
@@ -220,6 +220,9 @@ impl Comparison {
 /// # Cost
 /// 200 figures of 8 processes a side: 0.1 s. Beyond 13,000 ways to deal them out, 5,000 are drawn.
 pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> Comparison {
+    let (a_measured, b_measured) = (measured(a.1), measured(b.1));
+    let smoke_count = a.1.len() + b.1.len() - a_measured.len() - b_measured.len();
+    let (a, b) = ((a.0, &*a_measured), (b.0, &*b_measured));
     let table = Table::of(a.1, b.1);
     let visible = table.visible();
     let mut figures: Vec<[Row; 2]> = Vec::new();
@@ -242,7 +245,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let p = family::corrected(&tests, table.a_count);
     for (row, p) in figures.iter_mut().flatten().zip(p) {
         if row.why.is_empty() {
-            row.p_corrected = p;
+            row.p_corrected = if row.ratio.is_some_and(|it| it < 1.0) { p.below } else { p.above };
             row.verdict = verdict(row, rules.threshold);
         }
     }
@@ -263,7 +266,16 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
         rows,
         only_a,
         only_b,
-        notes: notes(a, b),
+        notes: notes(a, b, smoke_count),
+    }
+}
+
+/// The runs of a side without its smoke runs; all of them where it has no others.
+fn measured(side: &[Document]) -> Vec<&Document> {
+    let is_measured = |document: &&Document| document.run.profile != "smoke";
+    match side.iter().any(|it| is_measured(&it)) {
+        true => side.iter().filter(is_measured).collect(),
+        false => side.iter().collect(),
     }
 }
 
@@ -290,8 +302,8 @@ fn width(row: &Row) -> f64 {
     }
 }
 
-fn side((name, documents): (&str, &[Document])) -> Side {
-    let build = |document: &Document| match document.run.commit.as_str() {
+fn side((name, documents): (&str, &[&Document])) -> Side {
+    let build = |document: &&Document| match document.run.commit.as_str() {
         "" => document.run.version.clone(),
         commit => format!("{} ({commit})", document.run.version),
     };
@@ -379,7 +391,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(a: &[Document], b: &[Document]) -> Table {
+    fn of(a: &[&Document], b: &[&Document]) -> Table {
         let count = a.len() + b.len();
         let mut table = Table { a_count: a.len(), count, keys: Vec::new(), cells: BTreeMap::new() };
         for (place, document) in a.iter().chain(b).enumerate() {
@@ -525,8 +537,14 @@ fn verdict(row: &Row, threshold: f64) -> Verdict {
 }
 
 /// What casts doubt on the comparison as a whole.
-fn notes(a: (&str, &[Document]), b: (&str, &[Document])) -> Vec<String> {
+fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -> Vec<String> {
     let mut notes = Vec::new();
+    if smoke_count > 0 {
+        notes.push(format!(
+            "{} left out: they show that it works, and measure nothing.",
+            counted(smoke_count, "smoke run", "is", "are")
+        ));
+    }
     let all = || a.1.iter().chain(b.1);
     let machines: BTreeSet<(&str, &str)> =
         all().map(|it| (it.host.name.as_str(), it.host.cpu_model.as_str())).collect();
@@ -541,13 +559,14 @@ fn notes(a: (&str, &[Document]), b: (&str, &[Document])) -> Vec<String> {
     let shared =
         a.1.iter().filter(|one| b.1.iter().any(|other| other.run.id == one.run.id)).count();
     if shared > 0 {
-        notes.push(format!("{} on both sides: they are compared with themselves.", runs(shared)));
+        let shared = counted(shared, "run", "is", "are");
+        notes.push(format!("{shared} on both sides: they are compared with themselves."));
     }
-    let ended = all().filter(|it| !it.run.complete).count();
-    if ended > 0 {
-        notes.push(format!("{} did not come to an end.", runs(ended)));
+    let unended = all().filter(|it| !it.run.complete).count();
+    if unended > 0 {
+        notes.push(format!("{} not come to an end.", counted(unended, "run", "has", "have")));
     }
-    let begun = |side: &[Document]| -> Option<(i64, i64)> {
+    let begun = |side: &[&Document]| -> Option<(i64, i64)> {
         let begun = side.iter().map(|it| it.run.started_unix_ns);
         Some((begun.clone().min()?, begun.max()?))
     };
@@ -564,8 +583,9 @@ fn notes(a: (&str, &[Document]), b: (&str, &[Document])) -> Vec<String> {
     notes
 }
 
-fn runs(count: usize) -> String {
-    if count == 1 { "1 run is".to_string() } else { format!("{count} runs are") }
+/// `1 run is`, `2 runs are`.
+fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {of} {one}") } else { format!("{count} {of}s {many}") }
 }
 
 /// What these processes cannot tell apart, as the line below the table.

@@ -1,8 +1,9 @@
 //! Runs in the forms of other people's tools.
 
+use crate::model::{self, Model};
 use crate::text::steers;
 use crate::words;
-use handover_record::{Document, Record, Unit};
+use handover_record::{Document, Mode, Record, Unit};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -89,8 +90,45 @@ struct CsvLine<'a> {
     doubts: String,
 }
 
+/// The names of its columns.
+const CSV_HEAD: [&str; 30] = [
+    "run",
+    "started_unix_ns",
+    "host",
+    "version",
+    "commit",
+    "id",
+    "contender",
+    "kind",
+    "args",
+    "unit",
+    "median",
+    "low",
+    "high",
+    "min",
+    "p50",
+    "p90",
+    "p99",
+    "p999",
+    "max",
+    "mean",
+    "operations",
+    "rate_per_s",
+    "bytes_per_s",
+    "cpus_user",
+    "cpus_system",
+    "floor_id",
+    "floor_ratio",
+    "peer",
+    "peer_ratio",
+    "doubts",
+];
+
 fn csv(documents: &[Document]) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    // Into memory: it cannot fail. The head stands above no figure, too.
+    let written = writer.write_record(CSV_HEAD);
+    debug_assert!(written.is_ok(), "{written:?}");
     for (document, it) in figures(documents) {
         let args: Vec<String> =
             it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -250,9 +288,13 @@ struct Benchmark<'a> {
 }
 
 fn github_action(documents: &[Document]) -> String {
-    let all: Vec<Benchmark<'_>> = figures(documents)
-        .map(|(_, it)| Benchmark {
-            name: format!("{} [{}]", it.id, it.contender),
+    let models = documents.iter().map(|document| (document, Model::new(document, true)));
+    let told = models.flat_map(|(document, model)| {
+        document.records.iter().map(move |it| (it, format!("{} [{}]", it.id, model.told_apart(it))))
+    });
+    let all: Vec<Benchmark<'_>> = told
+        .map(|(it, name)| Benchmark {
+            name,
             unit: it.unit.to_string(),
             value: it.summary.median,
             range: format!("± {:.1} %", it.summary.half_width() * 100.0),
@@ -267,19 +309,27 @@ fn github_action(documents: &[Document]) -> String {
 
 /// A run as a table in GitHub's Markdown: ours beside floor and best peer, as in the table for terminals.
 pub fn markdown(document: &Document, all: bool) -> String {
-    let model = crate::model::Model::new(document, all);
-    let mut text = format!("{}\n\n", cell(&crate::model::run_line(document)));
+    let model = Model::new(document, all);
+    let mut text = format!(
+        "{}  \n{}\n\n",
+        cell(&model::run_line(document)),
+        cell(&model::host_line(document))
+    );
     text.push_str("| id | contender | median | ± 95 % | p99 | × floor | × best peer | doubt |\n");
     text.push_str("|---|---|--:|--:|--:|--:|--:|---|\n");
     for it in model.rows() {
         let floor = it.floor.as_ref().map(|floor| words::ratio(floor.ratio)).unwrap_or_default();
         let peer =
             it.best_peer().map(|peer| format!("{} {}", words::ratio(peer.ratio), peer.contender));
+        let (median, interval) = match it.modes.len() {
+            0 | 1 => (words::figure(it.unit, it.summary.median), words::interval(it)),
+            _ => (modes(it), String::new()),
+        };
         let cells = [
             it.id.clone(),
             model.told_apart(it),
-            words::figure(it.unit, it.summary.median),
-            format!("{:.1} %", it.summary.half_width() * 100.0),
+            median,
+            interval,
             words::figure(it.unit, it.summary.p99),
             floor,
             peer.unwrap_or_default(),
@@ -288,7 +338,20 @@ pub fn markdown(document: &Document, all: bool) -> String {
         let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
+    let run = &document.run;
+    let _ = writeln!(text, "\n{}", words::null_line(run.null_one, run.null_several));
+    for doubt in model.doubts() {
+        let _ = writeln!(text, "- {}: {}", doubt.code.letter(), cell(words::doubt(doubt.code)));
+    }
     text
+}
+
+/// Two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
+fn modes(record: &Record) -> String {
+    let shown = |mode: &Mode| {
+        format!("{} in {}", words::figure(record.unit, mode.median), words::share(mode.share))
+    };
+    record.modes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 /// What ends a cell, or means something in Markdown or HTML, means itself.

@@ -84,7 +84,11 @@ fn head(document: &Document, width: usize) -> Vec<Line> {
 
 fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> Vec<Line> {
     let run = &document.run;
-    let mut lines = wrap(&words::null_line(run.null_one, run.null_several), Tone::Plain, 2, width);
+    let mut lines = Vec::new();
+    if run.profile != "smoke" {
+        let null = words::null_line(run.null_one, run.null_several);
+        lines.extend(wrap(&null, Tone::Plain, 2, width));
+    }
     let guide = "± is half the 95 % interval of the median. × floor: the median by its floor's. \
                  × peer: by the best peer's; below 1, ours takes less.";
     lines.extend(wrap(guide, Tone::Faint, 2, width));

@@ -48,6 +48,10 @@ impl Short {
 
 /// Half the interval's width beside the figure: `±0.4 %`.
 pub(crate) fn interval(record: &Record) -> String {
+    if record.warnings.iter().any(|it| it.code == WarningCode::Smoke) {
+        // One round or two tell nothing of it.
+        return "–".to_string();
+    }
     let percent = record.summary.half_width() * 100.0;
     match percent {
         p if !p.is_finite() => "±?".to_string(),

@@ -3,12 +3,14 @@
 mod support;
 
 use base64::Engine as _;
-use handover_record::{ContenderKind, Document, Record, Unit};
+use handover_record::{ContenderKind, Document, Mode, Record, Unit};
 use handover_report::{Format, export, markdown};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
 /// Names as a hostile file could bring them.
 const ODD: &str = "odd \"name\", with | <b> and\nline";
@@ -97,6 +99,52 @@ fn histograms_are_read_back_by_the_reader_of_such_logs() {
     assert!(histogram.equivalent(histogram.value_at_quantile(0.5), 53_000));
 }
 
+/// Prints how many samples a Prometheus client reads, and how many values an HdrHistogram log holds.
+const READERS: [(Format, &str, &str, &str); 2] = [
+    (
+        Format::OpenMetrics,
+        "prometheus_client",
+        "import sys; from prometheus_client.openmetrics.parser import text_string_to_metric_families as f\n\
+         print(sum(len(it.samples) for it in f(sys.stdin.read())))",
+        // Of the one in time: four quantiles, the sum, the count, the figure; of the other its figure; both rates.
+        "10",
+    ),
+    (
+        Format::HdrLog,
+        "hdrh",
+        "from hdrh.histogram import HdrHistogram; from hdrh.log import HistogramLogReader\n\
+         log = HistogramLogReader('/dev/stdin', HdrHistogram(1, 10**12, 3))\n\
+         print(log.get_next_interval_histogram().get_total_count())",
+        "100",
+    ),
+];
+
+/// Where Python has them (`pip install prometheus_client hdrhistogram`; `HANDOVER_PYTHON` names it).
+#[test]
+fn readers_that_others_wrote_in_other_languages_read_the_same() {
+    let python = std::env::var_os("HANDOVER_PYTHON").unwrap_or_else(|| "python3".into());
+    let run = |script: &str, input: &str| -> Option<Output> {
+        let mut child = Command::new(&python)
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .ok()?;
+        child.stdin.take()?.write_all(input.as_bytes()).ok()?;
+        child.wait_with_output().ok()
+    };
+    for (format, module, script, expected) in READERS {
+        if run(&format!("import {module}"), "").is_none_or(|it| !it.status.success()) {
+            println!("skipped: {format:?} by another reader: Python has no {module}");
+            continue;
+        }
+        let read = run(script, &export(&documents(), format)).expect("Python");
+        let told = String::from_utf8_lossy(&read.stderr);
+        assert_eq!(String::from_utf8_lossy(&read.stdout).trim(), expected, "{module}: {told}");
+    }
+}
+
 #[test]
 fn github_action_benchmark_gets_names_units_and_values() {
     let text = export(&documents(), Format::GithubAction);
@@ -105,6 +153,28 @@ fn github_action_benchmark_gets_names_units_and_values() {
     assert_eq!((&all[0]["unit"], &all[0]["value"]), (&"ns".into(), &53.0.into()));
     assert_eq!(all[0]["range"], "± 0.4 %");
     assert_eq!(all.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn figures_of_a_sweep_have_names_of_their_own() {
+    let mut document = documents().remove(0);
+    let mut other = document.records[0].clone();
+    other.args.insert("lockers_count".to_string(), 4);
+    document.records.push(other);
+    let all: serde_json::Value =
+        serde_json::from_str(&export(&[document], Format::GithubAction)).expect("JSON");
+    assert_eq!(all[0]["name"], "lock/passed [trylock, lockers_count=2]");
+    assert_eq!(all[2]["name"], "lock/passed [trylock, lockers_count=4]");
+}
+
+#[test]
+fn markdown_tells_two_modes_the_machine_and_what_it_cannot_see() {
+    let mut document = documents().remove(0);
+    let mode = |share, median| Mode { share, median };
+    document.records[0].modes = vec![mode(0.7, 30.0), mode(0.3, 200.0)];
+    let text = markdown(&document, true);
+    assert!(text.contains("30.0 ns in 70 %, 200 ns in 30 %"), "{text}");
+    assert!(text.contains("workbench") && text.contains("cannot see"), "{text}");
 }
 
 #[test]
@@ -123,5 +193,6 @@ fn no_runs_are_an_empty_table_and_a_whole_exposition() {
     assert_eq!(export(&[], Format::GithubAction), "[]\n");
     let none: Vec<Record> = Vec::new();
     let empty = [Document::new(support::run(), none)];
-    assert_eq!(export(&empty, Format::Csv), "");
+    let head = export(&empty, Format::Csv);
+    assert!(head.starts_with("run,started_unix_ns,host,") && head.lines().count() == 1, "{head}");
 }

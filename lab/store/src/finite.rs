@@ -90,7 +90,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         anatomy,
     } = record;
     let mut find = Find::default();
-    find.summary(summary);
+    find.summary(*summary);
     find.number("rate_per_s", *rate_per_s);
     find.option("bytes_per_s", *bytes_per_s);
     find.number("cpus_user", *cpus_user);
@@ -148,35 +148,9 @@ impl Find {
         }
     }
 
-    fn summary(&mut self, summary: &Summary) {
-        let Summary {
-            ops: _,
-            samples: _,
-            batch: _,
-            median,
-            low,
-            high,
-            min,
-            p50,
-            p90,
-            p99,
-            p999,
-            max,
-            mean,
-        } = summary;
-        for (name, value) in [
-            ("summary.median", median),
-            ("summary.low", low),
-            ("summary.high", high),
-            ("summary.min", min),
-            ("summary.p50", p50),
-            ("summary.p90", p90),
-            ("summary.p99", p99),
-            ("summary.p999", p999),
-            ("summary.max", max),
-            ("summary.mean", mean),
-        ] {
-            self.number(name, *value);
+    fn summary(&mut self, mut summary: Summary) {
+        for (name, value) in summary.numbers_mut() {
+            self.number(&format!("summary.{name}"), *value);
         }
     }
 

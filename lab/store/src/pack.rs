@@ -5,7 +5,7 @@
 //!
 //! Up to schema 2 the rounds were a part of the JSON, which was deflated by itself (a stream of zlib, whose first
 //! byte is never [`FORM`]), and the histogram's bytes were those that HdrHistogram writes. Such rows are read as
-//! ever; nothing rewrites them.
+//! ever, until [`vacuum`](crate::Store::vacuum) packs them anew.
 
 mod dictionary;
 mod histogram;
@@ -29,7 +29,7 @@ use std::io::{self, Read, Write};
 
 /// The first byte of a body that was deflated behind the dictionary, and has its rounds and a packed histogram
 /// beside it.
-const FORM: u8 = 1;
+pub(crate) const FORM: u8 = 1;
 
 /// What a line of an export holds besides the run or record: type, run id, schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
@@ -153,6 +153,8 @@ pub(crate) struct Packed {
 impl Packed {
     /// The columns, as a query names them.
     pub const COLUMNS: &str = "body, rounds, histogram";
+    /// The same of a record whose histogram is left out.
+    pub const COLUMNS_BARE: &str = "body, rounds, ''";
 
     /// Of a row that begins with them.
     pub fn of(row: &Row<'_>) -> rusqlite::Result<Packed> {

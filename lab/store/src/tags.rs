@@ -4,9 +4,9 @@
 //! lie beside the runs, so that naming one changes nothing of what was measured.
 
 use crate::error::StoreError;
-use crate::pack;
+use crate::pack::{self, Packed, PackedRecord};
 use crate::store::{Store, find_exact};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 
 impl Store {
@@ -98,26 +98,63 @@ impl Store {
         Ok(id)
     }
 
-    /// Gives back the space of what was deleted; gives the file's length before and after, in bytes.
+    /// Packs records of older schemas as this one does, and gives back the space of what was deleted; gives the
+    /// file's length before and after, in bytes. A record that cannot be read stays as it is.
     ///
     /// # Errors
-    /// No space for the copy that is made meanwhile, or the file cannot be written; it is then as before.
+    /// No space for the copy that is made meanwhile, or the file cannot be written; every record is then as
+    /// before, or packed anew.
     ///
     /// # Cost
-    /// Writes the whole file anew.
+    /// Writes the whole file anew. One record at a time is in memory.
     pub fn vacuum(&mut self) -> Result<(u64, u64), StoreError> {
-        let length = |connection: &Connection| -> rusqlite::Result<u64> {
-            let read = |query| connection.query_one(query, [], |row| row.get::<_, i64>(0));
-            let bytes = read("PRAGMA page_count")? * read("PRAGMA page_size")?;
-            Ok(u64::try_from(bytes).unwrap_or(0))
-        };
-        let vacuumed = || -> rusqlite::Result<(u64, u64)> {
-            let before = length(&self.connection)?;
-            self.connection.execute_batch("VACUUM")?;
-            Ok((before, length(&self.connection)?))
-        };
-        vacuumed().map_err(|refused| self.failed(refused))
+        let before = self.length_bytes()?;
+        self.repack()?;
+        self.connection.execute_batch("VACUUM").map_err(|refused| self.failed(refused))?;
+        Ok((before, self.length_bytes()?))
     }
+
+    fn repack(&mut self) -> Result<(), StoreError> {
+        let (transaction, failed) = self.transaction()?;
+        let mut after = i64::MIN;
+        while let Some((key, packed)) = next_old(&transaction, after).map_err(&failed)? {
+            after = key;
+            let Ok(record) = packed.unpack() else { continue };
+            let Ok(packed) = PackedRecord::new(&record) else { continue };
+            repack_record(&transaction, key, &packed).map_err(&failed)?;
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    fn length_bytes(&self) -> Result<u64, StoreError> {
+        let read = |query| self.connection.query_one(query, [], |row| row.get::<_, i64>(0));
+        let bytes = read("PRAGMA page_count")
+            .and_then(|pages| Ok(pages * read("PRAGMA page_size")?))
+            .map_err(|refused| self.failed(refused))?;
+        Ok(u64::try_from(bytes).unwrap_or(0))
+    }
+}
+
+/// The first record behind that of this key that an older schema has packed, with its key.
+fn next_old(connection: &Connection, after: i64) -> rusqlite::Result<Option<(i64, Packed)>> {
+    let query = format!(
+        "SELECT {}, record FROM main.records WHERE record > ?1 AND substr(body, 1, 1) <> ?2
+            ORDER BY record LIMIT 1",
+        Packed::COLUMNS
+    );
+    connection
+        .prepare_cached(&query)?
+        .query_one(params![after, [pack::FORM]], |row| Ok((row.get("record")?, Packed::of(row)?)))
+        .optional()
+}
+
+fn repack_record(
+    connection: &Connection,
+    key: i64,
+    PackedRecord { body, rounds, histogram, .. }: &PackedRecord<'_>,
+) -> rusqlite::Result<usize> {
+    let update = "UPDATE main.records SET body = ?2, rounds = ?3, histogram = ?4 WHERE record = ?1";
+    connection.prepare_cached(update)?.execute(params![key, body, rounds, histogram])
 }
 
 /// Whether a name could be taken for the id of one of these runs, or for the begin of one.

@@ -34,7 +34,7 @@ pub struct Imported {
 
 impl Store {
     /// Writes runs as JSON Lines: a line for the run, then one for each of its records. Each of `asked`
-    /// is what [`load`](Store::load) takes, and a run asked for twice is written once; without any, all
+    /// is what [`side`](Store::side) takes, and a run asked for twice is written once; without any, all
     /// runs are written, the earliest first.
     ///
     /// Every run is written as of one moment. No lock is held while the output is slow to take it.
@@ -45,9 +45,10 @@ impl Store {
     pub fn export(&self, asked: &[String], out: &mut dyn Write) -> Result<Exported, ExportError> {
         let mut ids = Vec::new();
         for one in asked {
-            let id = self.resolve(one)?;
-            if !ids.contains(&id) {
-                ids.push(id);
+            for id in self.side(one)? {
+                if !ids.contains(&id) {
+                    ids.push(id);
+                }
             }
         }
         if asked.is_empty() {

@@ -216,7 +216,7 @@ fn timer_slack(facts: &Facts) -> Finding {
         Some(ns) if ns <= TIMER_SLACK_FINE_NS => about.fine(format!("{ns} ns")),
         Some(ns) => about.note(
             format!("{} us", ns / 1000),
-            "sudo chrt -f 1 handover run (real-time threads have none)",
+            "echo 1 > /proc/$$/timerslack_ns, in the shell that starts the program",
         ),
     }
 }

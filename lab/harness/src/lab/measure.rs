@@ -11,7 +11,7 @@ use crate::samples::{Notes, Timing, empty_ns};
 use crate::stats;
 use handover_base::topology::Placed;
 use handover_base::{affinity, clock, usage};
-use handover_record::{ContenderKind, Record, Values};
+use handover_record::{Contender, ContenderKind, Record, Values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -343,19 +343,23 @@ impl Course {
     /// clearly not the best one need not be known as well.
     fn is_settled(&self) -> bool {
         let racing = || self.lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
-        let is_peer = |lane: &Lane| lane.bench.contender().kind == ContenderKind::Peer;
-        let figures: Vec<_> = racing().map(|lane| (is_peer(lane), lane.intervals())).collect();
-        let best = |part: usize| {
-            let peers = figures.iter().filter(|(is_peer, _)| *is_peer);
+        let figures: Vec<_> =
+            racing().map(|lane| (lane.bench.contender(), lane.intervals())).collect();
+        // Of the peers of one contender, where they are no rivals of all.
+        let best = |of: &Contender, part: usize| {
+            let peers = figures
+                .iter()
+                .filter(|(it, _)| it.kind == ContenderKind::Peer && it.rival_of == of.rival_of);
             peers.filter_map(|(_, parts)| parts[part]).map(|it| it.high).fold(f64::MAX, f64::min)
         };
-        let is_good = |is_peer: bool, part: usize, figure: stats::Interval| {
-            figure.half_width() <= NARROW || (is_peer && figure.low > best(part))
+        let is_good = |it: &Contender, part: usize, figure: stats::Interval| {
+            let is_peer = it.kind == ContenderKind::Peer;
+            figure.half_width() <= NARROW || (is_peer && figure.low > best(it, part))
         };
         racing().all(|lane| lane.quiet_count() >= noise::ROUNDS_MIN as u32)
-            && figures.iter().all(|(is_peer, parts)| {
+            && figures.iter().all(|(contender, parts)| {
                 let known = parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
-                known.into_iter().all(|(part, figure)| is_good(*is_peer, part, figure))
+                known.into_iter().all(|(part, figure)| is_good(contender, part, figure))
             })
     }
 }
@@ -406,11 +410,6 @@ pub(super) fn first_figure(notes: &[Notes]) -> (f64, u64) {
     let figures: Vec<f64> =
         part.samples.iter().map(|sample| part.figure(*sample, part.batch)).collect();
     (stats::median(&figures), part.batch)
-}
-
-/// Whether a lane's contender takes part in ratios between contenders.
-pub(super) fn is_rival(kind: ContenderKind) -> bool {
-    matches!(kind, ContenderKind::Peer | ContenderKind::Null)
 }
 
 /// The arguments of a floor: its usual ones, but where the benchmark that it stands beside has another than

@@ -1,7 +1,7 @@
 //! From the rounds of a benchmark to its records.
 
 use super::Plan;
-use super::measure::{first_figure, is_rival};
+use super::measure::first_figure;
 use crate::bench::Bench;
 use crate::crew::Stage;
 use crate::noise;
@@ -288,27 +288,12 @@ fn thousandths(share: f64) -> f64 {
 
 /// The same record with figures of six digits, ratios of five, and of four where nobody compares any.
 fn in_few_digits(mut record: Record) -> Record {
-    let Summary {
-        ops: _,
-        samples: _,
-        batch: _,
-        median,
-        low,
-        high,
-        min,
-        p50,
-        p90,
-        p99,
-        p999,
-        max,
-        mean,
-    } = &mut record.summary;
     let modes = record.modes.iter_mut().flat_map(|it| [&mut it.share, &mut it.median]);
     let hardware = record.hardware.iter_mut();
     let hardware =
         hardware.flat_map(|it| [&mut it.instructions, &mut it.cycles, &mut it.cache_misses]);
-    [median, low, high, min, p50, p90, p99, p999, max, mean]
-        .into_iter()
+    let numbers = record.summary.numbers_mut().into_iter().map(|it| it.1);
+    numbers
         .chain(record.bytes_per_s.iter_mut().chain(&mut record.empty))
         .chain(modes.chain(hardware).chain(record.counters.values_mut()))
         .for_each(|value| *value = in_digits(*value, 6));
@@ -480,8 +465,8 @@ fn floor_ratio(
 }
 
 fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
-    let kind = ours.bench.contender().kind;
-    if kind == ContenderKind::Floor {
+    let contender = ours.bench.contender();
+    if contender.kind == ContenderKind::Floor {
         return Vec::new();
     }
     let part = context.spec.parts.get(index);
@@ -490,7 +475,7 @@ fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize)
     lanes
         .iter()
         .filter(|lane| !lane.is_floor && !lane.out && !std::ptr::eq(*lane, ours))
-        .filter(|lane| is_rival(lane.bench.contender().kind))
+        .filter(|lane| contender.is_held_against(&lane.bench.contender()))
         .filter_map(|lane| {
             ratio(&ours.parts[index], &lane.parts[index], &id, lane.bench.contender().name)
         })

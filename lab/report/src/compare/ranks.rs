@@ -86,12 +86,12 @@ fn cut(a_count: usize, b_count: usize) -> usize {
         let spread = (n * m * (n + m + 1.0) / 12.0).sqrt();
         return (n * m / 2.0 - 1.96 * spread - 1.0).max(0.0) as usize;
     }
-    let ranks: Vec<usize> = (1..=count).map(|rank| 2 * rank).collect();
+    let ranks: Vec<usize> = (1..=count).collect();
     let ways = ways_by_sum(&ranks, a_count);
     let all: f64 = ways.iter().sum();
-    let least = a_count * (a_count + 1);
+    let least = a_count * (a_count + 1) / 2;
     // U, the number of pairs in which a is the greater, from 0.
-    let of_u = |u: usize| ways.get(least + 2 * u).copied().unwrap_or(0.0);
+    let of_u = |u: usize| ways.get(least + u).copied().unwrap_or(0.0);
     let (mut below, mut cut) = (0.0, 0);
     for u in 0..a_count * b_count {
         below += of_u(u) / all;
@@ -127,12 +127,16 @@ fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let width = sum_max + 1;
     let mut ways = vec![0.0; (chosen + 1) * width];
     ways[0] = 1.0;
+    let mut reached = 0;
     for rank in ranks {
         for count in (1..=chosen).rev() {
-            for sum in (*rank..width).rev() {
-                ways[count * width + sum] += ways[(count - 1) * width + sum - rank];
+            let (fewer, these) = ways.split_at_mut(count * width);
+            let fewer = &fewer[(count - 1) * width..][..=reached];
+            for (these, fewer) in these[*rank..].iter_mut().zip(fewer) {
+                *these += fewer;
             }
         }
+        reached += rank;
     }
     ways.split_off(chosen * width)
 }

@@ -189,7 +189,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         "B/A above 1: B takes more; by the processes' medians, or by their rounds' best tenth where these differ \
          less. Called where it differs by more than {threshold} and than what can be \
          seen, where p (Mann-Whitney) is at most {ALONE_MAX}, and p of any (Westfall-Young: that chance makes \
-         any row look so) at most {FAMILY_MAX}. delta is Cliff's."
+         any row look so much worse, or so much better) at most {FAMILY_MAX}. delta is Cliff's."
     );
     told(&guide, Tone::Faint);
     lines
