@@ -2,6 +2,7 @@
 
 use crate::floor::moved::Pieces;
 use crate::rpc::{Place, fault};
+use handover_base::clock;
 use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_record::{Bytes, Contender, Spec, args};
 use handover_rpc::{
@@ -28,6 +29,8 @@ args! {
 const SHARED: u8 = 0;
 const PLAIN: u8 = 1;
 const TCP: u8 = 2;
+/// As shared, and both parties copy a half of each transfer.
+const HALVED: u8 = 3;
 
 /// Two parties: one owns memory, the other moves it, `PUSHES` or pulls.
 struct Moved<const KIND: u8, const PUSHES: bool> {
@@ -55,6 +58,8 @@ fn fill(memory: &BulkMemory, side: u8) {
 }
 
 impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
+    /// Halves are another way to do the same.
+    const DECLARED: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
     const IDS: [[&'static str; 2]; 3] = [
         ["bulk/pull", "bulk/push"],
         ["bulk/plain-pull", "bulk/plain-push"],
@@ -102,16 +107,25 @@ impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
         let handle = endpoint.call(peer, HANDLE, &()).map_err(fault)?;
         let memory = memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 2);
+        let ours = match KIND {
+            HALVED => Some(endpoint.register_memory(&memory, Rights::ReadWrite).map_err(fault)?),
+            _ => None,
+        };
         let (pieces, under_way) = (self.pieces, Vec::with_capacity(self.concurrency_count));
-        Ok(Mover { endpoint, peer, handle, memory, pieces, under_way })
+        Ok(Mover { endpoint, peer, handle, ours, memory, pieces, under_way })
     }
 }
+
+/// Of many transfers at a time, how often all of them have ended in what is timed as one.
+const TURNS_TIMED: u64 = 8;
 
 /// Who moves it.
 struct Mover {
     endpoint: Endpoint,
     peer: Peer,
     handle: BulkHandle,
+    /// For the owner to copy its halves.
+    ours: Option<BulkHandle>,
     memory: BulkMemory,
     pieces: Pieces,
     under_way: Vec<Transfer>,
@@ -123,6 +137,7 @@ impl Mover {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next() as u64;
         let part = BulkPart::of(self.pieces.size_bytes as u64).at(at, at);
+        let part = self.ours.as_ref().map_or(part, |ours| part.halved(ours));
         if concurrency_count == 1 {
             let moved = match pushes {
                 true => endpoint.push(*peer, handle, memory, part),
@@ -168,11 +183,11 @@ impl Mover {
 impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
     type Args = Move;
     const SPEC: Spec = Spec {
-        id: Self::IDS[KIND as usize][PUSHES as usize],
-        what: Self::WHATS[KIND as usize][PUSHES as usize],
-        floor: Some(Self::FLOORS[KIND as usize]),
+        id: Self::IDS[Self::DECLARED][PUSHES as usize],
+        what: Self::WHATS[Self::DECLARED][PUSHES as usize],
+        floor: Some(Self::FLOORS[Self::DECLARED]),
         classic: Some("margo-p2p-bw"),
-        ladder: KIND == SHARED && !PUSHES,
+        ladder: Self::DECLARED == SHARED as usize && !PUSHES,
         hands_over: true,
         batched: true,
         file: file!(),
@@ -200,7 +215,24 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
         for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
             mover.step(PUSHES, 1)?;
         }
+        // As many under way as there are all the time: beginning one takes less than one takes.
+        for _ in 0..self.concurrency_count {
+            mover.step(PUSHES, self.concurrency_count)?;
+        }
         out.bytes_per_op(self.pieces.size_bytes as u64);
+        if self.concurrency_count > 1 {
+            // Many may end at the same moment, and none for a while: only what takes longer tells a rate.
+            let n = TURNS_TIMED * self.concurrency_count as u64;
+            // Once at least: what comes before may take as long as a round.
+            loop {
+                let began = clock::ticks();
+                (0..n).try_for_each(|_| mover.step(PUSHES, self.concurrency_count))?;
+                out.note_batch(0, clock::ticks().saturating_sub(began), n);
+                if !out.running() {
+                    return mover.end(PUSHES);
+                }
+            }
+        }
         let mut failed = None;
         out.batches(|n| {
             for _ in 0..n {
@@ -226,7 +258,9 @@ pub(crate) const PUSH_SPEC: Spec = <Moved<SHARED, true> as Handover>::SPEC;
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
     Bench::many::<Moved<SHARED, false>>(Contender::ours("handover")),
+    Bench::many::<Moved<HALVED, false>>(Contender::ours("halves")),
     Bench::many::<Moved<SHARED, true>>(Contender::ours("handover")),
+    Bench::many::<Moved<HALVED, true>>(Contender::ours("halves")),
     Bench::many::<Moved<PLAIN, false>>(Contender::ours("handover")),
     Bench::many::<Moved<PLAIN, true>>(Contender::ours("handover")),
     Bench::many::<Moved<TCP, false>>(Contender::ours("handover")),

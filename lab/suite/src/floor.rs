@@ -44,7 +44,7 @@ pub const ALL: &[Bench] = &[
     Bench::one::<signature::Agreement>(Contender::floor("aws-lc")),
     Bench::one::<memory::Memcpy>(Contender::floor("libc")),
     Bench::one::<moved::Streamed>(Contender::floor("hardware")),
-    Bench::one::<moved::ByProcess>(Contender::floor("kernel")),
+    Bench::many::<moved::ByProcess>(Contender::floor("kernel")),
     Bench::many::<moved::Stream>(Contender::floor("kernel")),
     Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
     Bench::one::<page::Page>(Contender::floor("kernel")),

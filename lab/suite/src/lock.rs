@@ -63,14 +63,6 @@ args! {
     }
 }
 
-args! {
-    /// Who tries, alone.
-    pub struct Alone {
-        /// Threads that try the lock.
-        threads_count: u32 = 1 (smoke 1, range 1..=1)
-    }
-}
-
 /// A lock that the first party holds while all try it.
 struct Busy<L, A> {
     lock: Pin<Box<L>>,
@@ -102,7 +94,8 @@ impl BusyArgs for Contention {
     }
 }
 
-impl BusyArgs for Alone {
+/// One thread, alone.
+impl BusyArgs for () {
     const SPEC: Spec = Spec {
         id: "lock/busy-alone",
         what: "one try of a lock that is held, one thread trying",
@@ -114,7 +107,7 @@ impl BusyArgs for Alone {
         ..Spec::DEFAULT
     };
     fn threads_count(&self) -> u32 {
-        self.threads_count
+        1
     }
 }
 
@@ -315,7 +308,7 @@ macro_rules! rows {
 
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &{
-    let [a, b, c, d, e, f, g] = rows!(many, Busy, Alone);
+    let [a, b, c, d, e, f, g] = rows!(many, Busy, ());
     let [h, i, j, k, l, m, n] = rows!(many, Busy, Contention);
     let [o, p, q, r, s, t, u] = rows!(one, Free);
     let [v, w, x, y, z, aa, bb] = rows!(many, Passed);

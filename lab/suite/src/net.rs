@@ -8,6 +8,7 @@ mod idle;
 mod load;
 mod secured;
 mod servers;
+mod wait;
 
 use crate::floor::connect::Connect;
 use handover_harness::Bench;
@@ -17,7 +18,9 @@ use handover_record::Contender;
 pub const ALL: &[Bench] = &[
     Bench::many::<echo::Relayed<echo::Ours<0>>>(Contender::ours("handover")),
     Bench::many::<echo::Relayed<echo::Ours<50_000>>>(Contender::ours("spin")),
-    Bench::many::<echo::Relayed<echo::Epoll>>(Contender::peer("epoll")),
+    Bench::many::<echo::Relayed<echo::Epoll<false>>>(Contender::peer("epoll")),
+    Bench::many::<echo::Spinning<echo::Ours<50_000>>>(Contender::ours("handover")),
+    Bench::many::<echo::Spinning<echo::Epoll<true>>>(Contender::peer("epoll")),
     Bench::many::<load::Load<servers::Ours<false>>>(Contender::ours("handover")),
     Bench::many::<load::Load<servers::Ours<true>>>(Contender::ours("own")),
     #[cfg(feature = "io-uring")]

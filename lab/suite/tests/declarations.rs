@@ -1,7 +1,7 @@
 //! What the suite declares holds together.
 
 use handover_harness::Bench;
-use handover_record::Spec;
+use handover_record::{ContenderKind, Spec};
 use handover_suite::ALL;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +51,25 @@ fn contenders_of_one_benchmark_stand_together_and_declare_the_same() {
         };
         assert_eq!(names(bench), names(sibling), "{bench:?} takes other arguments");
     }
+}
+
+#[test]
+fn who_is_held_against_one_alone_names_one_of_ours_beside_it() {
+    let mut count = 0;
+    for bench in benches() {
+        let contender = bench.contender();
+        let Some(rival) = contender.rival_of else { continue };
+        let beside = benches().filter(|it| it.spec().id == bench.spec().id).map(Bench::contender);
+        for ours in beside.filter(|it| it.kind == ContenderKind::Ours) {
+            assert_eq!(
+                ours.is_held_against(&contender),
+                ours.name == rival,
+                "{ours:?} {contender:?}"
+            );
+            count += usize::from(ours.name == rival);
+        }
+    }
+    assert_eq!(count, 8, "the schedulers behind a mutex");
 }
 
 #[test]

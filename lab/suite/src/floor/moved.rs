@@ -1,6 +1,6 @@
 //! Moving memory that no cache holds: the floors of bulk transfers.
 
-use super::socket::Loopback;
+use super::socket::{Ends, Loopback};
 use crate::raw::bulk;
 use handover_harness::{Fault, Handover, Party, Rig, Role, Samples, Workload};
 use handover_record::{Bytes, Spec, args};
@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 args! {
@@ -116,38 +117,93 @@ impl Workload for Streamed {
     }
 }
 
-/// The kernel, from process to process.
-pub(crate) struct ByProcess(Memories);
+/// The kernel, from one party's vector to the other's.
+pub(crate) struct ByProcess {
+    near: UnixStream,
+    far: UnixStream,
+    pieces: Pieces,
+}
 
-impl Workload for ByProcess {
+/// Where the owner's memory is: its process and the address there.
+const PLACE_BYTES: usize = 12;
+/// What is in all of it.
+const OWNED: u8 = 0xa5;
+
+impl ByProcess {
+    /// Shows its memory, and keeps it until the other has ended.
+    fn own(&self) -> Result<(), Fault> {
+        let memory = vec![OWNED; self.pieces.memory_bytes];
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let mut place = [0; PLACE_BYTES];
+        place[..4].copy_from_slice(&pid.to_ne_bytes());
+        place[4..].copy_from_slice(&(memory.as_ptr().addr() as u64).to_ne_bytes());
+        (&self.far).write_all(&place)?;
+        let _ended = (&self.far).read(&mut [0])?;
+        Ok(())
+    }
+
+    fn read(&self, out: &mut Samples) -> Result<(), Fault> {
+        let mut place = [0; PLACE_BYTES];
+        (&self.near).read_exact(&mut place)?;
+        let (pid, address) = place.split_at(4);
+        let whole = |_| Fault::new("no place");
+        let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
+        let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
+        let mut pieces = self.pieces;
+        let mut memory = vec![0u8; pieces.memory_bytes];
+        let mut copy = || {
+            let at = pieces.next();
+            let into = &mut memory[at..at + pieces.size_bytes];
+            bulk::copy_from_process(pid, address + at as u64, into)
+        };
+        // Once untimed, which touches every page.
+        for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
+            if copy()? != self.pieces.size_bytes {
+                return Err(Fault::new("the copy is short"));
+            }
+        }
+        out.bytes_per_op(self.pieces.size_bytes as u64);
+        out.batches(|n| {
+            for _ in 0..n {
+                // A refusal would have been an error before.
+                let _ = copy();
+            }
+        });
+        match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == OWNED) {
+            true => Ok(()),
+            false => Err(Fault::new("the copy differs")),
+        }
+    }
+}
+
+impl Handover for ByProcess {
     type Args = Walk;
     const SPEC: Spec = Spec {
         id: "floor/process-copy",
-        what: "size_bytes by process_vm_readv of this process itself, through memory_bytes",
+        what: "size_bytes by process_vm_readv out of another party's vector, through memory_bytes",
+        hands_over: true,
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT
     };
+    const PROCESSES: bool = true;
 
-    fn rig(args: &Walk, _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Self(Memories::new(args)))
+    fn roles(_: &Walk) -> Vec<Role> {
+        vec![Role::measured("reader"), Role::serving("owner")]
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
-        let (from, to) = self.0.next();
-        let copied = bulk::copy_by_process(from, to)?;
-        if copied == from.len() && from == to {
-            Ok(())
-        } else {
-            Err(Fault::new("the copy differs"))
+    fn rig(args: &Walk, rig: &mut Rig) -> Result<Self, Fault> {
+        let (near, far) = Ends::<UnixStream, false>::ends(rig)?;
+        Ok(Self { near, far, pieces: Pieces::new(args.size_bytes, args.memory_bytes) })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        if party.index > 0 {
+            return self.own();
         }
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        self.0.sample(out, |from, to| {
-            // It was looked at in check(), where a refusal would be an error.
-            let _ = bulk::copy_by_process(from, to);
-        });
+        let read = self.read(out);
+        self.near.shutdown(Shutdown::Write)?;
+        read
     }
 }
 

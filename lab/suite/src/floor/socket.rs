@@ -3,10 +3,11 @@
 use super::relay::Medium;
 use handover_harness::{Fault, Rig};
 use handover_record::{Bytes, Spec, args};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::hint::spin_loop;
-use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -25,17 +26,12 @@ const END: u8 = 0xff;
 const STRANGERS_MAX: u32 = 16;
 
 /// A connection's end.
-pub(crate) trait End: From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static {
+pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static {
     /// The floors that stand on it, where both sides sleep and where neither does.
     const SPECS: [Spec; 2];
 
     /// Two ends of one connection.
     fn pair() -> Result<(Self, Self), Fault>;
-
-    /// As [`Read`] and [`Write`] have it.
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize>;
-    fn send(&self, bytes: &[u8]) -> io::Result<usize>;
-    fn spins(&self) -> io::Result<()>;
 }
 
 const SPEC: Spec = Spec { hands_over: true, file: file!(), line: line!(), ..Spec::DEFAULT };
@@ -71,20 +67,6 @@ impl End for TcpStream {
         }
         Err(Fault::new(format!("others keep connecting to {address}")))
     }
-
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
-        let mut end = self;
-        end.read(into)
-    }
-
-    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut end = self;
-        end.write(bytes)
-    }
-
-    fn spins(&self) -> io::Result<()> {
-        self.set_nonblocking(true)
-    }
 }
 
 impl End for UnixStream {
@@ -103,20 +85,6 @@ impl End for UnixStream {
 
     fn pair() -> Result<(UnixStream, UnixStream), Fault> {
         Ok(UnixStream::pair()?)
-    }
-
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
-        let mut end = self;
-        end.read(into)
-    }
-
-    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut end = self;
-        end.write(bytes)
-    }
-
-    fn spins(&self) -> io::Result<()> {
-        self.set_nonblocking(true)
     }
 }
 
@@ -148,25 +116,26 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
     }
 
     /// Reads so much, however often it takes.
-    fn read(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn read(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
         while !into.is_empty() {
-            match end.receive(into) {
-                Ok(0) => return Err(Fault::new("the other end has ended")),
-                Ok(count) => into = &mut into[count..],
-                Err(error) if SPINS && error.kind() == ErrorKind::WouldBlock => spin_loop(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            match recv(end, &mut *into, RecvFlags::empty()) {
+                Ok((0, _)) => return Err(Fault::new("the other end has ended")),
+                Ok((count, _)) => into = &mut into[count..],
+                Err(Errno::WOULDBLOCK) if SPINS => spin_loop(),
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    fn write(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
+    /// Writes all of it.
+    pub(crate) fn write(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
-            match end.send(bytes) {
+            match send(end, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
-                Err(error) if SPINS && error.kind() == ErrorKind::WouldBlock => spin_loop(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(Errno::WOULDBLOCK) if SPINS => spin_loop(),
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -188,8 +157,9 @@ impl<E: End, const SPINS: bool> Medium for Ends<E, SPINS> {
     fn rig(args: &Echo, rig: &mut Rig) -> Result<Self, Fault> {
         let (near, far) = Self::ends(rig)?;
         if SPINS {
-            near.spins()?;
-            far.spins()?;
+            for end in [&near, &far] {
+                ioctl_fionbio(end, true)?;
+            }
         }
         let message_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX);
         Ok(Self { near, far, message_bytes })

@@ -10,6 +10,7 @@ use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Tells a started program that it is a rank, and what of.
 const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
@@ -225,18 +226,25 @@ impl Ranks {
     }
 }
 
-/// Two ranks of a launcher's.
+/// Two ranks of a launcher's, started and warm: that takes longer than a round does.
 struct Launched<const LAUNCHER: u8> {
-    task: Task,
+    size_bytes: usize,
+    /// And how many make a batch. They are played once.
+    ranks: Mutex<Option<(Ranks, u64)>>,
 }
 
 impl<const LAUNCHER: u8> Launched<LAUNCHER> {
-    fn measure(&self, out: &mut Samples) -> Result<(), Fault> {
-        let mut ranks = Ranks::start(LAUNCHERS[LAUNCHER as usize], &self.task)?;
-        // Warm, and how long one takes.
+    fn start(task: Task) -> Result<Self, Fault> {
+        let mut ranks = Ranks::start(LAUNCHERS[LAUNCHER as usize], &task)?;
         ranks.batch(100)?;
         let each_ns = clock::ns(ranks.batch(100)?).max(100) / 100;
         let n = (BATCH_NS / each_ns).max(1);
+        Ok(Self { size_bytes: task.size_bytes, ranks: Mutex::new(Some((ranks, n))) })
+    }
+
+    fn measure(&self, out: &mut Samples) -> Result<(), Fault> {
+        let taken = self.ranks.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (mut ranks, n) = taken.ok_or_else(|| Fault::new("these ranks have ended"))?;
         while out.running() {
             out.note_batch(0, ranks.batch(n)?, n);
         }
@@ -265,7 +273,7 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
 
     fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
         let (work, cpus) = (Work::PingPong, cpus(rig));
-        Ok(Self(Launched { task: Task { work, size_bytes: 0, memory_bytes: 0, cpus } }))
+        Launched::start(Task { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
     }
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
@@ -289,14 +297,14 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for Moved<LAUNCHER, PUSHES
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let work = if PUSHES { Work::Put } else { Work::Get };
         let (size_bytes, memory_bytes) = (whole(args.size_bytes.0), whole(args.memory_bytes.0));
-        Ok(Self(Launched { task: Task { work, size_bytes, memory_bytes, cpus: cpus(rig) } }))
+        Launched::start(Task { work, size_bytes, memory_bytes, cpus: cpus(rig) }).map(Self)
     }
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         if party.index > 0 {
             return Ok(());
         }
-        out.bytes_per_op(self.0.task.size_bytes as u64);
+        out.bytes_per_op(self.0.size_bytes as u64);
         self.0.measure(out)
     }
 }

@@ -4,13 +4,12 @@ use super::handshake::{Shaken, Shaking, ticks_since};
 use super::load::NetLoad;
 use super::secured::{Securing, identity, refused};
 use super::servers::whole_bytes;
+use super::wait::wait;
 use handover_base::clock;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::tls::Identity;
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
-use rustix::io::Errno;
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -127,11 +126,7 @@ impl Securing for Epoll {
         let mut events = Vec::with_capacity(256);
         let (mut securing, mut left, mut set_up) = (talks.len(), talks.len(), Usage::default());
         while left > 0 {
-            events.clear();
-            match epoll::wait(&set, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            wait(&set, &mut events, None)?;
             for event in &events {
                 let data = event.data;
                 let talk = &mut talks[data.u64() as usize];

@@ -1,13 +1,12 @@
 //! Connections that come, ask once, and go: who accepts them.
 
+use super::wait::wait;
 use crate::floor::connect::{Accepting, END, LENGTH_BYTES};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixed;
 use handover_net::{Config, Conn, Handler, Reactor, Stopper};
 use handover_record::Spec;
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
-use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -119,11 +118,7 @@ impl Accepting for Epoll {
         let mut events = Vec::with_capacity(256);
         let mut echoed = 0;
         loop {
-            events.clear();
-            match epoll::wait(&set, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            wait(&set, &mut events, None)?;
             for event in &events {
                 let data = event.data;
                 if data.u64() != LISTENER {

@@ -1,14 +1,15 @@
 //! One message at a time to one connection, and its echo back.
 
+use super::wait::wait;
 use crate::floor::relay::{Medium, Relay};
-use crate::floor::socket::Loopback;
+use crate::floor::socket::Ends;
 use handover_harness::{Fault, Rig};
 use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
 use handover_record::{Bytes, Spec, args};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use std::io::{ErrorKind, Read, Write};
+use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -26,8 +27,10 @@ const GREETING: u8 = 0xfe;
 /// In place of the first byte of a message: the round is over.
 const END: u8 = 0xff;
 
-/// The benchmark, with that server.
-pub(super) type Relayed<E> = Relay<Link<E>>;
+/// The benchmark, with that server, and a client who sleeps until an echo comes.
+pub(super) type Relayed<E> = Relay<Link<E, false>>;
+/// The same with a client who never sleeps.
+pub(super) type Spinning<E> = Relay<Link<E, true>>;
 
 /// Who echoes what comes over a stream.
 pub(super) trait Echoing: Send + Sync + 'static {
@@ -79,10 +82,11 @@ impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
     }
 }
 
-/// A loop written out for this one stream: no framing beyond its own messages, no state, no limits.
-pub(super) struct Epoll;
+/// A loop written out for this one stream: no framing beyond its own messages, no state, no limits. Asleep
+/// between messages, or where it `SPINS` asking again and again.
+pub(super) struct Epoll<const SPINS: bool>;
 
-impl Echoing for Epoll {
+impl<const SPINS: bool> Echoing for Epoll<SPINS> {
     fn serve(mut far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
         far.set_nonblocking(true)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -91,12 +95,9 @@ impl Echoing for Epoll {
         let mut events = Vec::with_capacity(16);
         let mut buffer = vec![0; 1 << 16];
         let (mut filled, mut turns) = (0, 0);
+        let timeout = SPINS.then(Timespec::default);
         loop {
-            events.clear();
-            match epoll::wait(&set, spare_capacity(&mut events), None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            wait(&set, &mut events, timeout.as_ref())?;
             loop {
                 match far.read(&mut buffer[filled..message_bytes]) {
                     Ok(0) => return Ok(turns),
@@ -122,13 +123,34 @@ impl Echoing for Epoll {
     }
 }
 
-/// A connection whose far end echoes.
-pub(super) struct Link<E> {
+/// A connection whose far end echoes, and whose near end never sleeps where it `SPINS`.
+pub(super) struct Link<E, const SPINS: bool> {
     near: TcpStream,
     far: TcpStream,
     message_bytes: usize,
-    echoing: std::marker::PhantomData<fn() -> E>,
+    echoing: PhantomData<fn() -> E>,
 }
+
+const SPEC: Spec = Spec {
+    classic: Some("evh_perf"),
+    hands_over: true,
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+const ASLEEP: Spec = Spec {
+    id: "net/echo",
+    what: "a message to a connection of the event handler, and its echo, over loopback TCP",
+    floor: Some("floor/socket"),
+    ladder: true,
+    ..SPEC
+};
+const AWAKE: Spec = Spec {
+    id: "net/echo-spin",
+    what: "a message to a connection of the event handler, and its echo, both sides spinning",
+    floor: Some("floor/socket-spin"),
+    ..SPEC
+};
 
 /// What the pinging party sends and what came back.
 pub(super) struct Messages {
@@ -138,25 +160,16 @@ pub(super) struct Messages {
     fault: Option<Fault>,
 }
 
-impl<E: Echoing> Medium for Link<E> {
+impl<E: Echoing, const SPINS: bool> Medium for Link<E, SPINS> {
     type Args = NetEcho;
-    const SPEC: Spec = Spec {
-        id: "net/echo",
-        what: "a message to a connection of the event handler, and its echo, over loopback TCP",
-        floor: Some("floor/socket"),
-        classic: Some("evh_perf"),
-        ladder: true,
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = if SPINS { AWAKE } else { ASLEEP };
     type Ping = Messages;
 
     fn rig(args: &NetEcho, rig: &mut Rig) -> Result<Self, Fault> {
-        let (near, far) = Loopback::ends(rig)?;
+        let (near, far) = Ends::<TcpStream, SPINS>::ends(rig)?;
+        near.set_nonblocking(SPINS)?;
         let message_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX);
-        Ok(Self { near, far, message_bytes, echoing: std::marker::PhantomData })
+        Ok(Self { near, far, message_bytes, echoing: PhantomData })
     }
 
     fn ping(&self) -> Messages {
@@ -173,16 +186,15 @@ impl<E: Echoing> Medium for Link<E> {
     }
 
     fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
-        (&self.near).write_all(&messages.sent)?;
-        (&self.near).read_exact(&mut messages.came)?;
-        Ok(())
+        Ends::<_, SPINS>::write(&self.near, &messages.sent)?;
+        Ends::<_, SPINS>::read(&self.near, &mut messages.came)
     }
 
     fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
         // The last echo is looked at, untimed; every one before it was read into the same place.
         let right = messages.came == messages.sent;
         messages.sent[LENGTH_BYTES] = END;
-        (&self.near).write_all(&messages.sent)?;
+        Ends::<_, SPINS>::write(&self.near, &messages.sent)?;
         self.near.shutdown(std::net::Shutdown::Write)?;
         match messages.fault.take() {
             Some(fault) => Err(fault),

@@ -1,13 +1,13 @@
 //! Many messages on their way over many connections: one client, who keeps so many on each, and whoever
 //! serves them on a CPU of its own.
 
+use super::wait::wait;
 use crate::floor::socket::Loopback;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_base::usage::{self, Usage};
 use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_record::{Bytes, Part, Spec, args};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
@@ -201,11 +201,7 @@ impl<'a, T: Talking> Client<'a, T> {
     pub(super) fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.done_count < done_count {
-            events.clear();
-            match epoll::wait(&self.set, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            wait(&self.set, &mut events, None)?;
             for event in &events {
                 let epoll::Event { flags, data } = *event;
                 let at = data.u64() as usize;

@@ -2,13 +2,12 @@
 //! take instead. All of them read as much at a time, cut it into messages, and send all echoes together.
 
 use super::load::{LENGTH_BYTES, NetLoad, Serving};
+use super::wait::wait;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
-use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -230,11 +229,7 @@ impl Serving for Epoll {
         let mut events = Vec::with_capacity(256);
         let set_up = usage::thread();
         while left > 0 {
-            events.clear();
-            match epoll::wait(&set, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            wait(&set, &mut events, None)?;
             for event in &events {
                 let data = event.data;
                 let talk = &mut talks[data.u64() as usize];

@@ -47,12 +47,12 @@ unsafe fn blocks(from: &[u8], to: &mut [u8]) {
     _mm_sfence();
 }
 
-/// Has the kernel copy as from another process, which here is this one. How many bytes.
-pub(crate) fn copy_by_process(from: &[u8], to: &mut [u8]) -> std::io::Result<usize> {
-    let theirs = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+/// Has the kernel copy from that place in a process. How many bytes.
+pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::io::Result<usize> {
+    // A place that is none is refused by the kernel.
+    let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: to.len() };
     let ours = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: the kernel reads the one slice and writes the other, both borrowed for that.
+    // SAFETY: the kernel writes nothing but the slice, which is borrowed for that; what it reads it looks at itself.
     let count = unsafe { libc::process_vm_readv(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
 }
