@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// What does it cost to hand work over? Measured on this machine, from a function call to an RPC.
 ///
-/// Without a command: `handover run`, the ladder, in about a minute. It prints the table, stores the
+/// Without a command: `handover run`, the ladder, in a minute and a half. It prints the table, stores the
 /// run, and writes report.html.
 #[derive(Debug, Parser)]
 #[command(name = "handover", version = version(), max_term_width = 100, propagate_version = true)]
@@ -211,7 +211,7 @@ impl RunOptions {
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// A prefix of an id (lock, lock/busy) or a glob ('*/busy'); none: the ladder
+    /// An id (lock/busy), a prefix of ids (lock) or a glob ('*/busy'); none: the ladder
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     #[command(flatten)]
@@ -333,9 +333,21 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     };
     match App::try_parse_from(&words) {
         Ok(app) => exit::code(dispatch(app)),
-        Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
+        Err(refused) if refused.use_stderr() => {
+            let hint = scheduler_hint(&words).unwrap_or_default();
+            exit::code(Err(usage(one_line(&refused) + hint)))
+        }
         Err(help) => exit::code(help.print().map_err(|error| console::of_output(error).into())),
     }
+}
+
+/// For who has written the options of a scheduler among those of `sched`.
+fn scheduler_hint(words: &[OsString]) -> Option<&'static str> {
+    let mut ours = words.iter().skip(1).take_while(|word| *word != "--");
+    let is_scheduler =
+        |word: &OsString| ["-alg", "-flowsets", "-qmax"].iter().any(|option| word == option);
+    let misplaced = ours.next().is_some_and(|word| word == "sched") && ours.any(is_scheduler);
+    misplaced.then_some("; options of the scheduler stand after `--`, as in `-- -alg rr`")
 }
 
 /// What the parser says, without its usage, in a line: the argument, the value, and the way out.
@@ -435,12 +447,62 @@ fn dispatch(app: App) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use handover_harness::Lab;
 
     #[test]
     fn the_definition_is_sound() {
         App::command().debug_assert();
         let app = App::parse_from(["handover", "run", "lock", "--set", "a=1"]);
         assert!(matches!(app.command, Some(Command::Run(run)) if run.patterns == ["lock"]));
+    }
+
+    /// The words of a command line whose quotes hold no blanks.
+    fn words_of(line: &str) -> Vec<String> {
+        line.split_whitespace().map(|word| word.replace('\'', "")).collect()
+    }
+
+    #[test]
+    fn every_run_that_the_pages_show_can_be_planned() {
+        let pages = [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/compare.md"),
+            include_str!("../../../docs/sweep.md"),
+            include_str!("../../../lab/suite/README.md"),
+            include_str!("../README.md"),
+        ];
+        let joined = pages.map(|page| page.replace('\n', "\n ")).join("\n");
+        let mut planned = 0;
+        for line in joined.split(['`', '\n', ';', '#', '&', '|', ')']) {
+            let words = words_of(line.trim().trim_start_matches("$ "));
+            if !words.starts_with(&["handover".to_string(), "run".to_string()]) {
+                continue;
+            }
+            let app = App::try_parse_from(&words).unwrap_or_else(|why| panic!("{line}: {why}"));
+            let Some(Command::Run(run)) = app.command else { panic!("{line}: no run") };
+            let lab = Lab::new(handover_suite::ALL, &run.patterns, run.options.plan());
+            assert!(lab.is_ok(), "{line}: {:?}", lab.err());
+            planned += 1;
+        }
+        assert!(planned >= 5, "{planned} were found");
+    }
+
+    #[test]
+    fn an_id_that_others_begin_with_means_itself_alone() {
+        let chosen = |pattern: &str| -> Vec<&str> {
+            let chosen = handover_harness::select(handover_suite::ALL, &[pattern.to_string()]);
+            chosen.expect("known").iter().map(|it| it.spec.id).collect()
+        };
+        assert_eq!(chosen("lock/busy"), ["lock/busy"]);
+        assert_eq!(chosen("lock/bus"), ["lock/busy-alone", "lock/busy"]);
+        assert_eq!(chosen("ring/stream"), ["ring/stream"]);
+    }
+
+    #[test]
+    fn who_forgets_the_dashes_before_a_schedulers_options_is_told() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(scheduler_hint(&words("handover sched -t 2 -alg rr")).is_some());
+        assert!(scheduler_hint(&words("handover sched -x -- -alg rr")).is_none());
+        assert!(scheduler_hint(&words("handover run -alg rr")).is_none());
     }
 
     fn refused(words: &[&str]) -> String {

@@ -60,6 +60,18 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
+/// The same, before there was anything to keep.
+#[derive(Debug)]
+pub struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted; nothing was measured to its end")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
 /// A program that was run has ended so: its exit code is ours, and there is nothing to add.
 #[derive(Debug)]
 pub struct Passed(pub u8);
@@ -84,7 +96,7 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     if let Some(Passed(code)) = error.downcast_ref() {
         return (ExitCode::from(*code), None);
     }
-    if error.is::<Interrupted>() {
+    if error.is::<Interrupted>() || error.is::<Stopped>() {
         return (ExitCode::from(130), Some(error));
     }
     let code = if error.is::<Usage>() { 2 } else { 1 };

@@ -28,7 +28,10 @@ fn main() -> ExitCode {
 
 fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
     if let Some(error) = error {
-        console::tell(format_args!("handover: {error:#}"));
+        // Who has typed a classic program's name knows no other.
+        let called = std::env::args_os().next().unwrap_or_default();
+        let name = names::called_as(&called).map_or("handover", |classic| classic.command);
+        console::tell(format_args!("{name}: {error:#}"));
     }
     code
 }

@@ -251,7 +251,7 @@ fn serve<P: Program>(
     options.diagnose(&endpoint, Side::Server)?;
     match stopped {
         true => Ok(()),
-        false => bail!("rank 1 is gone, and had not done"),
+        false => bail!("rank 1 is gone before it was finished"),
     }
 }
 
@@ -262,7 +262,7 @@ fn first_peer(endpoint: &mut Endpoint, patience: Patience<'_>) -> anyhow::Result
             return Ok(peer);
         }
         if endpoint.stats().gone_count > 0 {
-            bail!("rank 1 is gone, and had done nothing");
+            bail!("rank 1 is gone before it had begun");
         }
         patience.check(|| "rank 1 has not connected".into())?;
         endpoint.progress(LOOK);

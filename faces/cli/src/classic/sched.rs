@@ -533,6 +533,12 @@ impl Plan<'_> {
         )?;
         let unwritten: u64 =
             rows.iter().filter_map(|row| row.waits.as_ref()).map(|it| it.unwritten).sum();
+        if rows.iter().any(|row| row.share.is_some_and(|it| it.due.is_none())) {
+            writeln!(
+                out,
+                "due: told where each client has one flow; a client cycles through its flows"
+            )?;
+        }
         if unwritten > 0 {
             writeln!(
                 out,
@@ -556,9 +562,12 @@ impl Plan<'_> {
         let threads = self.threads() as usize;
         let weights_sum = self.options.flows.weights_sum() as f64;
         let bytes: u64 = ledgers.iter().map(|ledger| ledger.counts.transmitted_bytes).sum();
-        let mut due = vec![0.0; threads];
+        // A client cycles through its flows, and has no others queued meanwhile: what is due to several is not the
+        // sum of what would be due to each.
+        let has_one_each = self.options.flows.flows_count() as usize <= threads;
+        let mut due = vec![None; threads];
         for (flow, (weight, _)) in self.options.flows.flows().enumerate() {
-            due[flow % threads] += f64::from(weight) / weights_sum;
+            due[flow % threads] = has_one_each.then(|| f64::from(weight) / weights_sum);
         }
         let by_weight = self.options.algorithm.shares_by_weight();
         let mut all = Row { name: "all".into(), ..Row::default() };

@@ -31,11 +31,12 @@ const SAID_BYTES_MAX: u64 = 1 << 16;
 #[command(
     after_help = "A figure is called worse when its ratio is above the threshold and above what ours \
 against ours shows in the same processes; when Mann and Whitney's test calls it different at 5 %; and when \
-dealing the processes out anew makes any figure look so different at most twice in a hundred times, and hence so \
-much worse once (Westfall and Young, step-down maxT)."
+dealing the processes out anew makes any figure look so much worse in less than one of a hundred ways (Westfall \
+and Young, step-down maxT)."
 )]
 pub struct Compare {
-    /// A and B; with --baseline, B alone; with --ab, what is measured (none: the ladder)
+    /// A and B; with --baseline, B alone (none: the last run, and all of its name or its --repeat); with --ab, what
+    /// is measured (none: the ladder)
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
     words: Vec<String>,
     /// The side to compare with
@@ -58,6 +59,9 @@ pub struct Compare {
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
     #[arg(allow_hyphen_values = true)]
     threshold: f64,
+    /// Exit with 1, too, where of any figure nothing can be said
+    #[arg(long)]
+    strict: bool,
     /// Show every contender in a row of its own
     #[arg(long)]
     all: bool,
@@ -97,7 +101,16 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
         out.write_all(drawn.as_bytes())?;
     }
     kept.context("the comparison above is of what was measured, and not all of that is stored")?;
+    if comparison.rows.is_empty() {
+        return Err(usage(format!(
+            "{a_name} and {b_name} have no figure in common; compare runs of the same benchmarks"
+        )));
+    }
+    let unsaid = comparison.count(compare::Verdict::CannotSay);
     match comparison.count(compare::Verdict::Worse) {
+        0 if args.strict && unsaid > 0 => {
+            bail!("--strict: of {unsaid} figures nothing can be said, as told above")
+        }
         0 => Ok(()),
         1 => bail!("1 figure regressed"),
         count => bail!("{count} figures regressed"),
@@ -110,7 +123,11 @@ type NamedSide = (String, Vec<Document>);
 fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
     let (a, b) = match (&args.baseline, args.words.as_slice()) {
         (Some(a), [b]) => (a, b.as_str()),
-        (Some(a), []) => (a, "last"),
+        (Some(a), []) => {
+            let baseline = (a.clone(), side(a, &args.db, &mut None)?);
+            let last = last_group(a, &stored::existing(&args.db)?)?;
+            return Ok([baseline, last]);
+        }
         (None, [a, b]) => (a, b.as_str()),
         (Some(_), _) => return Err(usage("with --baseline, name one side beside it, or none")),
         (None, _) => {
@@ -125,6 +142,51 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
         Ok((words.to_string(), side(words, &args.db, &mut store)?))
     };
     Ok([of(a)?, of(b)?])
+}
+
+/// The last run and those that belong to it: all of its name, or of its `--repeat`.
+fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
+    let load = |ids: &[String]| -> anyhow::Result<Vec<Document>> {
+        ids.iter().map(|id| store.load_bare(id)).collect::<Result<_, _>>().map_err(stored::asked)
+    };
+    let rows = store.runs().map_err(stored::asked)?;
+    let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
+    let of_baseline: Vec<&str> = baseline.split(',').collect();
+    if last.tags.iter().chain([&last.id]).any(|it| of_baseline.contains(&it.as_str())) {
+        return Err(usage(format!(
+            "--baseline {baseline}: the last run is of it; measure what is to be compared: `handover run \
+             --repeat 7 --name this`, then `handover compare --baseline {baseline} this`"
+        )));
+    }
+    if let Some(name) = last.tags.first() {
+        return Ok((name.clone(), load(&store.named(name).map_err(stored::asked)?)?));
+    }
+    let mut group: Vec<Document> = Vec::new();
+    for row in rows.iter().rev() {
+        let document = load(std::slice::from_ref(&row.id))?.remove(0);
+        let belongs = group.last().is_none_or(|later| {
+            is_one_repeat(&document.run.command, &later.run.command) && row.tags.is_empty()
+        });
+        if !belongs {
+            break;
+        }
+        group.push(document);
+    }
+    Ok(("last".to_string(), group))
+}
+
+/// Whether two command lines are of one `--repeat`, the first of the process just before the second's.
+fn is_one_repeat(earlier: &str, later: &str) -> bool {
+    let split = |command: &str| -> (Option<u32>, Vec<String>) {
+        let is_nth = |word: &&str| word.starts_with("--nth=");
+        let nth =
+            command.split(' ').find(is_nth).and_then(|word| word["--nth=".len()..].parse().ok());
+        (nth, command.split(' ').filter(|word| !is_nth(word)).map(str::to_string).collect())
+    };
+    match (split(earlier), split(later)) {
+        ((Some(earlier), words), (Some(later), others)) => earlier + 1 == later && words == others,
+        _ => false,
+    }
 }
 
 /// The runs that a side names. The store is opened when a word is no file.
@@ -147,7 +209,10 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
             }
             let Some(store) = store.as_ref() else { continue };
             let ids = store.side(word).map_err(stored::asked)?;
-            ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::asked)?
+            ids.iter()
+                .map(|id| store.load_bare(id))
+                .collect::<Result<_, _>>()
+                .map_err(stored::asked)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {
@@ -243,6 +308,11 @@ fn one_process(
         let _ = said.take(SAID_BYTES_MAX).read_to_string(&mut text);
         let told: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
         // What is wrong with the command line is wrong with ours.
+        if matches!(status.code(), Some(1 | 2)) && told.is_empty() && document.is_err() {
+            return Err(usage(format!(
+                "--ab {shown}: is no handover: `run --json` ended with {status}"
+            )));
+        }
         if status.code() == Some(2) {
             return Err(usage(format!("{shown} run: {}", told.join("; "))));
         }
@@ -262,7 +332,16 @@ fn one_process(
 
 #[cfg(test)]
 mod tests {
-    use super::share;
+    use super::{is_one_repeat, share};
+
+    #[test]
+    fn processes_of_one_repeat_have_one_command_line_and_follow_each_other() {
+        let of = |nth: u32| format!("handover run --nth={nth} lock --repeat 3");
+        assert!(is_one_repeat(&of(1), &of(2)) && is_one_repeat(&of(2), &of(3)));
+        assert!(!is_one_repeat(&of(3), &of(1)), "another repeat");
+        assert!(!is_one_repeat("handover run --nth=1 ring --repeat 3", &of(2)));
+        assert!(!is_one_repeat("handover run lock", "handover run lock"));
+    }
 
     #[test]
     fn a_share_is_a_percentage_or_a_number() {

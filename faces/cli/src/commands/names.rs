@@ -7,8 +7,8 @@ use clap::Args;
 use handover_store::{Store, StoreError};
 use std::io::Write;
 
-/// Give a run a name; as many runs as you like may have it. Where one run is asked for, a name stands for
-/// the latest that has it; `compare` and `delete` take all of them.
+/// Give a run a name; as many runs as you like may have it. A name stands for all runs that have it, and where
+/// one alone can be shown, for the latest of them.
 #[derive(Debug, Args)]
 pub struct Tag {
     /// The run: its id, a prefix of it, a name, or counted back from the last (-1)
@@ -50,15 +50,22 @@ fn to_change(db: &Db) -> anyhow::Result<Store> {
 
 pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
+    let ids = store.side(&args.run).map_err(asked)?;
     if args.remove {
-        let had = store.untag(&args.run, &args.name).map_err(asked)?;
+        let mut had = false;
+        for id in &ids {
+            had |= store.untag(id, &args.name).map_err(asked)?;
+        }
         return match had {
             true => Ok(writeln!(out, "{} is taken away", args.name)?),
             false => Err(usage(format!("run {} has no name {:?}", args.run, args.name))),
         };
     }
-    let id = store.tag(&args.run, &args.name).map_err(asked)?;
-    Ok(writeln!(out, "run {id} is {}", args.name)?)
+    for id in &ids {
+        store.tag(id, &args.name).map_err(asked)?;
+        writeln!(out, "run {id} is {}", args.name)?;
+    }
+    Ok(())
 }
 
 pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use crate::app::{Db, Run, RunOptions};
 use crate::commands::{child, doctor, files, stored};
 use crate::console;
-use crate::exit::{self, Interrupted, usage};
+use crate::exit::{self, Interrupted, Stopped, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{Fault, Lab, Profile, Watch};
@@ -25,8 +25,11 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab =
         Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
     let page = page(options)?;
-    if options.repeat > 1 && options.nth.is_none() {
-        return repeat(options);
+    if options.nth.is_none() {
+        tell_of_name(options)?;
+        if options.repeat > 1 {
+            return repeat(options);
+        }
     }
     let told = Told { quiet: options.json, plain: options.plain, over: None };
     let measured =
@@ -38,6 +41,22 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let shown = show(&measured, options, page.as_deref(), out);
     measured.verdict(shown)
+}
+
+/// Says so where other runs have the name already.
+fn tell_of_name(options: &RunOptions) -> anyhow::Result<()> {
+    let Some(name) = &options.name else { return Ok(()) };
+    let count = Store::open(stored::path(&options.db)?).map_err(exit::of_store)?.named(name)?.len();
+    let have = match count {
+        0 => return Ok(()),
+        1 => "1 run has".to_string(),
+        count => format!("{count} runs have"),
+    };
+    console::tell(format_args!(
+        "{have} the name {name} already, and compare will take all: `handover delete {name}` first, if that is \
+         not meant"
+    ));
+    Ok(())
 }
 
 /// The same command line again and again, each time in a process of its own.
@@ -151,6 +170,9 @@ impl Measured {
             && !exit::is_closed_pipe(&error)
         {
             return Err(error);
+        }
+        if self.interrupted && self.document.records.is_empty() {
+            return Err(Stopped.into());
         }
         if self.interrupted {
             return Err(Interrupted.into());

@@ -24,7 +24,15 @@ pub(super) fn existing(db: &Db) -> anyhow::Result<Store> {
 }
 
 pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
-    let document = existing(&args.db)?.load(&args.run).map_err(asked)?;
+    let store = existing(&args.db)?;
+    let document = store.load(&args.run).map_err(asked)?;
+    let named = store.named(&args.run)?.len();
+    if named > 1 {
+        console::tell(format_args!(
+            "{} is the last of {named} runs named {}; `export`, `report` and `compare` take all of them",
+            document.run.id, args.run
+        ));
+    }
     if args.json {
         return json(&document, out);
     }
@@ -38,8 +46,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
 /// The page of a run, the others laid over it.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
-    let documents = args.runs.iter().map(|run| store.load(run)).collect::<Result<Vec<_>, _>>();
-    let documents = documents.map_err(asked)?;
+    let documents = meant(&store, &args.runs)?;
     let Some((first, others)) = documents.split_first() else { return Ok(()) };
     let page = handover_report::html_beside(first, others);
     let named = args.output.display();
@@ -47,6 +54,19 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
         usage(format!("--output {named}: {error}; name a file in a folder that can be written"))
     })?;
     Ok(writeln!(out, "the page is {named}")?)
+}
+
+/// The runs that are asked for, each once; a name stands for all runs that have it.
+fn meant(store: &Store, asked_for: &[String]) -> anyhow::Result<Vec<Document>> {
+    let mut ids: Vec<String> = Vec::new();
+    for one in asked_for {
+        for id in store.side(one).map_err(asked)? {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+    }
+    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(asked)
 }
 
 /// One JSON document and nothing else.
@@ -71,6 +91,7 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{}", json!({"schema": 1, "runs": all}))?;
         return Ok(());
     }
+    let width = rows.iter().map(|row| row.profile.len()).max().unwrap_or(0);
     for row in rows {
         let started = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
             .map_or_else(
@@ -83,8 +104,11 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
             if row.tags.is_empty() { String::new() } else { format!("  {}", row.tags.join(" ")) };
         writeln!(
             out,
-            "{}  {started}  {:<5}  {figures:>4} figures  {}{names}{ended}",
-            row.id, row.profile, row.host
+            "{}  {started}  {:<width$}  {figures:>4} {:<7}  {}{names}{ended}",
+            row.id,
+            row.profile,
+            if figures == 1 { "figure" } else { "figures" },
+            row.host
         )?;
     }
     Ok(())
@@ -113,8 +137,7 @@ fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
         [] => store.runs()?.into_iter().map(|row| row.id).collect(),
         named => named.to_vec(),
     };
-    let documents: Vec<Document> =
-        runs.iter().map(|run| store.load(run)).collect::<Result<_, _>>().map_err(asked)?;
+    let documents = meant(&store, &runs)?;
     Ok(out.write_all(handover_report::export(&documents, format).as_bytes())?)
 }
 

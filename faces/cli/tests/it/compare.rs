@@ -2,6 +2,7 @@
 
 use crate::common::{Home, binary, json, said};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -76,10 +77,23 @@ fn sides_are_names_runs_files_or_lists_of_them() {
     };
     assert_eq!(sides("a a.jsonl"), (5, 3));
     assert_eq!(sides("a.jsonl,one.json,last 5-a-0,5-a-1"), (5, 2));
-    assert_eq!(sides("--baseline a"), (5, 1));
+    home.run("compare --baseline a").code(2).tells(&["the last run is of it", "--baseline a this"]);
+    imported(&home, "b", 6, 1.0);
+    assert_eq!(sides("--baseline a"), (5, 6), "all of the last name");
     // Fewer than five a side: it says that it cannot say.
     let said = home.run("compare a.jsonl one.json").code(0);
     assert!(said.out.contains("cannot say") && said.out.contains("at least 5 a side"), "{said}");
+    home.run("compare a.jsonl one.json --strict").code(1).tells(&["--strict"]);
+    home.ok("compare a b --strict");
+    home.ok("run clock/rdtsc --profile smoke --no-report --no-peers");
+    let text = home
+        .ok("export last")
+        .lines()
+        .filter(|it| !it.contains("null/"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    fs::write(home.cwd().join("clock.jsonl"), text + "\n").expect("a file");
+    home.run("compare a clock.jsonl").code(2).tells(&["no figure in common"]);
 }
 
 #[test]
@@ -122,6 +136,9 @@ fn two_builds_are_measured_in_turn() {
     assert!(refused.err.contains("lokc") && refused.err.contains("lock"), "{refused}");
     let refused = home.run("compare --ab /bin/true /bin/true lock").code(1);
     assert!(refused.err.contains("something else than a run"), "{refused}");
+    home.run("compare --ab /bin/false /bin/false lock")
+        .code(2)
+        .tells(&["/bin/false", "is no handover"]);
 }
 
 #[test]
@@ -139,6 +156,15 @@ fn a_repeated_run_is_several_processes_of_one_name() {
     assert!(home.cwd().join("report.html").exists());
     let said = home.run("compare here here").code(0);
     assert!(said.out.contains("smoke values") && said.out.contains("with themselves"), "{said}");
+    // A name that others have already is told, once.
+    let said = home.run("run lock/free --profile smoke --name here --no-peers --no-report").code(0);
+    assert!(said.err.contains("3 runs have the name here already"), "{said}");
+    // What is no more than a smoke run is no process of a side.
+    imported(&home, "here", 5, 1.0);
+    imported(&home, "there", 5, 1.0);
+    let said = home.run("compare here there").code(0);
+    assert!(said.out.contains("here, 5 processes") && !said.out.contains("cannot say"), "{said}");
+    assert!(said.out.contains("4 smoke runs are left out"), "{said}");
     home.run("run lock/free --name </script>").code(2).tells(&["name", "letters"]);
     home.run("run --repeat 0").code(2);
     home.run("run --repeat 2 --json").code(2);
@@ -175,6 +201,19 @@ fn runs_are_named_found_by_their_name_and_forgotten() {
     home.ok("tag 5-a-1 release/1.2");
     assert_eq!(json(&home.ok("show release/1.2 --json"))["run"]["id"], "5-a-1");
     assert!(home.ok("runs").lines().any(|line| line.contains("a release/1.2")));
+    // A name is all runs that have it; one alone is shown, and said to be the last.
+    let exported = home.ok("export a");
+    assert_eq!(exported.lines().filter(|line| json(line)["type"] == "run").count(), 3);
+    let ids = |csv: &str| -> BTreeSet<String> {
+        csv.lines().skip(1).filter_map(|line| Some(line.split(',').next()?.to_string())).collect()
+    };
+    assert_eq!(ids(&home.ok("export a --to csv")).len(), 3);
+    home.run("show a").code(0).tells(&["5-a-2 is the last of 3 runs named a"]);
+    assert!(home.run("show 5-a-2").code(0).err.is_empty());
+    assert_eq!(home.ok("tag a all").lines().count(), 3);
+    assert!(home.runs().iter().all(|run| run["names"].as_array().is_some_and(|it| it.len() > 1)));
+    home.ok("tag a all --remove");
+    home.run("tag a all --remove").code(2).tells(&["has no name"]);
     home.run("tag 5-a-1 </script>").code(2).tells(&["name"]);
     home.run("tag 5-b x").code(2).tells(&["nearest"]);
     home.ok("tag 5-a-1 release/1.2 --remove");
@@ -226,7 +265,7 @@ fn one_build_against_itself_regresses_in_none_of_twenty_trials() {
     }
     let home = Home::new();
     let binary = binary().display();
-    let words = "lock/free lock/busy-alone ring/push-pop ring/round-trip --pairs 5 --time 150ms";
+    let words = "lock/free lock/busy-alone ring/push-pop ring/round-trip --pairs 5 --time 100ms";
     let mut called = Vec::new();
     for _ in 0..20 {
         let said = home.run(&format!("compare --ab {binary} {binary} {words}"));

@@ -130,6 +130,16 @@ fn margo_p2p_bw_prints_its_table_and_what_has_arrived_is_right() {
             ["sm", "process", "plain"],
         ),
         ("sm:// -x 4096 -X 100000", [1, 0, 4096, 100_000, 0], ["sm", "mapped", "shared"]),
+        (
+            "sm:// -x 100000 -X 1000000 -c 2 -T 1 --halves",
+            [2, 1, 100_000, 1_000_000, 0],
+            ["sm", "mapped", "shared"],
+        ),
+        (
+            "sm:// -x 65536 -X 1000000 --halves",
+            [1, 0, 65_536, 1_000_000, 0],
+            ["sm", "mapped", "shared"],
+        ),
         ("uds:// -x 7 -X 7 -t 0,1", [1, 0, 7, 7, 0], ["uds", "messages", "shared"]),
     ];
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();

@@ -1,7 +1,7 @@
 //! The loops: what is called in each, and how all are measured in turn.
 
 use super::places::{Medium, Places};
-use crate::exit::Interrupted;
+use crate::exit::Stopped;
 use anyhow::Context;
 use handover_base::clock;
 use handover_suite::call::{Level, Loop, Way, c_loop};
@@ -123,7 +123,7 @@ pub(super) fn measure(
             }
             // Relaxed: the flag is all that the signal tells.
             if interrupted.load(Ordering::Relaxed) {
-                return Err(Interrupted.into());
+                return Err(Stopped.into());
             }
             match &lane.kind {
                 Kind::C(run) => lane.rounds.push(timed(|n| run(n), &lane.text, calls_count)?),

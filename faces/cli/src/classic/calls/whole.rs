@@ -3,7 +3,7 @@
 use super::costed::{Cost, Task, cost};
 use super::lanes::OUTPUT;
 use super::places::{Medium, Places};
-use crate::exit::Interrupted;
+use crate::exit::Stopped;
 use handover_suite::probe::rows::Recorded;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -132,7 +132,7 @@ fn rounds(
             }
             // Relaxed: the flag is all that the signal tells.
             if interrupted.load(Ordering::Relaxed) {
-                return Err(Interrupted.into());
+                return Err(Stopped.into());
             }
         }
     }

@@ -26,6 +26,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 const SAMPLED: u64 = 1000;
 /// How often signals and the other processes are looked at while one of them opens.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Less than this the kernel cannot hold of a connection (its socket, inode and file): what is found below
+/// it is what others gave back meanwhile.
+const SOCKET_BYTES_MIN: u64 = 1024;
 /// How often one of several processes tells how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 /// How long a server may take to close what it does not want.
@@ -372,16 +375,22 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let each = |now: u64, then: u64| now.saturating_sub(then) / open.max(1);
     let user = each(memory.client, before.client);
     let server = memory.server.map(|now| each(now, before.server.unwrap_or(0)));
-    let kernel = each(memory.kernel, before.kernel);
+    let kernel =
+        Some(each(memory.kernel, before.kernel)).filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
     let of_server = match server {
         Some(server) => format!("server {} bytes", commas(server)),
         None => "server not ours to see".to_string(),
     };
+    let of_kernel = match (kernel, server) {
+        (Some(kernel), Some(_)) => {
+            format!("{} bytes in the kernel, both ends together", commas(kernel))
+        }
+        (Some(kernel), None) => format!("{} bytes in the kernel", commas(kernel)),
+        (None, _) => "the kernel's is not to be told, as it freed others' meanwhile".to_string(),
+    };
     printer.info(format_args!(
-        "memory per connection: client {} bytes, {of_server} in user space; {} bytes in the kernel{}",
+        "memory per connection: client {} bytes, {of_server} in user space; {of_kernel}",
         commas(user),
-        commas(kernel),
-        if server.is_some() { ", both ends together" } else { "" }
     ))?;
     let mut document = json!({
         "schema": 1,

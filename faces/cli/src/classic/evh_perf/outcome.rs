@@ -205,6 +205,13 @@ impl Outcome {
         }
         let (received, elapsed) = (commas(self.received), seconds(self.elapsed_ns));
         printer.info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
+        let warming_up = self.received.saturating_sub(self.tally.count());
+        if warming_up > 0 {
+            printer.info(format_args!(
+                "of these [{}] were for warming up, and are in no figure below",
+                commas(warming_up)
+            ))?;
+        }
         printer.info(format_args!(
             "messages_per_second=[{}],average_latency=[{}]",
             commas(self.per_second() as u64),

@@ -85,6 +85,9 @@ pub struct Bandwidth {
     /// The client's memory: shared, which a server on the same machine can map, or plain
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Shared)]
     memory: Kind,
+    /// Have both sides copy, a half of each transfer each, where both memories are shared and -x is 32768 or more
+    #[arg(long)]
+    halves: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -157,6 +160,9 @@ impl Program for Bandwidth {
         }
         if let Some(file) = &self.file {
             words.extend(["-m".to_owned(), file.clone()]);
+        }
+        if self.halves {
+            words.push("--halves".to_owned());
         }
         words.into_iter().map(OsString::from).collect()
     }

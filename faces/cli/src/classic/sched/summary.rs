@@ -29,25 +29,54 @@ pub struct Row {
     pub waits: Option<Waits>,
 }
 
-/// Parts of one.
+/// Parts of one; what is due is told where each client has one flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// What was obtained.
     pub got: f64,
     /// What was due.
-    pub due: f64,
+    pub due: Option<f64>,
+}
+
+/// The unit of a column, by what is most in it.
+struct Scale {
+    prefix: &'static str,
+    unit: f64,
+}
+
+impl Scale {
+    fn of(most: f64) -> Scale {
+        let (prefix, unit) = match most {
+            most if most >= 1e9 => ("G", 1e9),
+            most if most >= 1e6 => ("M", 1e6),
+            most if most >= 1e3 => ("k", 1e3),
+            _ => ("", 1.0),
+        };
+        Scale { prefix, unit }
+    }
 }
 
 /// Prints both tables.
 pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
+    let per_second = |n: u64| n as f64 / seconds.max(1e-9);
+    let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
+    let packets = Scale::of(per_second(most(|it| it.transmitted)));
+    let bits = Scale::of(per_second(most(|it| it.transmitted_bytes)) * 8.0);
     writeln!(
         out,
         "{:>6} {:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>12}",
-        "client", "packets", "Mpps", "Gbit/s", "drops", "queued", "share", "due", "fair index"
+        "client",
+        "packets",
+        format!("{}pps", packets.prefix),
+        format!("{}bit/s", bits.prefix),
+        "drops",
+        "queued",
+        "share",
+        "due",
+        "fair index"
     )?;
     for row in rows {
         let counts = &row.counts;
-        let per_second = |n: u64| n as f64 / seconds.max(1e-9);
         let percent =
             |part: Option<f64>| part.map_or("-".into(), |it| format!("{:.2} %", it * 100.0));
         writeln!(
@@ -55,12 +84,12 @@ pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> 
             "{:>6} {:>14} {:>9.3} {:>10.3} {:>10} {:>8} {:>8} {:>8} {:>12}",
             row.name,
             counts.transmitted,
-            per_second(counts.transmitted) / 1e6,
-            per_second(counts.transmitted_bytes) * 8.0 / 1e9,
+            per_second(counts.transmitted) / packets.unit,
+            per_second(counts.transmitted_bytes) * 8.0 / bits.unit,
             counts.dropped,
             counts.queued(),
             percent(row.share.map(|it| it.got)),
-            percent(row.share.map(|it| it.due)),
+            percent(row.share.and_then(|it| it.due)),
             row.lag_bytes.map_or("-".into(), |bytes| format!("{bytes:.0} B")),
         )?;
     }
@@ -151,21 +180,19 @@ fn shares(rows: &[Row]) -> Chart {
         note: format!("{:.2} %", share.got * 100.0),
         opens_group: false,
     };
-    let points = |part: fn(&Share) -> f64| {
+    let points = |part: fn(&Share) -> Option<f64>| {
         let place = |(index, (_, share)): (usize, &(&Row, Share))| {
-            Point::at(part(share), index as f64).told(format!(
-                "got {:.2} %, due {:.2} %",
-                share.got * 100.0,
-                share.due * 100.0
-            ))
+            let due = share.due.map_or(String::new(), |due| format!(", due {:.2} %", due * 100.0));
+            let told = format!("got {:.2} %{due}", share.got * 100.0);
+            Some(Point::at(part(share)?, index as f64).told(told))
         };
-        clients.iter().enumerate().map(place).collect::<Vec<_>>()
+        clients.iter().enumerate().filter_map(place).collect::<Vec<_>>()
     };
     let axis = Axis::linear("share of all bytes", Quantity::Share).from(0.0);
     Chart::new("Shares", axis, Axis::names(clients.iter().map(name).collect()))
         .described(
             "For each client the share of all bytes that it got, and a tick at what was due.",
         )
-        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
+        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| Some(share.got))))
         .with(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
 }

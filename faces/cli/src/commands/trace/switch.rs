@@ -1,6 +1,7 @@
 //! `handover trace on`, `off` and `list`: probes, switched from outside.
 
 use super::{of_trace, unknown};
+use crate::commands::run::writable;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -71,6 +72,7 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
         None => format!("{}.trace", args.pid).into(),
     };
     let path = std::path::absolute(path).context("where this folder is")?;
+    writable(&path, "-o")?;
     let config = match args.policy {
         Keep::Stream => Config::stream(&path),
         Keep::Last => Config::last(&path),
@@ -78,7 +80,11 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = config.wait_max(Duration::from_millis(args.wait));
     let count = process.enable(&args.pattern, &config).map_err(of_outside)?;
     let pid = args.pid;
-    writeln!(out, "{count} probes of process {pid} are on; it records to {}", path.display())?;
+    writeln!(
+        out,
+        "{count} probes of process {pid} are on; it records to {} from its first event on",
+        path.display()
+    )?;
     Ok(())
 }
 
@@ -106,14 +112,27 @@ pub fn list(args: &List, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     let width = sites.iter().map(|site| site.name.chars().count()).max().unwrap_or_default();
+    // A function that is inlined in many places is as many sites of one name and line.
+    let mut counts: Vec<(&Site, usize)> = Vec::new();
     for site in chosen {
+        let same = |it: &Site| {
+            (it.is_on, it.kind, &it.name, &it.file, it.line)
+                == (site.is_on, site.kind, &site.name, &site.file, site.line)
+        };
+        match counts.last_mut() {
+            Some((last, count)) if same(last) => *count += 1,
+            _ => counts.push((site, 1)),
+        }
+    }
+    for (site, count) in counts {
+        let times = if count > 1 { format!("  ({count} sites)") } else { String::new() };
         let state = match (of_process, site.is_on) {
             (false, _) => "",
             (true, true) => "on   ",
             (true, false) => "off  ",
         };
         let kind = if site.kind == Kind::Span { "span" } else { "mark" };
-        writeln!(out, "{state}{kind}  {:width$}  {}:{}", site.name, site.file, site.line)?;
+        writeln!(out, "{state}{kind}  {:width$}  {}:{}{times}", site.name, site.file, site.line)?;
     }
     Ok(())
 }

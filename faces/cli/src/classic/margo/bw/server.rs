@@ -5,7 +5,7 @@ use anyhow::Context as _;
 use handover_base::clock;
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, Config, Context, Endpoint,
-    Failure, Peer, Transfer,
+    Failure, MemoryError, Peer, Rights, Transfer,
 };
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,9 @@ pub struct Server {
     walk: Arc<Walk>,
     concurrency: u64,
     threads_count: u64,
+    halves: bool,
     config: Config,
-    prepared: Option<Prepare>,
+    prepared: Option<Prepared>,
     workers: Vec<Worker>,
     /// How many bytes the last transfers have moved.
     moved_bytes: u64,
@@ -34,6 +35,26 @@ impl Drop for Server {
             // Gone already if somebody has tidied up.
             let _ = std::fs::remove_file(file);
         }
+    }
+}
+
+/// The client's buffer as one of the server's endpoints knows it.
+#[derive(Clone)]
+struct Prepared {
+    its: Prepare,
+    /// The server's, for the client to copy halves.
+    ours: Option<BulkHandle>,
+}
+
+impl Prepared {
+    fn new(
+        its: Prepare,
+        ends: &mut impl Bulk,
+        walk: &Walk,
+        halves: bool,
+    ) -> Result<Self, MemoryError> {
+        let register = || ends.register_memory(&walk.memory, Rights::ReadWrite);
+        Ok(Self { its, ours: halves.then(register).transpose()? })
     }
 }
 
@@ -75,6 +96,7 @@ impl Server {
             }),
             concurrency: args.concurrency,
             threads_count: args.threads,
+            halves: args.halves,
             config: Config::default(),
             prepared: None,
             workers: Vec::new(),
@@ -112,13 +134,15 @@ impl Server {
         let first = BulkPart::of(self.walk.xfer_bytes).at(prepare.base, 0);
         context.pull(peer, &prepare.handle, &self.walk.memory, first).map_err(failed)?;
         for _ in 0..self.threads_count {
-            self.workers.push(Worker::start(&self.config, &self.walk, prepare.clone()));
+            let worker = Worker::start(&self.config, &self.walk, prepare.clone(), self.halves);
+            self.workers.push(worker);
         }
         for worker in &self.workers {
             worker.done.recv().map_err(failed)?.map_err(failed)?;
         }
         let path = context.bulk_path(peer, &prepare.handle);
-        self.prepared = Some(prepare);
+        let prepared = Prepared::new(prepare, context, &self.walk, self.halves);
+        self.prepared = Some(prepared.map_err(failed)?);
         Ok(match path {
             Some(BulkPath::Mapped) => "mapped",
             Some(BulkPath::Process) => "process",
@@ -129,14 +153,14 @@ impl Server {
 
     /// Transfers until the time is over; how many bytes.
     fn transfer(&mut self, context: &mut Context<'_>, op: Op, ns: u64) -> Result<u64, Failure> {
-        let Some(prepare) = &self.prepared else { return Err(failed("nothing is prepared")) };
+        let Some(prepared) = &self.prepared else { return Err(failed("nothing is prepared")) };
         // Relaxed: nobody walks yet.
         self.walk.next.store(0, Ordering::Relaxed);
         let until_ns = clock::now_ns() + ns;
         self.moved_bytes = if self.workers.is_empty() {
             let peer = context.peer();
             let job = Job { op, until_ns, concurrency: self.concurrency };
-            job.walk(context, peer, prepare, &self.walk).map_err(failed)?
+            job.walk(context, peer, prepared, &self.walk).map_err(failed)?
         } else {
             // Some have one more than others.
             let (count, threads) = (self.concurrency, self.workers.len() as u64);
@@ -183,13 +207,14 @@ impl Job {
         &self,
         ends: &mut impl Bulk,
         peer: Peer,
-        prepare: &Prepare,
+        prepared: &Prepared,
         walk: &Walk,
     ) -> Result<u64, BulkError> {
-        let Prepare { handle, base, .. } = prepare;
+        let Prepared { its: Prepare { handle, base, .. }, ours } = prepared;
         let next = || {
             let at = walk.next();
-            BulkPart::of(walk.xfer_bytes).at(base + at, at)
+            let part = BulkPart::of(walk.xfer_bytes).at(base + at, at);
+            ours.as_ref().map_or(part, |ours| part.halved(ours))
         };
         let mut bytes = 0;
         match (self.concurrency, self.op) {
@@ -259,13 +284,13 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    fn start(config: &Config, walk: &Arc<Walk>, prepare: Prepare) -> Self {
+    fn start(config: &Config, walk: &Arc<Walk>, prepare: Prepare, halves: bool) -> Self {
         let (jobs, its_jobs) = channel();
         let (its_done, done) = channel();
         let (config, walk) = (config.clone(), Arc::clone(walk));
         let work = move || {
-            let reached = reach(config, &walk, &prepare);
-            let (mut endpoint, peer) = match reached {
+            let reached = reach(config, &walk, prepare, halves);
+            let (mut endpoint, peer, prepared) = match reached {
                 Ok(reached) => reached,
                 Err(why) => return drop(its_done.send(Err(why))),
             };
@@ -273,7 +298,7 @@ impl Worker {
             let _ = its_done.send(Ok(0));
             while let Ok(job) = its_jobs.recv() {
                 let job: Job = job;
-                let ended = job.walk(&mut endpoint, peer, &prepare, &walk);
+                let ended = job.walk(&mut endpoint, peer, &prepared, &walk);
                 let _ = its_done.send(ended.map_err(|error| error.to_string()));
             }
         };
@@ -282,12 +307,18 @@ impl Worker {
 }
 
 /// Connects to the client, and reaches its memory once.
-fn reach(config: Config, walk: &Walk, prepare: &Prepare) -> Result<(Endpoint, Peer), String> {
+fn reach(
+    config: Config,
+    walk: &Walk,
+    prepare: Prepare,
+    halves: bool,
+) -> Result<(Endpoint, Peer, Prepared), String> {
     let mut endpoint = Endpoint::new(config).map_err(|error| error.to_string())?;
     let address = prepare.client.parse().map_err(|_| "the client does not listen".to_string())?;
     let peer = endpoint.connect(&address).map_err(|error| error.to_string())?;
     let part = BulkPart::of(8.min(walk.xfer_bytes)).at(prepare.base, 0);
     let pulled = endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part);
     pulled.map_err(|error| error.to_string())?;
-    Ok((endpoint, peer))
+    let prepared = Prepared::new(prepare, &mut endpoint, walk, halves);
+    Ok((endpoint, peer, prepared.map_err(|error| error.to_string())?))
 }
