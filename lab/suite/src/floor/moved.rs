@@ -97,9 +97,6 @@ impl Workload for Streamed {
     };
 
     fn rig(args: &Walk, _: &mut Rig) -> Result<Self, Fault> {
-        if !bulk::streams() {
-            return Err(Fault::new("this processor has no AVX-512"));
-        }
         if !args.size_bytes.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
             return Err(Fault::new("size_bytes must be a multiple of 256"));
         }
