@@ -366,6 +366,9 @@ fn one_line(refused: &clap::Error) -> String {
         let listed = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
         line.push_str(listed.unwrap_or(part));
     }
+    if refused.kind() == ErrorKind::ArgumentConflict && line.starts_with("the subcommand") {
+        line.push_str("; options stand behind the command");
+    }
     let unknown =
         matches!(refused.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
     if unknown && !line.contains("; ") {

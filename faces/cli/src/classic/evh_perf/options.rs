@@ -71,7 +71,7 @@ pub struct EvhPerf {
     pub threads: u64,
     /// The port; 0, for a server: one that is free
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(value_parser = port, allow_negative_numbers = true)]
     pub port: u16,
     /// The server's address, or where it listens
     #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
@@ -174,6 +174,11 @@ pub struct EvhPerf {
     /// Be one of several processes
     #[arg(long, hide = true, value_name = "INDEX")]
     pub part: Option<u32>,
+}
+
+/// A port, as a number.
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "must be a number in 0..=65535".to_string())
 }
 
 /// Seconds, as a number.
