@@ -80,13 +80,15 @@ pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::i
 mod tests {
     use super::*;
 
+    type Copy = unsafe fn(&[u8], &mut [u8]);
+
     #[repr(align(64))]
     struct Lines([u8; 1024]);
 
     #[test]
     fn stores_of_every_width_copy_the_same() {
         let from = Lines(std::array::from_fn(|at| (at * 37 / 8) as u8));
-        let widths: [(bool, unsafe fn(&[u8], &mut [u8])); 3] = [
+        let widths: [(bool, Copy); 3] = [
             (is_x86_feature_detected!("avx512f"), by_lines),
             (is_x86_feature_detected!("avx2"), by_halves),
             (true, by_quarters),
