@@ -85,6 +85,22 @@ impl Store {
         }
     }
 
+    /// The ids of what all of these stand for, as [`side`](Store::side), in their order and each once.
+    ///
+    /// # Errors
+    /// As [`side`](Store::side), of the first that is refused.
+    pub fn sides(&self, asked: &[String]) -> Result<Vec<String>, StoreError> {
+        let mut ids = Vec::new();
+        for one in asked {
+            for id in self.side(one)? {
+                if !ids.contains(&id) {
+                    ids.push(id);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
     /// Forgets a run, its records and its names; gives its id. Its space is used again by later runs;
     /// [`vacuum`](Store::vacuum) gives it back.
     ///

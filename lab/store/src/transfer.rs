@@ -43,17 +43,7 @@ impl Store {
     /// A run that is not there (found before anything is written), a file that cannot be read, or an
     /// output that does not take more: see [`ExportError::Write`] for a closed pipe.
     pub fn export(&self, asked: &[String], out: &mut dyn Write) -> Result<Exported, ExportError> {
-        let mut ids = Vec::new();
-        for one in asked {
-            for id in self.side(one)? {
-                if !ids.contains(&id) {
-                    ids.push(id);
-                }
-            }
-        }
-        if asked.is_empty() {
-            ids = self.ids()?;
-        }
+        let ids = if asked.is_empty() { self.ids()? } else { self.sides(asked)? };
         let tags = self.tags()?;
         let mut exported = Exported::default();
         for id in ids {

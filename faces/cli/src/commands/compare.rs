@@ -146,9 +146,6 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
 
 /// The last run and those that belong to it: all of its name, or of its `--repeat`.
 fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
-    let load = |ids: &[String]| -> anyhow::Result<Vec<Document>> {
-        ids.iter().map(|id| store.load_bare(id)).collect::<Result<_, _>>().map_err(stored::asked)
-    };
     let rows = store.runs().map_err(stored::asked)?;
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
     let of_baseline: Vec<&str> = baseline.split(',').collect();
@@ -159,11 +156,11 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
         )));
     }
     if let Some(name) = last.tags.first() {
-        return Ok((name.clone(), load(&store.named(name).map_err(stored::asked)?)?));
+        return Ok((name.clone(), bare(store, &store.named(name).map_err(stored::asked)?)?));
     }
     let mut group: Vec<Document> = Vec::new();
     for row in rows.iter().rev() {
-        let document = load(std::slice::from_ref(&row.id))?.remove(0);
+        let document = store.load_bare(&row.id).map_err(stored::asked)?;
         let belongs = group.last().is_none_or(|later| {
             is_one_repeat(&document.run.command, &later.run.command) && row.tags.is_empty()
         });
@@ -189,6 +186,11 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
     }
 }
 
+/// These runs, without what a comparison does not look at.
+fn bare(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
+    ids.iter().map(|id| store.load_bare(id)).collect::<Result<_, _>>().map_err(stored::asked)
+}
+
 /// The runs that a side names. The store is opened when a word is no file.
 fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
     let mut documents: Vec<Document> = Vec::new();
@@ -208,11 +210,7 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
                 *store = Some(stored::existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            let ids = store.side(word).map_err(stored::asked)?;
-            ids.iter()
-                .map(|id| store.load_bare(id))
-                .collect::<Result<_, _>>()
-                .map_err(stored::asked)?
+            bare(store, &store.side(word).map_err(stored::asked)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {

@@ -58,14 +58,7 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// The runs that are asked for, each once; a name stands for all runs that have it.
 fn meant(store: &Store, asked_for: &[String]) -> anyhow::Result<Vec<Document>> {
-    let mut ids: Vec<String> = Vec::new();
-    for one in asked_for {
-        for id in store.side(one).map_err(asked)? {
-            if !ids.contains(&id) {
-                ids.push(id);
-            }
-        }
-    }
+    let ids = store.sides(asked_for).map_err(asked)?;
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(asked)
 }
 
