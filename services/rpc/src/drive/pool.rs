@@ -65,7 +65,7 @@ pub(crate) struct Inbox {
     bell: OwnedFd,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whoever panicked has left a whole queue: each change is one call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 
 use super::calling::{after, decoded, encoded};
 use super::endpoint::{Endpoint, Stopper};
-use super::pool::{Inbox, Post};
+use super::pool::{Inbox, Post, locked};
 use super::state::State;
 use super::timing::{Callback, Moment, Timer};
 use crate::engine::{CallId, Outcome, PeerKey};
@@ -15,7 +15,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -337,11 +337,6 @@ impl<R: DeserializeOwned> Future for Pending<R> {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these is replaced as a whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn read<R: DeserializeOwned>(answer: &Result<Vec<u8>, CallError>) -> Result<R, CallError> {
     match answer {
         Ok(result) => decoded(result),
@@ -409,8 +404,11 @@ pub(crate) struct Others {
     /// To be done between handlers.
     pub(crate) errands: VecDeque<Callback>,
     /// Under way for them, by their numbers.
-    calls: HashMap<u64, (CallId, Promise, Option<Timer>)>,
+    calls: HashMap<u64, Awaited>,
 }
+
+/// A call for which somebody waits elsewhere, and the timer of its deadline.
+type Awaited = (CallId, Promise, Option<Timer>);
 
 impl fmt::Debug for Others {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -497,7 +495,7 @@ impl State {
     /// Calls of a peer that is gone are over.
     #[cold]
     pub(super) fn keep_promises(&mut self) {
-        let done = |it: &&(CallId, Promise, Option<Timer>)| self.calls.is_done(it.0) == Some(true);
+        let done = |it: &&Awaited| self.calls.is_done(it.0) == Some(true);
         let calls: Vec<_> = self.others.calls.values().filter(done).map(|it| it.0).collect();
         for id in calls {
             self.keep_promise(id.word());
@@ -506,24 +504,24 @@ impl State {
 
     /// Whoever waited for that call does not any more.
     fn cancel_for(&mut self, call: u64) {
-        if let Some((id, promise, timer)) = self.others.calls.remove(&call) {
-            if let Some(timer) = timer {
-                self.timers.cancel(timer);
-            }
-            self.give_up(id);
-            drop(promise);
+        if let Some(awaited) = self.others.calls.remove(&call) {
+            self.abandon(awaited);
         }
     }
 
     /// Nobody drives this endpoint any more for those who wait elsewhere.
     pub(super) fn break_promises(&mut self) {
         self.others.errands.clear();
-        for (_, (id, promise, timer)) in std::mem::take(&mut self.others.calls) {
-            if let Some(timer) = timer {
-                self.timers.cancel(timer);
-            }
-            self.give_up(id);
-            drop(promise);
+        for awaited in std::mem::take(&mut self.others.calls).into_values() {
+            self.abandon(awaited);
         }
+    }
+
+    /// Gives it up. Its promise is broken by its end, behind that.
+    fn abandon(&mut self, (id, _promise, timer): Awaited) {
+        if let Some(timer) = timer {
+            self.timers.cancel(timer);
+        }
+        self.give_up(id);
     }
 }

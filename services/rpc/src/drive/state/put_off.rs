@@ -11,6 +11,11 @@ pub(super) struct PutOffRequest {
     pub(super) body: Vec<u8>,
 }
 
+/// What a request with that body takes while it is put off.
+fn kept_bytes(body: &[u8]) -> usize {
+    body.len() + size_of::<PutOffRequest>()
+}
+
 impl State {
     /// Whether so much waits to be sent to that peer that its requests must wait too. What it answers is
     /// read all the same: two that choke each other would never end.
@@ -24,11 +29,11 @@ impl State {
 
     pub(super) fn put_off(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
         let place = &mut self.places[peer.place as usize];
-        place.put_off_bytes += body.len() + size_of::<PutOffRequest>();
-        if place.put_off_bytes > self.config.queued_bytes_max as usize {
-            place.put_off_bytes -= body.len() + size_of::<PutOffRequest>();
+        let bytes = place.put_off_bytes + kept_bytes(body);
+        if bytes > self.config.queued_bytes_max as usize {
             return self.refuse_full(peer, header);
         }
+        place.put_off_bytes = bytes;
         self.put_off.push_back(PutOffRequest { peer, header, body: body.to_vec() });
         self.catch_up = true;
     }
@@ -48,7 +53,7 @@ impl State {
 
     pub(super) fn count_put_off(&mut self, peer: PeerKey) {
         let its = self.put_off.iter().filter(|it| it.peer == peer);
-        let bytes = its.map(|it| it.body.len() + size_of::<PutOffRequest>()).sum();
+        let bytes = its.map(|it| kept_bytes(&it.body)).sum();
         self.places[peer.place as usize].put_off_bytes = bytes;
     }
 
@@ -66,7 +71,7 @@ impl State {
                 continue;
             }
             let place = &mut self.places[request.peer.place as usize];
-            place.put_off_bytes -= request.body.len() + size_of::<PutOffRequest>();
+            place.put_off_bytes -= kept_bytes(&request.body);
             self.stats.requests_count += 1;
             sink.request(self, request.peer, request.header, &request.body);
             did = true;
