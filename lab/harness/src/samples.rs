@@ -608,9 +608,12 @@ mod tests {
             samples.begin();
             let mut done = 0u64;
             samples.batches(|n| {
-                for i in 0..n {
-                    black_box(i);
+                let mut i = 0;
+                // Little enough that more than the bound below fit, where nothing is optimised, too.
+                while i < n {
+                    i += 1;
                 }
+                black_box(i);
                 done += n;
             });
             let notes = samples.end();
@@ -618,7 +621,7 @@ mod tests {
             batches.push(notes.parts[0].batch);
         }
         batches.sort_unstable();
-        assert!(batches[10] > 200, "{batches:?}");
+        assert!(batches[10] > 1000, "{batches:?}");
     }
 
     #[test]

@@ -39,26 +39,24 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
             }
             let plan = Plan { profile: Profile::Smoke, processes, ..Plan::default() };
             let id = selection.spec.id.to_string();
-            let way = if processes { " (processes)" } else { "" };
+            let lab = match Lab::new(all, std::slice::from_ref(&id), plan) {
+                Ok(lab) => lab,
+                Err(refused) => {
+                    failed += 1;
+                    eprintln!("{id}: {refused}");
+                    continue;
+                }
+            };
             let mut tries_left = TRIES_MAX;
             let (said, absent) = loop {
-                let said = match Lab::new(all, std::slice::from_ref(&id), plan.clone()) {
-                    Ok(lab) => lab.run(&mut Quiet, &AtomicBool::new(false)),
-                    Err(refused) => {
-                        eprintln!("{id}{way}: {refused}");
-                        break (None, Vec::new());
-                    }
-                };
+                let said = lab.run(&mut Quiet, &AtomicBool::new(false));
                 let absent = missing(&selection, &said.records, processes);
                 tries_left -= 1;
                 if absent.is_empty() || !said.faults.is_empty() || tries_left == 0 {
-                    break (Some(said), absent);
+                    break (said, absent);
                 }
             };
-            let Some(said) = said else {
-                failed += 1;
-                continue;
-            };
+            let way = if processes { " (processes)" } else { "" };
             if said.faults.is_empty() && absent.is_empty() {
                 passed += 1;
                 eprintln!("{id}{way} ... ok");
