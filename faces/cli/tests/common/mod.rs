@@ -126,12 +126,22 @@ impl Home {
         let ids = fs::read_dir("/proc")
             .expect("/proc")
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        // A process that has just ended has no environment any more.
-        ids.filter(|id| {
-            let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-            environment.windows(here.len()).any(|window| window == here)
-        })
-        .collect()
+        ids.filter(|id| environment(*id).windows(here.len()).any(|window| window == here)).collect()
+    }
+}
+
+/// What a process was started with; empty where it has ended. A process that is just becoming
+/// another program has none for a moment, and is waited for: taken for ended, it would turn up
+/// later, among the processes of the next thing that is tried.
+fn environment(id: u32) -> Vec<u8> {
+    let until = Instant::now() + Duration::from_millis(200);
+    loop {
+        let found = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        let runs = || fs::read_link(format!("/proc/{id}/exe")).is_ok();
+        if !found.is_empty() || !runs() || Instant::now() > until {
+            return found;
+        }
+        sleep(Duration::from_millis(1));
     }
 }
 

@@ -228,7 +228,6 @@ fn the_second_process_ends_with_the_first_and_the_first_tells_of_the_second_s_de
     let home = Home::new();
     for kills_first in [true, false] {
         let running = home.start(home.handover(["hello2", "-l"]));
-        // Looked at once: a process that is about to become another program has no environment.
         let mut both = Vec::new();
         wait_until("two processes", || {
             both = home.processes();
