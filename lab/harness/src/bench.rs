@@ -1,6 +1,6 @@
 //! A workload with one contender, its types erased: what suites list and the lab runs.
 
-use crate::crew::{self, Stage};
+use crate::crew::{self, RigTogether, Stage};
 use crate::fault::Fault;
 use crate::rig::Rig;
 use crate::samples::{Notes, Samples};
@@ -27,8 +27,14 @@ pub struct Bench {
     roles: fn(&Values) -> Vec<Role>,
     processes: bool,
     apart: bool,
-    round: fn(&Stage, &AtomicBool) -> Result<Vec<Notes>, Fault>,
-    partner: fn(&Stage, Rig, Party, Samples) -> Result<Notes, Fault>,
+    parties: Parties,
+}
+
+/// What depends on the workload's type, as little as can be: a suite has hundreds of them.
+#[derive(Clone, Copy)]
+enum Parties {
+    One { play: fn(&Stage) -> Result<Notes, Fault> },
+    Several { rig: RigTogether },
 }
 
 impl fmt::Debug for Bench {
@@ -47,8 +53,7 @@ impl Bench {
             roles: |_| vec![Role::measured("one")],
             processes: false,
             apart: false,
-            round: crew::round_alone::<W>,
-            partner: |_, _, _, _| Err(Fault::new("a benchmark of one party has no partner")),
+            parties: Parties::One { play: crew::play_alone::<W> },
         }
     }
 
@@ -61,8 +66,7 @@ impl Bench {
             roles: |values| H::roles(&H::Args::from_values(values)),
             processes: H::PROCESSES || H::APART,
             apart: H::APART,
-            round: crew::round_together::<H>,
-            partner: crew::play_as_process::<H>,
+            parties: Parties::Several { rig: crew::rig_together::<H> },
         }
     }
 
@@ -107,16 +111,27 @@ impl Bench {
                 self.spec.id, self.contender.name
             )));
         }
-        (self.round)(stage, interrupted)
+        match self.parties {
+            Parties::One { play } => crew::round_alone(stage, play, interrupted),
+            Parties::Several { rig } => {
+                crew::round_together(stage, &self.roles(&stage.values), rig, interrupted)
+            }
+        }
     }
 
     pub(crate) fn partner(
         &self,
         stage: &Stage,
+        role: Role,
         rig: Rig,
         party: Party,
         samples: Samples,
     ) -> Result<Notes, Fault> {
-        (self.partner)(stage, rig, party, samples)
+        match self.parties {
+            Parties::One { .. } => Err(Fault::new("a benchmark of one party has no partner")),
+            Parties::Several { rig: together } => {
+                crew::play_as_process(stage, role, together, rig, party, samples)
+            }
+        }
     }
 }

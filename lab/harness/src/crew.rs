@@ -5,13 +5,15 @@ mod threads;
 
 pub(crate) use processes::play_as_process;
 pub use processes::{PartyError, dispatch_partner};
-pub(crate) use threads::round_alone;
+pub(crate) use threads::{play_alone, round_alone};
 
 use crate::fault::Fault;
-use crate::samples::{Notes, Timing};
+use crate::rig::Rig;
+use crate::samples::{Notes, Samples, Timing};
 use crate::trace::TraceTo;
-use crate::workload::{Handover, Role};
+use crate::workload::{Handover, Party, Role};
 use handover_record::{Args, Values};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -54,16 +56,47 @@ impl Stage {
 /// Ten rounds' time is enough for one, but no more than this: a smoke round ends by its batches.
 const ROUNDS_PATIENCE_MAX: Duration = Duration::from_secs(10);
 
+/// A rigged [`Handover`] whose type is forgotten: what a round does with it, all but the playing, is
+/// compiled once, and not once for each of a suite's hundreds.
+pub(crate) trait Rigged: Send + Sync {
+    /// [`Handover::play`]: one call a party and round.
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault>;
+    /// [`Handover::verify`].
+    fn verify(&self) -> Result<(), Fault>;
+}
+
+impl<H: Handover> Rigged for H {
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        Handover::play(self, party, out)
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        Handover::verify(self)
+    }
+}
+
+/// How a hand-over is rigged.
+pub(crate) type RigTogether = fn(&Values, &mut Rig) -> Result<Arc<dyn Rigged>, Fault>;
+
+/// [`Handover::rig`], as a [`RigTogether`].
+pub(crate) fn rig_together<H: Handover>(
+    values: &Values,
+    rig: &mut Rig,
+) -> Result<Arc<dyn Rigged>, Fault> {
+    Ok(Arc::new(H::rig(&H::Args::from_values(values), rig)?))
+}
+
 /// A round of several parties, as the stage wants them.
-pub(crate) fn round_together<H: Handover>(
+pub(crate) fn round_together(
     stage: &Stage,
+    roles: &[Role],
+    rig: RigTogether,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
-    let roles = H::roles(&H::Args::from_values(&stage.values));
     if stage.processes {
-        processes::round::<H>(stage, &roles, interrupted)
+        processes::round(stage, roles, rig, interrupted)
     } else {
-        threads::round::<H>(stage, &roles, interrupted)
+        threads::round(stage, roles, rig, interrupted)
     }
 }
 

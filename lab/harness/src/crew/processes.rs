@@ -1,16 +1,16 @@
 //! Parties as processes: this program started again, once a party, with what they share inherited.
 
 use super::threads::{play, words_of};
-use super::{Stage, gather};
+use super::{RigTogether, Stage, gather};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::raw::{Control, Region, take_over};
 use crate::rig::{Rig, inheritable, numbers};
 use crate::samples::{Notes, Samples, Timing};
 use crate::trace::{TraceTo, Tracing};
-use crate::workload::{Handover, Party, Role};
+use crate::workload::{Party, Role};
 use handover_base::affinity;
-use handover_record::{Args, Values};
+use handover_record::Values;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -67,13 +67,14 @@ impl Drop for Started {
     }
 }
 
-pub(super) fn round<H: Handover>(
+pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
+    rig_together: RigTogether,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
     let mut rig = Rig::making(&stage.cpus, true);
-    let workload = H::rig(&H::Args::from_values(&stage.values), &mut rig)?;
+    let workload = rig_together(&stage.values, &mut rig)?;
     let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
     let rigged = rig.into_inheritable()?;
     inheritable(&control_fd)?;
@@ -280,19 +281,19 @@ fn play_assigned(
     };
     // Ended before the answer is given: then this process is killed.
     let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;
-    bench.partner(&stage, Rig::given(&told.cpus, rigged), party, samples)
+    bench.partner(&stage, role, Rig::given(&told.cpus, rigged), party, samples)
 }
 
-/// The typed end of [`dispatch_partner`].
-pub(crate) fn play_as_process<H: Handover>(
+/// The end of [`dispatch_partner`] that the benchmark knows.
+pub(crate) fn play_as_process(
     stage: &Stage,
+    role: Role,
+    rig_together: RigTogether,
     mut rig: Rig,
     party: Party,
     samples: Samples,
 ) -> Result<Notes, Fault> {
-    let args = H::Args::from_values(&stage.values);
-    let workload = H::rig(&args, &mut rig)?;
-    let role = H::roles(&args)[party.index];
+    let workload = rig_together(&stage.values, &mut rig)?;
     let control = samples.control().ok_or_else(|| Fault::new("no starting line"))?;
-    play(&workload, stage, role, party, &control, samples)
+    play(&*workload, stage, role, party, &control, samples)
 }

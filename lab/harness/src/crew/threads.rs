@@ -1,6 +1,6 @@
 //! Parties as threads.
 
-use super::{Stage, gather};
+use super::{RigTogether, Rigged, Stage, gather};
 use crate::counters;
 use crate::fault::Fault;
 use crate::off_cpu::Switches;
@@ -8,7 +8,7 @@ use crate::raw::{Control, Region};
 use crate::rig::Rig;
 use crate::samples::{Notes, Samples};
 use crate::trace;
-use crate::workload::{Handover, Party, Role, Workload};
+use crate::workload::{Party, Role, Workload};
 use handover_base::affinity;
 use handover_record::Args;
 use std::io;
@@ -18,9 +18,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// A round of one party: rigged and sampled on a thread of its own, pinned before it allocates.
-pub(crate) fn round_alone<W: Workload>(
+/// A round of one party: rigged and sampled by `play` on a thread of its own, pinned before it allocates.
+pub(crate) fn round_alone(
     stage: &Stage,
+    play: fn(&Stage) -> Result<Notes, Fault>,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
     let role = Role::measured("one");
@@ -28,45 +29,47 @@ pub(crate) fn round_alone<W: Workload>(
     let inner = stage.clone();
     let thread = start(spawn, role, 0, to, move || {
         pin(inner.cpus[0])?;
-        let args = W::Args::from_values(&inner.values);
-        let mut workload = W::rig(&args, &mut Rig::making(&inner.cpus, false))?;
-        if inner.check {
-            workload.check()?;
-            workload = W::rig(&args, &mut Rig::making(&inner.cpus, false))?;
-        }
-        let mut samples = Samples::new(inner.timing, inner.parts_count, true, None);
-        let hardware = counters::Group::open(inner.count_hardware);
-        let watched = Watched::begin(&inner);
-        samples.begin();
-        workload.sample(&mut samples);
-        let mut notes = samples.end();
-        watched.end(&mut notes);
-        notes.hardware = hardware.and_then(counters::Group::read);
-        Ok(notes)
+        play(&inner)
     })?;
     let notes = gather(&[role], &from, stage.patience(), interrupted)?;
     join([thread]);
     Ok(notes)
 }
 
+/// What the one party does on its thread. The workload keeps its type and stands on the stack, so that
+/// what is measured is compiled as it would be anywhere; all else is compiled once.
+pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
+    let rig = || W::rig(&W::Args::from_values(&stage.values), &mut Rig::making(&stage.cpus, false));
+    let mut workload = rig()?;
+    if stage.check {
+        workload.check()?;
+        workload = rig()?;
+    }
+    let mut timed = Timed::begin_alone(stage);
+    workload.sample(&mut timed.samples);
+    Ok(timed.end())
+}
+
 /// A round of several parties that share one rigged workload. Those who are still stuck when patience
 /// ends are left behind with it: they own what they use, so the next round is not touched.
-pub(super) fn round<H: Handover>(
+pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
+    rig: RigTogether,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
-    round_started_by::<H>(spawn, stage, roles, interrupted)
+    round_started_by(spawn, stage, roles, rig, interrupted)
 }
 
 /// The round, with threads from `spawn`: all of them, or none is left.
-fn round_started_by<H: Handover>(
+fn round_started_by(
     mut spawn: impl Spawn,
     stage: &Stage,
     roles: &[Role],
+    rig: RigTogether,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
-    let workload = rig::<H>(stage)?;
+    let workload = rigged(stage, rig)?;
     let (words, _fd) = Region::make()?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(words, roles.len(), measured);
@@ -99,29 +102,55 @@ fn round_started_by<H: Handover>(
 }
 
 /// One party, from the starting line to its end; the same for threads and processes.
-pub(super) fn play<H: Handover>(
-    workload: &H,
+pub(super) fn play(
+    workload: &dyn Rigged,
     stage: &Stage,
     role: Role,
     party: Party,
     control: &Control,
-    mut samples: Samples,
+    samples: Samples,
 ) -> Result<Notes, Fault> {
-    let hardware = counters::Group::open(stage.count_hardware && role.measured);
-    let watched = Watched::begin(stage);
-    samples.await_pace();
+    let mut timed = Timed::prepare(stage, role, samples);
+    timed.samples.await_pace();
     if !control.start_line(!stage.crowded()) {
         return Err(Fault::Interrupted);
     }
-    samples.begin();
-    let played = workload.play(party, &mut samples);
+    timed.samples.begin();
+    let played = workload.play(party, &mut timed.samples);
     if role.measured {
         control.finish();
     }
-    let mut notes = samples.end();
-    watched.end(&mut notes);
-    notes.hardware = hardware.and_then(counters::Group::read);
+    let notes = timed.end();
     played.map(|()| notes)
+}
+
+/// What stands around a party's playing.
+struct Timed {
+    samples: Samples,
+    hardware: Option<counters::Group>,
+    watched: Watched,
+}
+
+impl Timed {
+    fn prepare(stage: &Stage, role: Role, samples: Samples) -> Timed {
+        let hardware = counters::Group::open(stage.count_hardware && role.measured);
+        Timed { samples, hardware, watched: Watched::begin(stage) }
+    }
+
+    /// Of the only party, which waits for nobody.
+    fn begin_alone(stage: &Stage) -> Timed {
+        let samples = Samples::new(stage.timing, stage.parts_count, true, None);
+        let mut timed = Timed::prepare(stage, Role::measured("one"), samples);
+        timed.samples.begin();
+        timed
+    }
+
+    fn end(self) -> Notes {
+        let mut notes = self.samples.end();
+        self.watched.end(&mut notes);
+        notes.hardware = self.hardware.and_then(counters::Group::read);
+        notes
+    }
 }
 
 /// A party of a round that is recorded, if it is.
@@ -149,14 +178,13 @@ impl Watched {
 }
 
 /// Rigs on the first party's CPU, so that memory comes from its node.
-fn rig<H: Handover>(stage: &Stage) -> Result<Arc<H>, Fault> {
+fn rigged(stage: &Stage, rig: RigTogether) -> Result<Arc<dyn Rigged>, Fault> {
     let (to, from) = channel();
     let inner = stage.clone();
     let role = Role::serving("rig");
     let body = move || {
         pin(inner.cpus[0])?;
-        let args = H::Args::from_values(&inner.values);
-        Ok(Arc::new(H::rig(&args, &mut Rig::making(&inner.cpus, false))?))
+        rig(&inner.values, &mut Rig::making(&inner.cpus, false))
     };
     let thread = start(spawn, role, 0, to, body)?;
     let rigged = match from.recv() {
@@ -218,8 +246,10 @@ pub(super) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rig_together;
     use super::*;
     use crate::samples::Timing;
+    use crate::workload::Handover;
     use handover_record::{Spec, Values};
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -280,8 +310,9 @@ mod tests {
                 }
             };
             let roles = Endless::roles(&());
-            let said =
-                round_started_by::<Endless>(limited, &stage, &roles, &AtomicBool::new(false));
+            let going_on = AtomicBool::new(false);
+            let rig = rig_together::<Endless>;
+            let said = round_started_by(limited, &stage, &roles, rig, &going_on);
             let fault = said.expect_err("one could not be started");
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");
