@@ -1,12 +1,13 @@
 //! A workload with one contender, its types erased: what suites list and the lab runs.
 
-use crate::crew::{self, RigTogether, Stage};
+use crate::crew::{self, RigTogether, Rigged, Stage};
 use crate::fault::Fault;
 use crate::rig::Rig;
-use crate::samples::{Notes, Samples};
-use crate::workload::{Handover, Party, Role, Workload};
+use crate::samples::Notes;
+use crate::workload::{Handover, Role, Workload};
 use handover_record::{Args, Contender, Param, Spec, Values};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// One benchmark with one contender.
@@ -119,19 +120,15 @@ impl Bench {
         }
     }
 
-    pub(crate) fn partner(
+    /// Rigs it for several parties that share it.
+    pub(crate) fn rig_together(
         &self,
-        stage: &Stage,
-        role: Role,
-        rig: Rig,
-        party: Party,
-        samples: Samples,
-    ) -> Result<Notes, Fault> {
+        values: &Values,
+        rig: &mut Rig,
+    ) -> Result<Arc<dyn Rigged>, Fault> {
         match self.parties {
             Parties::One { .. } => Err(Fault::new("a benchmark of one party has no partner")),
-            Parties::Several { rig: together } => {
-                crew::play_as_process(stage, role, together, rig, party, samples)
-            }
+            Parties::Several { rig: together } => together(values, rig),
         }
     }
 }

@@ -3,7 +3,6 @@
 mod processes;
 mod threads;
 
-pub(crate) use processes::play_as_process;
 pub use processes::{PartyError, dispatch_partner};
 pub(crate) use threads::{play_alone, round_alone};
 

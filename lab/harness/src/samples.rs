@@ -251,10 +251,6 @@ impl Samples {
         }
     }
 
-    pub(crate) fn control(&self) -> Option<Control> {
-        self.control.clone()
-    }
-
     /// Waits for a moment, before the starting line, until this party's core runs at its pace: a round of
     /// several that begins with all cores quiet is more often quiet throughout.
     pub(crate) fn await_pace(&self) {

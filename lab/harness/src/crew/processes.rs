@@ -265,7 +265,7 @@ fn play_assigned(
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);
     let parts_count = bench.spec().parts.len();
-    let samples = Samples::new(told.timing, parts_count, role.measured, Some(control));
+    let samples = Samples::new(told.timing, parts_count, role.measured, Some(control.clone()));
     let party = Party { index: told.index, count: roles.len(), cpu };
     let stage = Stage {
         spec_id: bench.spec().id,
@@ -281,19 +281,6 @@ fn play_assigned(
     };
     // Ended before the answer is given: then this process is killed.
     let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;
-    bench.partner(&stage, role, Rig::given(&told.cpus, rigged), party, samples)
-}
-
-/// The end of [`dispatch_partner`] that the benchmark knows.
-pub(crate) fn play_as_process(
-    stage: &Stage,
-    role: Role,
-    rig_together: RigTogether,
-    mut rig: Rig,
-    party: Party,
-    samples: Samples,
-) -> Result<Notes, Fault> {
-    let workload = rig_together(&stage.values, &mut rig)?;
-    let control = samples.control().ok_or_else(|| Fault::new("no starting line"))?;
-    play(&*workload, stage, role, party, &control, samples)
+    let workload = bench.rig_together(&stage.values, &mut Rig::given(&told.cpus, rigged))?;
+    play(&*workload, &stage, role, party, &control, samples)
 }

@@ -110,7 +110,7 @@ pub(super) fn play(
     control: &Control,
     samples: Samples,
 ) -> Result<Notes, Fault> {
-    let mut timed = Timed::prepare(stage, role, samples);
+    let mut timed = Timed::prepare(stage, role.measured, samples);
     timed.samples.await_pace();
     if !control.start_line(!stage.crowded()) {
         return Err(Fault::Interrupted);
@@ -132,15 +132,15 @@ struct Timed {
 }
 
 impl Timed {
-    fn prepare(stage: &Stage, role: Role, samples: Samples) -> Timed {
-        let hardware = counters::Group::open(stage.count_hardware && role.measured);
+    fn prepare(stage: &Stage, measured: bool, samples: Samples) -> Timed {
+        let hardware = counters::Group::open(stage.count_hardware && measured);
         Timed { samples, hardware, watched: Watched::begin(stage) }
     }
 
     /// Of the only party, which waits for nobody.
     fn begin_alone(stage: &Stage) -> Timed {
         let samples = Samples::new(stage.timing, stage.parts_count, true, None);
-        let mut timed = Timed::prepare(stage, Role::measured("one"), samples);
+        let mut timed = Timed::prepare(stage, true, samples);
         timed.samples.begin();
         timed
     }
