@@ -65,7 +65,7 @@ pub(crate) fn replied() {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Config, Context, Group, Machine, ThreadConfig, Topic, WhenFull, handler};
+    use crate::{Config, Context, Group, Machine, Stats, ThreadConfig, Topic, WhenFull, handler};
     use Stage::{Dispatched, Enqueued, Notified, Replied, Woken};
     use std::cell::RefCell;
     use std::thread;
@@ -149,8 +149,9 @@ mod tests {
         assert_eq!(sender.join().expect("no panic"), [Enqueued]);
     }
 
-    /// What a sender passes through, and a receiver that has lain down to sleep, for one message.
-    fn sent_to_a_sleeper(posts: bool) -> (Vec<Stage>, Vec<Stage>) {
+    /// What a sender passes through, and a receiver that has lain down to sleep, for one message; and
+    /// what that one has counted.
+    fn sent_to_a_sleeper(posts: bool) -> (Vec<Stage>, Vec<Stage>, Stats) {
         let spin = handover_notify::Config::never_spin();
         let thread = ThreadConfig { spin, ..ThreadConfig::default() };
         let config = Config { thread, ..Config::default() };
@@ -161,7 +162,7 @@ mod tests {
         let address = machine.address().clone();
         let receiver = thread::spawn(move || {
             machine.run().expect("runs");
-            passed()
+            (passed(), machine.stats())
         });
         while !address.mail().door.bell().is_asleep() {
             thread::sleep(Duration::from_millis(1));
@@ -170,24 +171,27 @@ mod tests {
             true => drop(topic.publisher(1).post(1).expect("room")),
             false => address.pass(1).expect("room"),
         }
-        (passed(), receiver.join().expect("no panic"))
+        let sent = passed();
+        let (received, stats) = receiver.join().expect("no panic");
+        (sent, received, stats)
     }
 
     #[test]
     fn a_message_to_who_sleeps_passes_through_all_five() {
-        let all = (vec![Enqueued, Notified], vec![Woken, Dispatched, Replied]);
         for posts in [false, true] {
-            // Who has lain down looks once more: what is sent just then wakes nobody.
-            let woke = (0..100).any(|_| {
-                let (mut sent, mut received) = sent_to_a_sleeper(posts);
-                let woke = (&sent, &received) == (&all.0, &all.1);
-                sent.retain(|stage| *stage != Notified);
-                received.retain(|stage| *stage != Woken);
-                assert_eq!(sent, [Enqueued], "posts: {posts}");
-                assert_eq!(received, [Dispatched, Replied], "posts: {posts}");
-                woke
+            // Who has lain down looks once more: what is sent just then need wake nobody. Whoever was
+            // woken has passed through all five.
+            let has_slept = (0..100).any(|_| {
+                let (sent, received, stats) = sent_to_a_sleeper(posts);
+                let woken = vec![Woken; stats.parks as usize];
+                assert_eq!(received, [woken, vec![Dispatched, Replied]].concat(), "posts: {posts}");
+                match stats.wakeups {
+                    0 => assert!(matches!(sent[..], [Enqueued] | [Enqueued, Notified]), "{sent:?}"),
+                    _ => assert_eq!(sent, [Enqueued, Notified], "posts: {posts}"),
+                }
+                stats.wakeups == 1
             });
-            assert!(woke, "posts: {posts}");
+            assert!(has_slept, "posts: {posts}");
         }
     }
 
