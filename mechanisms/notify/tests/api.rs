@@ -122,12 +122,18 @@ mod with_cpus {
     #[test]
     fn two_sides_on_one_cpu_never_spin_for_each_other() {
         let cpu = affinity::mask()[0];
-        for stats in ping_pong([cpu, cpu]) {
-            // Pinned to one CPU before the first wait, so not even that one spins.
-            assert_eq!(stats.spins, 0, "{stats:?}");
-            assert_eq!(stats.unspun_shared_cpu, stats.by_sleeping, "{stats:?}");
-            assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
-        }
+        // A notification that comes while the receiver lies down, between its last look and its word
+        // that it sleeps, is found at once where no spinning was tried: one round in a great many.
+        let all_slept = (0..10).any(|_| {
+            ping_pong([cpu, cpu]).map(|stats| {
+                // Pinned to one CPU before the first wait, so not even that one spins.
+                assert_eq!(stats.spins, 0, "{stats:?}");
+                assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
+                assert!(stats.unspun_shared_cpu >= stats.by_sleeping, "{stats:?}");
+                stats.unspun_shared_cpu == stats.by_sleeping
+            }) == [true, true]
+        });
+        assert!(all_slept, "waits that were not spun for did not sleep, in each of ten tries");
     }
 
     #[test]
