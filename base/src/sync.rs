@@ -52,7 +52,8 @@ pub use std::sync::Arc;
 /// processes or with code that knows nothing of the model.
 pub mod shared {
     pub use core::sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        compiler_fence, fence,
     };
 }
 
@@ -98,6 +99,49 @@ impl<T: ?Sized> UnsafeCell<T> {
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
+}
+
+/// Names the auto traits of a concrete type: `"Send + Sync"`, `"Send"`, `"Sync"` or `"neither"`.
+///
+/// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, and not
+/// that it is not.
+///
+/// ```
+/// use handover_base::sync::auto_traits;
+/// assert_eq!(auto_traits!(std::sync::Arc<u8>), "Send + Sync");
+/// assert_eq!(auto_traits!(std::cell::Cell<u8>), "Send");
+/// assert_eq!(auto_traits!(std::sync::MutexGuard<'static, u8>), "Sync");
+/// assert_eq!(auto_traits!(std::rc::Rc<u8>), "neither");
+/// ```
+#[doc(inline)]
+pub use crate::__auto_traits as auto_traits;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __auto_traits {
+    ($type:ty) => {{
+        #[allow(dead_code)]
+        struct Of<T: ?Sized>(core::marker::PhantomData<T>);
+        /// An inherent constant hides these, and exists where its bound holds.
+        #[allow(dead_code)]
+        trait Without {
+            const SEND: bool = false;
+            const SYNC: bool = false;
+        }
+        impl<T: ?Sized> Without for Of<T> {}
+        impl<T: ?Sized + Send> Of<T> {
+            const SEND: bool = true;
+        }
+        impl<T: ?Sized + Sync> Of<T> {
+            const SYNC: bool = true;
+        }
+        match (Of::<$type>::SEND, Of::<$type>::SYNC) {
+            (true, true) => "Send + Sync",
+            (true, false) => "Send",
+            (false, true) => "Sync",
+            (false, false) => "neither",
+        }
+    }};
 }
 
 /// A value alone on its cache lines, so that writing it does not slow who uses its neighbours.

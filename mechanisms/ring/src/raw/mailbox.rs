@@ -147,6 +147,19 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
 }
 
 /// The side that asks. Dropping it closes the mailbox; a request that was sent can still be received.
+///
+/// The server's requests are typed by its own `Q`, so a caller never stands for one of requests that
+/// live shorter (both sides are invariant in `Q` and `R`):
+///
+/// ```compile_fail,E0597
+/// let (caller, mut server) = handover_ring::mailbox::pair::<&'static str, ()>();
+/// {
+///     let short = String::from("freed at the end of this block");
+///     let mut caller: handover_ring::mailbox::Caller<&str, ()> = caller;
+///     caller.send(&short).unwrap();
+/// }
+/// let freed: &'static str = server.receive().unwrap();
+/// ```
 pub struct Caller<Q, R> {
     shared: Arc<Shared<Q, R>>,
     /// A request was sent and its reply not received yet.
@@ -268,6 +281,20 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
 }
 
 /// The side that answers. Dropping it closes the mailbox; a reply that was sent can still be received.
+///
+/// As with [`Caller`], replies cannot be made to live shorter:
+///
+/// ```compile_fail,E0597
+/// let (mut caller, mut server) = handover_ring::mailbox::pair::<(), &'static str>();
+/// caller.send(()).unwrap();
+/// server.receive().unwrap();
+/// {
+///     let short = String::from("freed at the end of this block");
+///     let mut server: handover_ring::mailbox::Server<(), &str> = server;
+///     server.reply(&short).unwrap();
+/// }
+/// let freed: &'static str = caller.receive().unwrap().unwrap();
+/// ```
 pub struct Server<Q, R> {
     shared: Arc<Shared<Q, R>>,
     /// A request was received and not answered yet.

@@ -11,7 +11,7 @@ use handover_base::sync::{Arc, CachePadded};
 const CLOSED: u64 = 1 << 63;
 
 /// In a sequence: the slot of this position was left vacant, by an iterator that gave less than it
-/// had said.
+/// had claimed while others pushed behind.
 const SKIPPED: u64 = 1 << 63;
 
 struct Shared<T> {
@@ -91,7 +91,8 @@ impl<T> Shared<T> {
                     return Err(PushError::Full(()));
                 }
             }
-            let end = limit.min(next + wanted);
+            // Not `next + wanted`: an iterator may claim any length.
+            let end = next + wanted.min(limit - next);
             // Relaxed: it gives out positions and publishes nothing; sequences do.
             match self.tail.next.compare_exchange_weak(
                 next,
@@ -102,6 +103,23 @@ impl<T> Shared<T> {
                 Ok(_) => return Ok((next, end - next)),
                 Err(now) => next = now,
             }
+        }
+    }
+
+    /// Takes back the positions from `position` to `end`, which were given to the caller and are not
+    /// filled: as if never given out if no later one has been, else marked to be skipped.
+    #[cold]
+    #[inline(never)]
+    fn give_back(&self, position: u64, end: u64) {
+        // Relaxed both ways: as in reserve(). Nothing was written to the slots or their sequences.
+        let taken_back =
+            self.tail.next.compare_exchange(end, position, Ordering::Relaxed, Ordering::Relaxed);
+        if taken_back.is_ok() {
+            return;
+        }
+        for position in position..end {
+            // Release: lets the consumer pass; pairs with the Acquire in Consumer::state().
+            self.sequence(position).store((position + 1) | SKIPPED, Ordering::Release);
         }
     }
 
@@ -217,6 +235,20 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
 /// still be popped.
 ///
 /// Values that one thread pushes are popped in the order in which it pushed them.
+///
+/// The consumer's values are typed by its own `T`, so a producer never stands for one of values that
+/// live shorter (it is invariant in `T`):
+///
+/// ```compile_fail,E0597
+/// let (producer, mut consumer) = handover_ring::mpsc::ring::<&'static str>(1)?;
+/// {
+///     let short = String::from("freed at the end of this block");
+///     let producer: handover_ring::mpsc::Producer<&str> = producer;
+///     producer.push(&short).unwrap();
+/// }
+/// let freed: &'static str = consumer.pop().unwrap();
+/// # Ok::<(), handover_ring::CapacityError>(())
+/// ```
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
 }
@@ -253,19 +285,25 @@ impl<T> Producer<T> {
     ///
     /// Less than all does not tell why; ask [`is_closed`](Self::is_closed).
     ///
+    /// Slots are reserved for as many values as the iterator claims to have. Until it has given them,
+    /// values that others push behind cannot be popped: so if the consumer sleeps, wake it after this
+    /// call *whatever it returned*, and also when the iterator panicked.
+    ///
     /// # Panics
     /// If the iterator does; what it gave before has been pushed.
     ///
+    /// # Blocking
+    /// As the iterator does. One that waits for the consumer may wait for ever.
+    ///
     /// # Cost
     /// One compare-and-swap for all, as long as there are slots in one piece; two stores for each
-    /// value. An iterator that gives less than it says wastes the slots that were taken for the rest,
-    /// until the consumer has passed them.
+    /// value. An iterator that gives less than it claims costs another one, which gives the remaining
+    /// slots back, or, if others have pushed behind, one store a slot, which stays unused until the
+    /// consumer has passed them.
     pub fn push_batch(&self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let mut pushed = 0;
-        while values.len() > 0 {
-            let Ok((position, count)) = self.shared.reserve(values.len() as u64) else {
-                break;
-            };
+        while let claimed @ 1.. = values.len() as u64 {
+            let Ok((position, count)) = self.shared.reserve(claimed) else { break };
             let mut batch = Batch { shared: &self.shared, position, end: position + count };
             while batch.position < batch.end {
                 let Some(value) = values.next() else {
@@ -339,7 +377,7 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Positions given out and not filled yet; those that are left when it is dropped are skipped.
+/// Positions given out and not filled yet; those that are left when it is dropped are given back.
 struct Batch<'a, T> {
     shared: &'a Shared<T>,
     position: u64,
@@ -347,12 +385,10 @@ struct Batch<'a, T> {
 }
 
 impl<T> Drop for Batch<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        while self.position < self.end {
-            let sequence = self.shared.sequence(self.position);
-            self.position += 1;
-            // Release: lets the consumer pass; pairs with the Acquire in Consumer::state().
-            sequence.store(self.position | SKIPPED, Ordering::Release);
+        if self.position < self.end {
+            self.shared.give_back(self.position, self.end);
         }
     }
 }
@@ -490,7 +526,7 @@ impl<T> Consumer<T> {
 
     #[inline(always)]
     fn state(&self, position: u64) -> State {
-        // Acquire: pairs with the Release in Shared::fill(), and in Batch's drop.
+        // Acquire: pairs with the Release in Shared::fill() and Shared::give_back().
         let sequence = self.shared.sequence(position).load(Ordering::Acquire);
         if sequence == position + 1 {
             State::Filled
@@ -507,7 +543,7 @@ impl<T> Consumer<T> {
         let row = self.shared.row(self.head);
         // SAFETY: masked, so below the count of rows.
         let slot = unsafe { self.shared.rows.slot(row) };
-        // Acquire: pairs with the Release in Shared::fill(), and in Batch's drop.
+        // Acquire: pairs with the Release in Shared::fill() and Shared::give_back().
         let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
         if sequence == self.head + 1 {
             // SAFETY: the sequence says that it was filled, as was acquired; the head
@@ -522,14 +558,18 @@ impl<T> Consumer<T> {
         None
     }
 
-    /// The same, when the next slot was left vacant.
+    /// The same, when the next slot was left vacant. It passes no more of these than the ring has
+    /// slots: producers are given room for others by `leave` alone.
     #[cold]
     fn take_behind(&mut self) -> Option<T> {
-        while matches!(self.state(self.head), State::Skipped) {
-            self.head += 1;
-        }
+        let state = loop {
+            match self.state(self.head) {
+                State::Skipped => self.head += 1,
+                state => break state,
+            }
+        };
         self.leave();
-        self.take()
+        if matches!(state, State::Filled) { self.take() } else { None }
     }
 
     /// Gives the slots below the head back to the producers.

@@ -34,7 +34,10 @@ mod memory {
         base: NonNull<u8>,
         layout: Layout,
         rows_count: usize,
-        slots: PhantomData<T>,
+        /// Both ends share the slots, one writes what the other reads: invariant in `T`, as a shared
+        /// cell is. `PhantomData<T>` would be covariant, and let a producer of `&'static str` push
+        /// a shorter `&str`.
+        slots: PhantomData<*mut T>,
     }
 
     impl<T, const WORDS: bool> Rows<T, WORDS> {

@@ -174,6 +174,20 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
 }
 
 /// The end that pushes. Dropping it closes the ring; what was pushed can still be popped.
+///
+/// The consumer's values are typed by its own `T`, so a producer never stands for one of values that
+/// live shorter (it is invariant in `T`):
+///
+/// ```compile_fail,E0597
+/// let (producer, mut consumer) = handover_ring::spsc::ring::<&'static str>(1)?;
+/// {
+///     let short = String::from("freed at the end of this block");
+///     let mut producer: handover_ring::spsc::Producer<&str> = producer;
+///     producer.push(&short).unwrap();
+/// }
+/// let freed: &'static str = consumer.pop().unwrap();
+/// # Ok::<(), handover_ring::CapacityError>(())
+/// ```
 pub struct Producer<T> {
     /// The position of the next push.
     tail: u64,

@@ -1,5 +1,4 @@
 //! Any sequence of calls, against a `VecDeque` that does the same.
-#![cfg(not(handover_loom))]
 
 use handover_ring::queue::{Mpsc, Pop, Push, Queue, Spsc};
 use handover_ring::{PushError, spsc};

@@ -128,6 +128,7 @@ fn the_environment_chooses_the_source_and_all_promises_hold_for_each() {
     sources.extend((clock::calibration().source == Source::Tsc).then_some(Source::Tsc));
     for source in sources {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .arg("clock::")
             .env(clock::SOURCE_VARIABLE, source.to_string())
             .output()
             .unwrap();

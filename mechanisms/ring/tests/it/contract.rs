@@ -1,9 +1,8 @@
 //! One contract, run over every ring of [`handover_ring::queue`].
-#![cfg(not(handover_loom))]
 
 use handover_ring::PushError;
 use handover_ring::queue::{Mpsc, Pop, Push, Queue, Spsc};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -211,6 +210,105 @@ fn an_iterator_that_panics_leaves_pushed_what_it_gave<Q: Queue>() {
     assert!(count.dropped().into_iter().eq(1..=10), "once each");
 }
 
+/// Gives the values `next..end`, claims a length of its own, and panics before value `panics_at`.
+struct Claims<'a> {
+    next: u64,
+    end: u64,
+    length: usize,
+    panics_at: u64,
+    count: &'a Count,
+}
+
+impl Iterator for Claims<'_> {
+    type Item = Counted;
+    fn next(&mut self) -> Option<Counted> {
+        if self.next == self.panics_at {
+            resume_unwind(Box::new("panics without a message"));
+        }
+        let number = (self.next < self.end).then_some(self.next)?;
+        self.next += 1;
+        Some(self.count.value(number))
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.length, Some(self.length))
+    }
+}
+
+impl ExactSizeIterator for Claims<'_> {}
+
+fn batch_from_an_iterator_that_lies_about_its_length_pushes_what_it_gave_and_nothing_else<
+    Q: Queue,
+>() {
+    const NEVER: u64 = u64::MAX;
+    let lengths = [1, 2, 7, 8, 9, 40, usize::MAX / 2, usize::MAX - 1, usize::MAX];
+    for (length, end, panics_at) in lengths.into_iter().flat_map(|length| {
+        [(0, NEVER), (1, NEVER), (5, NEVER), (30, NEVER), (30, 0), (30, 1), (30, 5), (30, 8)]
+            .map(|(end, panics_at)| (length, end, panics_at))
+    }) {
+        let case = format!("{} of length {length}, gives {end}, panics at {panics_at}", Q::NAME);
+        let count = Count::default();
+        let (mut producer, mut consumer) = Q::ring(8).unwrap();
+        // Published values, in the middle of the ring and around its end.
+        for number in [100, 101, 102] {
+            producer.push(count.value(number)).unwrap();
+        }
+        drop(consumer.pop());
+        let mut values = Claims { next: 0, end, length, panics_at, count: &count };
+        let pushed = catch_unwind(AssertUnwindSafe(|| producer.push_batch(&mut values)));
+        let given = values.next;
+        assert_eq!(given, end.min(panics_at).min(6), "{case}");
+        assert_eq!(pushed.ok(), (panics_at > 6).then_some(given as usize), "{case}");
+        assert!(
+            consumer.drain().map(|value| value.number).eq([101, 102].into_iter().chain(0..given)),
+            "{case}"
+        );
+        // All slots are vacant again, and each is filled once.
+        for number in 200..208 {
+            producer.push(count.value(number)).unwrap();
+        }
+        assert!(producer.push(count.value(208)).is_err(), "{case}");
+        assert!(consumer.drain().map(|value| value.number).eq(200..208), "{case}");
+        drop((producer, consumer));
+        let mut dropped = count.dropped();
+        dropped.sort_unstable();
+        let all = (0..given).chain(100..103).chain(200..209);
+        assert!(dropped.into_iter().eq(all), "each value once: {case}");
+    }
+}
+
+fn batch_from_an_iterator_that_claims_to_be_empty_pushes_nothing<Q: Queue>() {
+    let count = Count::default();
+    let (mut producer, consumer) = Q::ring(8).unwrap();
+    let mut values = Claims { next: 0, end: 5, length: 0, panics_at: 0, count: &count };
+    assert_eq!(producer.push_batch(&mut values), 0);
+    assert!(consumer.is_empty() && producer.is_empty());
+}
+
+fn batch_of_the_greatest_length_fills_the_vacant_slots<Q: Queue>() {
+    let (mut producer, mut consumer) = Q::ring(8).unwrap();
+    for turn in 0..20 {
+        producer.push("first").unwrap();
+        let pushed = producer.push_batch(&mut std::iter::repeat_n("more", usize::MAX));
+        assert_eq!(pushed, 7, "turn {turn}");
+        assert_eq!(consumer.pop(), Some("first"));
+        assert!(consumer.drain().eq(["more"; 7]), "turn {turn}");
+    }
+}
+
+/// Whoever looks before it pops must find what blocks the producers: else all wait for each other.
+fn ring_of_which_a_batch_used_nothing_is_not_both_empty_and_full<Q: Queue>() {
+    for panics_at in [0, u64::MAX] {
+        let count = Count::default();
+        let (mut producer, consumer) = Q::ring(8).unwrap();
+        let mut values = Claims { next: 0, end: 0, length: 8, panics_at, count: &count };
+        let _ = catch_unwind(AssertUnwindSafe(|| producer.push_batch(&mut values)));
+        assert!(consumer.is_empty());
+        assert_eq!(producer.len(), 0);
+        producer.push(count.value(1)).expect("an empty ring has a slot");
+        assert!(!consumer.is_empty());
+    }
+}
+
 fn who_is_handed_values_and_panics_has_popped_what_it_was_handed<Q: Queue>() {
     for panics_at in 0..20 {
         let count = Count::default();
@@ -343,6 +441,10 @@ macro_rules! contract {
                 whatever_is_left_is_dropped_once_in_order
                 a_value_whose_drop_panics_keeps_no_other_from_being_dropped
                 an_iterator_that_panics_leaves_pushed_what_it_gave
+                batch_from_an_iterator_that_lies_about_its_length_pushes_what_it_gave_and_nothing_else
+                batch_from_an_iterator_that_claims_to_be_empty_pushes_nothing
+                batch_of_the_greatest_length_fills_the_vacant_slots
+                ring_of_which_a_batch_used_nothing_is_not_both_empty_and_full
                 who_is_handed_values_and_panics_has_popped_what_it_was_handed
                 across_threads_every_value_arrives_once_and_in_order
                 closed_in_the_middle_of_a_storm_it_accounts_for_every_value

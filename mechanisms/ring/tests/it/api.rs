@@ -1,10 +1,11 @@
 //! The rings and the mailbox by example: each promise of their documentation, once.
-#![cfg(not(handover_loom))]
 
+use handover_base::sync::auto_traits;
 use handover_ring::{
     CapacityError, PushError, ReplyError, SLOTS_COUNT_MAX, SendError, Unanswered, mailbox, mpsc,
     spsc, validate,
 };
+use std::cell::Cell;
 use std::rc::Rc;
 
 #[test]
@@ -129,31 +130,73 @@ fn any_producer_closes_for_all() {
     assert!(consumer.is_finished());
 }
 
+/// Claims to have five values, gives fewer, and pushes through `beside` before each.
+struct Liar {
+    left: u32,
+    beside: Option<mpsc::Producer<u32>>,
+}
+
+impl Iterator for Liar {
+    type Item = u32;
+    fn next(&mut self) -> Option<u32> {
+        if let Some(beside) = &self.beside {
+            beside.push(100 + self.left).unwrap();
+        }
+        self.left = self.left.checked_sub(1)?;
+        Some(self.left)
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (5, Some(5))
+    }
+}
+
+impl ExactSizeIterator for Liar {}
+
 #[test]
 fn an_iterator_that_gives_less_than_it_says_leaves_no_gap() {
-    struct Liar(u32);
-    impl Iterator for Liar {
-        type Item = u32;
-        fn next(&mut self) -> Option<u32> {
-            self.0 = self.0.checked_sub(1)?;
-            Some(self.0)
-        }
-        fn size_hint(&self) -> (usize, Option<usize>) {
-            (5, Some(5))
-        }
-    }
-    impl ExactSizeIterator for Liar {}
     let (producer, mut consumer) = mpsc::ring(8).unwrap();
-    assert_eq!(producer.push_batch(&mut Liar(2)), 2);
+    assert_eq!(producer.push_batch(&mut Liar { left: 2, beside: None }), 2);
     producer.push(9).unwrap();
-    assert_eq!(consumer.len(), 6, "three slots are wasted");
+    assert_eq!(consumer.len(), 3, "the three slots that it did not use were given back");
     assert!(consumer.drain().eq([1, 0, 9]));
     assert_eq!(consumer.len(), 0);
-    assert_eq!(producer.push_batch(&mut Liar(0)), 0);
-    assert!(consumer.is_empty(), "nothing but waste");
+    assert_eq!(producer.push_batch(&mut Liar { left: 0, beside: None }), 0);
+    assert!(consumer.is_empty());
     producer.close();
-    assert!(consumer.is_finished(), "nothing but waste");
+    assert!(consumer.is_finished());
     assert_eq!(consumer.pop(), None);
+}
+
+#[test]
+fn slots_that_a_batch_leaves_unused_before_another_producers_values_are_passed_over() {
+    let (producer, mut consumer) = mpsc::ring(8).unwrap();
+    let liar = |left| Liar { left, beside: Some(producer.clone()) };
+    assert_eq!(producer.push_batch(&mut liar(2)), 2);
+    assert_eq!(consumer.len(), 8, "three slots wait for the consumer to pass them");
+    assert_eq!(producer.push(9), Err(PushError::Full(9)));
+    assert!(consumer.drain().eq([1, 0, 102, 101, 100]));
+    assert_eq!(producer.push_batch(&mut liar(0)), 0);
+    assert!(!consumer.is_empty());
+    assert_eq!(consumer.pop(), Some(100));
+    assert!(consumer.is_empty());
+
+    // Closed in the middle of a batch: its slots cannot be given back, and nothing comes behind.
+    struct Closes<'a>(&'a mpsc::Producer<u32>);
+    impl Iterator for Closes<'_> {
+        type Item = u32;
+        fn next(&mut self) -> Option<u32> {
+            self.0.close();
+            None
+        }
+        fn size_hint(&self) -> (usize, Option<usize>) {
+            (8, Some(8))
+        }
+    }
+    impl ExactSizeIterator for Closes<'_> {}
+    assert_eq!(producer.push_batch(&mut Closes(&producer)), 0);
+    assert!(consumer.is_empty() && consumer.is_finished(), "nothing but unused slots");
+    assert_eq!(consumer.pop(), None);
+    assert_eq!(consumer.len(), 0);
 }
 
 #[test]
@@ -167,6 +210,27 @@ fn handles_may_be_sent_where_their_values_may() {
     send::<mpsc::Consumer<std::cell::Cell<u8>>>();
     send::<mailbox::Caller<std::cell::Cell<u8>, u8>>();
     send::<mailbox::Server<std::cell::Cell<u8>, u8>>();
+    // A value that must stay on its thread keeps the handles there.
+    assert_eq!(auto_traits!(spsc::Producer<Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(spsc::Consumer<Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(spsc::Drain<'static, Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(mpsc::Producer<Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(mpsc::Consumer<Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(mpsc::Drain<'static, Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(mailbox::Caller<Cell<u8>, Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(mailbox::Server<Cell<u8>, Cell<u8>>), "Send + Sync");
+    // `MutexGuard` is `Sync` and not `Send`: values move through a ring, which takes `Send`.
+    type Guard = std::sync::MutexGuard<'static, u8>;
+    assert_eq!(auto_traits!(spsc::Producer<Guard>), "neither");
+    assert_eq!(auto_traits!(spsc::Consumer<Guard>), "neither");
+    assert_eq!(auto_traits!(spsc::Drain<'static, Guard>), "neither");
+    assert_eq!(auto_traits!(mpsc::Producer<Guard>), "neither");
+    assert_eq!(auto_traits!(mpsc::Consumer<Guard>), "neither");
+    assert_eq!(auto_traits!(mpsc::Drain<'static, Guard>), "neither");
+    assert_eq!(auto_traits!(mailbox::Caller<Guard, u8>), "neither");
+    assert_eq!(auto_traits!(mailbox::Caller<u8, Guard>), "neither");
+    assert_eq!(auto_traits!(mailbox::Server<Guard, u8>), "neither");
+    assert_eq!(auto_traits!(mailbox::Server<u8, Guard>), "neither");
     // What may not be sent may be queued on its own thread all the same.
     let (mut producer, mut consumer) = spsc::ring(1).unwrap();
     producer.push(Rc::new(1)).unwrap();

@@ -1,0 +1,6 @@
+//! API, contract and properties of every ring.
+#![cfg(not(handover_loom))]
+
+mod api;
+mod contract;
+mod property;
