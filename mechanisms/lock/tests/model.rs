@@ -6,6 +6,16 @@
 //!     --target-dir target/loom
 //! ```
 //!
+//! # Which calls are mixed
+//! Every call of one column meets every call of the others at every point, without a bound.
+//!
+//! | model | thread | another | a third |
+//! |---|---|---|---|
+//! | `no_two_threads_*` | `try_lock` twice, `is_locked`, guard's drop | the same | |
+//! | `the_next_holder_*` | `try_lock`, drop | `try_lock`, drop | |
+//! | `a_thread_that_keeps_*` | drop | `try_lock` until it holds, drop | |
+//! | `of_three_threads_*` | bare `try_lock`, `unlock` | the same | the same |
+//!
 //! Seen to fail: with the Acquire in `RawTryLock::try_lock` or the Release in `unlock` weakened to
 //! Relaxed, loom reports a causality violation in the guarded cell in each model that passes a
 //! value on; with the compare-and-swap made a load and a store, two holders.
@@ -25,6 +35,7 @@ fn no_two_threads_hold_it_and_no_update_is_lost() {
                 for _ in 0..2 {
                     if let Some(mut held) = lock.try_lock() {
                         *held += 1;
+                        assert!(lock.is_locked(), "by this thread");
                         wins += 1;
                     }
                 }

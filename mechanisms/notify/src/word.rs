@@ -52,8 +52,9 @@ pub type SenderCpu = Option<u32>;
 /// loop) builds on this: [`notify`](Self::notify) says when to wake,
 /// [`sleep_until_notified`](Self::sleep_until_notified) takes the sleep as a closure.
 ///
-/// All zeroes are a fresh word. A word that holds none of the three states (shared memory, written
-/// by something else) counts as pending.
+/// All zeroes are a fresh word. In shared memory any process may write it, at any time. A word that
+/// holds none of the three states counts as pending; whatever is written, no call panics, and none
+/// takes more steps than were written.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct StateWord {
@@ -102,8 +103,8 @@ impl StateWord {
         }
         // Acquire: pairs with the Release in notify(), of the last sender and of those it merged.
         let was = self.word.swap(EMPTY, Ordering::Acquire);
-        debug_assert!(is_pending(was), "pending went away: two receivers on one word?");
-        Some((was >> CPU_SHIFT).checked_sub(1))
+        // In shared memory another process may have taken it meanwhile.
+        is_pending(was).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
     /// Receiver: sleeps until notified, and consumes. `None` when `sleep` gave up first.
@@ -113,17 +114,19 @@ impl StateWord {
     /// [`notify`](Self::notify) wakes; it may return for no reason. It answers whether to go on:
     /// false means out of time.
     ///
+    /// If the senders are other processes, `sleep` should return after a bounded time: one that is
+    /// killed between `notify` and its wake leaves the word pending, and who notifies next wakes nobody.
+    ///
     /// # Blocking
     /// As long as `sleep` does.
     pub fn sleep_until_notified(
         &self,
         mut sleep: impl FnMut(&AtomicU32, u32) -> bool,
     ) -> Option<SenderCpu> {
-        if !self.declare_sleep() {
-            return self.try_consume();
-        }
         loop {
-            let go_on = sleep(&self.word, SLEEPING);
+            // Declared before each sleep: in shared memory another process may have emptied the word,
+            // and a sleep on a word that does not say SLEEPING returns at once.
+            let go_on = !self.declare_sleep() || sleep(&self.word, SLEEPING);
             // Without this look after each sleep, a wake-up for nothing would be taken for one.
             if let Some(sender_cpu) = self.try_consume() {
                 return Some(sender_cpu);
@@ -228,6 +231,24 @@ mod tests {
             true
         });
         assert_eq!((consumed, sleeps_count), (Some(None), 3));
+    }
+
+    #[test]
+    fn a_sleeper_whose_word_a_peer_empties_declares_itself_again() {
+        let word = StateWord::new();
+        let mut sleeps_count = 0;
+        let consumed = word.sleep_until_notified(|asleep, expected| {
+            sleeps_count += 1;
+            assert!(sleeps_count < 5, "it spins");
+            assert_eq!(asleep.load(Ordering::Relaxed), expected, "sleep {sleeps_count}");
+            if sleeps_count < 4 {
+                asleep.store(EMPTY, Ordering::Relaxed);
+            } else {
+                assert!(word.notify(Some(5)), "the sender learns that it must wake");
+            }
+            true
+        });
+        assert_eq!((consumed, sleeps_count), (Some(Some(5)), 4));
     }
 
     #[test]

@@ -6,10 +6,29 @@
 //!     --target-dir target/loom
 //! ```
 //!
+//! # Which calls are mixed
+//! In each row, every call of one column meets every call of the others at every point; three threads with
+//! up to three preemptions, or as many as the row says.
+//!
+//! | model | sender | another | receiver |
+//! |---|---|---|---|
+//! | `a_notification_is_never_*`, `what_was_written_*` | `notify`, wake | | `try_consume`, `sleep_until_notified` |
+//! | `the_last_of_two_*` | `notify` twice | | `sleep_until_notified` |
+//! | `two_senders_*` | `notify` | sender: `notify` | `sleep_until_notified` |
+//! | `a_wait_that_gives_up_*` | `notify` | | `sleep_until_notified` that gives up, then one that does not |
+//! | `of_two_receivers_*` | | receiver: `try_consume` | `try_consume` |
+//! | `a_receiver_parked_on_a_counter_*` | `notify`, write | | `declare_sleep`, poll, `withdraw`, `try_consume` |
+//! | `mixed_waits_*` (2) | `notify` twice | sender: `notify` | `try_consume`, `declare_sleep`, `withdraw`, a wait that gives up, one that does not |
+//! | `a_sender_killed_*` (2) | `notify`, killed before its wake | sender: `notify` | `sleep_until_notified`, each sleep bounded |
+//! | `a_receiver_parked_beside_*` | publish, `must_wake` twice | | look, `declare`, look, sleep, `withdraw` |
+//! | `of_two_senders_to_a_parked_*` | publish, `must_wake` | sender: the same | the same |
+//! | `mixed_parks_*` (2) | publish, `must_wake` twice | sender: the same once | `declare` both ways, look, sleep on the word, sleep elsewhere, `withdraw` |
+//!
 //! Seen to fail, each time by a deadlock: with the futex's comparison left out; with
 //! `declare_sleep` or `withdraw` made a store; with the sender's exchange made a load and a store,
 //! or left out when the word is pending already; with the Release or the Acquire weakened to
 //! Relaxed. Of the park word: with either fence left out, or the look after the declaration.
+//! `a_sender_killed_*`: with a sleep that is not bounded.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -126,6 +145,13 @@ fn the_last_of_two_notifications_shows_what_was_written_before_it() {
     });
 }
 
+/// Tries what takes up to two preemptions, and three with `HANDOVER_LONG`.
+fn bounded_model(run: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(if std::env::var_os("HANDOVER_LONG").is_some() { 3 } else { 2 });
+    model.check(run);
+}
+
 #[test]
 fn two_senders_that_merge_are_both_seen() {
     let mut model = loom::model::Builder::new();
@@ -168,11 +194,102 @@ fn a_wait_that_gives_up_in_the_last_moment_loses_nothing() {
     });
 }
 
+/// Another process may read the word too, or write it: nothing may be made of what it says but a
+/// notification more or less.
+#[test]
+fn of_two_receivers_on_one_word_one_consumes_a_notification() {
+    loom::model(|| {
+        let word = Arc::new(StateWord::new());
+        assert!(!word.notify(None));
+        let other = thread::spawn({
+            let word = Arc::clone(&word);
+            move || u32::from(word.try_consume().is_some())
+        });
+        let mine = u32::from(word.try_consume().is_some());
+        assert_eq!(mine + other.join().expect("the other receiver"), 1);
+    });
+}
+
+#[test]
+fn mixed_waits_of_every_kind_miss_no_notification() {
+    bounded_model(|| {
+        let pair = Arc::new(Pair::default());
+        let sent = Arc::new(AtomicU32::new(0));
+        let sends = |times: u32| {
+            let (pair, sent) = (Arc::clone(&pair), Arc::clone(&sent));
+            thread::spawn(move || {
+                for _ in 0..times {
+                    sent.fetch_add(1, Relaxed); // ordered by the notification alone
+                    pair.notify();
+                }
+            })
+        };
+        let senders = [sends(2), sends(1)];
+        let gives_up = |_: &AtomicU32, _| false;
+        let _ = pair.word.sleep_until_notified(gives_up);
+        if pair.word.declare_sleep() && !pair.word.withdraw() {
+            assert!(pair.word.try_consume().is_some(), "too late to withdraw: notified");
+        }
+        while sent.load(Relaxed) < 3 {
+            pair.wait(0);
+        }
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
+    });
+}
+
+#[test]
+fn a_sender_killed_before_its_wake_does_not_silence_another() {
+    bounded_model(|| {
+        let pair = Arc::new(Pair::default());
+        let sent = Arc::new(AtomicU32::new(0));
+        let killed = thread::spawn({
+            let pair = Arc::clone(&pair);
+            move || {
+                let _wakes_nobody = pair.word.notify(Some(0));
+            }
+        });
+        let sender = thread::spawn({
+            let (pair, sent) = (Arc::clone(&pair), Arc::clone(&sent));
+            move || {
+                sent.store(1, Relaxed); // ordered by the notification alone
+                pair.notify();
+            }
+        });
+        // The bound of a sleep: it ends for no reason, if need be after both.
+        while sent.load(Relaxed) < 1 {
+            let _ = pair.word.sleep_until_notified(|_, _| {
+                hint::spin_loop();
+                true
+            });
+        }
+        killed.join().expect("as far as it came");
+        sender.join().expect("the sender");
+    });
+}
+
 /// The descriptor that `adaptive_fd` parks on: what is written stays until it is read.
 #[derive(Default)]
 struct Counter {
     writes: Mutex<u32>,
     readable: Condvar,
+}
+
+impl Counter {
+    fn write(&self) {
+        *self.writes.lock().expect("never poisoned") += 1;
+        self.readable.notify_one();
+    }
+
+    /// Sleeps until there is something to read, and reads it.
+    fn read(&self) {
+        let mut writes = self.writes.lock().expect("never poisoned");
+        while *writes == 0 {
+            writes = self.readable.wait(writes).expect("never poisoned");
+        }
+        *writes = 0;
+    }
 }
 
 #[test]
@@ -184,17 +301,13 @@ fn a_receiver_parked_on_a_counter_is_notified_when_it_becomes_readable() {
             move || {
                 let (word, counter) = &*shared;
                 if word.notify(None) {
-                    *counter.writes.lock().expect("never poisoned") += 1;
-                    counter.readable.notify_one();
+                    counter.write();
                 }
             }
         });
         let (word, counter) = &*shared;
         if word.declare_sleep() {
-            let mut writes = counter.writes.lock().expect("never poisoned");
-            while *writes == 0 {
-                writes = counter.readable.wait(writes).expect("never poisoned");
-            }
+            counter.read();
             assert!(!word.withdraw(), "readable, so notified");
         }
         assert!(word.try_consume().is_some());
@@ -207,14 +320,17 @@ fn a_receiver_parked_on_a_counter_is_notified_when_it_becomes_readable() {
 struct Parking {
     park: ParkWord,
     futex: Futex,
+    counter: Counter,
     work: AtomicU32,
 }
 
 impl Parking {
     fn publish(&self) {
         self.work.fetch_add(1, Relaxed);
-        if self.park.must_wake(|| Some(0)).is_some() {
-            self.futex.wake();
+        match self.park.must_wake(|| Some(0)) {
+            Some(Sleep::Word) => self.futex.wake(),
+            Some(Sleep::Elsewhere) => self.counter.write(),
+            None => {}
         }
     }
 
@@ -260,6 +376,30 @@ fn of_two_senders_to_a_parked_receiver_neither_is_missed() {
             })
             .collect();
         parking.await_work(2);
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
+    });
+}
+
+#[test]
+fn mixed_parks_on_the_word_and_elsewhere_miss_no_piece_of_work() {
+    bounded_model(|| {
+        let parking = Arc::new(Parking::default());
+        let publishes = |times: u32| {
+            let parking = Arc::clone(&parking);
+            thread::spawn(move || (0..times).for_each(|_| parking.publish()))
+        };
+        let senders = [publishes(2), publishes(1)];
+        parking.await_work(1);
+        while parking.work.load(Relaxed) < 2 {
+            parking.park.declare(Sleep::Elsewhere);
+            if parking.work.load(Relaxed) < 2 {
+                parking.counter.read();
+            }
+            let _woken = parking.park.withdraw();
+        }
+        parking.await_work(3);
         for sender in senders {
             sender.join().expect("a sender");
         }

@@ -36,6 +36,18 @@ use handover_base::sync::UnsafeCell;
 /// } // dropped: free
 /// assert_eq!(journal.into_inner(), ["first"]);
 /// ```
+///
+/// A lock never stands for one of a value that lives shorter (it is invariant in `T`):
+///
+/// ```compile_fail,E0597
+/// let lock = handover_lock::TryLock::new("static");
+/// {
+///     let short = String::from("freed at the end of this block");
+///     let shared: &handover_lock::TryLock<&str> = &lock;
+///     *shared.try_lock().unwrap() = &short;
+/// }
+/// let freed: &'static str = lock.into_inner();
+/// ```
 #[derive(Default)]
 pub struct TryLock<T: ?Sized> {
     word: RawTryLock,
@@ -141,6 +153,18 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| held.set(2));
 /// });
+/// ```
+///
+/// Nor does a guard stand for one of a value that lives shorter:
+///
+/// ```compile_fail,E0597
+/// let lock = handover_lock::TryLock::new("static");
+/// {
+///     let short = String::from("freed at the end of this block");
+///     let mut held: handover_lock::Guard<&str> = lock.try_lock().unwrap();
+///     *held = &short;
+/// }
+/// let freed: &'static str = lock.into_inner();
 /// ```
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct Guard<'a, T: ?Sized> {

@@ -14,6 +14,7 @@
 //! Across processes, both sides stand on a [`Core`] that lies in memory both have mapped; see
 //! [`shared`](crate::shared).
 
+use super::shared::SLEEP_MAX;
 use super::waiting::{Deadline, Waiting, deadline, time_left};
 use crate::engine::Stats;
 use crate::{Config, ConfigError, Mechanism, Notify, PairError, Wait};
@@ -87,7 +88,8 @@ impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
 /// # Cost of a wait
 /// Something pending: an exchange and a line's trip. Nothing pending: spins, for twice
 /// what a sleep costs and at most [`Config::spin_ns_max`], only while that pays and the sender is on
-/// another CPU; then a futex wait, and 1 to 20 µs until it runs again after the wake.
+/// another CPU; then a futex wait, and 1 to 20 µs until it runs again after the wake. Across processes
+/// it wakes by itself every [`SLEEP_MAX`] to look for what a killed sender left.
 #[derive(Debug)]
 pub struct Receiver<C = Arc<Core>> {
     core: C,
@@ -119,7 +121,11 @@ impl<C: Deref<Target = Core>> Receiver<C> {
         self.waiting.wait(&self.core, deadline, |word, expected| match time_left(deadline) {
             Some(Duration::ZERO) => false,
             left => {
-                futex::wait(word, expected, left, scope);
+                let sleep = match scope {
+                    Scope::Private => left,
+                    Scope::Shared => Some(left.map_or(SLEEP_MAX, |left| left.min(SLEEP_MAX))),
+                };
+                futex::wait(word, expected, sleep, scope);
                 true
             }
         })

@@ -77,6 +77,10 @@ impl AsFd for Sender {
 }
 
 /// A sender on an eventfd that came from elsewhere.
+///
+/// Its [`notify`](Notify::notify) blocks while the counter is at its maximum, 2^64 - 2, to which another
+/// process that has the descriptor can set it, and panics if it is no eventfd: take it from a process
+/// that is trusted.
 impl From<OwnedFd> for Sender {
     fn from(counter: OwnedFd) -> Self {
         Self { counter: Arc::new(counter) }
@@ -91,7 +95,8 @@ impl AsFd for Receiver {
 }
 
 /// A receiver on an eventfd (blocking, not a semaphore) that came from elsewhere. It must be the
-/// only one that reads.
+/// only one that reads: if another process reads what this one was about to, a wait with a timeout
+/// blocks beyond it.
 impl From<OwnedFd> for Receiver {
     fn from(counter: OwnedFd) -> Self {
         Self { counter: Arc::new(counter) }

@@ -34,6 +34,9 @@ use std::time::Duration;
 ///
 /// Ring *after* the work is where the receiver looks. While it is awake that costs a fence and a
 /// load of a line that nobody writes.
+///
+/// For threads of one process: whoever finds the receiver asleep must live to wake it, as nobody else
+/// will. Across processes use an [`adaptive::Core`](crate::adaptive::Core).
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Bell {
@@ -67,6 +70,9 @@ impl Bell {
 
     /// Wakes the receiver if it sleeps: on the bell, or by calling `rouse` if it sleeps elsewhere
     /// ([`Parker::park_with`]); whether it did.
+    ///
+    /// # Panics
+    /// If `rouse` does. The receiver is then not woken, and sleeps on until what it sleeps on ends.
     #[inline]
     pub fn ring_with(&self, rouse: impl FnOnce()) -> bool {
         match self.word.must_wake(raw::current_cpu) {

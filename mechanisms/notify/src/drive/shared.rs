@@ -18,9 +18,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The words in it are atomics without pointers. A partner that dies leaves them as they are; one
-//! that misbehaves can make its receiver wake for nothing or sleep on, so wait with a timeout where
-//! the partner is not trusted, and look whether it still lives.
+//! # Processes that die or misbehave
+//! The words in a core are atomics without pointers. Whatever another process writes there, memory stays
+//! safe, no call panics, and no call spins longer than the other process writes.
+//!
+//! - An adaptive receiver over [`Scope::Shared`](handover_base::futex::Scope::Shared) sleeps for
+//!   [`SLEEP_MAX`] at a time, and then looks at the word. So a sender that is killed between its
+//!   exchange and its wake, or a process that overwrites the word of a sleeper, delays notifications
+//!   by that much at most, and silences no other sender.
+//! - A notification that a process overwrites, or consumes with a receiver of its own, is lost. A
+//!   process that writes notifications, or wakes without one, makes the receiver wake for nothing, as
+//!   often as it does so. Against both, wait with a timeout and look at the work itself.
+//! - A receiver is not told that its senders have died: wait with a timeout, and look whether they live.
+//! - A [`futex::Core`](crate::futex::Core) needs no such look, since each of its senders wakes.
 
 use crate::MapError;
 use crate::raw::{Mapping, ZeroFresh};
@@ -31,6 +41,14 @@ use rustix::fs::{
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest single sleep of an adaptive receiver whose senders may be other processes: how late a
+/// notification comes if a sender was killed in the middle of one.
+///
+/// An idle receiver wakes ten times a second for it. To recover at once, each sender would have to make
+/// a system call for every notification that finds one pending.
+pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// A core of one of the mechanisms ([`adaptive::Core`](crate::adaptive::Core) or
 /// [`futex::Core`](crate::futex::Core)) in a mapped file. Cloning gives another handle to the same

@@ -1,12 +1,15 @@
 //! The mechanisms by example: what each promises beyond the common contract.
 //!
 //! Under Miri, what needs ppoll, memfds or CPUs is left out: it knows none of them.
-#![cfg(not(handover_loom))]
 
 use handover_base::futex::Scope;
+use handover_base::sync::auto_traits;
+use handover_notify::shared::Shared;
 use handover_notify::{
-    Config, ConfigError, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive, futex,
+    Bell, Config, ConfigError, EventFd, Futex, Mechanism, Notify, ParkWord, Parker, Pipe,
+    StateWord, Wait, adaptive, adaptive_fd, futex,
 };
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -42,6 +45,24 @@ fn statistics_tell_how_each_wait_ended() {
     // On a stalled machine the second notification may have come before its wait: at once, then.
     assert!(stats.at_once >= 1);
     assert_eq!(stats.at_once + stats.by_sleeping, 2);
+}
+
+#[test]
+fn handles_may_go_where_the_core_that_they_stand_on_may() {
+    assert_eq!(auto_traits!(adaptive::Sender), "Send + Sync");
+    assert_eq!(auto_traits!(adaptive::Receiver), "Send + Sync");
+    assert_eq!(auto_traits!(futex::Sender), "Send + Sync");
+    assert_eq!(auto_traits!(futex::Receiver), "Send + Sync");
+    assert_eq!(auto_traits!(adaptive::Sender<Rc<adaptive::Core>>), "neither");
+    assert_eq!(auto_traits!(adaptive::Receiver<Rc<adaptive::Core>>), "neither");
+    assert_eq!(auto_traits!(futex::Sender<Rc<futex::Core>>), "neither");
+    assert_eq!(auto_traits!(futex::Receiver<Rc<futex::Core>>), "neither");
+    assert_eq!(auto_traits!(Shared<adaptive::Core>), "Send + Sync");
+    assert_eq!(auto_traits!(Shared<futex::Core>), "Send + Sync");
+    assert_eq!(auto_traits!(adaptive_fd::Sender), "Send + Sync");
+    assert_eq!(auto_traits!(adaptive_fd::Receiver), "Send + Sync");
+    assert_eq!(auto_traits!((Bell, Parker)), "Send + Sync");
+    assert_eq!(auto_traits!((StateWord, ParkWord)), "Send + Sync");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //!
 //! Under Miri only the mechanisms made of memory and a futex are run: it knows no `ppoll`, which
 //! those with a descriptor need for their timed and polled waits.
-#![cfg(not(handover_loom))]
 
 use handover_notify::{Adaptive, Futex, Mechanism, Notify, Wait};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,5 +1,4 @@
 //! Parking beside a queue of one's own: the bell and the parker.
-#![cfg(not(handover_loom))]
 
 use handover_notify::{Bell, Config, Parked, Parker};
 use rustix::time::{ClockId, clock_gettime};

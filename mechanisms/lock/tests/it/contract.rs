@@ -1,7 +1,6 @@
 //! One contract, run over every lock of [`handover_lock::contend`].
 //!
 //! Under Miri `pthread_spin` and `posix_sem` are left out: it knows neither.
-#![cfg(not(handover_loom))]
 
 use handover_lock::contend::{
     Contender, Handover, ParkingLotMutex, PthreadMutex, RawCas, StdMutex,

@@ -1,8 +1,10 @@
 //! The lock by example: each promise of its documentation, once.
-#![cfg(not(handover_loom))]
 
-use handover_base::sync::CachePadded;
-use handover_lock::{Guard, RawTryLock, TryLock};
+use handover_base::sync::{CachePadded, auto_traits};
+use handover_lock::{Guard, RawTryLock, TryLock, contend};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::MutexGuard;
 
 #[test]
 fn a_free_lock_is_given_and_a_busy_one_is_refused_even_to_its_holder() {
@@ -87,6 +89,21 @@ fn padding_separates_word_and_value_by_128_bytes() {
 }
 
 #[test]
+fn each_contender_is_shared_and_a_posix_permission_stays_on_its_thread() {
+    assert_eq!(auto_traits!(contend::Handover), "Send + Sync");
+    assert_eq!(auto_traits!(contend::RawCas), "Send + Sync");
+    assert_eq!(auto_traits!(contend::PthreadMutex), "Send + Sync");
+    assert_eq!(auto_traits!(contend::PthreadSpin), "Send + Sync");
+    assert_eq!(auto_traits!(contend::PosixSem), "Send + Sync");
+    assert_eq!(auto_traits!(contend::HandoverHeld<'static>), "Send + Sync");
+    assert_eq!(auto_traits!(contend::RawCasHeld<'static>), "Send + Sync");
+    type Held<L> = <L as contend::Contender>::Held<'static>;
+    assert_eq!(auto_traits!(Held<contend::PthreadMutex>), "neither");
+    assert_eq!(auto_traits!(Held<contend::PthreadSpin>), "neither");
+    assert_eq!(auto_traits!(Held<contend::PosixSem>), "neither");
+}
+
+#[test]
 fn the_guard_may_be_sent_where_its_value_may() {
     fn send<T: Send>() {}
     fn sync<T: Sync>() {}
@@ -94,4 +111,10 @@ fn the_guard_may_be_sent_where_its_value_may() {
     send::<TryLock<std::cell::Cell<u8>>>();
     sync::<TryLock<std::cell::Cell<u8>>>();
     sync::<Guard<'static, u8>>();
+    assert_eq!(auto_traits!(TryLock<Cell<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(Guard<'static, Cell<u8>>), "Send", "as `&mut Cell`");
+    // `MutexGuard` is `Sync` and not `Send`: a lock moves access from thread to thread.
+    assert_eq!(auto_traits!(TryLock<MutexGuard<'static, u8>>), "neither");
+    assert_eq!(auto_traits!(Guard<'static, MutexGuard<'static, u8>>), "neither", "as its lock");
+    assert_eq!(auto_traits!(Guard<'static, Rc<u8>>), "neither");
 }

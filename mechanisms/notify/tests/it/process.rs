@@ -8,8 +8,9 @@ use handover_notify::shared::Shared;
 use handover_notify::{Config, MapError, Notify, Wait, adaptive, futex};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Set for the partner: the paths of the core that it waits on and of the one that it notifies.
 const PARTNER: &str = "HANDOVER_NOTIFY_PARTNER";
@@ -27,7 +28,7 @@ fn open(path: &str) -> File {
 /// Runs `test` of this file again in another process, with `paths` to work on.
 fn run_partner(test: &str, paths: [String; 2]) -> std::process::Child {
     Command::new(std::env::current_exe().expect("this very file"))
-        .args(["--exact", test])
+        .args(["--exact", &format!("process::{test}")])
         .env(PARTNER, paths.join(" "))
         .stdout(Stdio::null())
         .spawn()
@@ -102,6 +103,59 @@ fn two_processes_hand_over_through_a_mapped_futex_core() {
     let mut receiver = futex::Receiver::over(mine, Scope::Shared);
     ping_pong(&sender, &mut receiver, true);
     assert!(partner.wait().expect("its end").success());
+}
+
+/// The states of the word at the beginning of an adaptive core, as a process that has mapped it may
+/// leave them.
+const EMPTY: u32 = 0;
+const PENDING: u32 = 1;
+const SLEEPING: u32 = 2;
+/// A hundred times as long as a receiver sleeps at a time.
+const RECOVERY_MAX: Duration = Duration::from_secs(10);
+
+/// Waits until the word says that the receiver sleeps.
+fn await_sleeper(file: &File) {
+    let asked = Instant::now();
+    let mut word = [0; 4];
+    while word != SLEEPING.to_ne_bytes() {
+        assert!(asked.elapsed() < RECOVERY_MAX, "no sleeper: the word is {word:?}");
+        std::thread::sleep(Duration::from_millis(1));
+        file.read_exact_at(&mut word, 0).expect("the word");
+    }
+    std::thread::sleep(Duration::from_millis(10)); // long enough to be in the kernel
+}
+
+/// Has `peer` write into the core of a receiver that sleeps, and then an honest sender notify: the
+/// receiver wakes.
+fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
+    let (core, file) = Shared::<adaptive::Core>::create().expect("a memfd");
+    let file = File::from(file);
+    let (mut receiver, sender) = {
+        let receiver = adaptive::Receiver::over(core.clone(), Scope::Shared, Config::never_spin());
+        (receiver.expect("valid"), adaptive::Sender::over(core, Scope::Shared))
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(receiver.wait()));
+    await_sleeper(&file);
+    peer(&file);
+    sender.notify();
+    assert_eq!(told.recv_timeout(RECOVERY_MAX), Ok(1), "it sleeps on");
+}
+
+#[test]
+fn sender_killed_before_it_wakes_the_receiver_does_not_silence_the_others() {
+    // All that is left of it is its exchange. The next sender finds that one pending, and wakes nobody.
+    is_notified_in_spite_of(|file| {
+        file.write_all_at(&PENDING.to_ne_bytes(), 0).expect("the word");
+    });
+}
+
+#[test]
+fn sleeper_whose_word_a_peer_empties_is_notified_by_the_next_sender() {
+    is_notified_in_spite_of(|file| {
+        file.write_all_at(&EMPTY.to_ne_bytes(), 0).expect("the word");
+        await_sleeper(file);
+    });
 }
 
 #[test]
