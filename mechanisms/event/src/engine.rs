@@ -1,4 +1,5 @@
 //! Queues and what is counted about them: no clock, no system call, no thread.
 
 pub(crate) mod inbox;
+pub(crate) mod incoming;
 pub(crate) mod ready;

@@ -20,6 +20,8 @@ mod stage;
 mod stats;
 #[cfg(not(handover_loom))]
 mod table;
+#[cfg(doctest)]
+mod variance;
 #[cfg(not(handover_loom))]
 mod verbosity;
 
@@ -36,8 +38,12 @@ pub use drive::{
     spawn::Running,
     topic::{Posted, Publisher, Topic},
 };
-#[cfg(handover_loom)]
-pub use engine::ready::{Mark, Marked, Marking, marks}; // for the model
+#[cfg(handover_loom)] // for the models
+pub use engine::{
+    inbox::{Entrance, Inbox, ring as inbox},
+    incoming::Incoming,
+    ready::{Mark, Marked, Marking, marks},
+};
 #[cfg(not(handover_loom))]
 pub use error::{
     ConfigError, MachineError, RunError, SendError, SignalError, SpawnError, TimersFull, WatchError,

@@ -6,21 +6,50 @@
 //!     --target-dir target/loom
 //! ```
 //!
+//! The calls that each model mixes, on how many threads beside the one that runs the machines:
+//!
+//! | model | threads | calls |
+//! |---|---|---|
+//! | each_message_passed_.. | 1 | pass, pass; sleep |
+//! | a_call_is_found_.. | 1 | call, pass; sleep |
+//! | a_pass_is_handled_.. | 2 | call / pass; sleep |
+//! | two_senders_call_a_machine_.. | 2 | call, pass / call, pass; sleep |
+//! | a_stop_ends_a_sleep | 1 | stop; sleep |
+//! | at_the_close_.. | 2 | pass / pass; close |
+//! | a_machine_of_a_group_is_found_.. | 1 | pass, pass; group's sleep |
+//! | a_full_queue_.. | 1 | pass, pass, pass, with one slot for marked machines; group's sleep |
+//! | a_pass_wakes_a_group_.. | 2 | call / pass, to one mark over two inboxes; group's sleep |
+//! | a_pass_to_one_machine_.. | 2 | call to one machine / pass to another; group's sleep |
+//! | a_pass_to_a_machine_of_a_group_.. | 2 | call / pass, to one inbox; group's sleep |
+//! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
+//! | a_shared_value_.., a_slot_.., a_pool_.. | 1 | clone, drop / put, drop, drop of the pool |
+//!
+//! Not modelled: the inbox that drops the oldest, which is a `std` mutex around a queue; senders that wait
+//! for room, whose futex is the kernel's.
+//!
 //! Seen to fail: a group whose caller does not look again after it has put its machine into the queue
-//! (`Marking::call`), which is how that look came to be there.
+//! (`Marking::call`), which is how that look came to be there; a thread that sleeps while a push has begun
+//! (`Incoming::has_begun_push`); a mark that is taken away by a relaxed store (`Marked::pop`).
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
-use handover_event::{Mark, Marked, Marking, Pool, Shared, marks};
+use handover_event::{Entrance, Inbox, Incoming, Mark, Marked, Marking, Pool, Shared, marks};
 use handover_notify::{ParkWord, Sleep};
-use handover_ring::{PushError, mpsc};
+use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
 
-/// Tries everything with two threads, and what takes up to three preemptions with more.
-fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
+/// An inbox, and the end that its senders share.
+fn inbox<M>(messages_max: u32) -> (Arc<Entrance<M>>, Inbox<M>) {
+    let (entrance, inbox) = handover_event::inbox(messages_max).expect("small");
+    (Arc::new(entrance), inbox)
+}
+
+/// Tries what takes up to so many preemptions; one more with `HANDOVER_LONG`.
+fn model(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = (threads_count > 2).then_some(3);
+    builder.preemption_bound = Some(preemptions_max + usize::from(is_long));
     builder.check(run);
 }
 
@@ -62,11 +91,15 @@ impl Door {
         }
     }
 
-    /// Sleeps, unless `look` finds something or somebody wants to stop.
-    fn park(&self, look: impl Fn() -> bool) {
+    /// Sleeps, unless a message is there or somebody wants to stop; for a while only, if a push has begun.
+    fn park(&self, incoming: &mut impl Incoming) {
         self.park.declare(Sleep::Word);
-        if !look() && self.stop.load(Relaxed) == 0 {
-            self.futex.wait(self.park.modelled(), Sleep::Word as u32);
+        if !incoming.has_any() && self.stop.load(Relaxed) == 0 {
+            if incoming.has_begun_push() {
+                hint::spin_loop();
+            } else {
+                self.futex.wait(self.park.modelled(), Sleep::Word as u32);
+            }
         }
         let _woken = self.park.withdraw();
     }
@@ -74,9 +107,9 @@ impl Door {
 
 #[test]
 fn each_message_passed_to_a_sleeping_machine_is_handled() {
-    model(2, || {
+    model(4, || {
         let door = Arc::new(Door::default());
-        let (producer, mut consumer) = mpsc::ring(2).expect("small");
+        let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
@@ -91,7 +124,7 @@ fn each_message_passed_to_a_sleeping_machine_is_handled() {
             let message = loop {
                 match consumer.pop() {
                     Some(message) => break message,
-                    None => door.park(|| !consumer.is_empty()), // a deadlock, if nobody wakes it
+                    None => door.park(&mut consumer), // a deadlock, if nobody wakes it
                 }
             };
             assert_eq!(message, number);
@@ -102,9 +135,9 @@ fn each_message_passed_to_a_sleeping_machine_is_handled() {
 
 #[test]
 fn a_call_is_found_with_the_pass_that_follows_it() {
-    model(2, || {
+    model(4, || {
         let door = Arc::new(Door::default());
-        let (producer, mut consumer) = mpsc::ring(2).expect("small");
+        let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
@@ -118,7 +151,7 @@ fn a_call_is_found_with_the_pass_that_follows_it() {
         while handled.len() < 2 {
             match consumer.pop() {
                 Some(message) => handled.push(message),
-                None => door.park(|| !consumer.is_empty()),
+                None => door.park(&mut consumer),
             }
         }
         assert_eq!(handled, ["call", "pass"]);
@@ -126,10 +159,70 @@ fn a_call_is_found_with_the_pass_that_follows_it() {
     });
 }
 
+/// A caller that has its place in the inbox, but has not filled it yet, hides the message of a passer
+/// behind it; the passer wakes the machine in vain, and the caller wakes nobody.
 #[test]
-fn a_stop_ends_a_sleep() {
+fn a_pass_is_handled_though_an_unfinished_call_is_ahead_of_it() {
+    model(3, || {
+        let door = Arc::new(Door::default());
+        let (producer, mut consumer) = inbox(2);
+        let caller = thread::spawn({
+            let producer = Arc::clone(&producer);
+            move || {
+                producer.push("call").expect("room");
+                producer
+            }
+        });
+        let passer = thread::spawn({
+            let door = Arc::clone(&door);
+            move || {
+                producer.push("pass").expect("room");
+                door.ring();
+                producer
+            }
+        });
+        loop {
+            match consumer.pop() {
+                Some("pass") => break,
+                Some(_) => {}
+                None => door.park(&mut consumer),
+            }
+        }
+        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+    });
+}
+
+#[test]
+fn two_senders_call_a_machine_and_then_pass_to_it() {
     model(2, || {
         let door = Arc::new(Door::default());
+        let (producer, mut consumer) = inbox(4);
+        let senders = [(); 2].map(|()| {
+            let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
+            thread::spawn(move || {
+                producer.push(CALLED).expect("room");
+                producer.push(PASSED).expect("room");
+                door.ring();
+            })
+        });
+        let mut passed = 0;
+        while passed < 2 {
+            match consumer.pop() {
+                Some(message) => passed += usize::from(message == PASSED),
+                None => door.park(&mut consumer),
+            }
+        }
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
+    });
+}
+
+#[test]
+fn a_stop_ends_a_sleep() {
+    model(4, || {
+        let door = Arc::new(Door::default());
+        let (_producer, mut consumer) = inbox::<u32>(1);
         let stopper = thread::spawn({
             let door = Arc::clone(&door);
             move || {
@@ -138,7 +231,7 @@ fn a_stop_ends_a_sleep() {
             }
         });
         while door.stop.load(Relaxed) == 0 {
-            door.park(|| false);
+            door.park(&mut consumer);
         }
         stopper.join().expect("the stopper");
     });
@@ -148,10 +241,10 @@ fn a_stop_ends_a_sleep() {
 fn at_the_close_each_message_is_refused_or_handed_back() {
     model(3, || {
         let door = Arc::new(Door::default());
-        let (producer, mut consumer) = mpsc::ring(4).expect("small");
+        let (producer, mut consumer) = inbox(4);
         let senders: Vec<_> = (0..2)
             .map(|number| {
-                let (door, producer) = (Arc::clone(&door), producer.clone());
+                let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
                 thread::spawn(move || match producer.push(number) {
                     Ok(()) => {
                         door.ring();
@@ -179,28 +272,34 @@ fn at_the_close_each_message_is_refused_or_handed_back() {
     });
 }
 
-/// Two machines of a group: their marks and inboxes, as other threads see them.
+/// The machines of a group: their door and their marks, as other threads see them.
 struct Shown {
     door: Door,
     marking: Marking,
-    marks: [Mark; 2],
+    marks: Vec<Mark>,
 }
 
+/// A message that was sent by `call`.
+const CALLED: u32 = 1;
+/// A message that was sent by `pass`.
+const PASSED: u32 = 2;
+
 impl Shown {
-    fn new() -> (Arc<Self>, Marked) {
-        let (marking, marked) = marks(2).expect("small");
-        let marks = [Mark::new(), Mark::new()];
+    /// As many machines as the queue of marked machines has room for.
+    fn new(machines_count: u32) -> (Arc<Self>, Marked) {
+        let (marking, marked) = marks(machines_count).expect("small");
+        let marks = (0..machines_count).map(|_| Mark::new()).collect();
         (Arc::new(Self { door: Door::default(), marking, marks }), marked)
     }
 
-    fn call(&self, machine: usize, inbox: &mpsc::Producer<u32>, message: u32) {
+    fn call(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
         inbox.push(message).expect("room");
         if self.marking.call(&self.marks[machine], machine as u32) {
             self.door.ring();
         }
     }
 
-    fn pass(&self, machine: usize, inbox: &mpsc::Producer<u32>, message: u32) {
+    fn pass(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
         inbox.push(message).expect("room");
         if self.marking.pass(&self.marks[machine], machine as u32) {
             self.door.ring();
@@ -208,40 +307,60 @@ impl Shown {
     }
 }
 
-/// Runs the group until so many messages have been handled.
-fn run_group(
-    shown: &Shown,
-    marked: &mut Marked,
-    inboxes: &mut [mpsc::Consumer<u32>],
-    messages_count: usize,
-) {
-    let mut handled = 0;
-    while handled < messages_count {
+/// Runs the group until so many of the messages that were sent by `pass` have been handled.
+fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], passed_count: usize) {
+    let mut passed = 0;
+    while passed < passed_count {
         match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
             Some(machine) => {
-                while inboxes[machine as usize].pop().is_some() {
-                    handled += 1;
+                while let Some(message) = inboxes[machine as usize].pop() {
+                    passed += usize::from(message == PASSED);
                 }
             }
-            None => shown.door.park(|| !marked.is_empty()),
+            None => {
+                shown.door.park(&mut marked.incoming(|machine| inboxes[machine as usize].len()));
+            }
         }
     }
 }
 
 #[test]
 fn a_machine_of_a_group_is_found_for_each_message() {
-    model(2, || {
-        let (shown, mut marked) = Shown::new();
-        let (producer, consumer) = mpsc::ring(2).expect("small");
+    model(4, || {
+        let (shown, mut marked) = Shown::new(2);
+        let (producer, consumer) = inbox(2);
         let sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &producer, 1);
-                shown.pass(0, &producer, 2);
+                shown.pass(0, &producer, PASSED);
+                shown.pass(0, &producer, PASSED);
                 producer
             }
         });
-        run_group(&shown, &mut marked, &mut [consumer], 2);
+        let mut inboxes = [consumer];
+        run_group(&shown, &mut marked, &mut inboxes, 2);
+        drop(sender.join().expect("the sender"));
+    });
+}
+
+/// Whoever finds the mark taken away must find the room in the queue that its machine has left there:
+/// a full queue would refuse the machine, and its mark would stay set for ever.
+#[test]
+fn a_full_queue_of_marked_machines_has_room_again_for_a_machine_whose_mark_was_taken_away() {
+    model(3, || {
+        let (shown, mut marked) = Shown::new(1);
+        let (producer, consumer) = inbox(3);
+        let sender = thread::spawn({
+            let shown = Arc::clone(&shown);
+            move || {
+                shown.pass(0, &producer, CALLED);
+                shown.pass(0, &producer, PASSED);
+                shown.pass(0, &producer, PASSED);
+                producer
+            }
+        });
+        let mut inboxes = [consumer];
+        run_group(&shown, &mut marked, &mut inboxes, 2);
         drop(sender.join().expect("the sender"));
     });
 }
@@ -251,9 +370,9 @@ fn a_machine_of_a_group_is_found_for_each_message() {
 #[test]
 fn a_pass_wakes_a_group_though_a_call_has_set_the_mark() {
     model(3, || {
-        let (shown, mut marked) = Shown::new();
-        let (calls, mut called) = mpsc::ring(1).expect("small");
-        let (passes, mut passed) = mpsc::ring(1).expect("small");
+        let (shown, mut marked) = Shown::new(2);
+        let (calls, mut called) = inbox(1);
+        let (passes, mut passed) = inbox(1);
         let caller = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
@@ -272,16 +391,93 @@ fn a_pass_wakes_a_group_though_a_call_has_set_the_mark() {
         while passed.pop().is_none() {
             match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
                 Some(_) => drop(called.pop()),
-                None => shown.door.park(|| !marked.is_empty()),
+                None => shown.door.park(&mut marked.incoming(|_| called.len().max(passed.len()))),
             }
         }
         drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
     });
 }
 
+/// Machine 0 is called and machine 1 is passed something: both stand in the group's one queue of marked machines.
+#[test]
+fn a_pass_to_one_machine_is_handled_though_an_unfinished_call_to_another_is_ahead_of_it() {
+    model(3, || {
+        let (shown, mut marked) = Shown::new(2);
+        let (to_called, called) = inbox(1);
+        let (to_passed, passed) = inbox(1);
+        let caller = thread::spawn({
+            let shown = Arc::clone(&shown);
+            move || {
+                shown.call(0, &to_called, CALLED);
+                to_called
+            }
+        });
+        let passer = thread::spawn({
+            let shown = Arc::clone(&shown);
+            move || {
+                shown.pass(1, &to_passed, PASSED);
+                to_passed
+            }
+        });
+        let mut inboxes = [called, passed];
+        run_group(&shown, &mut marked, &mut inboxes, 1);
+        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+    });
+}
+
+/// Both stand in the same machine's inbox.
+#[test]
+fn a_pass_to_a_machine_of_a_group_is_handled_though_an_unfinished_call_is_ahead_of_it() {
+    model(3, || {
+        let (shown, mut marked) = Shown::new(1);
+        let (producer, consumer) = inbox(2);
+        let caller = thread::spawn({
+            let (shown, producer) = (Arc::clone(&shown), Arc::clone(&producer));
+            move || {
+                shown.call(0, &producer, CALLED);
+                producer
+            }
+        });
+        let passer = thread::spawn({
+            let shown = Arc::clone(&shown);
+            move || {
+                shown.pass(0, &producer, PASSED);
+                producer
+            }
+        });
+        let mut inboxes = [consumer];
+        run_group(&shown, &mut marked, &mut inboxes, 1);
+        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+    });
+}
+
+#[test]
+fn two_senders_call_one_machine_of_a_group_and_pass_to_the_other() {
+    model(2, || {
+        let (shown, mut marked) = Shown::new(2);
+        let (to_first, first) = inbox(2);
+        let (to_second, second) = inbox(2);
+        let send =
+            |called: usize, to_called: &Arc<Entrance<u32>>, to_passed: &Arc<Entrance<u32>>| {
+                let shown = Arc::clone(&shown);
+                let (to_called, to_passed) = (Arc::clone(to_called), Arc::clone(to_passed));
+                thread::spawn(move || {
+                    shown.call(called, &to_called, CALLED);
+                    shown.pass(1 - called, &to_passed, PASSED);
+                })
+            };
+        let senders = [send(0, &to_first, &to_second), send(1, &to_second, &to_first)];
+        let mut inboxes = [first, second];
+        run_group(&shown, &mut marked, &mut inboxes, 2);
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
+    });
+}
+
 #[test]
 fn a_shared_value_is_dropped_once_by_the_last_of_its_holders_and_its_slot_is_free_again() {
-    model(2, || {
+    model(4, || {
         let dropped = Arc::new(AtomicU32::new(0));
         struct Noted(Arc<AtomicU32>);
         impl Drop for Noted {
@@ -304,7 +500,7 @@ fn a_shared_value_is_dropped_once_by_the_last_of_its_holders_and_its_slot_is_fre
 
 #[test]
 fn a_slot_is_used_again_only_after_its_last_holder() {
-    model(2, || {
+    model(4, || {
         let mut pool = Pool::new(1);
         let shared = pool.put(Box::new(1)).expect("a slot").share();
         let other = thread::spawn(move || assert_eq!(**shared, 1));
@@ -319,7 +515,7 @@ fn a_slot_is_used_again_only_after_its_last_holder() {
 
 #[test]
 fn a_pool_that_goes_while_holders_do_frees_its_memory_once() {
-    model(2, || {
+    model(4, || {
         let mut pool = Pool::new(1);
         let shared: Shared<_> = pool.put(Box::new(1)).expect("a slot").share();
         let other = thread::spawn(move || drop(shared));

@@ -226,3 +226,89 @@ impl fmt::Debug for Stopper {
         f.write_str("Stopper")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Context, Ended, Group, Machine, ParkOn, ThreadConfig, handler};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    const CALLED: u32 = 1;
+    const PASSED: u32 = 2;
+    const LATEST: Duration = Duration::from_secs(10);
+
+    /// Gives the one message that it says only when it is told to.
+    struct Late(Option<mpsc::Receiver<()>>);
+
+    impl Iterator for Late {
+        type Item = u32;
+
+        fn next(&mut self) -> Option<u32> {
+            self.0.take()?.recv().ok()?;
+            Some(CALLED)
+        }
+    }
+
+    impl ExactSizeIterator for Late {
+        fn len(&self) -> usize {
+            usize::from(self.0.is_some())
+        }
+    }
+
+    /// Passes a message behind a call that has its place in the inbox, and fills it only well after the
+    /// thread has gone to sleep again.
+    fn pass_behind_an_unfinished_call(address: Address<u32>) -> thread::JoinHandle<()> {
+        thread::spawn(move || {
+            let (finish, is_to_finish) = mpsc::channel();
+            let calls = {
+                let address = address.clone();
+                thread::spawn(move || {
+                    let Entrance::Ring(producer) = &address.mail.entrance else { return };
+                    assert_eq!(producer.push_batch(&mut Late(Some(is_to_finish))), 1);
+                    address.mail.show();
+                })
+            };
+            while address.waiting_count() == 0 {
+                thread::yield_now();
+            }
+            address.pass(PASSED).expect("room");
+            thread::sleep(Duration::from_millis(20));
+            finish.send(()).expect("it waits");
+            calls.join().expect("the caller");
+        })
+    }
+
+    fn stop_once_passed(message: u32, cx: &mut Context<'_, u32>) {
+        if message == PASSED {
+            cx.stop();
+        }
+    }
+
+    #[test]
+    fn a_pass_behind_an_unfinished_call_is_handled_though_the_thread_was_woken_too_early() {
+        for park_on in [ParkOn::Whatever, ParkOn::Descriptor] {
+            let thread = ThreadConfig { park_on, ..ThreadConfig::default() };
+            let config = Config { thread, ..Config::default() };
+            let mut machine = Machine::new(handler(stop_once_passed), config).expect("valid");
+            // Wakes the thread if nothing else does.
+            machine.context().after(LATEST, CALLED).expect("a timer");
+            let started = Instant::now();
+            let sender = pass_behind_an_unfinished_call(machine.address().clone());
+            assert_eq!(machine.run(), Ok(Ended::Stopped));
+            assert!(started.elapsed() < LATEST, "only the timer woke it");
+            sender.join().expect("the sender");
+
+            let mut group = Group::new(thread).expect("valid");
+            let member = group.add(handler(stop_once_passed), Config::default()).expect("room");
+            let mut cx = group.context(&member).expect("of this group");
+            cx.after(LATEST, CALLED).expect("a timer");
+            let started = Instant::now();
+            let sender = pass_behind_an_unfinished_call(member.address().clone());
+            assert_eq!(group.run(), Ok(Ended::Stopped));
+            assert!(started.elapsed() < LATEST, "only the timer woke it");
+            sender.join().expect("the sender");
+        }
+    }
+}

@@ -286,10 +286,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// told about it before is handled any more.
     pub fn unwatch(&mut self, watch: WatchId) -> bool {
         let Some(kept) = self.desk.end_watch(watch) else { return false };
-        if let Ok(reactor) = self.home.reactor() {
-            // Refused at worst because it is not in the set, which is what is wanted.
-            let _ = reactor.delete(&kept.source);
-        }
+        self.home.unwatch(&kept.source);
         true
     }
 

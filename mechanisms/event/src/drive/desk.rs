@@ -185,6 +185,11 @@ impl<M> Desk<M> {
         Some(watch)
     }
 
+    /// Ends all watches.
+    pub(crate) fn end_watches(&mut self) -> impl Iterator<Item = Watch<M>> {
+        std::mem::take(&mut self.watches).into_iter().filter_map(|slot| slot.watch)
+    }
+
     /// The message for what a descriptor is ready for; `None` if its watch is over.
     pub(crate) fn ready_message(&mut self, id: WatchId, ready: Ready) -> Option<M> {
         let slot = self.watches.get_mut(id.slot as usize)?;

@@ -104,6 +104,7 @@ trait AnyMember: Send {
     fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn;
     fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn;
     fn admit(&self) -> bool;
+    fn waiting_count(&self) -> usize;
     fn mark(&self) -> &Mark;
     fn as_any(&mut self) -> &mut dyn Any;
     fn as_any_ref(&self) -> &dyn Any;
@@ -164,6 +165,10 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
 
     fn admit(&self) -> bool {
         self.desk.admit()
+    }
+
+    fn waiting_count(&self) -> usize {
+        self.desk.inbox.len()
     }
 
     fn mark(&self) -> &Mark {
@@ -301,14 +306,17 @@ impl Group {
         Some(stats)
     }
 
-    /// Takes a machine out, closes it, and hands back what was not handled. `None` as for
-    /// [`handler`](Self::handler).
+    /// Takes a machine out, closes it, ends its timers and watches, and hands back what was not
+    /// handled. `None` as for [`handler`](Self::handler).
     pub fn remove<H: Handler + Send + 'static>(&mut self, which: &Joined<H>) -> Option<Closed<H>> {
         self.member(which)?;
         let place = which.machine as usize;
         let member = self.members[place].take()?.into_any().downcast::<Member<H>>().ok()?;
         let mut member = *member;
         member.take_local(&mut self.home);
+        for watch in member.desk.end_watches() {
+            self.home.unwatch(&watch.source);
+        }
         self.home.locals[place].queue = Box::new(()); // what is sent there finds no queue
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
@@ -520,8 +528,10 @@ impl Group {
             }
         }
         let deadline_ns = home::earlier(self.wheel.next_deadline_ns(), is_waited_for);
-        let marked = &self.marked;
-        self.home.idle(deadline_ns, &mut || !marked.is_empty())
+        let Self { members, marked, home, .. } = self;
+        let waiting_count =
+            |machine: u32| members[machine as usize].as_ref().map_or(0, |one| one.waiting_count());
+        home.idle(deadline_ns, &mut marked.incoming(waiting_count))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::door::Door;
 use super::reactor::{Reactor, Token};
+use crate::engine::incoming::Incoming;
 use crate::{Ended, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage};
 use handover_notify::{Parked, Parker};
 use rustix::io::Errno;
@@ -53,13 +54,18 @@ pub(crate) fn now_ns() -> u64 {
 /// How long to sleep while senders wait for room. The one that was let in may have given up, and then
 /// nobody would say so: the next must be let in.
 const ADMIT_AGAIN_NS: u64 = 1_000_000;
+/// How long to sleep while a push has begun and is not finished: it is by a sender that is running this
+/// very moment, or has lost its CPU in the midst of it.
+const PUSH_AGAIN_NS: u64 = 100_000;
 
 /// The deadline of a sleep: the next timer's, or sooner if senders wait for room.
 pub(crate) fn earlier(deadline_ns: Option<u64>, is_waited_for: bool) -> Option<u64> {
-    if !is_waited_for {
-        return deadline_ns;
-    }
-    let again_ns = now_ns().saturating_add(ADMIT_AGAIN_NS);
+    if is_waited_for { within(ADMIT_AGAIN_NS, deadline_ns) } else { deadline_ns }
+}
+
+/// The deadline, or `ns_max` from now if that is sooner.
+fn within(ns_max: u64, deadline_ns: Option<u64>) -> Option<u64> {
+    let again_ns = now_ns().saturating_add(ns_max);
     Some(deadline_ns.map_or(again_ns, |deadline_ns| deadline_ns.min(again_ns)))
 }
 
@@ -110,6 +116,15 @@ impl Home {
         }
         // Made above.
         self.reactor.as_mut().ok_or(("epoll_create1", Errno::BADF))
+    }
+
+    /// Takes a descriptor that is no longer watched out of the set. Closing it would not do: whoever
+    /// shares the open file keeps it there.
+    pub(crate) fn unwatch(&mut self, source: &dyn AsFd) {
+        if let Some(reactor) = &self.reactor {
+            // Refused at worst because it is not in the set, which is what is wanted.
+            let _ = reactor.delete(source);
+        }
     }
 
     pub(crate) fn stop_on(&mut self, signals: Signals) -> Result<(), (&'static str, Errno)> {
@@ -172,7 +187,7 @@ impl Home {
         self.parker.look_eagerly(&mut || look() || door.stop_is_wanted())
     }
 
-    /// Spins, then sleeps until `look` is true, somebody rings, a descriptor is ready, or
+    /// Spins, then sleeps until a message is there, somebody rings, a descriptor is ready, or
     /// `deadline_ns`.
     ///
     /// Inlined into the loop that waits, but for the sleep: see [`Parker::spin`].
@@ -180,33 +195,44 @@ impl Home {
     pub(crate) fn idle(
         &mut self,
         deadline_ns: Option<u64>,
-        look: &mut impl FnMut() -> bool,
+        incoming: &mut impl Incoming,
     ) -> Result<(), RunError> {
         let Self { door, parker, .. } = self;
         parker.settle(door.bell());
-        if parker.spin(deadline_ns, &mut || look() || door.stop_is_wanted()) {
+        if parker.spin(deadline_ns, &mut || incoming.has_any() || door.stop_is_wanted()) {
             self.spins += 1;
             return Ok(());
         }
-        self.sleep(deadline_ns, look)
+        self.sleep(deadline_ns, incoming)
     }
 
     #[inline(never)]
     fn sleep(
         &mut self,
         deadline_ns: Option<u64>,
-        look: &mut impl FnMut() -> bool,
+        incoming: &mut impl Incoming,
     ) -> Result<(), RunError> {
         let Self { door, parker, reactor, .. } = self;
-        let mut look = || look() || door.stop_is_wanted();
         let mut answer = Ok(());
-        let parked = match reactor {
-            None => parker.park(door.bell(), deadline_ns, &mut look),
-            Some(reactor) => parker.park_with(door.bell(), &mut look, |now_ns| {
+        let mut park = |deadline_ns: Option<u64>, look: &mut dyn FnMut() -> bool| match reactor {
+            None => parker.park(door.bell(), deadline_ns, &mut &mut *look),
+            Some(reactor) => parker.park_with(door.bell(), &mut &mut *look, |now_ns| {
                 let left = |at: u64| Duration::from_nanos(at.saturating_sub(now_ns));
                 answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
             }),
         };
+        let mut has_begun_push = false;
+        let mut parked = park(deadline_ns, &mut || {
+            if incoming.has_any() || door.stop_is_wanted() {
+                return true;
+            }
+            has_begun_push = incoming.has_begun_push();
+            has_begun_push
+        });
+        if has_begun_push {
+            let mut look = || incoming.has_any() || door.stop_is_wanted();
+            parked = park(within(PUSH_AGAIN_NS, deadline_ns), &mut look);
+        }
         if parked != Parked::Found {
             stage::woken();
             self.parks += 1;

@@ -236,8 +236,7 @@ impl<H: Handler> Machine<H> {
         let desk = &mut self.member.desk;
         let is_waited_for = desk.admit();
         let deadline_ns = home::earlier(desk.wheel.next_deadline_ns(), is_waited_for);
-        let inbox = &desk.inbox;
-        self.home.idle(deadline_ns, &mut || !inbox.is_empty())
+        self.home.idle(deadline_ns, &mut desk.inbox)
     }
 }
 

@@ -108,13 +108,14 @@ impl<T: Send + Sync + 'static> Topic<T> {
         M: Send + 'static,
         F: Fn(Shared<T>) -> M + Send + Sync + 'static,
     {
+        // Made here and lent, so that it is not dropped under the lock when it is refused.
+        let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
         self.board.change(|list| {
             if list.iter().any(|one| one.id() == address.id()) {
                 return None;
             }
-            let new = Subscription { address: address.clone(), wrap };
             let mut list = list.to_vec();
-            list.push(Arc::new(new));
+            list.push(Arc::clone(&new));
             Some(list)
         })
     }
@@ -154,13 +155,17 @@ impl<T> Board<T> {
         Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// `change` must drop no subscriber: it is called with the lock held.
     fn change(
         &self,
         change: impl FnOnce(&[Arc<dyn Subscriber<T>>]) -> Option<Vec<Arc<dyn Subscriber<T>>>>,
     ) -> bool {
+        // Declared before the lock is taken, so that the list is dropped after it is given up:
+        // with its last holder go functions of the user, whose captures may use this topic.
+        let _replaced;
         let mut list = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(changed) = change(&list) else { return false };
-        *list = changed.into();
+        _replaced = std::mem::replace(&mut *list, changed.into());
         // Release: whoever sees the new version finds the new list; pairs with the Acquire in
         // Publisher::refresh().
         self.version.fetch_add(1, Ordering::Release);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The end that senders share.
-pub(crate) enum Entrance<M> {
+pub enum Entrance<M> {
     /// Refuses when it is full.
     Ring(mpsc::Producer<M>),
     /// Lets the oldest go when it is full.
@@ -15,7 +15,7 @@ pub(crate) enum Entrance<M> {
 }
 
 /// The machine's end. Dropping it closes the queue.
-pub(crate) enum Inbox<M> {
+pub enum Inbox<M> {
     Ring(mpsc::Consumer<M>),
     Newest {
         queue: Arc<Newest<M>>,
@@ -25,7 +25,7 @@ pub(crate) enum Inbox<M> {
 }
 
 /// A queue of which both sides take: behind a lock.
-pub(crate) struct Newest<M> {
+pub struct Newest<M> {
     messages: CachePadded<Mutex<VecDeque<M>>>,
     messages_max: usize,
     /// As in the queue; so that looking does not take the lock.
@@ -38,7 +38,7 @@ pub(crate) struct Newest<M> {
 const TAKEN_MAX: usize = 64;
 
 /// A queue that refuses when it is full.
-pub(crate) fn ring<M>(messages_max: u32) -> Result<(Entrance<M>, Inbox<M>), CapacityError> {
+pub fn ring<M>(messages_max: u32) -> Result<(Entrance<M>, Inbox<M>), CapacityError> {
     let (producer, consumer) = mpsc::ring(messages_max)?;
     Ok((Entrance::Ring(producer), Inbox::Ring(consumer)))
 }
@@ -57,7 +57,7 @@ pub(crate) fn newest<M>(messages_max: u32) -> (Entrance<M>, Inbox<M>) {
 
 impl<M> Entrance<M> {
     #[inline]
-    pub(crate) fn push(&self, message: M) -> Result<(), PushError<M>> {
+    pub fn push(&self, message: M) -> Result<(), PushError<M>> {
         match self {
             Entrance::Ring(producer) => producer.push(message),
             Entrance::Newest(queue) => queue.push(message),
@@ -116,7 +116,7 @@ impl<M> Inbox<M> {
     /// sends to itself, which is dispatched in the same place, goes through that memory with it
     /// (hello to oneself: 9.5 ns instead of 3.8).
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<M> {
+    pub fn pop(&mut self) -> Option<M> {
         match self {
             Inbox::Ring(consumer) => consumer.pop(),
             Inbox::Newest { queue, taken } => {
@@ -138,7 +138,7 @@ impl<M> Inbox<M> {
 
     /// Whether nothing is there to pop; true may be stale.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match self {
             Inbox::Ring(consumer) => consumer.is_empty(),
             Inbox::Newest { queue, taken } => {
@@ -148,8 +148,8 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// How many wait; those that are just being pushed may be among them.
-    pub(crate) fn len(&self) -> usize {
+    /// How many wait, with those whose push has begun and is not finished.
+    pub fn len(&self) -> usize {
         match self {
             Inbox::Ring(consumer) => consumer.len(),
             // Relaxed: a figure.
@@ -167,7 +167,7 @@ impl<M> Inbox<M> {
     }
 
     /// Refuses every push that begins from now on.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         match self {
             Inbox::Ring(consumer) => consumer.close(),
             Inbox::Newest { queue, .. } => {
@@ -179,7 +179,7 @@ impl<M> Inbox<M> {
     }
 
     /// After [`close`](Self::close): whether nothing is there and nothing is on its way.
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         match self {
             Inbox::Ring(consumer) => consumer.is_finished(),
             // A push that began before has ended: the lock was between.

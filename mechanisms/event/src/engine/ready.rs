@@ -8,10 +8,16 @@
 //! The mark says whether whoever put the machine into the queue wakes the thread. A caller does not.
 //! But a passer that finds the caller's mark may wake the thread before the machine stands in the
 //! queue, and in vain; so the caller looks again afterwards, and wakes on its behalf.
+//!
+//! A caller that has its place in an inbox or in the queue, but has not filled it yet, hides whoever
+//! comes behind it. A passer behind it wakes the thread in vain, too. So the thread does not sleep for
+//! long while a push has begun, into the queue or into the inbox of a machine that stood in it: see
+//! [`Incoming`].
 
-use handover_base::sync::CachePadded;
+use super::incoming::Incoming;
 use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
-use handover_ring::{CapacityError, mpsc};
+use handover_base::sync::{CachePadded, hint};
+use handover_ring::{CapacityError, PushError, mpsc};
 
 /// The senders' end, one for all machines of a thread.
 pub struct Marking {
@@ -21,6 +27,17 @@ pub struct Marking {
 /// The thread's end.
 pub struct Marked {
     marked: mpsc::Consumer<u32>,
+    /// The machines that were popped, each once, until their inboxes were seen without a push that
+    /// has begun.
+    popped: Vec<u32>,
+    /// Whether a machine is among them.
+    is_popped: Vec<bool>,
+}
+
+/// The inboxes of a thread's machines.
+pub struct MarkedInboxes<'a, F> {
+    marked: &'a mut Marked,
+    waiting_count: F,
 }
 
 /// The mark of one machine.
@@ -37,7 +54,8 @@ const PASSED: u8 = 2;
 /// Room for all: each machine stands in the queue once at most.
 pub fn marks(machines_max: u32) -> Result<(Marking, Marked), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
-    Ok((Marking { marked: producer }, Marked { marked: consumer }))
+    let marked = Marked { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
+    Ok((Marking { marked: producer }, marked))
 }
 
 impl Mark {
@@ -90,8 +108,11 @@ impl Marking {
 
     #[inline]
     fn enqueue(&self, machine: u32) {
-        // There is room for all machines; it is refused only when the group is gone.
-        let _ = self.marked.push(machine);
+        // It has room for all machines, and each stands in it once at most. If it says that it is full,
+        // this thread does not see yet that the group has popped some of them; which it has done.
+        while let Err(PushError::Full(_)) = self.marked.push(machine) {
+            hint::spin_loop();
+        }
     }
 }
 
@@ -107,12 +128,49 @@ impl Marked {
         }
         // SeqCst: pairs with the fences in Marking::pass() and call().
         fence(Ordering::SeqCst);
+        self.remember(machine);
         Some(machine)
+    }
+
+    #[inline]
+    fn remember(&mut self, machine: u32) {
+        let place = machine as usize;
+        if place >= self.is_popped.len() {
+            self.is_popped.resize(place + 1, false);
+        }
+        if !std::mem::replace(&mut self.is_popped[place], true) {
+            self.popped.push(machine);
+        }
+    }
+
+    /// The messages of other threads for all machines; `waiting_count` is the length of a machine's
+    /// inbox.
+    pub fn incoming<F: FnMut(u32) -> usize>(&mut self, waiting_count: F) -> MarkedInboxes<'_, F> {
+        MarkedInboxes { marked: self, waiting_count }
     }
 
     /// Whether nothing is there to pop; true may be stale.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.marked.is_empty()
+    }
+}
+
+impl<F: FnMut(u32) -> usize> Incoming for MarkedInboxes<'_, F> {
+    #[inline]
+    fn has_any(&self) -> bool {
+        !self.marked.is_empty()
+    }
+
+    fn has_begun_push(&mut self) -> bool {
+        let Marked { marked, popped, is_popped } = &mut *self.marked;
+        popped.retain(|&machine| {
+            let is_kept = (self.waiting_count)(machine) != 0;
+            is_popped[machine as usize] = is_kept;
+            is_kept
+        });
+        // Not is_empty(), which asks only whether the next machine is filled in.
+        let begun_count = marked.len();
+        !popped.is_empty() || begun_count != 0
     }
 }

@@ -1,6 +1,5 @@
 //! What holds whatever is thrown at it: nothing is lost, nobody starves, nothing is allocated,
 //! nobody wakes for nothing.
-#![cfg(not(handover_loom))]
 
 use handover_event::{
     Address, Config, Context, Ended, Group, Handler, Interest, Machine, OnPanic, Ready, SendError,

@@ -1,5 +1,4 @@
 //! What is logged, and how often.
-#![cfg(not(handover_loom))]
 
 use handover_event::{Config, Context, Kind, Machine, OnPanic, Table, Verbosity, handler};
 use std::sync::{Arc, Mutex};

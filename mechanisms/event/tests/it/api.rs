@@ -1,5 +1,4 @@
 //! The machine by example: each promise of the documentation, once.
-#![cfg(not(handover_loom))]
 
 use handover_event::{
     Config, Context, Ended, Group, Handler, Interest, Kind, Machine, OnPanic, ParkOn, Ready,
@@ -557,6 +556,24 @@ fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
 }
 
 #[test]
+fn a_descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let goes = group.add(handler(|_: Ready, _cx| ()), Config::default()).expect("room");
+    let stays = group.add(handler(|(), cx| cx.stop()), Config::default()).expect("room");
+    let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
+    let ours = Arc::new(ours); // kept open, so that closing the machine's share does not end the watch
+    let mut cx = group.context(&goes).expect("of this group");
+    cx.watch(Arc::clone(&ours), Interest::READ, |ready| ready).expect("watched");
+    theirs.write_all(b"never read").expect("written");
+    assert!(group.remove(&goes).is_some());
+    assert_eq!(Arc::strong_count(&ours), 1);
+    let mut cx = group.context(&stays).expect("of this group");
+    cx.after(50 * MS, ()).expect("a timer");
+    assert_eq!(group.run(), Ok(Ended::Stopped));
+    assert_eq!(group.stats(&stays).expect("of this group").parks, 1, "until the timer");
+}
+
+#[test]
 fn a_group_refuses_more_machines_than_it_may_hold() {
     let config = ThreadConfig { machines_max: 1, ..ThreadConfig::default() };
     let mut group = Group::new(config).expect("valid");
@@ -585,4 +602,106 @@ fn a_machine_that_parks_in_epoll_is_woken_through_its_eventfd() {
     assert_eq!(ended, Ok(Ended::Stopped));
     assert_eq!(machine.handler().0, (0..20).collect::<Vec<_>>());
     assert!(machine.stats().parks > 0);
+}
+
+/// Asks a topic for its subscribers when it is dropped.
+struct AsksWhenDropped(Topic<u32>);
+
+impl Drop for AsksWhenDropped {
+    fn drop(&mut self) {
+        let _ = self.0.subscribers_count();
+    }
+}
+
+/// What a subscriber's function owns is dropped where it may use the topic, whose lock would be taken twice.
+#[test]
+fn a_subscription_is_dropped_without_the_lock_of_its_topic() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    // A thread that may hang, and is then left behind.
+    thread::spawn(move || {
+        let topic = Topic::new();
+        let subscribe = |machine: &Machine<Keeper<Shared<u32>>>| {
+            let asks = AsksWhenDropped(topic.clone());
+            topic.subscribe(machine.address(), move |news| {
+                let _ = &asks;
+                news
+            })
+        };
+        let (one, other) = (keeper(Config::default()), keeper(Config::default()));
+        assert!(subscribe(&one));
+        assert!(!subscribe(&one), "subscribed already: the second function is dropped");
+        assert!(topic.unsubscribe(one.address()));
+        assert!(subscribe(&other));
+        let address = other.address().clone();
+        drop(other);
+        let posted = topic.publisher(1).post(1).expect("a slot");
+        assert_eq!((posted.taken, posted.refused), (0, 1));
+        assert!(!topic.unsubscribe(&address), "found closed, and removed");
+        done.send(()).expect("it is waited for");
+    });
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(20)), Ok(()), "it hangs");
+}
+
+/// Compiles only if the type is none of these.
+macro_rules! assert_not {
+    ($type:ty: $($auto:ident),+) => {
+        $(const _: fn() = || {
+            trait IsAmbiguous<A> {
+                fn is() {}
+            }
+            impl<T: ?Sized> IsAmbiguous<()> for T {}
+            struct Has;
+            impl<T: ?Sized + $auto> IsAmbiguous<Has> for T {}
+            <$type as IsAmbiguous<_>>::is();
+        };)+
+    };
+}
+
+/// Compiles only if the type is all of these.
+macro_rules! assert_is {
+    ($type:ty: $($auto:ident),+) => {
+        $(const _: fn() = || {
+            fn is<T: ?Sized + $auto>() {}
+            is::<$type>();
+        };)+
+    };
+}
+
+mod sent_and_shared {
+    use super::*;
+    use handover_event::{Address, Joined, Parcel, Pool, Publisher, Running, Stopper};
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    type Unshared = Cell<u32>; // Send, not Sync
+    type Local = Rc<u32>; // neither
+    type Lent = std::sync::MutexGuard<'static, u32>; // Sync, not Send
+
+    assert_is!(Address<Unshared>: Send, Sync);
+    assert_not!(Address<Local>: Send, Sync);
+    assert_not!(Address<Lent>: Send, Sync);
+    assert_is!(Stopper: Send, Sync);
+
+    assert_is!(Machine<Keeper<u32>>: Send);
+    assert_is!(Group: Send);
+    assert_is!(Joined<Keeper<u32>>: Send, Sync);
+    assert_is!(Running<Machine<Keeper<u32>>>: Send, Sync);
+
+    assert_is!(Pool<Unshared>: Send, Sync);
+    assert_not!(Pool<Local>: Send, Sync);
+    assert_not!(Pool<Lent>: Send, Sync);
+    assert_is!(Parcel<u32>: Send, Sync);
+    assert_is!(Parcel<Unshared>: Send);
+    assert_not!(Parcel<Unshared>: Sync);
+    assert_not!(Parcel<Local>: Send, Sync);
+    assert_is!(Parcel<Lent>: Sync);
+    assert_not!(Parcel<Lent>: Send);
+    assert_is!(Shared<u32>: Send, Sync);
+    assert_not!(Shared<Unshared>: Send, Sync);
+    assert_not!(Shared<Local>: Send, Sync);
+    assert_not!(Shared<Lent>: Send, Sync);
+
+    assert_is!(Topic<u32>: Send, Sync);
+    assert_is!(Publisher<u32>: Send, Sync);
+    assert_not!(Publisher<Local>: Send, Sync);
 }

@@ -1,0 +1,79 @@
+//! No handle of a type that borrows for long is one of a type that borrows for short: both ends of what it leads to
+//! would have to agree. Each of these must not compile.
+
+/// ```compile_fail
+/// use handover_event::Address;
+/// fn shorten<'a>(long: Address<&'static str>) -> Address<&'a str> {
+///     long
+/// }
+/// ```
+struct AddressIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Topic;
+/// fn shorten<'a>(long: Topic<&'static str>) -> Topic<&'a str> {
+///     long
+/// }
+/// ```
+struct TopicIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Publisher;
+/// fn shorten<'a>(long: Publisher<&'static str>) -> Publisher<&'a str> {
+///     long
+/// }
+/// ```
+struct PublisherIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Pool;
+/// fn shorten<'a>(long: Pool<&'static str>) -> Pool<&'a str> {
+///     long
+/// }
+/// ```
+struct PoolIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Parcel;
+/// fn shorten<'a>(long: Parcel<&'static str>) -> Parcel<&'a str> {
+///     long
+/// }
+/// ```
+struct ParcelIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Shared;
+/// fn shorten<'a>(long: Shared<&'static str>) -> Shared<&'a str> {
+///     long
+/// }
+/// ```
+struct SharedIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Running;
+/// fn shorten<'a>(long: Running<&'static str>) -> Running<&'a str> {
+///     long
+/// }
+/// ```
+struct RunningIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::Context;
+/// fn shorten<'c, 'a>(long: Context<'c, &'static str>) -> Context<'c, &'a str> {
+///     long
+/// }
+/// ```
+struct ContextIsInvariant;
+
+/// ```compile_fail
+/// use handover_event::{Context, Handler, Joined};
+/// struct Lent<'a>(&'a str);
+/// impl<'a> Handler for Lent<'a> {
+///     type Message = ();
+///     fn handle(&mut self, (): (), _cx: &mut Context<'_, ()>) {}
+/// }
+/// fn shorten<'a>(long: Joined<Lent<'static>>) -> Joined<Lent<'a>> {
+///     long
+/// }
+/// ```
+struct JoinedIsInvariant;
