@@ -18,7 +18,8 @@ pub enum Stealing {
     /// something of the thread.
     #[default]
     Off,
-    /// A fiber that has not begun may be taken.
+    /// A fiber that has not begun may be taken by a worker that serves its pool, unless
+    /// [`Builder::worker`](crate::Builder::worker) says where it begins.
     Fresh,
     /// One that is suspended too; only by [`Config::steal_suspended`], which says why.
     #[doc(hidden)]

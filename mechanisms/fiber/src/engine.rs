@@ -1,10 +1,13 @@
-//! What can be decided without a clock, a thread or a system call: who runs next, and how often to look at
-//! the time.
+//! What can be decided without a clock, a thread or a system call: who runs next, how often to look at
+//! the time, and how many fibers there are.
 
+#[cfg(not(handover_loom))]
 mod lead;
+#[cfg(not(handover_loom))]
 mod pace;
+#[cfg(not(handover_loom))]
 mod ready;
+pub(crate) mod tally;
 
-pub(crate) use lead::Lead;
-pub(crate) use pace::Pace;
-pub(crate) use ready::Ready;
+#[cfg(not(handover_loom))]
+pub(crate) use {lead::Lead, pace::Pace, ready::Ready};

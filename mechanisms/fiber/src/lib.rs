@@ -5,12 +5,13 @@
 mod config;
 #[cfg(not(handover_loom))]
 mod drive;
-#[cfg(not(handover_loom))]
 mod engine;
 #[cfg(not(handover_loom))]
 mod error;
 #[allow(unsafe_code)]
 mod raw;
+#[cfg(doctest)]
+mod variance;
 
 #[cfg(not(handover_loom))]
 pub use config::{Config, PoolConfig, Promise, Stealing};
@@ -27,5 +28,6 @@ pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, Start
 /// What the models look at.
 #[cfg(handover_loom)]
 pub mod model {
+    pub use crate::engine::tally::{Tally, alive_count, have_all_ended};
     pub use crate::raw::{Biased, Gate, Inbox, Link, Linked, List, Node, Opened, Race};
 }

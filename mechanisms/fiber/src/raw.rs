@@ -46,6 +46,5 @@ pub(crate) use {
     kernel::slack_to_1_ns,
     overflow::arm,
     place::Place,
-    place::fence_compiler,
     stack::{Guards, Stack, Stacks},
 };

@@ -5,6 +5,29 @@
 //!     --target-dir target/loom
 //! ```
 //!
+//! The calls that each model mixes, each `/` between threads:
+//!
+//! | model | calls |
+//! |---|---|
+//! | whoever_waits_at_a_gate_.. | claim, set / enlist |
+//! | two_who_wait_.. | enlist / enlist / set |
+//! | one_of_two_sets_.. | claim, set / claim, set |
+//! | a_handle_that_is_dropped_.. | abandon / set |
+//! | of_a_value_that_is_set_.. | claim, set / enlist, expire, withdraw |
+//! | who_gives_up_.. | enlist, expire, withdraw / enlist / set |
+//! | two_who_give_up_.. | enlist, expire, withdraw / the same; then set |
+//! | a_waiter_is_woken_.. | enlist / set, close |
+//! | a_gate_that_is_closed_.. | enlist, expire, withdraw / set, close |
+//! | an_inbox_gives_.. | push, push / push, take |
+//! | an_owner_and_a_thief_.. | own, own / visit |
+//! | of_two_workers_.. | end, look whether all have ended / the same |
+//! | a_fiber_that_spawns_.. | spawn, end / count |
+//!
+//! Not modelled: the mutex, conditions, barriers and channels, whose waiters stand under a `std` mutex; the sleep of
+//! a worker, which is `handover-notify`'s; a thief's sleep beside an owner's offers.
+//!
+//! Seen to fail: workers that look whether all fibers have ended without a fence after their own count.
+//!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both sides: loom
 //! knows no other. So is what a kernel without it gets.
 #![cfg(handover_loom)]
@@ -13,7 +36,9 @@ mod raw;
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
-use handover_fiber::model::{Biased, Gate, Inbox, Opened, Race};
+use handover_fiber::model::{
+    Biased, Gate, Inbox, Opened, Race, Tally, alive_count, have_all_ended,
+};
 use raw::{Item, wait_at, wait_at_as, wait_at_until};
 
 /// Somebody who waits: blocked until the flag stands. Looking again and again would not do: of two who wait
@@ -200,6 +225,38 @@ fn two_who_give_up_at_once_are_both_out() {
 }
 
 #[test]
+fn a_waiter_is_woken_although_the_gate_is_closed_at_once() {
+    loom::model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        let its = Arc::clone(&gate);
+        let waits = thread::spawn(move || wait_at(&its, Flag::new()));
+        assert!(open(&gate));
+        let is_closed = gate.close();
+        assert!(is_closed);
+        // Who comes only now waits for the next time.
+        open(&gate);
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn a_gate_that_is_closed_again_is_left_by_one_who_gives_up() {
+    model(|| {
+        let gate = Arc::new(Gate::<Timed>::new());
+        let its = Arc::clone(&gate);
+        let opens = thread::spawn(move || {
+            let woken_count = open_for_timed(&its);
+            assert!(its.close());
+            woken_count
+        });
+        let in_time = wait_at_until(&gate, Timed::new());
+        let woken_count = opens.join().unwrap();
+        assert!(woken_count <= usize::from(in_time), "woken, and told that it was late");
+        assert_eq!(open_for_timed(&gate), 0, "nobody is left");
+    });
+}
+
+#[test]
 fn an_inbox_gives_each_member_once_and_in_order() {
     model(|| {
         let inbox = Arc::new(Inbox::<Item>::new());
@@ -237,5 +294,38 @@ fn an_owner_and_a_thief_are_never_inside_at_once() {
         let mut all: Vec<u32> = left.into_iter().chain(own).chain(stolen).collect();
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
+    });
+}
+
+/// The worker that sees it ends the others; if none does, all of them sleep for ever.
+#[test]
+fn of_two_workers_that_end_the_last_fibers_one_sees_that_all_have_ended() {
+    loom::model(|| {
+        let tallies = Arc::new([Tally::default(), Tally::default()]);
+        tallies[0].add_spawned();
+        tallies[0].add_spawned();
+        let its = Arc::clone(&tallies);
+        let other = thread::spawn(move || {
+            its[1].add_ended(); // of a fiber that worker 0 has sent it
+            have_all_ended(its.iter(), || 0)
+        });
+        tallies[0].add_ended();
+        let sees = have_all_ended(tallies.iter(), || 0);
+        assert!(other.join().unwrap() || sees);
+    });
+}
+
+#[test]
+fn a_fiber_that_spawns_another_as_it_ends_leaves_no_moment_without_any() {
+    loom::model(|| {
+        let tallies = Arc::new([Tally::default(), Tally::default()]);
+        tallies[0].add_spawned();
+        let its = Arc::clone(&tallies);
+        let worker = thread::spawn(move || {
+            its[1].add_spawned();
+            its[1].add_ended();
+        });
+        assert_ne!(alive_count(tallies.iter(), || 0), 0);
+        worker.join().unwrap();
     });
 }

@@ -61,11 +61,9 @@ impl<T> Eventual<T> {
     /// lately. On an ordinary thread, the thread.
     #[inline(always)] // see raw::park
     pub fn wait(&self) -> &T {
-        loop {
-            if let Some(value) = self.cell.get() {
-                return value;
-            }
-            self.wait_longer();
+        match self.cell.get().or_else(|| self.looks_again()) {
+            Some(value) => value,
+            None => self.cell.wait(),
         }
     }
 
@@ -103,25 +101,26 @@ impl<T> Eventual<T> {
             if is_past(deadline_ns) {
                 return None;
             }
-            if !self.looks_again() {
-                raw::enlist_until(self.cell.gate(), deadline_ns);
+            let value = self.looks_again().or_else(|| self.cell.wait_until(deadline_ns));
+            if value.is_some() {
+                return value;
             }
         }
     }
 
-    #[inline(always)] // as wait()
-    fn wait_longer(&self) {
-        if !self.looks_again() {
-            raw::enlist(self.cell.gate());
-        }
-    }
-
-    /// Looks for a while whether it is set, if nobody else can run and that has paid lately.
+    /// Looks for a while whether it has a value, if nobody else can run and that has paid lately.
     #[inline]
-    fn looks_again(&self) -> bool {
+    fn looks_again(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
-        let gate = self.cell.gate();
-        raw::current().is_some_and(Worker::is_alone) && spin_alone(|| gate.is_set())
+        if !raw::current().is_some_and(Worker::is_alone) {
+            return None;
+        }
+        let mut value = None;
+        spin_alone(|| {
+            value = self.cell.get();
+            value.is_some()
+        });
+        value
     }
 
     /// Its value, if it has one already.
@@ -141,16 +140,18 @@ impl<T> Eventual<T> {
     }
 }
 
-/// Whether it came true while nobody else could run.
+/// Looks again and again while nobody else can run.
 #[cold]
 #[inline(never)]
-fn spin_alone(look: impl FnMut() -> bool) -> bool {
-    raw::current().is_some_and(|worker| worker.spin(look))
+fn spin_alone(look: impl FnMut() -> bool) {
+    if let Some(worker) = raw::current() {
+        worker.spin(look);
+    }
 }
 
 impl Eventual<()> {
     /// As new again if it is set; whether it was. There is no value that somebody might still be looking at,
-    /// so it may be shared.
+    /// so it may be shared. Whoever waited when it was set goes on all the same.
     pub fn rearm(&self) -> bool {
         self.cell.close()
     }

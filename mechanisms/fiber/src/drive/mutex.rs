@@ -6,6 +6,7 @@ use super::waitlist::Waitlist;
 use crate::raw::Guarded;
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -64,13 +65,13 @@ impl<T> Mutex<T> {
         if !self.try_take() {
             self.lock_contended();
         }
-        MutexGuard { mutex: self }
+        self.guard()
     }
 
     /// Takes it if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.try_take().then(|| MutexGuard { mutex: self })
+        self.try_take().then(|| self.guard())
     }
 
     /// Waits until it is the caller's, for so long at most.
@@ -97,7 +98,13 @@ impl<T> Mutex<T> {
                 break;
             }
         }
-        Some(MutexGuard { mutex: self })
+        Some(self.guard())
+    }
+
+    /// The guard of whoever has just taken the mutex.
+    #[inline]
+    fn guard(&self) -> MutexGuard<'_, T> {
+        MutexGuard { mutex: self, lends: PhantomData }
     }
 
     #[inline]
@@ -175,6 +182,8 @@ impl<T> fmt::Debug for Mutex<T> {
 /// The mutex is the caller's until this is dropped.
 pub struct MutexGuard<'a, T> {
     pub(super) mutex: &'a Mutex<T>,
+    /// A guard lends the value, so that it is `Sync` only if the value is; a mutex always is.
+    lends: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for MutexGuard<'_, T> {

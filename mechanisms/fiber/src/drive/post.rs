@@ -1,6 +1,7 @@
 //! What others see of a worker, and what all workers share.
 
 use crate::engine::Ready;
+use crate::engine::tally::{self, Tally};
 use crate::raw::{Biased, Inbox, Runnable, Stacks};
 use crate::{Config, Stealing};
 use handover_base::sync::CachePadded;
@@ -14,8 +15,8 @@ pub(crate) struct Post {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
     pub(crate) bell: Bell,
     pub(crate) queue: CachePadded<Biased<Ready>>,
-    /// How many can run there, for those who look for work.
-    pub(crate) ready_count: AtomicU32,
+    /// Counts, modulo 2^32, the fibers that became ready there and may be stolen. Written by its worker.
+    pub(crate) offers: AtomicU32,
     /// It has nothing to do.
     pub(crate) is_idle: AtomicBool,
     pub(crate) counters: CachePadded<Counters>,
@@ -26,8 +27,7 @@ pub(crate) struct Post {
 /// What a worker has done; written by it alone.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) spawned: AtomicU64,
-    pub(crate) ended: AtomicU64,
+    pub(crate) tally: Tally,
     pub(crate) panicked: AtomicU64,
     pub(crate) switches: AtomicU64,
     pub(crate) parks: AtomicU64,
@@ -37,8 +37,8 @@ pub(crate) struct Counters {
 /// Adds to a counter of which the caller is the only writer.
 #[inline]
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
-    // Release: pairs with the Acquire in Shared::alive_count(): who sees the count sees what led to it.
-    counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Release);
+    // Relaxed: a figure.
+    counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
 
 impl Post {
@@ -47,7 +47,7 @@ impl Post {
             inbox: CachePadded::default(),
             bell: Bell::new(),
             queue: CachePadded::new(Biased::new(Ready::new())),
-            ready_count: AtomicU32::new(0),
+            offers: AtomicU32::new(0),
             is_idle: AtomicBool::new(false),
             counters: CachePadded::default(),
             is_occupied: AtomicBool::new(false),
@@ -95,19 +95,28 @@ pub(crate) struct Shared {
 pub(crate) struct PoolOf {
     pub(crate) name: String,
     pub(crate) level: u8,
+    /// Its place among the pools: below 2^16, as the configuration was checked.
+    pub(crate) index: u16,
     /// Never empty.
-    pub(crate) workers: Box<[u32]>,
+    workers: Box<[u32]>,
+    /// For each worker, whether it is among them.
+    serves: Box<[bool]>,
     next: AtomicU32,
 }
 
 impl Shared {
     pub(crate) fn new(config: Config) -> Arc<Self> {
         let all: Vec<u32> = (0..config.workers_count).collect();
-        let pools = config.pools.iter().map(|pool| PoolOf {
-            name: pool.name.clone(),
-            level: pool.priority,
-            workers: if pool.workers.is_empty() { &all } else { &pool.workers }[..].into(),
-            next: AtomicU32::new(0),
+        let pools = config.pools.iter().zip(0..).map(|(pool, index)| {
+            let workers = if pool.workers.is_empty() { &all } else { &pool.workers };
+            PoolOf {
+                name: pool.name.clone(),
+                level: pool.priority,
+                index,
+                workers: workers[..].into(),
+                serves: all.iter().map(|worker| workers.contains(worker)).collect(),
+                next: AtomicU32::new(0),
+            }
         });
         let (pools, stacks) = (pools.collect(), Stacks::of(config.stack_bytes_rounded()));
         Arc::new_cyclic(|weak| Self {
@@ -124,12 +133,21 @@ impl Shared {
 
     /// How many fibers are not over. Exact if no fiber is being spawned from outside.
     pub(crate) fn alive_count(&self) -> u64 {
-        // The ends first: then no fiber is counted as over that is not counted as spawned.
-        // Acquire: pairs with the Release in add().
-        let load = |counter: &AtomicU64| counter.load(Ordering::Acquire);
-        let ended: u64 = self.posts.iter().map(|post| load(&post.counters.ended)).sum();
-        let spawned: u64 = self.posts.iter().map(|post| load(&post.counters.spawned)).sum();
-        (spawned + load(&self.spawned_outside)).saturating_sub(ended)
+        tally::alive_count(self.tallies(), || self.spawned_outside_count())
+    }
+
+    /// Returns `true` if all fibers are over; for a worker that has nothing to do.
+    pub(crate) fn have_all_ended(&self) -> bool {
+        tally::have_all_ended(self.tallies(), || self.spawned_outside_count())
+    }
+
+    fn tallies(&self) -> impl Iterator<Item = &Tally> + Clone {
+        self.posts.iter().map(|post| &post.counters.tally)
+    }
+
+    fn spawned_outside_count(&self) -> u64 {
+        // Acquire: pairs with the Release with which a refused spawn is taken back.
+        self.spawned_outside.load(Ordering::Acquire)
     }
 
     pub(crate) fn steals(&self) -> bool {
@@ -144,6 +162,12 @@ impl Shared {
 }
 
 impl PoolOf {
+    /// Returns `true` if the worker runs fibers of this pool.
+    #[inline]
+    pub(crate) fn is_served_by(&self, worker: u32) -> bool {
+        self.serves[worker as usize]
+    }
+
     /// The worker whose turn it is.
     pub(crate) fn next_worker(&self) -> usize {
         // Relaxed: any of them will do.

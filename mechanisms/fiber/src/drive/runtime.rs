@@ -164,7 +164,7 @@ impl Runtime {
         for post in &shared.posts {
             let counters = &post.counters;
             // Relaxed: as above.
-            stats.spawned_count += counters.spawned.load(Ordering::Relaxed);
+            stats.spawned_count += counters.tally.spawned_count();
             stats.panicked_count += counters.panicked.load(Ordering::Relaxed);
             stats.switches_count += counters.switches.load(Ordering::Relaxed);
             stats.parks_count += counters.parks.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Making fibers, and waiting for their end.
 
 use super::here::{deadline_ns, is_past};
-use super::post::{PoolOf, Shared, add};
+use super::post::{PoolOf, Shared};
 use super::runtime::Pool;
 use super::worker::Worker;
 use crate::raw::{self, Spec};
@@ -187,7 +187,7 @@ where
     let number = shared.spawned_outside.fetch_add(1, Ordering::SeqCst);
     // SeqCst: see above.
     if shared.is_closing.load(Ordering::SeqCst) {
-        // Release: see add().
+        // Release: pairs with the Acquire in Shared::spawned_outside_count().
         shared.spawned_outside.fetch_sub(1, Ordering::Release);
         shared.ring_all();
         shared.stacks.give_back([stack]);
@@ -216,8 +216,16 @@ fn spec(
     id: u64,
 ) -> Spec {
     let is_migrant = matches!(shared.config.stealing, Stealing::Suspended(_));
-    let name = plan.name.clone();
-    Spec { home, level: pool.level, is_local: plan.is_local, is_migrant, id, name }
+    Spec {
+        home,
+        level: pool.level,
+        pool: pool.index,
+        is_local: plan.is_local,
+        is_placed: plan.worker.is_some(),
+        is_migrant,
+        id,
+        name: plan.name.clone(),
+    }
 }
 
 #[inline]
@@ -256,7 +264,7 @@ where
     let shared = worker.shared();
     check_size::<F, T>(shared)?;
     let pool = pool_of(shared, plan);
-    let serves = pool.workers.len() == shared.posts.len() || pool.workers.contains(&worker.index());
+    let serves = pool.is_served_by(worker.index());
     let index = match plan.worker {
         Some(index) => index as usize % shared.posts.len(),
         None if serves => worker.index() as usize,
@@ -270,7 +278,7 @@ where
     let home = if is_here { worker.address() } else { (&shared.posts[index]).into() };
     let spec = spec(shared, plan, pool, home, id);
     let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
-    add(worker.spawned(), 1);
+    worker.tally().add_spawned();
     if is_here {
         worker.push(fiber);
     } else {

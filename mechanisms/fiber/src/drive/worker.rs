@@ -2,11 +2,12 @@
 
 use super::post::{Shared, add};
 use super::waiter::Waiter;
+use crate::engine::tally::Tally;
 use crate::engine::{Lead, Pace};
 use crate::error::StackError;
 use crate::raw::{self, Due, Outcome, Place, Rest, Runnable, Stack, Unread};
 use handover_base::clock;
-use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_base::sync::shared::Ordering;
 use handover_notify::{Parked, Parker};
 use handover_probe::probe;
 use handover_timer::{Config as WheelConfig, Full, TimerId, Wheel};
@@ -60,6 +61,8 @@ pub(crate) struct Worker {
     has_spun: Cell<bool>,
     /// What `until_poll` was when the switches were counted last.
     counted: Cell<u32>,
+    /// For each post, the offers after which nothing was left there that this worker may steal.
+    seen_offers: Box<[Cell<u32>]>,
 }
 
 impl Worker {
@@ -88,6 +91,7 @@ impl Worker {
             next_id: Cell::new((u64::from(index) + 1) << 40),
             has_spun: Cell::new(false),
             counted: Cell::new(0),
+            seen_offers: shared.posts.iter().map(|_| Cell::new(0)).collect(),
             place,
         })
     }
@@ -121,22 +125,26 @@ impl Worker {
         id
     }
 
-    /// How many fibers it has spawned.
+    /// The fibers that it has spawned and ended.
     #[inline]
-    pub(crate) fn spawned(&self) -> &AtomicU64 {
-        &self.place.counters.spawned
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.place.counters.tally
     }
 
     /// Puts a fiber of ours behind those that can run.
     #[inline]
     pub(crate) fn push(&self, fiber: Runnable) {
-        let count = self.place.ready(|queue| {
-            queue.push(fiber);
-            queue.count()
-        });
-        if self.steals {
-            self.offer(count);
+        let pool = self.offered_pool(&fiber);
+        self.place.ready(|queue| queue.push(fiber));
+        if let Some(pool) = pool {
+            self.offer(pool);
         }
+    }
+
+    /// The pool of a fiber that may be stolen once it is among those that can run.
+    #[inline]
+    fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
+        (self.steals && fiber.may_move()).then(|| fiber.pool())
     }
 
     /// The same of one that has waited, and whose frames are asked for while others have their turn: where
@@ -155,23 +163,29 @@ impl Worker {
         fiber.send_home(is_kin);
     }
 
-    /// Tells how many can run, and wakes somebody who has nothing to do.
-    fn offer(&self, count: u32) {
-        // Relaxed: ordered against the load below by the heavy fence of who goes to sleep; until the
-        // compiler is told, by the light fence in ready() that came before.
-        self.place.ready_count.store(count, Ordering::Relaxed);
-        raw::fence_compiler();
-        // Relaxed: as above.
+    /// Says that a fiber of that pool may be stolen, and wakes a worker of the pool that has nothing to do.
+    fn offer(&self, pool: u16) {
+        let offers = &self.place.offers;
+        // Release: who sees the offer finds the fiber in the queue; pairs with the Acquire in steal().
+        offers.store(offers.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        // Pairs with the heavy fence of who goes to sleep: it sees the offer, or we see that it is idle.
+        self.place.fence_light();
+        // Relaxed: ordered by the fence.
         if self.shared().idle_count.load(Ordering::Relaxed) != 0 {
-            self.wake_idle();
+            self.wake_idle(pool);
         }
     }
 
     #[cold]
-    fn wake_idle(&self) {
-        for post in &self.shared().posts {
+    fn wake_idle(&self, pool: u16) {
+        let shared = self.shared();
+        let pool = &shared.pools[usize::from(pool)];
+        for (post, worker) in shared.posts.iter().zip(0..) {
             // Relaxed: only one is to ring; the bell synchronises.
-            if post.is_idle.load(Ordering::Relaxed) && post.is_idle.swap(false, Ordering::Relaxed) {
+            if post.is_idle.load(Ordering::Relaxed)
+                && pool.is_served_by(worker)
+                && post.is_idle.swap(false, Ordering::Relaxed)
+            {
                 post.bell.ring();
                 return;
             }
@@ -223,12 +237,12 @@ impl Worker {
         self.place.ready(|queue| queue.count()) == 0 && self.place.inbox.is_empty()
     }
 
-    /// Looks for a while whether `look` comes true without suspending anybody, if that has paid lately. For who is
+    /// Looks for a while until `look` is true, without suspending anybody, if that has paid lately. For who is
     /// [alone](Self::is_alone).
-    pub(crate) fn spin(&self, mut look: impl FnMut() -> bool) -> bool {
+    pub(crate) fn spin(&self, mut look: impl FnMut() -> bool) {
         let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
-            return false;
+            return;
         }
         let mut found = false;
         let mut look = || {
@@ -240,7 +254,6 @@ impl Worker {
             parker.spin(deadline_ns, &mut look);
         }
         self.has_spun.set(!found);
-        found
     }
 
     /// Runs fibers until the runtime ends.
@@ -282,9 +295,12 @@ impl Worker {
                         return;
                     }
                     self.until_poll.set(left - 1);
+                    let (before, pool) = (yielded.running(), self.offered_pool(&yielded));
                     fiber = self.place.ready(|queue| queue.rotate(yielded));
-                    if self.steals {
-                        self.offer(self.place.ready(|queue| queue.count()));
+                    if let Some(pool) = pool
+                        && fiber.running() != before
+                    {
+                        self.offer(pool);
                     }
                 }
                 Outcome::Parked(None) => return,
@@ -308,7 +324,7 @@ impl Worker {
             Rest::Stack(stack) => self.give_stack(stack),
             Rest::Unread(unread) => self.drop_unread(unread),
         }
-        add(&self.place.counters.ended, 1);
+        self.tally().add_ended();
     }
 
     /// Somebody's handle was dropped while its fiber ran: has a fiber drop what that returned.
@@ -389,18 +405,14 @@ impl Worker {
         self.tell_switches();
         // Acquire: pairs with the Release of who closes: what was spawned before is counted.
         let is_closing = shared.is_closing.load(Ordering::Acquire);
-        if is_closing && shared.alive_count() == 0 {
+        if is_closing && shared.have_all_ended() {
             // Relaxed: the ring below publishes it.
             shared.is_stopped.store(true, Ordering::Relaxed);
             shared.ring_all();
             return;
         }
-        if self.steals {
-            // Relaxed: see offer().
-            self.place.ready_count.store(0, Ordering::Relaxed);
-            if self.steal() {
-                return;
-            }
+        if self.steals && self.steal() {
+            return;
         }
         self.rest(now_ns, is_closing);
     }
@@ -443,9 +455,13 @@ impl Worker {
         self.place.is_idle.store(true, Ordering::Relaxed);
         shared.idle_count.fetch_add(1, Ordering::Relaxed);
         self.place.fence_heavy();
-        // Relaxed: as above.
-        let has_work = |post: &super::post::Post| post.ready_count.load(Ordering::Relaxed) > 0;
-        if !shared.posts.iter().any(has_work) {
+        // Relaxed: ordered by the fence.
+        let has_new_offers = |worker: usize| {
+            worker != self.index as usize
+                && shared.posts[worker].offers.load(Ordering::Relaxed)
+                    != self.seen_offers[worker].get()
+        };
+        if !(0..shared.posts.len()).any(has_new_offers) {
             add(&self.place.counters.parks, 1);
             let parked = parker.park(&self.place.bell, deadline_ns, &mut || {
                 // Relaxed: who turns this off rings afterwards.
@@ -471,18 +487,22 @@ impl Worker {
         self.woken_for_ns.set(next_ns);
     }
 
-    /// Takes half of what another has; whether there was any.
+    /// Takes half of what another has, of pools that this worker serves; whether there was any.
     fn steal(&self) -> bool {
-        let posts = &self.shared().posts;
+        let Shared { posts, pools, .. } = &**self.shared();
+        let may_take = |fiber: &Runnable| {
+            fiber.may_move() && pools[usize::from(fiber.pool())].is_served_by(self.index)
+        };
         for offset in 1..posts.len() {
-            let other = &posts[(self.index as usize + offset) % posts.len()];
-            // Relaxed: a hint.
-            if other.ready_count.load(Ordering::Relaxed) == 0 {
+            let other_index = (self.index as usize + offset) % posts.len();
+            let (other, seen) = (&posts[other_index], &self.seen_offers[other_index]);
+            // Acquire: pairs with the Release in offer(): what was offered is in the queue, or was taken.
+            let offers = other.offers.load(Ordering::Acquire);
+            if offers == seen.get() {
                 continue;
             }
-            let Some(mut taken) = self.place.visit(other, |queue| queue.split(LOOKS_MAX)) else {
-                continue;
-            };
+            let split = self.place.visit(other, |queue| queue.split(LOOKS_MAX, may_take));
+            let Some((mut taken, looked_at_all)) = split else { continue };
             let mut count = 0;
             while let Some(fiber) = taken.pop_front() {
                 fiber.rehome(self.address());
@@ -492,6 +512,9 @@ impl Worker {
             if count != 0 {
                 add(&self.place.counters.stolen, count);
                 return true;
+            }
+            if looked_at_all {
+                seen.set(offers);
             }
         }
         false

@@ -86,10 +86,15 @@ impl Ready {
         fiber
     }
 
-    /// Takes up to half of them, the most urgent first, of those which may be moved; looks at no more than
-    /// `looks_max`.
-    pub(crate) fn split(&mut self, looks_max: u32) -> List<Runnable> {
+    /// Takes up to half of them, the most urgent first, of those that `may_take` says yes to; looks at no more than
+    /// `looks_max`. With them, whether it has looked at all.
+    pub(crate) fn split(
+        &mut self,
+        looks_max: u32,
+        may_take: impl Fn(&Runnable) -> bool,
+    ) -> (List<Runnable>, bool) {
         let (mut taken, mut taken_count) = (List::new(), 0);
+        let looks_at_all = self.count <= looks_max;
         let mut stay = List::new();
         let wanted = self.count.div_ceil(2);
         for _ in 0..looks_max.min(self.count) {
@@ -97,7 +102,7 @@ impl Ready {
                 break;
             }
             let Some(fiber) = self.pop() else { break };
-            if fiber.may_move() {
+            if may_take(&fiber) {
                 taken.push_back(fiber);
                 taken_count += 1;
             } else {
@@ -110,6 +115,6 @@ impl Ready {
             self.occupied |= 1 << level;
             self.count += 1;
         }
-        taken
+        (taken, looks_at_all)
     }
 }

@@ -54,16 +54,40 @@ impl<T> GateCell<T> {
     /// Its value, if it has one.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        if !self.gate.is_set() {
-            return None;
-        }
+        // SAFETY: the gate is open.
+        self.gate.is_set().then(|| unsafe { self.seen_open() })
+    }
+
+    /// Waits until the gate is open, and gives the value: also to one that goes on only after the gate was
+    /// closed again.
+    #[inline(always)] // see park()
+    pub(crate) fn wait(&self) -> &T {
+        enlist(&self.gate);
+        // SAFETY: enlist() returns when it has found the gate open, or whoever opened it has woken us.
+        unsafe { self.seen_open() }
+    }
+
+    /// The same until `deadline_ns` at most; the value, unless the time came first.
+    pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
+        // SAFETY: as in wait(): true says that it was found open, or that whoever opened it has woken us.
+        enlist_until(&self.gate, deadline_ns).then(|| unsafe { self.seen_open() })
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// The gate was open since this cell was borrowed, and the caller has synchronised with whoever opened it.
+    #[inline]
+    unsafe fn seen_open(&self) -> &T {
         if size_of::<T>() == 0 && !std::mem::needs_drop::<T>() {
             // SAFETY: a value of this type was given to set(), which forgot it; it has no bytes, so any
             // aligned pointer is one to it.
-            return Some(unsafe { std::ptr::NonNull::<T>::dangling().as_ref() });
+            return unsafe { std::ptr::NonNull::<T>::dangling().as_ref() };
         }
-        // SAFETY: the gate is open: nobody writes any more as long as we are borrowed.
-        unsafe { (*self.value.get()).as_ref() }
+        // SAFETY: only reset() closes a gate with such a value behind it, and it needs the cell alone: so the gate
+        // is open still, and nobody writes the value.
+        let value = unsafe { &*self.value.get() };
+        value.as_ref().expect("written before the gate was opened")
     }
 
     /// Takes the value, and is as new.
@@ -76,16 +100,12 @@ impl<T> GateCell<T> {
         }
         self.value.get_mut().take()
     }
+}
 
-    /// Closes it; for those without a value to lose.
+impl GateCell<()> {
+    /// Closes it: there is no value that somebody might be looking at.
     pub(crate) fn close(&self) -> bool {
         self.gate.close()
-    }
-
-    /// The gate.
-    #[inline]
-    pub(crate) fn gate(&self) -> &Gate<Waiter> {
-        &self.gate
     }
 }
 

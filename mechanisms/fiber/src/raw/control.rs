@@ -79,8 +79,11 @@ unsafe impl StackBounds for Bounds {
 pub(crate) struct Spec {
     pub(crate) home: NonNull<Post>,
     pub(crate) level: u8,
+    pub(crate) pool: u16,
     /// It stays with its worker for good.
     pub(crate) is_local: bool,
+    /// It stays with its worker until it has begun.
+    pub(crate) is_placed: bool,
     /// It may go to another worker while it is suspended.
     pub(crate) is_migrant: bool,
     pub(crate) id: u64,
@@ -99,6 +102,7 @@ pub(crate) struct Control {
     /// It must not be taken to another worker while it is as it is.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
+    pool: u16,
     switch: UnsafeCell<MaybeUninit<Switch>>,
     /// Opened when it has ended; abandoned when nobody will ask.
     ended: Gate<Waiter>,
@@ -202,6 +206,12 @@ impl Runnable {
         self.control().level as usize
     }
 
+    /// Its pool's place among the pools of its runtime.
+    #[inline]
+    pub(crate) fn pool(&self) -> u16 {
+        self.control().pool
+    }
+
     /// Its number.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
@@ -212,7 +222,8 @@ impl Runnable {
     pub(crate) fn may_move(&self) -> bool {
         let control = self.control();
         let is_fresh = control.yielder.get().is_null();
-        !control.is_local.get() && (is_fresh || (control.is_migrant && !control.is_pinned.get()))
+        let may_stay_only = control.is_local.get() || control.is_pinned.get();
+        !may_stay_only && (is_fresh || control.is_migrant)
     }
 
     /// Whether it belongs to that runtime.
@@ -466,9 +477,10 @@ where
         frame: Cell::new(ptr::null()),
         home: Cell::new(spec.home),
         level: spec.level,
+        pool: spec.pool,
         is_local: Cell::new(spec.is_local),
         is_migrant: spec.is_migrant,
-        is_pinned: Cell::new(false),
+        is_pinned: Cell::new(spec.is_placed),
         has_panicked: Cell::new(false),
         id: spec.id,
         ended: if is_attached { Gate::new() } else { Gate::abandoned() },

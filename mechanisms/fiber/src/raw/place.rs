@@ -56,16 +56,19 @@ impl Place {
             // nobody visits in a runtime where nobody steals.
             return unsafe { queue.own_alone(f) };
         }
-        let fence_light = || {
-            if self.has_heavy_fence {
-                fence_compiler();
-            } else {
-                // SeqCst: pairs with the fence of who visits.
-                fence(Ordering::SeqCst);
-            }
-        };
         // SAFETY: there is one Place to a post, and it stays on its thread; f only works on the queue.
-        unsafe { queue.own(fence_light, f) }
+        unsafe { queue.own(|| self.fence_light(), f) }
+    }
+
+    /// The owner's half of the fence whose other half is [`fence_heavy`](Self::fence_heavy).
+    #[inline(always)] // no instruction, as a rule
+    pub(crate) fn fence_light(&self) {
+        if self.has_heavy_fence {
+            fence_compiler();
+        } else {
+            // SeqCst: pairs with the one in fence_heavy().
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Calls `f` with the queue of another worker, unless somebody else is there.
@@ -81,7 +84,7 @@ impl Place {
         if self.has_heavy_fence {
             kernel::fence_heavy();
         } else {
-            // SeqCst: pairs with the owner's.
+            // SeqCst: pairs with the one in fence_light().
             fence(Ordering::SeqCst);
         }
     }
@@ -100,7 +103,7 @@ impl Deref for Place {
 /// Keeps the compiler from moving memory accesses across, and costs no instruction: the owner's half of the fence
 /// whose other half is the membarrier in [`Place::fence_heavy`].
 #[inline]
-pub(crate) fn fence_compiler() {
+fn fence_compiler() {
     // SAFETY: no instruction at all; what counts is that the compiler must take it to access memory.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
 }

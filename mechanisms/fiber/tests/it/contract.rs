@@ -1,10 +1,12 @@
 //! What is promised whatever happens: overflow is told, idleness costs nothing, memory is bounded, a migrated
 //! fiber finds its way.
 
-#[path = "raw/deny.rs"]
+#[path = "../raw/deny.rs"]
 mod deny;
 
-use handover_fiber::{Builder, Config, Eventual, Runtime, sleep, spawn_detached, yield_now};
+use handover_fiber::{
+    Builder, Config, Eventual, PoolConfig, Runtime, Stealing, sleep, spawn_detached, yield_now,
+};
 use std::hint::black_box;
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -16,10 +18,17 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 /// Runs one of these tests in a process of its own, to which `what` is told.
 fn child(test: &str, what: &str) -> std::io::Result<Output> {
     Command::new(std::env::current_exe()?)
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .args(["--exact", &format!("contract::{test}"), "--nocapture", "--test-threads=1"])
         .env("HANDOVER_FIBER_CHILD", what)
         .env("RUST_BACKTRACE", "0")
         .output()
+}
+
+/// Asserts that a child ran its one test, and that the test passed.
+fn assert_passed(output: &Output) {
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let is_passed = output.status.success() && printed.contains("1 passed");
+    assert!(is_passed, "{printed}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn told() -> Option<String> {
@@ -86,7 +95,7 @@ fn worker_wake_ups() -> std::io::Result<u64> {
 fn an_idle_runtime_is_woken_less_than_five_times_a_second() -> Outcome {
     if told().is_none() {
         let output = child("an_idle_runtime_is_woken_less_than_five_times_a_second", "idle")?;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_passed(&output);
         return Ok(());
     }
     static NEVER: Eventual = Eventual::new();
@@ -104,17 +113,58 @@ fn an_idle_runtime_is_woken_less_than_five_times_a_second() -> Outcome {
     Ok(())
 }
 
+/// What the worker of that number has used of a CPU, in ticks of 10 ms.
+fn worker_ticks(worker: u32) -> std::io::Result<u64> {
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let stat = std::fs::read_to_string(task?.path().join("stat"))?;
+        let (name, fields) = stat.rsplit_once(')').unwrap_or_default();
+        if name.ends_with(&format!("(fiber-{worker}")) {
+            // User and system time are fields 14 and 15; the name is the second.
+            let times = fields.split_whitespace().skip(11).take(2);
+            return Ok(times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum());
+        }
+    }
+    Ok(0)
+}
+
+#[test]
+fn a_worker_that_finds_only_what_it_may_not_steal_sleeps() -> Outcome {
+    if told().is_none() {
+        let output = child("a_worker_that_finds_only_what_it_may_not_steal_sleeps", "idle")?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return Ok(());
+    }
+    let own = PoolConfig { workers: vec![0], ..PoolConfig::new("own", 4) };
+    let pools = vec![PoolConfig::new("all", 4), own];
+    let config = Config { stealing: Stealing::Fresh, pools, ..Config::workers(2) };
+    let runtime = Runtime::new(config)?;
+    let own = runtime.pool("own").expect("it is configured");
+    let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
+        for _ in 0..10 {
+            Builder::new().pool(own).spawn_detached(|| ()).unwrap();
+        }
+        while worker_ticks(0).unwrap() < 40 {
+            (0..100_000).for_each(|_| std::hint::spin_loop());
+        }
+        worker_ticks(1).unwrap()
+    })?;
+    let idle_ticks = busy.join()?;
+    assert!(idle_ticks < 20, "{idle_ticks} ticks of a CPU, where the other computed for 40");
+    Ok(())
+}
+
 #[test]
 fn no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on() -> Outcome {
     if told().is_none() {
-        let test = "no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on";
+        let test =
+            "contract::no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on";
         let output = Command::new("sh")
             .args(["-c", "ulimit -v 2000000; exec \"$0\" \"$@\""])
             .arg(std::env::current_exe()?)
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env("HANDOVER_FIBER_CHILD", "memory")
             .output()?;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_passed(&output);
         return Ok(());
     }
     let go = Arc::new(Eventual::<()>::new());
@@ -175,7 +225,7 @@ fn where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_r
         let test =
             "where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on";
         let output = child(test, "mapped")?;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_passed(&output);
         return Ok(());
     }
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count")?;

@@ -1,6 +1,6 @@
 //! A fiber that goes on on another thread than it was suspended on, and what it finds there.
 
-#[path = "raw/promise.rs"]
+#[path = "../raw/promise.rs"]
 mod raw;
 
 use handover_fiber::{Builder, Eventual, Runtime, current_worker, spawn_local, yield_now};

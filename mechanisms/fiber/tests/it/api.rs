@@ -146,6 +146,34 @@ fn an_eventual_can_be_reset_on_the_stack_in_an_arc_and_without_a_value_when_shar
 }
 
 #[test]
+fn a_waiter_woken_by_an_eventual_returns_although_it_is_rearmed_at_once() -> Outcome {
+    const LONG: Duration = Duration::from_secs(10);
+    let runtime = Runtime::new(Config::default())?;
+    let waiter_goes_on = |wait: fn(&Eventual) -> bool| {
+        runtime.spawn(move || {
+            let event = Arc::new(Eventual::new());
+            let waits = Arc::clone(&event);
+            let waiter = spawn(move || wait(&waits)).unwrap();
+            yield_now(); // the other waits now
+            event.set(()).unwrap();
+            assert!(event.rearm());
+            let outcome = waiter.join_timeout(LONG);
+            let _ = event.set(());
+            matches!(outcome, Ok(Ok(true)))
+        })
+    };
+    let waits_for_ever = waiter_goes_on(|event| {
+        event.wait();
+        true
+    })?;
+    assert!(waits_for_ever.join()?);
+    let waits_until_a_time = waiter_goes_on(|event| event.wait_timeout(LONG / 2).is_some())?;
+    assert!(waits_until_a_time.join()?);
+    runtime.shutdown();
+    Ok(())
+}
+
+#[test]
 fn a_mutex_is_held_across_suspensions_by_one_at_a_time() -> Outcome {
     for workers in [1, 2] {
         let runtime = Runtime::new(Config::workers(workers))?;
@@ -426,6 +454,42 @@ fn fresh_fibers_are_stolen_from_a_worker_that_is_busy() -> Outcome {
 }
 
 #[test]
+fn a_fresh_fiber_is_taken_by_no_worker_that_does_not_serve_its_pool_or_that_it_is_not_to_begin_on()
+-> Outcome {
+    let own = PoolConfig { workers: vec![0], ..PoolConfig::new("own", 4) };
+    let pools = vec![PoolConfig::new("all", 4), own];
+    let config = Config { stealing: Stealing::Fresh, pools, ..Config::workers(2) };
+    let runtime = Runtime::new(config)?;
+    let own = runtime.pool("own").expect("it is configured");
+    for builder in [Builder::new().pool(own), Builder::new().worker(0)] {
+        let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
+            let fibers: Vec<_> = (0..100).map(|_| builder.spawn(current_worker).unwrap()).collect();
+            let until = Instant::now() + Duration::from_millis(20);
+            while Instant::now() < until {
+                std::hint::spin_loop(); // never suspended, and the other worker is idle
+            }
+            fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect::<Vec<_>>()
+        })?;
+        assert_eq!(busy.join()?, [Some(0); 100]);
+    }
+    assert_eq!(runtime.stats().stolen_count, 0);
+    Ok(())
+}
+
+#[test]
+fn a_pool_that_names_a_worker_twice_is_served_by_no_other() -> Outcome {
+    let twice = PoolConfig { workers: vec![1, 1], ..PoolConfig::new("twice", 4) };
+    let pools = vec![PoolConfig::new("all", 4), twice];
+    let runtime = Runtime::new(Config { pools, ..Config::workers(2) })?;
+    let twice = runtime.pool("twice").expect("it is configured");
+    let spawns = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {
+        Builder::new().pool(twice).spawn(current_worker).unwrap().join().unwrap()
+    })?;
+    assert_eq!(spawns.join()?, Some(1));
+    Ok(())
+}
+
+#[test]
 fn a_configuration_that_cannot_be_is_refused_with_its_reason() {
     let refused = |config: Config| config.validate().unwrap_err().to_string();
     assert_eq!(refused(Config::workers(0)), "workers_count=0: must lie in 1..=1024");
@@ -465,4 +529,73 @@ fn names_and_numbers_tell_fibers_apart() -> Outcome {
     let id = one.id();
     assert_eq!(one.join()?, Some(id));
     Ok(())
+}
+
+/// Compiles only if the type is none of these.
+macro_rules! assert_not {
+    ($type:ty: $($auto:ident),+) => {
+        $(const _: fn() = || {
+            trait IsAmbiguous<A> {
+                fn is() {}
+            }
+            impl<T: ?Sized> IsAmbiguous<()> for T {}
+            struct Has;
+            impl<T: ?Sized + $auto> IsAmbiguous<Has> for T {}
+            <$type as IsAmbiguous<_>>::is();
+        };)+
+    };
+}
+
+/// Compiles only if the type is all of these.
+macro_rules! assert_is {
+    ($type:ty: $($auto:ident),+) => {
+        $(const _: fn() = || {
+            fn is<T: ?Sized + $auto>() {}
+            is::<$type>();
+        };)+
+    };
+}
+
+mod sent_and_shared {
+    use handover_fiber::{
+        Barrier, Condition, Eventual, Handle, JoinHandle, Mutex, MutexGuard, Receiver, Runtime,
+        Sender,
+    };
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    type Unshared = Cell<u32>; // Send, not Sync
+    type Local = Rc<u32>; // neither
+    type Lent = std::sync::MutexGuard<'static, u32>; // Sync, not Send
+
+    assert_is!(Mutex<Unshared>: Send, Sync);
+    assert_not!(Mutex<Local>: Send, Sync);
+    assert_not!(Mutex<Lent>: Send, Sync);
+    assert_is!(MutexGuard<'static, u32>: Send, Sync);
+    assert_is!(MutexGuard<'static, Unshared>: Send);
+    assert_not!(MutexGuard<'static, Unshared>: Sync);
+    assert_not!(MutexGuard<'static, Local>: Send, Sync);
+    assert_not!(MutexGuard<'static, Lent>: Send);
+
+    assert_is!(Eventual<u32>: Send, Sync);
+    assert_is!(Eventual<Unshared>: Send);
+    assert_not!(Eventual<Unshared>: Sync);
+    assert_not!(Eventual<Local>: Send, Sync);
+    assert_not!(Eventual<Lent>: Send, Sync);
+
+    assert_is!(Sender<Unshared>: Send, Sync);
+    assert_not!(Sender<Local>: Send, Sync);
+    assert_not!(Sender<Lent>: Send, Sync);
+    assert_is!(Receiver<Unshared>: Send, Sync);
+    assert_not!(Receiver<Local>: Send, Sync);
+    assert_not!(Receiver<Lent>: Send, Sync);
+
+    assert_is!(JoinHandle<Unshared>: Send, Sync);
+    assert_not!(JoinHandle<Local>: Send, Sync);
+    assert_not!(JoinHandle<Lent>: Send, Sync);
+
+    assert_is!(Runtime: Send, Sync);
+    assert_is!(Handle: Send, Sync);
+    assert_is!(Barrier: Send, Sync);
+    assert_is!(Condition: Send, Sync);
 }

@@ -1,0 +1,52 @@
+//! No handle of a type that borrows for long is one of a type that borrows for short: both ends of what it leads to
+//! would have to agree. Each of these must not compile.
+
+/// ```compile_fail
+/// use handover_fiber::Mutex;
+/// fn shorten<'a>(long: Mutex<&'static str>) -> Mutex<&'a str> {
+///     long
+/// }
+/// ```
+struct MutexIsInvariant;
+
+/// ```compile_fail
+/// use handover_fiber::Eventual;
+/// fn shorten<'a>(long: Eventual<&'static str>) -> Eventual<&'a str> {
+///     long
+/// }
+/// ```
+struct EventualIsInvariant;
+
+/// ```compile_fail
+/// use handover_fiber::Sender;
+/// fn shorten<'a>(long: Sender<&'static str>) -> Sender<&'a str> {
+///     long
+/// }
+/// ```
+struct SenderIsInvariant;
+
+/// ```compile_fail
+/// use handover_fiber::Receiver;
+/// fn shorten<'a>(long: Receiver<&'static str>) -> Receiver<&'a str> {
+///     long
+/// }
+/// ```
+struct ReceiverIsInvariant;
+
+/// ```compile_fail
+/// use handover_fiber::MutexGuard;
+/// fn shorten<'g, 'a>(long: MutexGuard<'g, &'static str>) -> MutexGuard<'g, &'a str> {
+///     long
+/// }
+/// ```
+struct MutexGuardIsInvariant;
+
+/// Of this one nothing but a value comes out, which may as well borrow for short.
+///
+/// ```
+/// use handover_fiber::JoinHandle;
+/// fn shorten<'a>(long: JoinHandle<&'static str>) -> JoinHandle<&'a str> {
+///     long
+/// }
+/// ```
+struct JoinHandleIsCovariant;
