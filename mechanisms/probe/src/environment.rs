@@ -3,7 +3,6 @@
 use crate::config::{Config, Policy};
 use crate::error::VariableError;
 use std::path::PathBuf;
-use std::sync::Once;
 use std::time::Duration;
 
 /// Which sites to switch on when the program starts.
@@ -20,25 +19,21 @@ pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
 const FILE_DEFAULT: &str = "handover.%p.trace";
 
-/// Switches on what [`PATTERN_VARIABLE`] says, once a process. What is wrong is said on stderr, as
+/// Switches on what [`PATTERN_VARIABLE`] says, when the program starts. What is wrong is said on stderr, as
 /// nobody else is there to be told.
 pub(crate) fn apply() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let Ok(pattern) = std::env::var(PATTERN_VARIABLE) else { return };
-        if pattern.is_empty() {
-            return;
-        }
-        let done = plan(|name| std::env::var(name).ok())
-            .map_err(|error| error.to_string())
-            .and_then(|plan| {
-                crate::session::set_plan(plan);
-                crate::enable(&pattern).map_err(|error| error.to_string())
-            });
-        if let Err(error) = done {
-            eprintln!("handover-probe: {PATTERN_VARIABLE}={pattern}: {error}");
-        }
-    });
+    let Ok(pattern) = std::env::var(PATTERN_VARIABLE) else { return };
+    if pattern.is_empty() {
+        return;
+    }
+    let done =
+        plan(|name| std::env::var(name).ok()).map_err(|error| error.to_string()).and_then(|plan| {
+            crate::session::set_plan(plan);
+            crate::enable(&pattern).map_err(|error| error.to_string())
+        });
+    if let Err(error) = done {
+        eprintln!("handover-probe: {PATTERN_VARIABLE}={pattern}: {error}");
+    }
 }
 
 /// The configuration that the variables describe.

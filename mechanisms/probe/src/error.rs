@@ -31,6 +31,9 @@ pub enum StartError {
         /// Where it is recorded to.
         path: PathBuf,
     },
+    /// The process ends: its exit handlers run, which finish recordings.
+    #[error("the process is ending: nothing more is recorded")]
+    Ending,
     /// A number is out of its bounds.
     #[error("{name} = {value}: must lie in {min}..={max}")]
     OutOfRange {

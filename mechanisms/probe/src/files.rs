@@ -1,13 +1,12 @@
 //! The files of a recording, and what there is to know about the process.
 
+use crate::claim::{self, reserve, with_suffix};
 use crate::config::Config;
 use crate::format::{self, Header, PAGE_BYTES, Segment, thread};
 use crate::lane::Words;
 use crate::raw::mapping::Memory;
 use crate::session::Seat;
 use crate::site::Site;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -28,10 +27,8 @@ pub(crate) struct RingsFile {
 
 impl RingsFile {
     pub(crate) fn create(path: &Path, header: &Header, sites: &[Site]) -> io::Result<Self> {
-        let file = create(path)?;
         let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
-        reserve(&file, 0, PAGE_BYTES)?;
-        file.write_all_at(&page, 0)?;
+        let file = claim::create(path, &page)?;
         let mut rings = Self { file, end: PAGE_BYTES, lanes_count: 0, last_offset: 0, streamed: 0 };
         rings.add_sites(sites)?;
         Ok(rings)
@@ -53,6 +50,19 @@ impl RingsFile {
         self.file.write_all_at(&segment, self.end)?;
         self.end += segment.len() as u64;
         Ok(())
+    }
+
+    /// Nothing more is written to it.
+    pub(crate) fn release(&self) {
+        claim::release(&self.file);
+    }
+
+    /// Removes it from the folder, unless its name is another file's now.
+    pub(crate) fn remove(&self, path: &Path) {
+        if claim::is_at(&self.file, path) {
+            // Nothing depends on it: it only takes room.
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// A new lane at the file's end, with blocks of the disk behind each of its pages.
@@ -115,80 +125,31 @@ fn clipped(name: &str) -> &[u8] {
     &name.as_bytes()[..end.unwrap_or(0)]
 }
 
-/// Blocks of the disk for a stretch of a file, so that touching it when it is mapped cannot fail.
-pub(crate) fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
-        Ok(()) => Ok(()),
-        // Some network file systems cannot; zeroes do the same, slowly.
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let zeroes = vec![0; PAGE_BYTES as usize];
-            for at in (offset..offset + bytes).step_by(zeroes.len()) {
-                let count = (offset + bytes - at).min(PAGE_BYTES) as usize;
-                file.write_all_at(&zeroes[..count], at)?;
-            }
-            Ok(())
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// A new file at `path`. One that is there is left to whoever has it mapped: to cut it short would kill
-/// them.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
-    if std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file()) {
-        remove_file(path)?;
-    }
-    File::options().read(true).write(true).create(true).truncate(true).open(path)
-}
-
-fn remove_file(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Removes the rings of a stream that is complete.
-pub(crate) fn remove(path: &str) {
-    // Nothing depends on it: it only takes room.
-    let _ = remove_file(Path::new(path));
-}
-
-/// A plan's path, or one beside it when a living process records there: children inherit the
-/// environment.
-pub(crate) fn beside_the_living(plan: Config) -> Config {
-    let Some(header) = header_of(plan.path()) else { return plan };
-    let pid = std::process::id();
-    let lives = header.state == format::STATE_RECORDING
-        && header.pid != pid
-        && Path::new(&format!("/proc/{}", header.pid)).exists();
-    if !lives {
-        return plan;
-    }
-    let mut path = plan.path().as_os_str().to_owned();
-    path.push(format!(".{pid}"));
-    plan.at(path.into())
-}
-
-fn header_of(path: &Path) -> Option<Header> {
-    let file = File::open(path).ok()?;
-    let mut page = vec![0; PAGE_BYTES as usize];
-    file.read_exact_at(&mut page, 0).ok()?;
-    Header::decode(&page)
-}
+/// Where rings lie, so that they outlive their process without a disk in the way.
+const MEMORY: &str = "/dev/shm";
+const RINGS_PREFIX: &str = "handover-rings.";
 
 /// Where a stream's rings go.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings() {
         return path.to_owned();
     }
-    let memory = Path::new("/dev/shm");
+    let memory = Path::new(MEMORY);
     if memory.is_dir() && rustix::fs::access(memory, rustix::fs::Access::WRITE_OK).is_ok() {
-        return memory.join(format!("handover-rings.{}.{session:016x}", std::process::id()));
+        return memory.join(format!("{RINGS_PREFIX}{}.{session:016x}", std::process::id()));
     }
-    let mut path = config.path().as_os_str().to_owned();
-    path.push(".rings");
-    path.into()
+    with_suffix(config.path(), "rings")
+}
+
+/// Removes the rings of processes that were killed, unless they complete a trace that is still there.
+pub(crate) fn sweep() {
+    for entry in std::fs::read_dir(MEMORY).into_iter().flatten().flatten() {
+        let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
+        if is_rings && !claim::is_needed(&entry.path()) {
+            // Another user's stay; nothing depends on it.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// The machine's boot: time stamps of two boots are not comparable.

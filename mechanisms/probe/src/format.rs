@@ -81,11 +81,14 @@ pub struct Header {
     pub program: String,
     /// Where the rings are that a stream is fed from.
     pub rings: String,
+    /// Where the stream is that rings are emptied into.
+    pub stream: String,
 }
 
 const CHECKED_WORDS: usize = 15;
 const PROGRAM: std::ops::Range<usize> = 512..1024;
 const RINGS: std::ops::Range<usize> = 1024..3072;
+pub const STREAM: std::ops::Range<usize> = 3072..4096;
 
 impl Header {
     pub fn encode(&self) -> Vec<u8> {
@@ -122,6 +125,7 @@ impl Header {
         }
         put_text(&mut page[PROGRAM], &self.program);
         put_text(&mut page[RINGS], &self.rings);
+        put_text(&mut page[STREAM], &self.stream);
         page
     }
 
@@ -159,6 +163,7 @@ impl Header {
             overwritten: words[23],
             program: text(&page[PROGRAM]),
             rings: text(&page[RINGS]),
+            stream: text(&page[STREAM]),
         })
     }
 }

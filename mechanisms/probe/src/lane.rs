@@ -70,6 +70,10 @@ pub trait Words {
     fn clear(&self, position: u64, count: u64);
     /// Leaves word, for who finds the ring after a crash, of how many events were recorded and lost.
     fn note(&self, recorded: u64, lost: u64);
+    /// Returns `false` if what is stored reaches nobody any more.
+    fn is_intact(&self) -> bool {
+        true
+    }
 }
 
 const OPEN: u8 = 0;
@@ -98,6 +102,8 @@ pub struct Lane<W> {
     /// As far as the writer knows; exact once it has gone.
     recorded: AtomicU64,
     lost: AtomicU64,
+    /// Events of signal handlers that interrupted the writer.
+    interrupted: AtomicU64,
     state: AtomicU8,
     when_full: WhenFull,
 }
@@ -116,6 +122,7 @@ impl<W: Words> Lane<W> {
             drained_blocks: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            interrupted: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
             when_full,
         }
@@ -153,7 +160,14 @@ impl<W: Words> Lane<W> {
     /// Events that were recorded, those since overwritten included, and events that were lost. Exact
     /// once the writer has gone; before that the first may be a block behind.
     pub fn counts(&self) -> (u64, u64) {
-        (self.recorded.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
+        let lost = self.lost.load(Ordering::Relaxed) + self.interrupted.load(Ordering::Relaxed);
+        (self.recorded.load(Ordering::Relaxed), lost)
+    }
+
+    /// Counts an event of a signal handler that has interrupted the writer, which cannot write it then.
+    pub fn count_interrupted(&self) {
+        // Relaxed: a count; that of the writer is another, which it may be about to change.
+        self.interrupted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a block may be begun, when so many are drained.
@@ -309,8 +323,8 @@ impl<W: Words> Writer<W> {
     fn begin_block(&self, now_ticks: u64) -> Result<(), Wrote> {
         let lane = &*self.lane;
         match lane.state.load(Ordering::Relaxed) {
-            OPEN => {}
-            FAILED => return Err(self.lose()),
+            OPEN if lane.words.is_intact() => {}
+            OPEN | FAILED => return Err(self.lose()),
             _ => return Err(Wrote::Closed),
         }
         let block = self.blocks_count.get();
@@ -324,12 +338,12 @@ impl<W: Words> Writer<W> {
         self.recorded.set(self.recorded_now());
         // Only this thread writes the count.
         lane.recorded.store(self.recorded.get(), Ordering::Relaxed);
-        lane.words.note(self.recorded.get(), self.lost.get());
+        lane.words.note(self.recorded.get(), lane.counts().1);
         let start = block * BLOCK_WORDS;
         lane.words.clear(start, BLOCK_WORDS);
         lane.words.store(start + 1, now_ticks);
         lane.words.store(start + 2, self.recorded.get());
-        lane.words.store(start + 3, self.lost.get());
+        lane.words.store(start + 3, lane.counts().1);
         lane.words.store(start, block + 1);
         self.blocks_count.set(block + 1);
         self.base.set(now_ticks);
@@ -367,7 +381,7 @@ impl<W: Words> Writer<W> {
         self.lost.set(self.lost.get() + 1);
         // Only this thread writes the count.
         self.lane.lost.store(self.lost.get(), Ordering::Relaxed);
-        self.lane.words.note(self.recorded_now(), self.lost.get());
+        self.lane.words.note(self.recorded_now(), self.lane.counts().1);
         Wrote::Lost
     }
 
@@ -382,7 +396,7 @@ impl<W: Words> Drop for Writer<W> {
     fn drop(&mut self) {
         let recorded = self.recorded_now();
         self.lane.recorded.store(recorded, Ordering::Relaxed);
-        self.lane.words.note(recorded, self.lost.get());
+        self.lane.words.note(recorded, self.lane.counts().1);
     }
 }
 

@@ -3,6 +3,8 @@
 
 #[doc(hidden)]
 pub mod chunk;
+#[doc(hidden)]
+pub mod claim;
 mod config;
 mod elf;
 mod environment;

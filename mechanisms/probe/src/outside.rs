@@ -16,7 +16,7 @@
 use crate::config::Config;
 use crate::elf;
 use crate::error::OutsideError;
-use crate::remote::CONTROL_BYTES;
+use crate::remote::{self, CONTROL_BYTES};
 use crate::site::{Foreign, KIND_CONTROL, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -101,7 +101,8 @@ impl Process {
         &self.sites
     }
 
-    /// Switches on the sites whose names match, and says how many there are.
+    /// Switches on the sites whose names match, and says how many there are. Each CPU that runs the process
+    /// notices by itself, at its next interrupt at the latest.
     ///
     /// Unless the process records already, the first event begins a recording as `config` says, in the
     /// process's own name and folder. It ends with the process; it can be read before. A C program keeps its
@@ -116,9 +117,7 @@ impl Process {
             return Err(OutsideError::NoRecorder { pid: self.pid });
         }
         for control in &self.controls {
-            // The first byte last: who reads meanwhile finds nothing rather than half of it.
-            let rest = self.memory.write_all_at(&wishes[1..], control + 1);
-            let done = rest.and_then(|()| self.memory.write_all_at(&wishes[..1], *control));
+            let done = self.memory.write_all_at(&wishes, *control);
             done.map_err(|source| self.lost(source))?;
         }
         self.switch(pattern, true)
@@ -239,7 +238,7 @@ fn wishes(config: &Config) -> Result<Vec<u8>, OutsideError> {
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(wrong)?;
     let (policy, ring_bytes, wait_ms) =
         (config.policy(), config.ring_bytes_asked(), config.wait_ms());
-    let text = format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n\0");
+    let text = remote::text_of(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n")) + "\0";
     let sound = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
     sound.then(|| text.into_bytes()).ok_or_else(wrong)
 }
@@ -266,8 +265,31 @@ mod tests {
     }
 
     #[test]
+    fn wishes_that_are_read_while_others_are_written_are_those_or_these_or_none() {
+        let (one, other) = (Config::last("/tmp/a.trace"), Config::stream("/tmp/other/b.trace"));
+        let texts = [&one, &other].map(|config| wishes(config).unwrap());
+        let read = |bytes: &[u8]| {
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            crate::remote::plan_of(bytes[..end].to_vec())
+        };
+        for (before, after) in [(0, 1), (1, 0)] {
+            let whole = [read(&texts[0]).expect("whole"), read(&texts[1]).expect("whole")];
+            assert_eq!(whole, [one.clone(), other.clone()]);
+            for first in 0..texts[after].len() {
+                for last in first..=texts[after].len() {
+                    let mut bytes = texts[before].clone();
+                    bytes.resize(bytes.len().max(texts[after].len()), 0);
+                    bytes[first..last].copy_from_slice(&texts[after][first..last]);
+                    let plan = read(&bytes);
+                    assert!(plan.is_none_or(|plan| whole.contains(&plan)), "{first} {last}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn wishes_that_do_not_fit_are_refused() {
-        assert!(wishes(&Config::last("/a")).unwrap().starts_with(b"/a\nlast\n1048576\n0\n\0"));
+        assert!(wishes(&Config::last("/a")).unwrap().starts_with(b"/a\nlast\n1048576\n0\n"));
         assert!(wishes(&Config::last("a")).is_err());
         assert!(wishes(&Config::last("/a\nb")).is_err());
         assert!(wishes(&Config::last(format!("/{}", "a".repeat(2_000)))).is_err());

@@ -11,72 +11,67 @@ use handover_base::clock;
 #[cold]
 #[inline(never)]
 pub fn record(meta: &'static Meta) {
-    plain(meta, 0);
+    event(|writer, now| writer.write(u64::from(meta.code()), now));
 }
 
 /// The end of a span.
 #[cold]
 #[inline(never)]
 pub fn record_leave(meta: &'static Meta) {
-    plain(meta, FORM_LEAVE);
+    event(|writer, now| writer.write(u64::from(meta.code()) | FORM_LEAVE, now));
 }
 
 /// An event with a value.
 #[cold]
 #[inline(never)]
 pub fn record_1(meta: &'static Meta, value: u64) {
-    let now = clock::ticks();
-    let write = |writer: &Writer<Memory>| writer.write_1(u64::from(meta.code()), now, value);
-    let wrote = current::with(write);
-    if is_refused(wrote) {
-        again(wrote, write);
-    }
+    event(|writer, now| writer.write_1(u64::from(meta.code()), now, value));
 }
 
 /// An event with two values.
 #[cold]
 #[inline(never)]
 pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
-    let now = clock::ticks();
-    let values = [first, second];
-    let write = |writer: &Writer<Memory>| writer.write_2(u64::from(meta.code()), now, values);
-    let wrote = current::with(write);
-    if is_refused(wrote) {
-        again(wrote, write);
-    }
+    event(|writer, now| writer.write_2(u64::from(meta.code()), now, [first, second]));
 }
 
 #[inline(always)]
-fn plain(meta: &'static Meta, form: u64) {
-    let now = clock::ticks();
-    let code = u64::from(meta.code()) | form;
-    let wrote = current::with(|writer| writer.write(code, now));
-    if is_refused(wrote) {
-        plain_again(meta, form, now, wrote);
+fn event(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {
+    // Where there is a writer, the clock is calibrated. Elsewhere this thread may be calibrating it: its
+    // allocations must not ask what the time is.
+    let wrote = current::with(|writer| {
+        let now = clock::ticks();
+        (write(writer, now), now)
+    });
+    match wrote {
+        Some((Wrote::Recorded | Wrote::Lost, _)) => {}
+        Some((Wrote::Full, now)) => wait(|writer| write(writer, now)),
+        Some((Wrote::Closed, _)) | None => attach(write),
     }
 }
 
+/// Records what has no room, once there is some.
+#[cold]
 #[inline(never)]
-fn plain_again(meta: &'static Meta, form: u64, now: u64, wrote: Option<Wrote>) {
-    // Its number is known now at the latest.
-    again(wrote, |writer| writer.write(u64::from(meta.code()) | form, now));
+fn wait(write: impl Fn(&Writer<Memory>) -> Wrote) {
+    let has_room = session::wait_for_room();
+    let refused = !has_room || current::with(&write) == Some(Wrote::Full);
+    if refused {
+        let _ = current::with(Writer::give_up);
+    }
 }
 
-#[inline(always)]
-fn is_refused(wrote: Option<Wrote>) -> bool {
-    matches!(wrote, None | Some(Wrote::Closed | Wrote::Full))
-}
-
-/// Records what has no writer, one of a recording that is finished, or no room.
-fn again(wrote: Option<Wrote>, write: impl Fn(&Writer<Memory>) -> Wrote) {
-    if wrote == Some(Wrote::Full) {
-        let has_room = session::wait_for_room();
-        let refused = !has_room || current::with(&write) == Some(Wrote::Full);
-        if refused {
-            let _ = current::with(Writer::give_up);
+/// Records what has no writer, or one of a recording that is finished. The site's number is known behind
+/// attach() at the latest.
+#[cold]
+#[inline(never)]
+fn attach(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {
+    if let Some(now) = session::attach() {
+        match current::with(|writer| write(writer, now)) {
+            Some(Wrote::Recorded | Wrote::Lost) => {}
+            Some(Wrote::Full) => drop(current::with(Writer::give_up)),
+            // The recording has just ended.
+            Some(Wrote::Closed) | None => session::count_lost(),
         }
-    } else if session::attach() {
-        // Without a writer again only when the recording has just ended.
-        let _ = current::with(write);
     }
 }

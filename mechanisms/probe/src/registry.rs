@@ -1,6 +1,7 @@
 //! Which sites there are, and which of them are on.
 
 use crate::error::SwitchError;
+use crate::raw::current::{self, Inside, Phase};
 use crate::raw::{flip, section};
 use crate::site::{Meta, SITES_MAX, STATE_OFF, STATE_ON, Site};
 use std::fmt;
@@ -51,12 +52,19 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     is_read: false,
 });
 
-fn lock() -> MutexGuard<'static, Registry> {
+/// The registry, and what keeps this thread's events from asking for it meanwhile.
+struct Locked {
+    registry: MutexGuard<'static, Registry>,
+    _inside: Inside,
+}
+
+fn lock() -> Locked {
+    let inside = current::enter();
     let mut registry = raw_lock();
     if !registry.is_read {
         registry.read_section();
     }
-    registry
+    Locked { registry, _inside: inside }
 }
 
 /// Nothing in here panics half-way through a change, so that a poisoned registry is a good one.
@@ -117,8 +125,11 @@ impl Registry {
         if IS_PATCHED && !places.is_empty() {
             answer = flip::write(&places, on).map(|backend| self.backend = Some(backend));
         }
-        for (meta, _) in wanted {
-            let is_on = on && meta.number() != 0 && answer.is_ok();
+        for (meta, places) in wanted {
+            let is_on = match &answer {
+                Ok(()) => on && meta.number() != 0,
+                Err(_) => places.iter().any(|at| flip::is_on(*at) == Some(true)),
+            };
             meta.set_state(if is_on { STATE_ON } else { STATE_OFF });
         }
         answer.map_err(SwitchError::Refused)?;
@@ -136,18 +147,18 @@ impl Registry {
 /// A copy of all names.
 #[must_use]
 pub fn sites() -> Vec<Site> {
-    lock().sites.iter().map(|meta| meta.site()).collect()
+    lock().registry.sites.iter().map(|meta| meta.site()).collect()
 }
 
 /// As [`sites`], from the one at `index` on.
 pub(crate) fn sites_from(index: usize) -> Vec<Site> {
-    let registry = lock();
-    let sites = registry.sites.get(index..).unwrap_or_default();
+    let locked = lock();
+    let sites = locked.registry.sites.get(index..).unwrap_or_default();
     sites.iter().map(|meta| meta.site()).filter(|site| site.number != 0).collect()
 }
 
 pub(crate) fn sites_count() -> usize {
-    lock().sites.len()
+    lock().registry.sites.len()
 }
 
 /// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)), and says how many
@@ -156,15 +167,16 @@ pub(crate) fn sites_count() -> usize {
 /// In the flag form, sites that have not run yet follow when they do.
 ///
 /// # Errors
-/// When the process may not change its code; those sites are then off.
+/// When the process may not change its code; all sites then stay as they were.
 ///
 /// # Blocking
-/// Waits for other switching, and for all CPUs that run this process to notice: some 10 µs.
+/// Waits for other switching, and for all CPUs that run this process to notice: some 10 µs. Where the kernel
+/// has no `membarrier` for that, they notice by themselves, at their next interrupt at the latest.
 ///
 /// # Cost
 /// About 1 µs for each place in the code.
 pub fn enable(pattern: &str) -> Result<usize, SwitchError> {
-    lock().switch(pattern, true)
+    lock().registry.switch(pattern, true)
 }
 
 /// Switches off the sites whose names match, and says how many there are. A thread that was within one
@@ -173,12 +185,13 @@ pub fn enable(pattern: &str) -> Result<usize, SwitchError> {
 /// # Errors
 /// As [`enable`].
 pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
-    lock().switch(pattern, false)
+    lock().registry.switch(pattern, false)
 }
 
 /// How sites are switched: as it was done the last time, or, before the first time, as it will be tried.
 #[must_use]
 pub fn backend() -> Backend {
+    let _inside = current::enter();
     let tried = raw_lock().backend;
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
 }
@@ -198,9 +211,12 @@ pub fn is_on(meta: &'static Meta) -> bool {
 #[cold]
 #[inline(never)]
 fn introduce(meta: &'static Meta) -> bool {
-    crate::environment::apply();
+    if current::phase() == Phase::Inside {
+        return false; // the registry may be this thread's: it makes itself known the next time
+    }
     let is_on = {
-        let mut registry = lock();
+        let mut locked = lock();
+        let registry = &mut *locked.registry;
         if meta.number() == 0 {
             registry.add(meta);
             for (pattern, on) in &registry.rules {

@@ -1,18 +1,19 @@
 //! A recording: its files, its lanes, and who has them.
 
+use crate::claim;
 use crate::config::{Config, Policy};
 use crate::error::StartError;
 use crate::files::{self, RingsFile};
 use crate::format::{self, Anchor, Header};
-use crate::lane::{Lane, WhenFull, Writer};
+use crate::lane::{Lane, WhenFull, Words, Writer};
 use crate::raw::current::{self, Phase};
 use crate::raw::mapping::Memory;
-use crate::raw::{flip, hooks};
+use crate::raw::{bus, flip, hooks};
 use crate::stream::Streamer;
 use crate::{environment, registry, remote};
 use handover_base::clock;
 use handover_base::sync::Arc;
-use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,9 @@ struct Seats {
     sites_count: usize,
     overwritten: u64,
     threads_refused: u64,
-    /// Counts of seats that were given away.
+    /// No event is counted for it any more.
+    has_ended: bool,
+    /// Counts of seats that were given away, and of events without a seat once it has ended.
     recorded_before: u64,
     lost_before: u64,
     /// The first thing that went wrong.
@@ -57,8 +60,6 @@ pub(crate) struct Session {
     config: Config,
     header: Header,
     seats: Mutex<Seats>,
-    /// Events of threads that have no lane.
-    lost_without_lane: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -72,9 +73,21 @@ struct Control {
     current: Option<Current>,
     /// What to begin at the first event, when nothing is being recorded.
     plan: Option<Config>,
+    /// In a forked process, what its files' names have behind those that its parent was given.
+    suffix: String,
+    /// The exit handlers run: what is begun now would never be finished.
+    is_ending: bool,
 }
 
-static CONTROL: Mutex<Control> = Mutex::new(Control { current: None, plan: None });
+static CONTROL: Mutex<Control> =
+    Mutex::new(Control { current: None, plan: None, suffix: String::new(), is_ending: false });
+/// Whether there is a recording. Both words are for events that find no lane, in places where no lock can
+/// be taken; a recording that begins or ends just then may miss one, which is counted as unrecorded.
+static IS_RECORDING: AtomicBool = AtomicBool::new(false);
+/// Events of its threads that have no lane.
+static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
+/// Whether the clock is calibrated, which is done by one thread while it holds the control.
+static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
 /// How long an event may wait for room, in ns, as the recording wants it that began last.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
 /// How long a thread sleeps before it looks for room again.
@@ -126,7 +139,11 @@ impl Recording {
     /// # Blocking
     /// Calibrates the clock once a process, some 10 ms.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        let _inside = current::enter();
         let mut control = lock(&CONTROL);
+        if control.is_ending {
+            return Err(StartError::Ending);
+        }
         if let Some(current) = &control.current {
             return Err(StartError::Running { path: current.session.config.path().to_owned() });
         }
@@ -137,9 +154,9 @@ impl Recording {
     /// Events that are lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
+        let _inside = current::enter();
         let seats = lock(&self.session.seats);
-        let of_seats: u64 = seats.all.iter().map(|seat| seat.lane.counts().1).sum();
-        seats.lost_before + of_seats + self.session.lost_without_lane.load(Ordering::Relaxed)
+        self.session.totals(&seats).1
     }
 
     /// Where it goes.
@@ -155,6 +172,7 @@ impl Recording {
     /// Until the rings are empty and written.
     #[must_use = "it says what was lost"]
     pub fn finish(self) -> Summary {
+        let _inside = current::enter();
         self.session.end();
         self.session.summary()
     }
@@ -162,6 +180,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        let _inside = current::enter();
         self.session.end();
     }
 }
@@ -174,8 +193,12 @@ pub fn prepare() -> bool {
     if current::with(is_open).unwrap_or(false) {
         return true;
     }
-    let is_recording = lock(&CONTROL).current.is_some();
-    is_recording && attach()
+    if current::is_busy() || current::phase() != Phase::Ready {
+        return false;
+    }
+    let _inside = current::enter();
+    let session = lock(&CONTROL).session();
+    session.is_some_and(|session| take_seat(&session))
 }
 
 /// How many events sites that were on had, while nothing was being recorded.
@@ -187,20 +210,25 @@ pub fn unrecorded() -> u64 {
 fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
     config.validate()?;
     hooks::install();
+    bus::install();
+    clock::calibration();
+    IS_CALIBRATED.store(true, Ordering::Relaxed);
     // Before the process has the writing thread: the kernel takes tens of milliseconds for it in a process
     // of several threads.
     flip::register();
     WAIT_NS.store(config.wait().as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
+    LOST_WITHOUT_LANE.store(0, Ordering::Relaxed);
     let streamer = match session.config.policy() {
         Policy::Last => None,
         Policy::Stream => {
             // Without a stream, nobody would ever empty or remove the rings.
-            let removed = |_: &StartError| files::remove(&session.header.rings);
+            let removed = |_: &StartError| session.remove_rings();
             Some(Streamer::start(&session).inspect_err(removed)?)
         }
     };
     control.current = Some(Current { session: Arc::clone(&session), streamer });
+    IS_RECORDING.store(true, Ordering::Relaxed);
     Ok(session)
 }
 
@@ -244,7 +272,10 @@ impl Session {
             Policy::Stream => files::rings_path(&config, header.session),
         };
         if config.policy() == Policy::Stream {
+            files::sweep();
             header.rings = path.to_string_lossy().into_owned();
+            let stream = std::path::absolute(config.path());
+            header.stream = stream.unwrap_or_default().to_string_lossy().into_owned();
         }
         let sites = registry::sites_from(0);
         let made = RingsFile::create(&path, &header, &sites);
@@ -255,11 +286,12 @@ impl Session {
             sites_count: sites.len(),
             overwritten: 0,
             threads_refused: 0,
+            has_ended: false,
             recorded_before: 0,
             lost_before: 0,
             failure: None,
         };
-        Ok(Self { config, header, seats: Mutex::new(seats), lost_without_lane: AtomicU64::new(0) })
+        Ok(Self { config, header, seats: Mutex::new(seats) })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -296,7 +328,8 @@ impl Session {
     fn totals(&self, seats: &Seats) -> (u64, u64) {
         let recorded: u64 = seats.all.iter().map(|seat| seat.lane.survey().1).sum();
         let lost: u64 = seats.all.iter().map(|seat| seat.lane.counts().1).sum();
-        let without_lane = self.lost_without_lane.load(Ordering::Relaxed);
+        let without_lane =
+            if seats.has_ended { 0 } else { LOST_WITHOUT_LANE.load(Ordering::Relaxed) };
         (seats.recorded_before + recorded, seats.lost_before + lost + without_lane)
     }
 
@@ -380,21 +413,35 @@ impl Session {
             let is_ours = |current: &mut Current| std::ptr::eq(&*current.session, self);
             control.current.take_if(is_ours)
         };
-        if let Some(current) = current {
-            lock(&self.seats).all.iter().for_each(|seat| seat.lane.close());
-            if let Some(streamer) = current.streamer {
-                streamer.finish();
+        let Some(current) = current else { return };
+        IS_RECORDING.store(false, Ordering::Relaxed);
+        {
+            let mut seats = lock(&self.seats);
+            seats.lost_before += LOST_WITHOUT_LANE.load(Ordering::Relaxed);
+            seats.has_ended = true;
+            seats.all.iter().for_each(|seat| seat.lane.close());
+            if seats.all.iter().any(|seat| !seat.lane.words().is_intact()) {
+                let why = "its file was cut short while it was recorded";
+                seats.failure.get_or_insert(io::Error::other(why));
             }
-            let seats = lock(&self.seats);
-            let header = self.header_of(&seats, format::STATE_FINISHED);
-            let written = seats.rings.write_header(&header);
-            drop(seats);
-            if let Err(error) = written {
-                lock(&self.seats).failure.get_or_insert(error);
-            }
-            if self.config.policy() == Policy::Stream {
-                files::remove(&self.header.rings);
-            }
+        }
+        if let Some(streamer) = current.streamer {
+            streamer.finish();
+        }
+        let mut seats = lock(&self.seats);
+        let header = self.header_of(&seats, format::STATE_FINISHED);
+        if let Err(error) = seats.rings.write_header(&header) {
+            seats.failure.get_or_insert(error);
+        }
+        seats.rings.release();
+        drop(seats);
+        self.remove_rings();
+    }
+
+    /// Of a stream; those of the other policy are the trace.
+    fn remove_rings(&self) {
+        if self.config.policy() == Policy::Stream {
+            lock(&self.seats).rings.remove(Path::new(&self.header.rings));
         }
     }
 
@@ -428,38 +475,54 @@ impl Session {
     }
 }
 
-/// Gets the calling thread a writer. `false` when it has none now; its event is counted.
+/// Gets the calling thread a writer, and says what the time was before that. `None` when it has none now: its
+/// event is counted.
 #[cold]
-pub(crate) fn attach() -> bool {
-    if current::phase() != Phase::Ready {
-        let control = CONTROL.try_lock();
-        let session = control.as_ref().ok().and_then(|control| control.current.as_ref());
-        count_lost(session.map(|current| &*current.session));
-        return false;
+pub(crate) fn attach() -> Option<u64> {
+    if current::is_busy() {
+        if !current::count_interrupted() {
+            count_lost();
+        }
+        return None;
     }
-    current::set_phase(Phase::Attaching);
-    if let Some(writer) = current::take() {
-        drop(writer); // of a recording that is finished
+    match current::phase() {
+        Phase::Ready => {}
+        Phase::Own => return None,
+        Phase::Inside | Phase::Gone => {
+            count_lost();
+            return None;
+        }
     }
-    let attached = attach_to_current();
-    current::set_phase(Phase::Ready);
-    attached
-}
-
-fn attach_to_current() -> bool {
+    let _inside = current::enter();
+    if !IS_CALIBRATED.load(Ordering::Relaxed) {
+        // Under the lock, which a fork waits for: a child would wait for ever for half a calibration.
+        let _control = lock(&CONTROL);
+        clock::calibration();
+        IS_CALIBRATED.store(true, Ordering::Relaxed);
+    }
+    let now = clock::ticks();
     let session = {
         let mut control = lock(&CONTROL);
         if control.current.is_none() {
             begin_as_planned(&mut control);
         }
-        control.current.as_ref().map(|current| Arc::clone(&current.session))
+        control.session()
     };
-    let Some(session) = session else {
-        count_lost(None);
-        return false;
-    };
+    let is_seated = session.is_some_and(|session| take_seat(&session));
+    if !is_seated {
+        count_lost();
+    }
+    is_seated.then_some(now)
+}
+
+/// Gets the calling thread a writer; `false` if there is none to be had.
+fn take_seat(session: &Session) -> bool {
+    // A signal handler may have done it in between.
+    if current::with(|writer| !writer.lane().is_closed()).unwrap_or(false) {
+        return true;
+    }
+    drop(current::take()); // of a recording that is finished
     if current::refused_by() == session.header.session {
-        count_lost(Some(&session));
         return false;
     }
     match session.sit_down() {
@@ -473,7 +536,6 @@ fn attach_to_current() -> bool {
             seats.failure.get_or_insert(error);
             drop(seats);
             current::set_refused_by(session.header.session);
-            count_lost(Some(&session));
             false
         }
     }
@@ -483,8 +545,8 @@ fn attach_to_current() -> bool {
 /// long, or is not to be waited for.
 #[cold]
 pub(crate) fn wait_for_room() -> bool {
-    if current::never_waits() {
-        return false;
+    if current::phase() != Phase::Ready {
+        return false; // this thread may hold what the room waits for
     }
     let begin = clock::ticks();
     let wait_ticks = clock::ticks_from_ns(WAIT_NS.load(Ordering::Relaxed));
@@ -503,22 +565,55 @@ pub(crate) fn wait_for_room() -> bool {
     true
 }
 
+/// How many files of a name's are looked at for one that nobody records in.
+const FILES_MAX: u32 = 1000;
+
 fn begin_as_planned(control: &mut Control) {
-    let Some(plan) = remote::plan().or_else(|| control.plan.clone()) else { return };
-    let plan = files::beside_the_living(plan);
-    if let Err(error) = begin(control, plan) {
+    if control.is_ending {
+        return;
+    }
+    let remote = || {
+        let plan = remote::plan()?;
+        let path = claim::with_suffix(plan.path(), &control.suffix);
+        Some(if control.suffix.is_empty() { plan } else { plan.at(path) })
+    };
+    let Some(plan) = remote().or_else(|| control.plan.clone()) else { return };
+    let pid = std::process::id();
+    let is_taken = |error: &StartError| match error {
+        StartError::File { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
+        _ => false,
+    };
+    let mut begun = begin(control, plan.clone());
+    // Others may have been given the same file: programs that inherit the environment, and shared objects
+    // with a copy of this crate.
+    for again in 1..FILES_MAX {
+        if !begun.as_ref().is_err_and(is_taken) {
+            break;
+        }
+        let suffix = if again == 1 { pid.to_string() } else { format!("{pid}.{again}") };
+        begun = begin(control, plan.at(claim::with_suffix(plan.path(), &suffix)));
+    }
+    if let Err(error) = begun {
         control.plan = None; // said once, not for each event
         remote::forget_plan();
         let variable = environment::PATTERN_VARIABLE;
-        eprintln!("handover-probe: {variable}: recording cannot begin: {error}");
+        let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
+        let why = why.unwrap_or_default();
+        eprintln!("handover-probe: {variable}: recording cannot begin: {error}{why}");
     }
 }
 
-fn count_lost(session: Option<&Session>) {
-    match session {
-        Some(session) => session.lost_without_lane.fetch_add(1, Ordering::Relaxed),
-        None => UNRECORDED.fetch_add(1, Ordering::Relaxed),
-    };
+/// Counts an event that found no lane.
+pub(crate) fn count_lost() {
+    let counter =
+        if IS_RECORDING.load(Ordering::Relaxed) { &LOST_WITHOUT_LANE } else { &UNRECORDED };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Control {
+    fn session(&self) -> Option<Arc<Session>> {
+        self.current.as_ref().map(|current| Arc::clone(&current.session))
+    }
 }
 
 pub(crate) fn set_plan(plan: Config) {
@@ -530,8 +625,8 @@ pub(crate) fn sites_grew() {
     if current::phase() != Phase::Ready {
         return; // it will be named with the next
     }
-    let session = lock(&CONTROL).current.as_ref().map(|current| Arc::clone(&current.session));
-    let Some(session) = session else { return };
+    let _inside = current::enter();
+    let Some(session) = lock(&CONTROL).session() else { return };
     let mut seats = lock(&session.seats);
     let new = registry::sites_from(seats.sites_count);
     if !new.is_empty() {
@@ -550,8 +645,7 @@ pub(crate) fn thread_ends(writer: Writer<Memory>) {
     drop(writer); // the counts are exact now
     let end_ticks = clock::ticks();
     lane.words().header(format::thread::PAGE_END).store(end_ticks, Ordering::Relaxed);
-    let session = lock(&CONTROL).current.as_ref().map(|current| Arc::clone(&current.session));
-    let Some(session) = session else { return };
+    let Some(session) = lock(&CONTROL).session() else { return };
     let mut seats = lock(&session.seats);
     if let Some(seat) = seats.all.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, &lane)) {
         seat.end_ticks = end_ticks;
@@ -562,6 +656,7 @@ pub(crate) fn thread_ends(writer: Writer<Memory>) {
 struct HeldForFork {
     control: MutexGuard<'static, Control>,
     _registry: registry::Held,
+    _inside: current::Inside,
 }
 
 thread_local! {
@@ -569,9 +664,14 @@ thread_local! {
 }
 
 pub(crate) fn before_fork() {
+    if current::phase() == Phase::Inside {
+        return; // from a signal handler, say: the locks may be this thread's
+    }
+    let inside = current::enter();
     // In the order in which they are taken elsewhere. A session's own lock may be held by another
     // thread: the child leaves the session alone.
-    let held = HeldForFork { control: lock(&CONTROL), _registry: registry::hold() };
+    let held =
+        HeldForFork { control: lock(&CONTROL), _registry: registry::hold(), _inside: inside };
     // Where the thread's storage is gone already, nothing can be held over the fork.
     let _ = HELD.try_with(|slot| slot.replace(Some(held)));
 }
@@ -580,26 +680,40 @@ pub(crate) fn after_fork_in_parent() {
     let _ = HELD.try_with(|slot| slot.take());
 }
 
-/// The rings are the parent's: the child begins a file of its own at its first event.
+/// The rings are the parent's: the child begins files of its own at its first event, whatever the parent
+/// has or would have recorded into.
 pub(crate) fn after_fork_in_child() {
     current::forget();
     let held = HELD.try_with(|slot| slot.take());
     let Ok(Some(mut held)) = held else { return };
-    if let Some(parents) = held.control.current.take() {
-        let config = parents.session.config();
-        let mut path = config.path().as_os_str().to_owned();
-        path.push(format!(".{}", std::process::id()));
-        held.control.plan = Some(config.at(path.into()));
-        // Its threads do not exist here, and its files are not ours to close in order.
-        std::mem::forget(parents);
+    let control = &mut *held.control;
+    let pid = std::process::id().to_string();
+    let parents = control.current.take();
+    let plan = match &parents {
+        Some(parents) => Some(parents.session.config().clone()),
+        None => control.plan.take(),
+    };
+    control.plan = plan.map(|plan| plan.at(claim::with_suffix(plan.path(), &pid)));
+    if !control.suffix.is_empty() {
+        control.suffix.push('.');
     }
+    control.suffix.push_str(&pid);
+    IS_RECORDING.store(false, Ordering::Relaxed);
+    // Its threads do not exist here, and its files are not ours to close in order.
+    std::mem::forget(parents);
 }
 
-/// The process ends in order: what is not yet written is written.
+/// The process ends in order: what is not yet written is written, and threads that outlive it begin nothing
+/// new.
 pub(crate) fn process_ends() {
-    let session = match CONTROL.try_lock() {
-        Ok(control) => control.current.as_ref().map(|current| Arc::clone(&current.session)),
-        Err(_) => None, // another thread is at it, and has what it needs
+    if current::phase() == Phase::Inside {
+        return; // from a signal handler, say: the locks may be this thread's
+    }
+    let _inside = current::enter();
+    let session = {
+        let mut control = lock(&CONTROL);
+        control.is_ending = true;
+        control.session()
     };
     if let Some(session) = session {
         session.end();

@@ -1,6 +1,7 @@
 //! The thread that empties the rings into a file.
 
 use crate::chunk::{Chunk, Whose};
+use crate::claim;
 use crate::error::StartError;
 use crate::files;
 use crate::format::{self, Header};
@@ -54,8 +55,8 @@ impl Streamer {
                 has_failed: false,
             };
             move || {
-                // It would wait for itself.
-                current::never_wait();
+                // It would wait for itself, and have itself to do for ever.
+                current::become_own();
                 work.run(&stop);
             }
         };
@@ -88,9 +89,9 @@ struct StreamFile {
 
 impl StreamFile {
     fn create(path: &std::path::Path, header: &Header) -> io::Result<Self> {
-        let file = files::create(path)?;
+        let page = Header { kind: format::FILE_STREAM, ..header.clone() }.encode();
+        let file = claim::create(path, &page)?;
         let mut stream = Self { file, end: format::PAGE_BYTES, sites_count: 0 };
-        stream.write_header(header)?;
         stream.add_sites()?;
         Ok(stream)
     }
@@ -165,6 +166,7 @@ impl Work {
         if let Err(error) = self.file.write_header(&header) {
             self.session.fail(error);
         }
+        claim::release(&self.file.file);
     }
 
     /// Takes what is worthwhile, or everything; whether there was any.

@@ -3,6 +3,7 @@
 //! a little workspace that is built and run; what is not installed is said to be skipped.
 #![cfg(not(any(handover_loom, miri, feature = "flags")))]
 
+use handover_probe::read::{End, Trace, family};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -22,13 +23,18 @@ const PLUGIN: &str = r#"
         let names: Vec<String> = handover_probe::sites().into_iter().map(|site| site.name).collect();
         assert_eq!(names, ["plugin.span"], "the program's sites are its own");
         let recording = handover_probe::Recording::start(handover_probe::Config::stream(path)).unwrap();
-        let pass = || { let _span = handover_probe::span!("plugin.span"); };
         pass();
         assert_eq!(handover_probe::enable("*").unwrap(), 1);
         pass();
         handover_probe::disable("*").unwrap();
         recording.finish().recorded
     }
+    #[unsafe(no_mangle)]
+    pub extern "C" fn passes(_: *const std::ffi::c_char) -> u64 {
+        pass();
+        2
+    }
+    fn pass() { let _span = handover_probe::span!("plugin.span"); }
 "#;
 
 const PROGRAM: &str = r#"
@@ -48,9 +54,25 @@ const PROGRAM: &str = r#"
         let _span = span!("program.span", 1, 2);
         function(1);
     }
+    fn call(plugin: String, name: &std::ffi::CStr, path: &str) -> u64 {
+        let [plugin, path] = [plugin.as_str(), path].map(|text| std::ffi::CString::new(text).unwrap());
+        unsafe {
+            let object = dlopen(plugin.as_ptr(), 2);
+            assert!(!object.is_null());
+            let entry = dlsym(object, name.as_ptr());
+            assert!(!entry.is_null());
+            let entry: extern "C" fn(*const std::ffi::c_char) -> u64 = std::mem::transmute(entry);
+            entry(path.as_ptr())
+        }
+    }
     fn main() {
         let mut arguments = std::env::args().skip(1);
         let folder = arguments.next().unwrap();
+        if std::env::var_os("HANDOVER_TRACE").is_some() {
+            pass();
+            call(arguments.next().unwrap(), c"passes", "");
+            return pass();
+        }
         let recording = Recording::start(Config::last(format!("{folder}/program"))).unwrap();
         pass();
         let sites = handover_probe::enable("*").unwrap();
@@ -58,19 +80,8 @@ const PROGRAM: &str = r#"
         handover_probe::disable("*").unwrap();
         pass();
         let recorded = recording.finish().recorded;
-        let mut plugged = 0;
-        if let Some(plugin) = arguments.next() {
-            let path = std::ffi::CString::new(format!("{folder}/plugin")).unwrap();
-            let plugin = std::ffi::CString::new(plugin).unwrap();
-            plugged = unsafe {
-                let object = dlopen(plugin.as_ptr(), 2);
-                assert!(!object.is_null());
-                let entry = dlsym(object, c"plugin".as_ptr());
-                assert!(!entry.is_null());
-                let entry: extern "C" fn(*const std::ffi::c_char) -> u64 = std::mem::transmute(entry);
-                entry(path.as_ptr())
-            };
-        }
+        let plugged = arguments.next().map(|plugin| call(plugin, c"plugin", &format!("{folder}/plugin")));
+        let plugged = plugged.unwrap_or(0);
         println!("{} {sites} sites {recorded} events {plugged} plugged", handover_probe::backend());
     }
 "#;
@@ -169,10 +180,37 @@ fn works(profile: &str, flags: &[&str], has_plugin: bool) {
     let said = run(&built.join("program"), &arguments[..count]);
     let expected = format!("5 sites 9 events {} plugged", if has_plugin { 2 } else { 0 });
     assert!(said.starts_with("code, by ") && said.ends_with(&expected), "{flags:?}: {said}");
+    if has_plugin {
+        both_keep_their_traces(&built.join("program"), folder.path(), &plugin);
+    }
+}
+
+/// A program and its plugin, each with a copy of the recorder, are given one file by the environment.
+fn both_keep_their_traces(program: &Path, folder: &Path, plugin: &Path) {
+    let path = folder.join("both");
+    let mut command = Command::new(program);
+    command.args([folder, plugin]).env("HANDOVER_TRACE", "*").env("HANDOVER_TRACE_FILE", &path);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let paths = family(&path).unwrap();
+    let traces: Vec<Trace> = paths.iter().map(|path| Trace::open(path).unwrap()).collect();
+    let counts: Vec<usize> = traces.iter().map(|trace| trace.merged().count()).collect();
+    assert_eq!(counts, [2 * 9, 2], "{paths:?}");
+    assert!(traces.iter().all(|trace| trace.end() == End::Finished));
+    assert_eq!(traces[0].pid(), traces[1].pid());
 }
 
 fn is_installed(linker: &str) -> bool {
     Command::new(linker).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Returns `true` if `HANDOVER_LONG` asks for the builds that take long; prints what is left out otherwise.
+fn is_long(what: &str) -> bool {
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    if !is_long {
+        println!("skipped: sites {what}: HANDOVER_LONG is not set");
+    }
+    is_long
 }
 
 /// Not the compiler's own, which is lld on this platform.
@@ -185,11 +223,17 @@ fn sites_work_with_the_compilers_own_linker() {
 
 #[test]
 fn sites_work_with_fat_lto_and_stripped() {
+    if !is_long("with fat LTO") {
+        return;
+    }
     works("fat", &[], true);
 }
 
 #[test]
 fn sites_work_with_gnu_ld() {
+    if !is_long("with GNU ld") {
+        return;
+    }
     if !is_installed("ld.bfd") {
         println!("skipped: sites with GNU ld: there is no ld.bfd");
         return;
@@ -201,6 +245,9 @@ fn sites_work_with_gnu_ld() {
 
 #[test]
 fn sites_work_with_gold() {
+    if !is_long("with gold") {
+        return;
+    }
     if !is_installed("ld.gold") {
         println!("skipped: sites with gold: there is no ld.gold");
         return;
@@ -210,6 +257,9 @@ fn sites_work_with_gold() {
 
 #[test]
 fn sites_work_at_fixed_addresses_and_in_a_static_program() {
+    if !is_long("at fixed addresses") {
+        return;
+    }
     works("dev", &["-Crelocation-model=static"], false);
     works("dev", &["-Ctarget-feature=+crt-static"], false);
 }

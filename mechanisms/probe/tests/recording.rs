@@ -258,9 +258,87 @@ fn a_place_that_cannot_be_written_is_an_error_that_names_it() {
     assert!(Recording::start(Config::last("/dev/full")).is_err());
 }
 
+#[test]
+fn what_is_no_trace_is_refused_and_stays() {
+    let (_alone, folder) = alone();
+    let text = folder.path().join("text");
+    std::fs::write(&text, "mine").unwrap();
+    let fifo = folder.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let dangling = folder.path().join("dangling");
+    std::os::unix::fs::symlink(folder.path().join("nothing"), &dangling).unwrap();
+    for (place, why) in [
+        (text.as_path(), "is no trace"),
+        (&fifo, "not a regular file"),
+        (&dangling, "a link to nothing"),
+        (folder.path(), "not a regular file"),
+        (std::path::Path::new("/dev/null"), "not a regular file"),
+    ] {
+        for config in [Config::last(place), Config::stream(place)] {
+            let before = std::fs::symlink_metadata(place).unwrap();
+            let error = Recording::start(config).unwrap_err();
+            let source = std::error::Error::source(&error).unwrap().to_string();
+            assert!(source.contains(why), "{place:?}: {source}");
+            let after = std::fs::symlink_metadata(place).unwrap();
+            assert_eq!(before.file_type(), after.file_type(), "{place:?}");
+        }
+    }
+    assert_eq!(std::fs::read(&text).unwrap(), b"mine");
+    // An empty file, an older trace, and a link to one give way; the link stays.
+    let link = folder.path().join("link");
+    std::fs::write(path(&folder), "").unwrap();
+    std::os::unix::fs::symlink(path(&folder), &link).unwrap();
+    for place in [path(&folder), path(&folder), link.clone()] {
+        let recording = Recording::start(Config::stream(&place)).unwrap();
+        assert_eq!(recording.finish().failure.map(|failure| failure.to_string()), None);
+        assert_eq!(Trace::open(&place).unwrap().end(), End::Finished);
+    }
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5, "nothing is left beside");
+}
+
 /// How often sites are switched under fire; `HANDOVER_PROBE_FLIPS` asks for more.
 fn flips_count() -> u64 {
     std::env::var("HANDOVER_PROBE_FLIPS").map_or(100_000, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn a_pass_after_switching_has_returned_follows_it() {
+    let (_alone, folder) = alone();
+    let recording = Recording::start(Config::last(path(&folder)).ring_bytes(1 << 20)).unwrap();
+    const TURNS: u64 = 2000;
+    let (turn, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut number, mut passes) = (0, 0u64);
+            while number < TURNS {
+                let now = turn.load(Ordering::Acquire);
+                if now == number {
+                    // The instruction is fetched again and again meanwhile.
+                    let _ = std::hint::black_box(|| probe!("follows.mark"));
+                    std::hint::spin_loop();
+                    continue;
+                }
+                number = now;
+                probe!("follows.mark", number);
+                passes += 1;
+                done.store(number, Ordering::Release);
+            }
+            assert_eq!(passes, TURNS);
+        });
+        for number in 1..=TURNS {
+            if number % 2 == 1 { enable("follows.*") } else { disable("follows.*") }.unwrap();
+            turn.store(number, Ordering::Release);
+            while done.load(Ordering::Acquire) < number {
+                std::thread::yield_now();
+            }
+        }
+    });
+    let summary = recording.finish();
+    let trace = Trace::open(summary.path).unwrap();
+    let values = trace.merged().map(|event| event.values()[0]);
+    assert!(values.eq((1..=TURNS).step_by(2)), "a pass did not follow");
 }
 
 #[test]

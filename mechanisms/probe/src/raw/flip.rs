@@ -1,4 +1,13 @@
 //! Changing the first byte of a site while threads run through it.
+//!
+//! **One byte is stored, and no breakpoint is needed.** Where instructions of several bytes change, a thread
+//! may fetch some of the old and some of the new; the kernel's `text_poke` therefore puts an `int3` over the
+//! first byte, changes the others while no thread can get behind it, and puts the new first byte in its
+//! place. That rests on one thing: that a store of a single byte of code is seen whole or not at all, so that
+//! a thread executes the old instruction or the new one. Here the first byte is all that changes: both
+//! instructions are five bytes long, with the same four behind the opcode, so that the first of those steps
+//! is the whole change. What remains is when each CPU sees it: `membarrier(SYNC_CORE)` has every CPU that
+//! runs the process execute a serialising instruction, before switching returns.
 
 use crate::Backend;
 use handover_base::sync::shared::{AtomicU8, Ordering};
@@ -32,30 +41,38 @@ fn byte(at: usize) -> &'static AtomicU8 {
     unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
 }
 
-/// Turns the sites at `places` on or off, and returns when every thread sees it.
+/// Turns the sites at `places` on or off, all or none, and returns when every thread sees it.
 ///
-/// One byte changes and the four behind it are good for both instructions, so that a thread executes
-/// either the one or the other. `/proc/self/mem` first, which needs no page to become writable; where
-/// that is refused, `mprotect`.
+/// `/proc/self/mem` first, which needs no page to become writable; where that is refused, `mprotect`.
 pub(crate) fn write(places: &[usize], on: bool) -> io::Result<Backend> {
     let wanted: Vec<usize> = places.iter().copied().filter(|at| is_on(*at) == Some(!on)).collect();
     let opcode = if on { ON } else { OFF };
-    let registered = register();
+    register();
     let answer = match through_file(&wanted, opcode) {
         Ok(()) => Ok(Backend::ProcMem),
         Err(_) => through_mprotect(&wanted, opcode).map(|()| Backend::Mprotect),
     };
-    if registered {
-        membarrier(MEMBARRIER_SYNC_CORE);
-    }
+    // Refused where a filter or an older kernel has none: an x86 processor then notices the stores by
+    // itself, only later.
+    membarrier(MEMBARRIER_SYNC_CORE);
     answer
+}
+
+/// What a site's opcode was before it was changed to this.
+fn before(opcode: u8) -> u8 {
+    if opcode == ON { OFF } else { ON }
 }
 
 fn through_file(places: &[usize], opcode: u8) -> io::Result<()> {
     // Opened each time: a descriptor kept over a fork would lead into the parent's memory.
     let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
-    for at in places {
-        memory.write_all_at(&[opcode], *at as u64)?;
+    for (done, at) in places.iter().enumerate() {
+        memory.write_all_at(&[opcode], *at as u64).inspect_err(|_| {
+            for at in &places[..done] {
+                // They could be changed a moment ago. If not, their sites are reported as they are.
+                let _ = memory.write_all_at(&[before(opcode)], *at as u64);
+            }
+        })?;
     }
     Ok(())
 }
@@ -63,19 +80,30 @@ fn through_file(places: &[usize], opcode: u8) -> io::Result<()> {
 fn through_mprotect(places: &[usize], opcode: u8) -> io::Result<()> {
     let mut places = places.to_vec();
     places.sort_unstable();
-    for page in places.chunk_by(|a, b| a / PAGE_BYTES == b / PAGE_BYTES) {
-        let start = std::ptr::with_exposed_provenance_mut(page[0] & !(PAGE_BYTES - 1));
-        let executable = MprotectFlags::READ | MprotectFlags::EXEC;
-        // SAFETY: a page of code, which stays readable and executable for whoever runs there.
-        unsafe { mprotect(start, PAGE_BYTES, executable | MprotectFlags::WRITE) }?;
-        for at in page {
-            // Release: what was set up before is there for who jumps; x86 orders stores anyway.
-            byte(*at).store(opcode, Ordering::Release);
-        }
-        // SAFETY: as above; code is never written without being made writable first.
-        unsafe { mprotect(start, PAGE_BYTES, executable) }?;
+    let pages: Vec<&[usize]> = places.chunk_by(|a, b| a / PAGE_BYTES == b / PAGE_BYTES).collect();
+    for (done, page) in pages.iter().enumerate() {
+        change_page(page, opcode).inspect_err(|_| {
+            for page in &pages[..done] {
+                // As above.
+                let _ = change_page(page, before(opcode));
+            }
+        })?;
     }
     Ok(())
+}
+
+/// Changes places of one page, all or none.
+fn change_page(places: &[usize], opcode: u8) -> io::Result<()> {
+    let start = std::ptr::with_exposed_provenance_mut(places[0] & !(PAGE_BYTES - 1));
+    let executable = MprotectFlags::READ | MprotectFlags::EXEC;
+    // Release: what was set up before is there for who jumps; x86 orders stores anyway.
+    let store = |opcode| places.iter().for_each(|at| byte(*at).store(opcode, Ordering::Release));
+    // SAFETY: a page of code, which stays readable and executable for whoever runs there.
+    unsafe { mprotect(start, PAGE_BYTES, executable | MprotectFlags::WRITE) }?;
+    store(opcode);
+    // SAFETY: as above; code is never written without being made writable first.
+    let protected = unsafe { mprotect(start, PAGE_BYTES, executable) };
+    Ok(protected.inspect_err(|_| store(before(opcode)))?)
 }
 
 /// Once a process, and inherited by its forks: the kernel wants to be told beforehand. Of a process with one
@@ -87,7 +115,7 @@ pub(crate) fn register() -> bool {
 }
 
 /// Makes every CPU that runs a thread of this process serialise, so that none executes what it fetched
-/// before. Where the kernel has none, an x86 processor notices the store by itself, only later.
+/// before.
 fn membarrier(command: libc::c_int) -> bool {
     if cfg!(miri) {
         return false;
@@ -95,4 +123,48 @@ fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: three integers, no memory.
     let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
     answer == 0
+}
+
+#[cfg(all(test, not(any(miri, handover_loom))))]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    use std::io::Write;
+
+    /// A page that begins with an instruction that is off; of a file that is open for reading only, which
+    /// can be changed neither through its mapping nor through `/proc/self/mem`.
+    fn page(is_writable: bool) -> usize {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[OFF; PAGE_BYTES]).unwrap();
+        let file = File::open(file.path()).unwrap();
+        let flags = if is_writable { MapFlags::PRIVATE } else { MapFlags::SHARED };
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ, flags, file, 0) };
+        start.unwrap().expose_provenance()
+    }
+
+    #[test]
+    fn switching_that_fails_half_way_changes_nothing() {
+        let places = [page(true), page(true) + 7, page(false), page(true)];
+        assert!(write(&places, true).is_err());
+        assert_eq!(places.map(is_on), [Some(false); 4]);
+        let changeable = [places[0], places[1], places[3]];
+        write(&changeable, true).unwrap();
+        assert!(write(&places[2..], true).is_err());
+        assert_eq!(places.map(is_on), [Some(true), Some(true), Some(false), Some(true)]);
+        write(&changeable, false).unwrap();
+        assert_eq!(places.map(is_on), [Some(false); 4]);
+    }
+
+    #[test]
+    fn by_mprotect_too_all_places_change_or_none() {
+        // The kernel gives memory from above: the one that fails comes second.
+        let fails = page(false);
+        let places = [page(true), fails];
+        assert!(through_mprotect(&places, ON).is_err());
+        assert_eq!(places.map(is_on), [Some(false); 2]);
+        through_mprotect(&places[..1], ON).unwrap();
+        assert_eq!(is_on(places[0]), Some(true));
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Once;
 
-/// Has the session told of forks and of the process's end, from now on.
+/// Has the session told of forks and of the process's end, from now on: before anything is locked that a
+/// child would find locked.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     if cfg!(miri) {
@@ -34,7 +35,7 @@ extern "C" fn exit() {
     crate::session::process_ends();
 }
 
-/// Reads HANDOVER_TRACE before `main`, or when the shared object is loaded.
+/// Watches forks and reads HANDOVER_TRACE, before `main` or when the shared object is loaded.
 ///
 /// Only sites are changed here: threads and files wait for the first event, as a loader holds locks.
 #[cfg(not(any(miri, handover_loom)))]
@@ -45,5 +46,6 @@ static START: extern "C" fn() = start;
 
 #[cfg(not(any(miri, handover_loom)))]
 extern "C" fn start() {
+    install();
     crate::environment::apply();
 }

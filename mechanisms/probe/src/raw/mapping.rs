@@ -1,5 +1,6 @@
 //! A lane's memory: a page of header and a ring, mapped from a file, so that they outlive the process.
 
+use super::bus::Range;
 use crate::format::PAGE_BYTES;
 use crate::lane::Words;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -19,6 +20,8 @@ pub struct Memory {
     ring: NonNull<AtomicU64>,
     /// The ring's words less one; their number is a power of two.
     mask: u64,
+    /// Handles faults where the file is cut short.
+    range: &'static Range,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is reached as atomics alone.
@@ -29,7 +32,8 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Maps a header and `words_count` words, a power of two, at `offset` of `file`, where the caller has
-    /// made sure that they are on the disk (touching them would otherwise raise SIGBUS).
+    /// made sure that they are on the disk. Where they are not any more when they are touched, other memory
+    /// takes their place (see [`Range`]).
     pub(crate) fn map(file: &File, offset: u64, words_count: u64) -> Result<Self, Errno> {
         if !words_count.is_power_of_two() {
             return Err(Errno::INVAL);
@@ -44,7 +48,8 @@ impl Memory {
         // SAFETY: the mapping is longer than the page of the header.
         let ring = unsafe { start.byte_add(PAGE_BYTES as usize) };
         let ring = NonNull::new(ring.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { ring, mask: words_count - 1 })
+        let range = Range::watch(start.expose_provenance(), bytes);
+        Ok(Self { ring, mask: words_count - 1, range })
     }
 
     #[inline(always)]
@@ -95,10 +100,15 @@ impl Words for Memory {
         self.header(crate::format::thread::PAGE_RECORDED).store(recorded, Ordering::Relaxed);
         self.header(crate::format::thread::PAGE_LOST).store(lost, Ordering::Relaxed);
     }
+
+    fn is_intact(&self) -> bool {
+        !self.range.is_cut()
+    }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        self.range.release();
         let bytes = (HEADER_WORDS + self.mask + 1) as usize * 8;
         // SAFETY: the header lies right before the ring, in the same mapping.
         let start = unsafe { self.ring.byte_sub(PAGE_BYTES as usize) };

@@ -8,10 +8,14 @@ mod raw;
 
 use handover_probe::outside::Process;
 use handover_probe::read::{End, Trace, family, merge};
-use handover_probe::{Config, Recording, disable, enable, probe, span};
+use handover_probe::{
+    Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded,
+};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Set for the other process: the path of the trace.
 const PATH: &str = "HANDOVER_PROBE_TEST_PATH";
@@ -107,9 +111,18 @@ fn a_killed_stream_is_completed_from_its_rings() {
     assert!(missing.total() >= gaps, "{gaps} gaps, {missing:?}");
     assert_eq!((missing.damaged, missing.unread_max), (0, 0));
 
-    // Without its rings, it says how many may be missing.
+    // Rings are kept for as long as they complete a trace, and removed when the next recording begins.
     let rings = trace.rings_path().expect("they were left").to_owned();
-    std::fs::remove_file(rings).unwrap();
+    let next = || drop(Recording::start(Config::stream(folder.path().join("next"))).unwrap());
+    next();
+    assert!(rings.exists());
+    let kept = folder.path().join("kept");
+    std::fs::rename(&path, &kept).unwrap();
+    next();
+    assert!(!rings.exists(), "{rings:?}");
+
+    // Without its rings, it says how many may be missing.
+    std::fs::rename(&kept, &path).unwrap();
     let trace = Trace::open(&path).unwrap();
     assert!(trace.rings_path().is_none());
     let rest = trace.merged().count() as u64;
@@ -295,4 +308,278 @@ fn a_process_without_sites_or_without_a_number_is_refused_clearly() {
         "absolute"
     };
     assert!(relative.unwrap_err().to_string().contains(expected));
+}
+
+/// Runs a test again as another process, and asserts that it succeeds.
+fn succeeds(mut command: Command) {
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{}: {}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+/// The single value of each event in these traces, which must all have been finished.
+fn values_of(paths: &[PathBuf]) -> Vec<u64> {
+    let mut values = Vec::new();
+    for path in paths {
+        let trace = Trace::open(path).unwrap();
+        assert_eq!((trace.end(), trace.missing().total()), (End::Finished, 0), "{path:?}");
+        values.extend(trace.merged().map(|event| event.values()[0]));
+    }
+    values.sort_unstable();
+    values
+}
+
+#[test]
+fn a_thread_that_outlives_main_does_not_begin_the_trace_anew() {
+    const EVENTS: u64 = 1000;
+    if path_of_child().is_some() {
+        mark(0..EVENTS);
+        std::thread::spawn(|| {
+            loop {
+                probe!("outliving.mark");
+                raw::OUTLIVING.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while raw::OUTLIVING.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        return; // the exit handlers run, and the thread goes on until the very end
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for policy in ["stream", "last"] {
+        let path = folder.path().join(policy);
+        let mut command = child("a_thread_that_outlives_main_does_not_begin_the_trace_anew", &path);
+        command.env("HANDOVER_TRACE", "process.*,outliving.*").env("HANDOVER_TRACE_FILE", &path);
+        command.env("HANDOVER_TRACE_POLICY", policy);
+        succeeds(command);
+        assert_eq!(family(&path).unwrap().len(), 1);
+        let trace = Trace::open(&path).unwrap();
+        assert_eq!(trace.end(), End::Finished);
+        let marks = trace.merged().filter(|event| event.values().len() == 1);
+        assert!(marks.map(|event| event.values()[0]).eq(0..EVENTS), "{policy}");
+    }
+}
+
+#[test]
+fn forked_workers_of_a_parent_that_has_not_recorded_keep_their_traces() {
+    const WORKERS: u64 = 3;
+    if path_of_child().is_some() {
+        for worker in 0..WORKERS {
+            let status = raw::fork(|| {
+                mark(10 * worker..10 * worker + 5);
+                let status = raw::fork(|| {
+                    mark(10 * worker + 5..10 * worker + 10);
+                    raw::exit(0);
+                });
+                raw::exit(status);
+            });
+            assert_eq!(status, 0);
+        }
+        mark(10 * WORKERS..10 * WORKERS + 10);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let mut command =
+        child("forked_workers_of_a_parent_that_has_not_recorded_keep_their_traces", &path);
+    command.env("HANDOVER_TRACE", "process.*").env("HANDOVER_TRACE_FILE", &path);
+    succeeds(command);
+    let paths = family(&path).unwrap();
+    assert_eq!(paths.len() as u64, 1 + 2 * WORKERS, "{paths:?}");
+    assert!(values_of(&paths).into_iter().eq(0..10 * WORKERS + 10));
+}
+
+#[test]
+fn programs_that_are_given_one_file_at_a_time_do_not_replace_a_trace_that_is_written() {
+    let test = "programs_that_are_given_one_file_at_a_time_do_not_replace_a_trace_that_is_written";
+    if let Some(path) = path_of_child() {
+        if std::env::var_os("HANDOVER_TRACE").is_none() {
+            let _recording = Recording::start(Config::last(path)).unwrap();
+            println!("recorded");
+            wait_for_the_end();
+            return;
+        }
+        mark(0..10);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let mut holder = child(test, &path).spawn().unwrap();
+    line(&mut holder, "recorded");
+    let refused = Recording::start(Config::last(&path)).unwrap_err();
+    let StartError::File { source, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists, "{source}");
+    for _ in 0..2 {
+        let mut command = child(test, &path);
+        command.env("HANDOVER_TRACE", "process.*").env("HANDOVER_TRACE_FILE", &path);
+        succeeds(command);
+    }
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(Trace::open(&path).unwrap().pid(), holder.id());
+    let others = family(&path).unwrap().split_off(1);
+    assert_eq!(others.len(), 2, "{others:?}");
+    assert_eq!(values_of(&others).len(), 20);
+}
+
+#[test]
+fn probes_in_the_global_allocator_are_recorded_or_counted() {
+    if let Some(path) = path_of_child() {
+        raw::die_after(20);
+        for config in [Config::last(&path), Config::stream(&path)] {
+            raw::ALLOCATIONS.store(0, Ordering::Relaxed);
+            let unrecorded_before = unrecorded();
+            raw::RECORDS_ALLOCATIONS.store(true, Ordering::Relaxed);
+            enable("allocator.*").unwrap();
+            let recording = Recording::start(config).unwrap();
+            let work = || (0..1000usize).map(|bytes| vec![0u8; bytes + 1].len()).sum::<usize>();
+            let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(work)).collect();
+            assert!(work() > 0);
+            threads.into_iter().for_each(|thread| assert!(thread.join().unwrap() > 0));
+            assert!(!handover_probe::sites().is_empty());
+            disable("allocator.*").unwrap();
+            raw::RECORDS_ALLOCATIONS.store(false, Ordering::Relaxed);
+            let summary = recording.finish();
+            assert!(summary.failure.is_none(), "{summary:?}");
+            assert!(summary.recorded >= 5000, "{summary:?}");
+            // The recording's own thread allocates, too, and is no part of the program.
+            let counted = summary.recorded + summary.lost + unrecorded() - unrecorded_before;
+            assert!(counted <= raw::ALLOCATIONS.load(Ordering::Relaxed), "{summary:?}");
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let test = "probes_in_the_global_allocator_are_recorded_or_counted";
+    succeeds(child(test, &folder.path().join("allocator")));
+}
+
+static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
+/// Set in the values of a handler's events.
+const OF_HANDLER: u64 = 1 << 62;
+
+extern "C" fn handler(_: i32) {
+    let number = INTERRUPTS.fetch_add(1, Ordering::Relaxed) | OF_HANDLER;
+    probe!("signal.pair", number, !number);
+}
+
+#[test]
+fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts() {
+    if let Some(path) = path_of_child() {
+        raw::on_interrupt(handler);
+        let interrupts_each =
+            if std::env::var_os("HANDOVER_LONG").is_some() { 10_000 } else { 100 };
+        enable("signal.pair").unwrap();
+        let stop = AtomicBool::new(false);
+        let (send, threads) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let recorder = scope.spawn(|| {
+                send.send(raw::this_thread()).unwrap();
+                let mut all = Vec::new();
+                for round in 0..4 {
+                    // A ring so small that blocks are begun, and that has no room, now and then.
+                    let config =
+                        if round % 2 == 0 { Config::last(&path) } else { Config::stream(&path) };
+                    let recording = Recording::start(config.ring_bytes(1 << 14)).unwrap();
+                    assert!(prepare());
+                    let (mut made, first) = (0u64, INTERRUPTS.load(Ordering::Relaxed));
+                    while INTERRUPTS.load(Ordering::Relaxed) < first + interrupts_each {
+                        probe!("signal.pair", made, !made);
+                        made += 1;
+                    }
+                    all.push((recording.finish(), made));
+                    let trace = Trace::open(&path).unwrap();
+                    let (mut last, mut last_of_handler) = (None, None);
+                    for event in trace.merged() {
+                        let &[number, complement] = event.values() else {
+                            panic!("an event that nobody made: {event:?}")
+                        };
+                        assert_eq!(number, !complement, "an event that nobody made: {event:?}");
+                        let before =
+                            if number < OF_HANDLER { &mut last } else { &mut last_of_handler };
+                        assert!(before.replace(number) < Some(number), "{event:?}");
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+                // All but those of the handler while nothing was recorded, which are no less counted.
+                let all_made = all.iter().map(|(_, made)| made).sum::<u64>();
+                let counted: u64 =
+                    all.iter().map(|(it, _)| it.recorded + it.lost + it.overwritten).sum();
+                (all_made, counted)
+            });
+            let thread = threads.recv().unwrap();
+            while !stop.load(Ordering::Relaxed) && !recorder.is_finished() {
+                raw::interrupt(thread);
+                std::thread::yield_now();
+            }
+            let (made, counted) = recorder.join().unwrap();
+            let interrupts = INTERRUPTS.load(Ordering::Relaxed);
+            assert_eq!(counted + unrecorded(), made + interrupts);
+        });
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let test = "a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts";
+    succeeds(child(test, &folder.path().join("signals")));
+}
+
+#[test]
+fn a_trace_that_is_cut_short_while_it_is_recorded_ends_and_the_program_goes_on() {
+    const EVENTS: u64 = 100_000;
+    if let Some(path) = path_of_child() {
+        let rings = path.with_extension("rings");
+        let stream = Config::stream(&path).rings_path(&rings);
+        for (config, cut) in [(Config::last(&path), &path), (stream, &rings)] {
+            let recording = Recording::start(config.ring_bytes(1 << 16)).unwrap();
+            enable("process.mark").unwrap();
+            mark(0..10);
+            std::fs::File::options().write(true).open(cut).unwrap().set_len(0).unwrap();
+            mark(10..EVENTS);
+            disable("*").unwrap();
+            let summary = recording.finish();
+            let failure = summary.failure.expect("it is said").to_string();
+            assert!(failure.contains("cut short"), "{failure}");
+            assert!(summary.lost > EVENTS / 2, "{}", summary.lost);
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let test = "a_trace_that_is_cut_short_while_it_is_recorded_ends_and_the_program_goes_on";
+    succeeds(child(test, &folder.path().join("cut")));
+}
+
+#[test]
+fn a_child_can_switch_sites_although_another_thread_did_when_it_was_forked() {
+    if path_of_child().is_some() {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    enable("process.busy").unwrap();
+                    disable("process.busy").unwrap();
+                }
+            });
+            let switches = |_| {
+                raw::fork(|| {
+                    raw::die_after(20);
+                    enable("process.mark").unwrap();
+                    let on = handover_probe::sites().into_iter().filter(|site| site.is_on);
+                    let names: BTreeSet<String> = on.map(|site| site.name).collect();
+                    raw::exit(i32::from(!names.contains("process.mark")));
+                })
+            };
+            let failed = (0..30).map(switches).find(|status| *status != 0);
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(failed, None, "a child was ended, or its site is off");
+        });
+        return;
+    }
+    mark(0..0);
+    let test = "a_child_can_switch_sites_although_another_thread_did_when_it_was_forked";
+    succeeds(child(test, Path::new("/")));
 }

@@ -1,4 +1,9 @@
-//! The tests' `unsafe`: forking, and a limit.
+//! The tests' `unsafe`: forking, signals, limits, and an allocator with a probe in it.
+
+use handover_probe::probe;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Runs `child` in a fork of this process, and returns how it ended.
 pub(crate) fn fork(child: impl FnOnce()) -> i32 {
@@ -31,4 +36,76 @@ pub(crate) fn limit_files(bytes_max: u64) {
     // SAFETY: a limit to read from.
     let set = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
     assert_eq!(set, 0);
+}
+
+/// Ends the process by SIGALRM if it still runs after so many seconds.
+pub(crate) fn die_after(seconds: u32) {
+    // SAFETY: no arguments but a number; the signal's default action ends the process.
+    unsafe { libc::alarm(seconds) };
+}
+
+/// The calling thread, for [`interrupt`].
+pub(crate) fn this_thread() -> libc::pthread_t {
+    // SAFETY: no arguments.
+    unsafe { libc::pthread_self() }
+}
+
+/// Has `handler` called whenever a thread of this process is [interrupted](interrupt).
+pub(crate) fn on_interrupt(handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: the handler records probes, which are made for it, and counts in an atomic.
+    let before = unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    assert_ne!(before, libc::SIG_ERR);
+}
+
+/// Interrupts a thread of this process, which must not have ended.
+pub(crate) fn interrupt(thread: libc::pthread_t) {
+    // SAFETY: the caller's thread has not ended, and the signal has a handler.
+    let sent = unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+    assert_eq!(sent, 0);
+}
+
+/// Events of a thread that outlives `main`.
+pub(crate) static OUTLIVING: AtomicU64 = AtomicU64::new(0);
+
+/// Runs after every exit handler, and returns when [`OUTLIVING`] has gone on.
+extern "C" fn last_of_all() {
+    let begin = OUTLIVING.load(Ordering::Relaxed);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while begin > 0 && OUTLIVING.load(Ordering::Relaxed) < begin + 1000 {
+        assert!(Instant::now() < deadline, "the thread does not go on");
+        std::thread::yield_now();
+    }
+}
+
+// SAFETY: the loader calls what stands in this section when the process ends, without arguments.
+#[unsafe(link_section = ".fini_array")]
+#[used]
+static LAST: extern "C" fn() = last_of_all;
+
+/// Whether allocations are recorded.
+pub(crate) static RECORDS_ALLOCATIONS: AtomicBool = AtomicBool::new(false);
+/// Allocations while they were.
+pub(crate) static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The system's allocator, with a probe in it.
+struct Probed;
+
+#[global_allocator]
+static ALLOCATOR: Probed = Probed;
+
+// SAFETY: what the system's allocator gives and takes is handed through.
+unsafe impl GlobalAlloc for Probed {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if RECORDS_ALLOCATIONS.load(Ordering::Relaxed) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+            probe!("allocator.alloc", layout.size());
+        }
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above, and it came from there.
+        unsafe { System.dealloc(memory, layout) }
+    }
 }
