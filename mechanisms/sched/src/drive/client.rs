@@ -10,6 +10,7 @@ use handover_base::clock;
 use handover_base::sync::{Arc, CachePadded};
 use handover_probe::probe;
 use std::fmt;
+use std::ops::Range;
 
 /// A packet that was not handed over, given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,12 +107,14 @@ pub(super) struct Way<L: Lane, const IN: usize, const OUT: usize> {
     back: L::Receiver<OUT>,
     run_there: [[u64; IN]; RUN_MAX],
     run_back: [[u64; OUT]; RUN_MAX],
+    /// What of `run_back` was popped and not handed on, because a sink panicked.
+    left_back: Range<usize>,
 }
 
 impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
     pub(super) fn new(there: L::Sender<IN>, back: L::Receiver<OUT>) -> Box<Self> {
         let (run_there, run_back) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
-        Box::new(Self { there, back, run_there, run_back })
+        Box::new(Self { there, back, run_there, run_back, left_back: 0..0 })
     }
 }
 
@@ -212,6 +215,10 @@ impl<L: Lane> Client<L> {
     /// # Errors
     /// What the sink says. The counts are right all the same.
     ///
+    /// # Panics
+    /// If the sink or the trace does. The packet that it was given counts as transmitted; those behind it
+    /// come with the next call.
+    ///
     /// # Blocking
     /// As the sink does.
     #[inline]
@@ -221,15 +228,15 @@ impl<L: Lane> Client<L> {
         sink: &mut K,
         trace: &mut T,
     ) -> Result<usize, SinkError> {
-        let mut counts = Counts::default();
+        let mut settled = Settled { counts: Counts::default(), total: &mut self.counts };
         let back_count = match &mut self.ends {
             Ends::Bare(way) => way.pop_all(packets_max, |[word]| {
-                settle(&mut counts, word, sink);
+                settled.settle(word, sink);
             }),
             Ends::Stamped(way) => {
                 let mut cli_deq_ticks = 0;
                 way.pop_all(packets_max, |[word, cli_enq_ticks, sch_enq_ticks, sch_deq_ticks]| {
-                    let (packet, dropped) = settle(&mut counts, word, sink);
+                    let (packet, dropped) = settled.settle(word, sink);
                     if !T::WANTED {
                         return;
                     }
@@ -249,8 +256,8 @@ impl<L: Lane> Client<L> {
                 })
             }
         };
+        drop(settled);
         if back_count > 0 {
-            self.counts.add(&counts);
             self.presence.say(&self.counts);
             sink.flush()?;
             probe!("sched.transmitted", self.number, back_count);
@@ -322,11 +329,12 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
         mut words: impl FnMut(u64) -> [u64; IN],
     ) -> Batch {
         let Self { there, run_there: run, .. } = self;
-        let (mut batch, mut bytes) = (Batch::default(), 0);
+        let (mut batch, sent_before) = (Batch::default(), counts.sent);
+        let mut sending = Sending { there, run, gathered: 0, counts };
         loop {
-            let room = there.room(RUN_MAX).min(RUN_MAX);
-            let (mut gathered, mut more) = (0, room > 0);
-            for slot in &mut run[..room] {
+            let room = sending.there.room(RUN_MAX).min(RUN_MAX);
+            let mut more = room > 0;
+            for at in 0..room {
                 let Some(offer) = offers.next() else {
                     more = false;
                     break;
@@ -336,56 +344,130 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
                     more = false;
                     break;
                 }
-                *slot = words(offer.pack());
-                gathered += 1;
-                bytes += u64::from(offer.length_bytes);
+                sending.run[at] = words(offer.pack());
+                sending.gathered = at + 1;
             }
-            if gathered == 1 {
-                there.push(run[0]);
-            } else {
-                there.push_all(&run[..gathered]);
-            }
-            batch.sent += gathered;
+            sending.push_run();
             if !more {
                 break;
             }
         }
-        there.publish();
-        counts.sent += batch.sent as u64;
-        counts.sent_bytes += bytes;
+        drop(sending);
+        batch.sent = (counts.sent - sent_before) as usize;
         batch
     }
 
     /// Pops until there is no more, or `packets_max` have come.
     #[inline(always)]
     fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
-        let Self { back, run_back: run, .. } = self;
+        let kept = std::mem::take(&mut self.left_back);
+        let mut handing = Handing { way: self, rest: kept };
         let mut back_count = 0;
+        if !handing.rest.is_empty() {
+            back_count = packets_max.min(handing.rest.len());
+            handing.hand_on(back_count, &mut each);
+        }
         while back_count < packets_max {
             let wanted = RUN_MAX.min(packets_max - back_count);
-            let count = back.pop_all(&mut run[..wanted]);
-            run[..count].iter().for_each(|&words| each(words));
+            let count = handing.way.back.pop_all(&mut handing.way.run_back[..wanted]);
+            handing.rest = 0..count;
+            handing.hand_on(count, &mut each);
             back_count += count;
             if count < wanted {
                 break;
             }
         }
-        back.release();
         back_count
     }
 }
 
-/// A packet has come back.
-#[inline(always)]
-fn settle(counts: &mut Counts, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
-    let (packet, dropped) = Offer::unpack(word);
-    if dropped {
-        counts.dropped += 1;
-        counts.dropped_bytes += u64::from(packet.length_bytes);
-    } else {
-        counts.transmitted += 1;
-        counts.transmitted_bytes += u64::from(packet.length_bytes);
-        sink.transmit(packet);
+/// A run on its way into a lane: it goes, and is published and counted, when this is dropped, also
+/// when the iterator that it comes from panics.
+struct Sending<'a, P: Post<W>, const W: usize> {
+    there: &'a mut P,
+    run: &'a mut [[u64; W]; RUN_MAX],
+    /// So many of the run are filled, and the lane has room for them.
+    gathered: usize,
+    counts: &'a mut Counts,
+}
+
+impl<P: Post<W>, const W: usize> Sending<'_, P, W> {
+    #[inline(always)]
+    fn push_run(&mut self) {
+        let run = &self.run[..std::mem::take(&mut self.gathered)];
+        if let [words] = run {
+            self.there.push(*words);
+        } else {
+            self.there.push_all(run);
+        }
+        let length_bytes = |words: &[u64; W]| u64::from(Offer::length_bytes_of(words[0]));
+        self.counts.sent += run.len() as u64;
+        self.counts.sent_bytes += run.iter().map(length_bytes).sum::<u64>();
     }
-    (packet, dropped)
+}
+
+impl<P: Post<W>, const W: usize> Drop for Sending<'_, P, W> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.push_run();
+        self.there.publish();
+    }
+}
+
+/// A run that has come out of a lane, of which `rest` has not been handed on. When this is dropped the
+/// rest is kept for the next call: there is one if what it was handed to panicked.
+struct Handing<'a, L: Lane, const IN: usize, const OUT: usize> {
+    way: &'a mut Way<L, IN, OUT>,
+    rest: Range<usize>,
+}
+
+impl<L: Lane, const IN: usize, const OUT: usize> Handing<'_, L, IN, OUT> {
+    /// Hands on `count` slots of the rest.
+    #[inline(always)]
+    fn hand_on(&mut self, count: usize, each: &mut impl FnMut([u64; OUT])) {
+        let from = self.rest.start;
+        for at in from..from + count {
+            self.rest.start = at + 1;
+            each(self.way.run_back[at]);
+        }
+    }
+}
+
+impl<L: Lane, const IN: usize, const OUT: usize> Drop for Handing<'_, L, IN, OUT> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.way.left_back = self.rest.clone();
+        self.way.back.release();
+    }
+}
+
+/// What came back in one call; added to the client's counts when dropped, also when a sink panics.
+struct Settled<'a> {
+    counts: Counts,
+    total: &'a mut Counts,
+}
+
+impl Settled<'_> {
+    /// Counts a packet that has come back, and transmits it if it was marked.
+    #[inline(always)]
+    fn settle(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
+        let counts = &mut self.counts;
+        let (packet, dropped) = Offer::unpack(word);
+        if dropped {
+            counts.dropped += 1;
+            counts.dropped_bytes += u64::from(packet.length_bytes);
+        } else {
+            counts.transmitted += 1;
+            counts.transmitted_bytes += u64::from(packet.length_bytes);
+            sink.transmit(packet);
+        }
+        (packet, dropped)
+    }
+}
+
+impl Drop for Settled<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.total.add(&self.counts);
+    }
 }

@@ -6,7 +6,8 @@ use std::num::NonZeroU64;
 
 /// One running timer of one wheel. When the timer is over, no other ever has the same.
 ///
-/// A handle of another wheel is not told apart from one's own: keep them with their wheel.
+/// A handle of another wheel may name a running timer of this one, and is not told apart from its own:
+/// keep handles with their wheel. It never names a timer where none is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(
     /// The place above; below, the stamp of the place while the timer runs, without [`ODD`].
@@ -215,10 +216,13 @@ impl<T> Records<T> {
     }
 
     /// The place of a timer that is running.
+    ///
+    /// A vacant place has the stamp of its next timer, which a handle of another wheel may carry.
     #[inline]
     pub(super) fn find(&self, id: TimerId) -> Option<u32> {
-        let stamp = self.places.get(id.index() as usize)?.stamp;
-        (stamp & !ODD == id.stamp()).then_some(id.index())
+        let record = self.places.get(id.index() as usize)?;
+        let is_running = record.stamp & !ODD == id.stamp() && record.payload.is_some();
+        is_running.then_some(id.index())
     }
 
     pub(super) fn deadline_ns(&self, index: u32) -> u64 {

@@ -1,6 +1,8 @@
 //! What the wheel promises, by example.
 
-use handover_timer::{Config, Expired, Full, Wheel};
+use handover_base::sync::auto_traits;
+use handover_timer::{Config, Expired, Full, TimerId, Wheel};
+use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
@@ -71,6 +73,34 @@ fn a_handle_never_reaches_the_next_timer_in_its_place() {
         }
     }
     assert_eq!(wheel.len(), 3);
+}
+
+#[test]
+fn a_handle_of_another_wheel_reaches_no_vacant_place() {
+    let mut wheel = wheel(0);
+    let own = wheel.start(10, "own").unwrap();
+    assert_eq!(wheel.cancel(own), Some("own"));
+    // The place of the timer that was cancelled is the next one's, whose handle the other wheel gives.
+    let mut other = Wheel::new(Config::default(), 0).unwrap();
+    let first = other.start(10, "first").unwrap();
+    assert_eq!(other.cancel(first), Some("first"));
+    let foreign = other.start(10, "foreign").unwrap();
+
+    assert!(!wheel.contains(foreign));
+    assert_eq!(wheel.get(foreign), None);
+    assert_eq!(wheel.get_mut(foreign), None);
+    assert_eq!(wheel.deadline_ns(foreign), None);
+    assert!(!wheel.reschedule(foreign, 5));
+    assert_eq!(wheel.next_deadline_ns(), None, "the wheel is empty");
+    assert_eq!(wheel.cancel(foreign), None);
+
+    // The place still serves: its next timer can be found, moved and cancelled.
+    let next = wheel.start(20, "next").unwrap();
+    wheel.start(30, "last").unwrap();
+    assert!(wheel.reschedule(next, 25));
+    assert_eq!(wheel.cancel(next), Some("next"));
+    assert_eq!(due(&mut wheel, 30), ["last"]);
+    assert!(wheel.is_empty());
 }
 
 #[test]
@@ -221,4 +251,15 @@ fn a_clock_that_steps_back_hands_nothing_out_early() {
     assert_eq!(due(&mut wheel, 1_100), Vec::<&str>::new());
     assert_eq!(due(&mut wheel, 1_200), ["sooner"]);
     assert_eq!(due(&mut wheel, 2_000), ["later"]);
+}
+
+#[test]
+fn a_wheel_may_go_where_its_payloads_may() {
+    assert_eq!(auto_traits!(TimerId), "Send + Sync");
+    assert_eq!(auto_traits!(Wheel<u8>), "Send + Sync");
+    assert_eq!(auto_traits!(Wheel<Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(Wheel<std::sync::MutexGuard<'static, u8>>), "Sync");
+    assert_eq!(auto_traits!(Wheel<Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(Expired<Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(Full<Cell<u8>>), "Send");
 }

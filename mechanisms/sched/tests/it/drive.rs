@@ -1,17 +1,20 @@
 //! The driver: packets are conserved whatever clients do, and leave in order, marked, stamped, sent.
-#![cfg(not(handover_loom))]
 
+use handover_base::sync::auto_traits;
 use handover_sched::drive::{
     Arbiter, Client, Closed, Config, ConfigError, Counts, Departure, Flows, Hub, JoinError, Ledger,
-    Load, Null, Offer, Patience, Record, Running, SendError, Shares, Sink, Spec, Stamping, Stop,
-    Token, Udp, Work, recorder, work,
+    Load, Null, Offer, Patience, Record, Recorder, Records, Running, SendError, Shares, Sink, Spec,
+    Stamping, Stop, Token, Udp, Work, lane, recorder, work,
 };
 use handover_sched::{
     Accepted, Algorithm, AnyScheduler, DropPolicy, FlowError, FlowSpec, Packet, Refused, Scheduler,
     Totals, engine,
 };
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::UdpSocket;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,6 +31,21 @@ fn scheduler(algorithm: Algorithm, flows_count: u32, flow: FlowSpec) -> AnySched
         assert_eq!(scheduler.add_flow(FlowSpec { weight, ..flow }), Ok(number));
     }
     scheduler
+}
+
+#[test]
+fn handles_may_go_where_the_scheduler_may() {
+    type Fine = AnyScheduler<Token>;
+    assert_eq!(auto_traits!(Client), "Send + Sync");
+    assert_eq!(auto_traits!(Client<lane::Lines>), "Send + Sync");
+    assert_eq!(auto_traits!(Hub), "Send + Sync");
+    assert_eq!(auto_traits!((Recorder, Records)), "Send + Sync");
+    assert_eq!(auto_traits!(Arbiter<Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(Arbiter<Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(Closed<Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(Closed<Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(Arbiter<Fine>), auto_traits!(Fine));
+    assert_eq!(auto_traits!(Running<Fine>), "Send + Sync", "it joins a thread");
 }
 
 /// For threads that share CPUs with other tests.
@@ -144,6 +162,67 @@ fn packets_that_newer_ones_were_queued_for_come_back_as_dropped() {
     drop(client);
     hub.stop(Stop::Now);
     assert_conserved(&running.join());
+}
+
+/// Panics at the packet of this tag; keeps the tags of all.
+struct Breaks {
+    at_tag: u32,
+    tags: Vec<u32>,
+}
+
+impl Sink for Breaks {
+    fn transmit(&mut self, packet: Departure) {
+        self.tags.push(packet.tag);
+        if packet.tag == self.at_tag {
+            resume_unwind(Box::new("on purpose"));
+        }
+    }
+}
+
+/// A client whose caller panics: in an iterator of offers, then in a sink, both in the middle of a run.
+fn packets_survive_panics_of_the_caller<L: lane::Lane>(stamping: Stamping) {
+    let config = config(stamping);
+    let arbiter = Arbiter::<_, L>::with_lanes(scheduler(Algorithm::Rr, 1, FLOW), config).unwrap();
+    let (hub, running) = (arbiter.hub(), arbiter.spawn(|| {}).unwrap());
+    let mut client = hub.join().unwrap();
+    let mut offers = (0..).map(|tag| {
+        if tag == 40 {
+            resume_unwind(Box::new("on purpose"));
+        }
+        Offer { flow: 0, length_bytes: 100, tag }
+    });
+    let sent = catch_unwind(AssertUnwindSafe(|| client.send_batch(&mut offers)));
+    assert!(sent.is_err());
+    let Counts { sent, sent_bytes, .. } = client.counts();
+    assert_eq!((sent, sent_bytes), (40, 4_000), "what was taken from the iterator was sent");
+
+    let mut sink = Breaks { at_tag: 5, tags: Vec::new() };
+    let deadline = Instant::now() + PATIENCE;
+    let mut panics = 0;
+    while client.in_flight() > 0 {
+        // After the panic one by one: what is left of a run is not handed on at once.
+        let packets_max = if panics == 0 { 100 } else { 1 };
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| client.poll(packets_max, &mut sink, &mut ())));
+        panics += u32::from(polled.is_err());
+        assert_eq!(client.counts().transmitted, sink.tags.len() as u64);
+        assert!(Instant::now() < deadline, "{client:?}");
+    }
+    assert_eq!(panics, 1);
+    assert!(sink.tags.into_iter().eq(0..40), "each once and in order");
+    drop(client);
+    hub.stop(Stop::Drain);
+    let closed = running.join();
+    assert_conserved(&closed);
+    assert_eq!(closed.sum().counts.transmitted, 40);
+}
+
+#[test]
+fn packets_survive_a_panic_of_the_offers_and_of_the_sink() {
+    for stamping in [Stamping::None, Stamping::Batch, Stamping::Packet] {
+        packets_survive_panics_of_the_caller::<lane::Laps>(stamping);
+        packets_survive_panics_of_the_caller::<lane::Lines>(stamping);
+    }
 }
 
 #[test]

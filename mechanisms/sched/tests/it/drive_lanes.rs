@@ -1,5 +1,4 @@
 //! What every lane promises, tried with each of them and each width of slots.
-#![cfg(not(handover_loom))]
 
 use handover_sched::drive::lane::{
     Cached, Collect, LANE_SLOTS_MAX, Lane, LaneError, Laps, Lines, Marks, Plain, Post,

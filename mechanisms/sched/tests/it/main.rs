@@ -1,0 +1,10 @@
+//! API, contract, fairness, flow sets, the reference model and the arbiter.
+#![cfg(not(handover_loom))]
+
+mod api;
+mod contract;
+mod drive;
+mod drive_lanes;
+mod fairness;
+mod flowsets;
+mod oracle;

@@ -1,0 +1,4 @@
+//! API of the timer wheel, and its comparison with a reference model.
+
+mod api;
+mod model;
