@@ -60,6 +60,12 @@ pub struct Config {
     /// How long a connection may be without a byte from its peer, in ms; 0, the default, is for ever. It
     /// is closed up to an eighth later.
     pub idle_timeout_ms: u32,
+    /// After how much silence of a peer the kernel asks whether it is still there, in ms, counted in whole seconds; 0
+    /// never asks. It asks four times, a quarter of this apart, and without an answer the connection is reset: a peer
+    /// that has gone without a word is noticed after twice this. It costs an idle connection a packet each way in this
+    /// time. While bytes that were sent are not acknowledged, the kernel sends those again in place of asking, for a
+    /// quarter of an hour. Default 120,000.
+    pub keepalive_ms: u32,
     /// How long a message may take from its first byte to its last, in ms; 0 is for ever. Default 10,000.
     pub message_timeout_ms: u32,
     /// How long a peer may read nothing of what waits for it, in ms; 0 is for ever. Default 30,000.
@@ -99,6 +105,7 @@ impl Default for Config {
             high_water_bytes: 1 << 16,
             low_water_bytes: 1 << 14,
             idle_timeout_ms: 0,
+            keepalive_ms: 120_000,
             message_timeout_ms: 10_000,
             write_timeout_ms: 30_000,
             connect_timeout_ms: 10_000,
@@ -117,6 +124,8 @@ impl Default for Config {
 
 /// The longest time-out: a day.
 const TIMEOUT_MS_LIMIT: u32 = 86_400_000;
+/// The longest silence before the kernel asks that it can be told: 32,767 s.
+const KEEPALIVE_MS_LIMIT: u32 = 32_767_000;
 
 impl Config {
     /// Whether everything is within its range.
@@ -130,6 +139,7 @@ impl Config {
         within("high_water_bytes", self.high_water_bytes, 1, self.queued_bytes_max)?;
         within("low_water_bytes", self.low_water_bytes, 0, self.high_water_bytes)?;
         within("idle_timeout_ms", self.idle_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
+        within("keepalive_ms", self.keepalive_ms, 0, KEEPALIVE_MS_LIMIT)?;
         within("message_timeout_ms", self.message_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
         within("write_timeout_ms", self.write_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
         within("connect_timeout_ms", self.connect_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;

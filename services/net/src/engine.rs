@@ -11,7 +11,7 @@
 //!
 //! A [`Link`] is both, behind one pointer that is null while the connection is idle, and [`Tls`] between it
 //! and the network where the connection is secured. Everything here
-//! is fed with bytes and told the time, so that `tests/simulation.rs` can play a network that delays,
+//! is fed with bytes and told the time, so that `tests/it/simulation.rs` can play a network that delays,
 //! splits, merges and drops.
 
 mod census;

@@ -93,6 +93,13 @@ impl Turn {
     }
 }
 
+/// Lists a listener, unless it is: it would accept twice as many in a round.
+pub(crate) fn list_once(ready: &mut VecDeque<Whose>, whose: Whose) {
+    if !ready.contains(&whose) {
+        ready.push_back(whose);
+    }
+}
+
 impl<D> Core<D> {
     /// The time in ms, as connections keep it.
     pub(crate) fn now_ms(&self) -> u32 {
@@ -120,6 +127,11 @@ impl<D> Core<D> {
             slot.flags.set(Flags::LISTED);
             self.ready.push_back(Whose::Connection(key));
         }
+    }
+
+    /// That listener accepts in this round, or the next.
+    pub(crate) fn list_listener(&mut self, index: u16) {
+        list_once(&mut self.ready, Whose::Listener(index));
     }
 
     pub(crate) fn doom(&mut self, key: Key, why: CloseReason) {
@@ -357,7 +369,7 @@ impl<D> Core<D> {
                 Err(error) => return Err((error.into(), data)),
             },
         };
-        let fd = match socket::connect(dial.address, dial.source) {
+        let fd = match socket::connect(dial.address, dial.source, &self.config) {
             Ok(fd) => fd,
             Err((call, errno)) => return Err((NetError::Refused { call, errno }, data)),
         };

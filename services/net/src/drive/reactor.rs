@@ -4,7 +4,7 @@ mod accept;
 mod serve;
 
 use super::conn::{Came, Conn, Room};
-use super::core::{Core, Due, Turn};
+use super::core::{Core, Due, Turn, list_once};
 use super::endpoint::Dial;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
@@ -570,7 +570,7 @@ impl<H: Handler> Reactor<H> {
             let connections_max = self.core.config.connections_per_address_max;
             return Err(NetError::Full { connections_max });
         };
-        socket::prompt(fd.as_fd());
+        socket::set_options(fd.as_fd(), &self.core.config);
         let opened = self.core.open(fd, seat, flags, link, H::Data::default());
         self.core.stats.turned_away_count += u64::from(opened.is_err());
         let key = opened?;
@@ -604,7 +604,7 @@ fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix:
     let told_count = poll.wait(timeout_ns, |whose, told| {
         let key = match whose {
             Whose::Connection(key) => key,
-            Whose::Listener(_) => return ready.push_back(whose),
+            Whose::Listener(_) => return list_once(ready, whose),
             Whose::Wake => return,
         };
         // Gone meanwhile, or another's place.

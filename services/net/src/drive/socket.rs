@@ -1,10 +1,12 @@
 //! The calls on sockets, none of which blocks.
 
+use crate::Config;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{ipproto, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// How many connections the kernel may hold that are not accepted; it has a lid of its own.
 pub(crate) const BACKLOG: i32 = 4096;
@@ -34,12 +36,13 @@ pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'st
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
+    config: &Config,
 ) -> Result<OwnedFd, (&'static str, Errno)> {
     let fd = stream(address).map_err(|errno| ("socket", errno))?;
     if let Some(source) = source {
         net::bind(&fd, &source).map_err(|errno| ("bind", errno))?;
     }
-    prompt(fd.as_fd());
+    set_options(fd.as_fd(), config);
     match net::connect(&fd, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(errno) => Err(("connect", errno)),
@@ -57,9 +60,23 @@ pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)
     Ok((fd, peer.and_then(|peer| SocketAddr::try_from(peer).ok())))
 }
 
-/// Small messages go out at once. What is no TCP socket has no such delay.
-pub(crate) fn prompt(fd: BorrowedFd<'_>) {
-    let _ = sockopt::set_tcp_nodelay(fd, true);
+/// Probes without an answer after which the kernel gives a connection up.
+const PROBES_MAX: u32 = 4;
+
+/// Sends small messages at once, and has the kernel probe a peer that is silent. A socket that is not TCP refuses all
+/// of this, and needs none of it.
+pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
+    if sockopt::set_tcp_nodelay(fd, true).is_err() || config.keepalive_ms == 0 {
+        return;
+    }
+    // The kernel counts whole seconds, at least one.
+    let silence = Duration::from_secs(u64::from(config.keepalive_ms.div_ceil(1000)));
+    let interval = Duration::from_secs((silence.as_secs() / u64::from(PROBES_MAX)).max(1));
+    // Its bounds are below the kernel's, which are nine hours.
+    let _ = sockopt::set_tcp_keepidle(fd, silence);
+    let _ = sockopt::set_tcp_keepintvl(fd, interval);
+    let _ = sockopt::set_tcp_keepcnt(fd, PROBES_MAX);
+    let _ = sockopt::set_socket_keepalive(fd, true);
 }
 
 pub(crate) fn address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {

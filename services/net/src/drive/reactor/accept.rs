@@ -162,7 +162,7 @@ impl<H: Handler> Reactor<H> {
                 Err(_) => return self.pause(index),
             }
         }
-        self.core.ready.push_back(Whose::Listener(index));
+        self.core.list_listener(index);
     }
 
     /// Who has room for one more from that listener: of the threads that it hands over to, the next that has.
@@ -246,7 +246,7 @@ impl<H: Handler> Reactor<H> {
         for (index, listener) in (0..).zip(&mut self.listeners) {
             if listener.paused {
                 listener.paused = false;
-                self.core.ready.push_back(Whose::Listener(index));
+                self.core.list_listener(index);
             }
         }
     }

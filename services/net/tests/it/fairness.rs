@@ -4,7 +4,7 @@ use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// A message of 16 bytes, its length included.
@@ -125,4 +125,48 @@ fn who_has_one_message_waits_for_one_turn_of_who_has_thousands_and_no_more() {
     let modest = turns.iter().position(|&(key, _)| key == keys[2]).unwrap();
     let before: u64 = turns[..modest].iter().map(|&(_, count)| count).sum();
     assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} messages of others came first");
+}
+
+/// Writes down in which round each connection was accepted, and connects once more for each.
+struct Accepted {
+    rounds: Vec<u64>,
+    address: Option<SocketAddr>,
+    peers: Vec<TcpStream>,
+    stopper: Option<Stopper<()>>,
+}
+
+const CONNECTIONS: usize = 200;
+
+impl Handler for Accepted {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
+        self.rounds.push(conn.room().stats().rounds_count);
+        if self.rounds.len() < CONNECTIONS {
+            // The kernel tells of that one anew, while others still wait.
+            self.peers.extend(self.address.map(|it| TcpStream::connect(it).unwrap()));
+        } else if let Some(stopper) = &self.stopper {
+            stopper.stop(Duration::ZERO);
+        }
+    }
+
+    fn on_message(&mut self, _: &mut Conn<'_, LengthPrefixed, ()>, _: &[u8]) {}
+}
+
+#[test]
+fn listener_accepts_so_many_in_a_round_while_others_go_on_connecting() {
+    const ACCEPTS_MAX: u32 = 2;
+    let config = Config { accepts_max: ACCEPTS_MAX, ..Config::default() };
+    let handler = Accepted { rounds: vec![], address: None, peers: vec![], stopper: None };
+    let mut reactor = Reactor::new(config, LengthPrefixed::new(100), handler).unwrap();
+    let address = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let stopper = reactor.stopper();
+    let handler = reactor.handler();
+    (handler.address, handler.stopper) = (Some(address), Some(stopper));
+    handler.peers.extend((0..50).map(|_| TcpStream::connect(address).unwrap()));
+    reactor.run().unwrap();
+    let rounds = &reactor.handler().rounds[..CONNECTIONS];
+    let most = rounds.chunk_by(|one, next| one == next).map(<[u64]>::len).max().unwrap();
+    assert!(most <= ACCEPTS_MAX as usize, "{most} were accepted in a round");
 }

@@ -253,6 +253,36 @@ fn a_handler_that_panics_loses_its_connection_and_nobody_elses() {
     ask(&mut other, b"still there");
 }
 
+/// The kind of timer that runs for the connection from `local` to `remote`, as the kernel tells: 02 is the one of
+/// keepalive, 00 is none.
+fn timer_of(local: SocketAddr, remote: SocketAddr) -> Option<String> {
+    let place = |it: SocketAddr| format!("0100007F:{:04X}", it.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let words = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut found = words.filter(|it| it[1] == place(local) && it[2] == place(remote));
+    found.next().map(|it| it[5].split_once(':').unwrap().0.to_owned())
+}
+
+#[test]
+fn silent_connection_is_kept_alive_by_the_kernel_unless_it_is_told_not_to() {
+    for (config, timer) in [
+        (Config::default(), "02"),
+        (Config { keepalive_ms: 1, ..Config::default() }, "02"),
+        (Config { keepalive_ms: 0, ..Config::default() }, "00"),
+    ] {
+        let served = serve(config);
+        let (mut peer, _) = served.connect();
+        ask(&mut peer, b"first");
+        let (here, there) = (peer.local_addr().unwrap(), peer.peer_addr().unwrap());
+        // Until what was sent is acknowledged, another timer runs.
+        let began = std::time::Instant::now();
+        while timer_of(there, here).as_deref() != Some(timer) {
+            assert!(began.elapsed() < SOON, "{:?}, not {timer}", timer_of(there, here));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 #[test]
 fn one_byte_at_a_time_runs_out_of_time() {
     let served = serve(Config { message_timeout_ms: 150, ..Config::default() });
