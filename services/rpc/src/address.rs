@@ -13,8 +13,10 @@ pub const NAME_MAX_BYTES: usize = 100;
 pub enum Transport {
     /// Memory that two processes of one user on one machine share.
     Sm,
-    /// A TCP connection.
+    /// A TCP connection, neither encrypted nor, without a shared secret, authenticated.
     Tcp,
+    /// A TCP connection with TLS, by which both sides are authenticated.
+    Tls,
     /// A Unix stream socket.
     Uds,
 }
@@ -24,12 +26,13 @@ impl fmt::Display for Transport {
         f.write_str(match self {
             Transport::Sm => "sm",
             Transport::Tcp => "tcp",
+            Transport::Tls => "tls",
             Transport::Uds => "uds",
         })
     }
 }
 
-/// An address: `sm://NAME`, `tcp://HOST:PORT` or `uds://PATH`.
+/// An address: `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`.
 ///
 /// What margo's users write is understood too, and printed as what it stands for here:
 ///
@@ -56,9 +59,16 @@ pub enum Address {
     /// listening, is a fresh name that nobody can guess.
     Sm(String),
     /// `HOST:PORT`. Empty, when listening, is `127.0.0.1:0`; port 0 is one of the kernel's choice.
+    ///
+    /// **Without a shared secret ([`Config::secret_file`](crate::Config::secret_file)) anybody who can reach the
+    /// port can call, and with or without it everybody on the way can read what is sent.** Across hosts that do
+    /// not trust their network, use [`Tls`](Self::Tls).
     Tcp(String),
+    /// `HOST:PORT`, as for [`Tcp`](Self::Tcp), with mutual TLS: needs the feature `tls` and certificates
+    /// ([`Config::tls`](crate::Config::tls)). The certificate of the acceptor must name HOST.
+    Tls(String),
     /// The path of a socket file, or `@NAME` for a name in no folder. Empty is no address to connect to,
-    /// and a fresh name when listening.
+    /// and a fresh name when listening. While a server listens, `PATH.lock` is locked.
     Uds(String),
 }
 
@@ -69,6 +79,7 @@ impl Address {
         match self {
             Address::Sm(_) => Transport::Sm,
             Address::Tcp(_) => Transport::Tcp,
+            Address::Tls(_) => Transport::Tls,
             Address::Uds(_) => Transport::Uds,
         }
     }
@@ -77,7 +88,10 @@ impl Address {
     #[must_use]
     pub fn place(&self) -> &str {
         match self {
-            Address::Sm(place) | Address::Tcp(place) | Address::Uds(place) => place,
+            Address::Sm(place)
+            | Address::Tcp(place)
+            | Address::Tls(place)
+            | Address::Uds(place) => place,
         }
     }
 
@@ -117,6 +131,7 @@ impl FromStr for Address {
             "sm" | "na+sm" => Address::Sm,
             "tcp" | "na+tcp" | "bmi+tcp" | "ofi+tcp" | "ofi+sockets" | "ofi+tcp;ofi_rxm"
             | "ucx+tcp" => Address::Tcp,
+            "tls" => Address::Tls,
             "uds" | "unix" => Address::Uds,
             _ => return Err(AddressError::Scheme(shown(scheme))),
         };
@@ -125,7 +140,9 @@ impl FromStr for Address {
         }
         let address = make(place.into());
         match &address {
-            Address::Tcp(place) if !place.is_empty() => check_host_port(place)?,
+            Address::Tcp(place) | Address::Tls(place) if !place.is_empty() => {
+                check_host_port(place)?;
+            }
             Address::Sm(name) if name.contains('/') => return Err(AddressError::Letters),
             Address::Sm(name) | Address::Uds(name) if name.len() > NAME_MAX_BYTES => {
                 return Err(AddressError::TooLong { bytes: name.len() });
@@ -165,6 +182,7 @@ mod tests {
             ("ofi+sockets://h:1", "tcp://h:1"),
             ("ucx+tcp://[::1]:65535", "tcp://[::1]:65535"),
             ("unix:///tmp/x", "uds:///tmp/x"),
+            ("tls://h:1", "tls://h:1"),
         ] {
             let address: Address = written.parse().expect(written);
             assert_eq!(address.to_string(), meant);
@@ -175,8 +193,9 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused_with_the_way_out() {
         for (written, said) in [
-            ("verbs://x", "`verbs`: no transport of that name; sm, tcp and uds there are"),
+            ("verbs://x", "`verbs`: no transport of that name; there are sm, tcp, tls and uds"),
             ("tcp://host", "`host`: HOST:PORT is wanted, with a port in 0..=65535"),
+            ("tls://host", "`host`: HOST:PORT is wanted, with a port in 0..=65535"),
             ("tcp://:80", "`:80`: HOST:PORT is wanted, with a port in 0..=65535"),
             ("tcp://h:65536", "`h:65536`: HOST:PORT is wanted, with a port in 0..=65535"),
             ("sm://a/b", "an address holds a letter that it may not"),

@@ -12,8 +12,12 @@ pub(crate) mod poll;
 pub(crate) mod pool;
 pub(crate) mod progress;
 pub(crate) mod random;
+pub(crate) mod security;
 pub(crate) mod sm;
 pub(crate) mod socket;
 pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod timing;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+pub(crate) mod wire;

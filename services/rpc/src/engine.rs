@@ -6,15 +6,17 @@
 //!  Calls::complete ◀── Header, result ◀──┘
 //! ```
 //!
-//! Time, where it matters, is an argument in ns. The drive of this crate stands on it, and
-//! `tests/simulation.rs` plays two of them on a network that delays, splits and cuts.
+//! Time, where it matters, is an argument in ns. The drive of this crate stands on it.
 
+mod backlog;
 mod bulk;
 mod calls;
 mod frame;
 mod inbound;
 mod method;
+mod secret;
 
+pub use backlog::Backlog;
 pub use bulk::{
     Arrival, BulkHandle, BulkMessage, BulkRefusal, FileId, Located, Proof, Rights, SEGMENTS_MAX,
     TRANSFER_LIMIT, is_within, total_bytes,
@@ -23,3 +25,4 @@ pub use calls::{CallId, Calls, Outcome, PeerKey};
 pub use frame::{BULK_BYTES_MAX, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Refusal, VERSION};
 pub use inbound::Inbound;
 pub use method::{Method, Methods};
+pub use secret::{NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role, SECRET_BYTES_MIN, Secret};

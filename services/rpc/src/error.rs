@@ -7,7 +7,7 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum AddressError {
     /// What stands before `://` is unknown.
-    #[error("`{0}`: no transport of that name; sm, tcp and uds there are")]
+    #[error("`{0}`: no transport of that name; there are sm, tcp, tls and uds")]
     Scheme(String),
     /// No port, or none that can be.
     #[error("`{0}`: HOST:PORT is wanted, with a port in 0..=65535")]
@@ -131,9 +131,39 @@ pub enum Gone {
     /// The peer did not say in time who it is.
     #[error("the peer does not greet")]
     Silent,
+    /// The peer began a message and did not end it in time.
+    #[error("the peer was disconnected: it began a message and did not end it in time")]
+    Stalled,
     /// The peer asks on and on and does not read its answers.
     #[error("the peer was disconnected: it does not read its answers")]
     Flooded,
+    /// One side did not prove who it is.
+    #[error("authentication failed: {0}")]
+    Unauthenticated(#[from] AuthenticationError),
+    /// TLS failed: a certificate that is missing or not trusted, an alert of the peer, a stream that was cut.
+    #[error("TLS failed: {0}")]
+    Tls(Box<str>),
+}
+
+/// Why a peer is not allowed in. The peer is told, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthenticationError {
+    /// The peer has no shared secret, and this side wants it proved.
+    #[error("the peer has no shared secret, and this side has one")]
+    NoSecret,
+    /// The peer wants a shared secret to be proved, and this side has none.
+    #[error("the peer has a shared secret, and this side has none: set secret_file")]
+    SecretWanted,
+    /// The secrets of the two sides differ.
+    #[error("the shared secrets of the two sides differ")]
+    WrongSecret,
+    /// The process at the other end of a Unix socket runs as a user that is not allowed.
+    #[error("the peer runs as user {uid}, who is not allowed")]
+    User {
+        /// Effective user of the process when it connected or listened.
+        uid: u32,
+    },
 }
 
 impl Gone {
@@ -174,8 +204,8 @@ pub enum EndpointError {
         /// The kernel's answer.
         errno: Errno,
     },
-    /// Who listens at that name is another user, in whose memory nothing is to be shared.
-    #[error("{place} belongs to user {uid}")]
+    /// Who listens there is another user than may.
+    #[error("{place} belongs to user {uid}, who is not allowed")]
     Stranger {
         /// The address.
         place: String,
@@ -207,6 +237,14 @@ pub enum EndpointError {
     /// A thread could not be started.
     #[error("a thread could not be started: {0}")]
     Thread(std::io::Error),
+    /// A secret, a key or a certificate is missing or cannot be used.
+    #[error("{place}: {why}")]
+    Security {
+        /// The file or the address.
+        place: String,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 /// Why a name cannot be registered.
@@ -267,6 +305,9 @@ pub enum CallError {
     /// The result is longer than was agreed when connecting. The peer has done it.
     #[error("the result is longer than was agreed: raise message_bytes_max, or use bulk")]
     ResultTooLong,
+    /// The peer has done it, and dropped the result: more than its `queued_bytes_max` waited for this side to read.
+    #[error("the result was dropped: too many results waited for this side to read them")]
+    ResultUnsent,
     /// As many requests wait at the peer as there may be. Nothing was done.
     #[error("the peer has no room for a request")]
     PeerFull,

@@ -2,16 +2,22 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod clock;
 mod config;
 mod drive;
 pub mod engine;
 mod error;
 #[allow(unsafe_code)]
 mod raw;
+#[cfg(test)]
+mod simulation;
 mod stage;
 
+#[cfg(feature = "tls")]
+pub use rustls;
+
 pub use address::{Address, NAME_MAX_BYTES, Transport};
-pub use config::{Config, LogLevel};
+pub use config::{Config, LogLevel, TlsFiles, UdsPeers};
 pub use drive::{
     bulk::{Bulk, BulkMemory, BulkPart, BulkPath, BulkStats, Transfer},
     calling::{Call, Calling},
@@ -23,6 +29,6 @@ pub use drive::{
 };
 pub use engine::{BulkHandle, BulkRefusal, Method, Rights};
 pub use error::{
-    AddressError, BulkError, CallError, ConfigError, EndpointError, Failure, FrameError, Gone,
-    MemoryError, RegisterError, TimersFull, WithdrawError,
+    AddressError, AuthenticationError, BulkError, CallError, ConfigError, EndpointError, Failure,
+    FrameError, Gone, MemoryError, RegisterError, TimersFull, WithdrawError,
 };

@@ -3,6 +3,7 @@
 
 mod copy;
 mod gather;
+mod process;
 mod region;
 mod sealed;
 mod segment;
@@ -10,8 +11,10 @@ mod whose;
 
 pub(crate) use copy::Store;
 pub(crate) use gather::{
-    Elsewhere, Run, read_process, receive as receive_into, send as send_from, write_process,
+    Elsewhere, Run, read_process, read_process_word, receive as receive_into, send as send_from,
+    write_process,
 };
+pub(crate) use process::peer_process;
 pub(crate) use region::{Region, file_id};
 pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};
 pub(crate) use whose::whose;

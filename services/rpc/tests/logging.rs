@@ -1,13 +1,25 @@
-//! What is logged. A program of its own: the first thread that comes to a line decides who is asked about it.
+//! Lines that rpc logs, in an executable of their own: the first thread that reaches a line decides
+//! who is asked about it.
 
 use handover_rpc::{Config, Endpoint, LogLevel};
 use std::sync::Mutex;
 use std::time::Duration;
 use tracing::span;
 
-/// Counts lines by level.
+/// Lines by level, with the reason that they give.
 #[derive(Default)]
-struct Lines(Mutex<Vec<tracing::Level>>);
+struct Lines(Mutex<Vec<(tracing::Level, String)>>);
+
+/// The field `why` of a line.
+struct Why<'a>(&'a mut String);
+
+impl tracing::field::Visit for Why<'_> {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "why" {
+            *self.0 = format!("{value:?}");
+        }
+    }
+}
 
 impl tracing::Subscriber for &'static Lines {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -23,7 +35,9 @@ impl tracing::Subscriber for &'static Lines {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        self.0.lock().unwrap().push(*event.metadata().level());
+        let mut why = String::new();
+        event.record(&mut Why(&mut why));
+        self.0.lock().unwrap().push((*event.metadata().level(), why));
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -51,6 +65,46 @@ fn as_much_is_logged_as_the_level_lets_through() {
                 endpoint.progress(Duration::from_millis(10));
             }
         });
-        assert_eq!(*lines.0.lock().unwrap(), expected, "{log_level:?}");
+        let levels: Vec<_> = lines.0.lock().unwrap().iter().map(|it| it.0).collect();
+        assert_eq!(levels, expected, "{log_level:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_fails_to_authenticate_is_logged_with_the_reason() {
+    let lines: &'static Lines = Box::leak(Box::default());
+    for (server, client, said) in [
+        (
+            Some(b"one secret of ours"),
+            Some(b"another one of its"),
+            "the shared secrets of the two sides differ",
+        ),
+        (Some(b"one secret of ours"), None, "the peer has no shared secret, and this side has one"),
+        (
+            None,
+            Some(b"another one of its"),
+            "the peer has a shared secret, and this side has none: set secret_file",
+        ),
+    ] {
+        let with = |secret: Option<&[u8; 18]>, log_level| {
+            let mut endpoint = Endpoint::new(Config { log_level, ..Config::default() }).unwrap();
+            if let Some(secret) = secret {
+                endpoint.set_secret(secret).unwrap();
+            }
+            endpoint
+        };
+        // If the client came to the line first, in a thread without a subscriber, nobody would be asked about it.
+        let mut server = with(server, Config::default().log_level);
+        let mut client = with(client, LogLevel::Off);
+        let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
+        let connecting = std::thread::spawn(move || client.connect(&address).is_err());
+        tracing::subscriber::with_default(lines, || {
+            while server.stats().turned_away_count == 0 {
+                server.progress(Duration::from_millis(10));
+            }
+        });
+        assert!(connecting.join().unwrap());
+        let last = lines.0.lock().unwrap().pop();
+        assert_eq!(last, Some((tracing::Level::WARN, format!("authentication failed: {said}"))));
     }
 }

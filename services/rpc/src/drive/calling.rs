@@ -1,8 +1,8 @@
 //! Calling others: the same for an endpoint and for a handler that runs in it.
 
+use crate::clock;
 use crate::engine::{CallId, Outcome, PeerKey, Refusal};
 use crate::{Address, CallError, EndpointError, Failure, Gone, Method};
-use handover_base::clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -394,6 +394,7 @@ fn refused(refusal: Refusal, body: &[u8]) -> CallError {
         Refusal::Panicked => CallError::Panicked,
         Refusal::TooLong => CallError::ResultTooLong,
         Refusal::Full => CallError::PeerFull,
+        Refusal::Unsent => CallError::ResultUnsent,
         Refusal::Failed => {
             postcard::from_bytes::<Failure>(body).map_or(CallError::BadResult, CallError::Failed)
         }

@@ -2,12 +2,14 @@
 
 use super::bulk::BulkStats;
 use super::monitor::CallReport;
+use super::random::random;
 use super::state::{State, Stats};
 use crate::{Config, EndpointError};
 use rustix::io::Errno;
 use serde::Serialize;
 use signal_hook::SigId;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -43,10 +45,12 @@ pub struct PeerDump {
     pub place: u32,
     /// Whether messages go through shared memory, and not over a stream.
     pub is_in_memory: bool,
-    /// Its process, where memory can be shared with it.
+    /// Its process id, where memory is shared with it and it is visible in this pid namespace.
     pub pid: Option<i32>,
     /// How many bytes wait to be sent to it.
     pub queued_bytes: usize,
+    /// Memory held for receiving from it, in bytes; besides what is shared.
+    pub receive_buffer_bytes: usize,
     /// How long its messages may be, in bytes.
     pub message_bytes_max: usize,
 }
@@ -88,8 +92,10 @@ impl OnSignal {
     /// Puts it in the file's place, whole or not at all.
     pub(crate) fn write(&self, text: &str) -> std::io::Result<()> {
         let mut beside = self.path.clone().into_os_string();
-        beside.push(format!(".{}", std::process::id()));
-        let mut file = std::fs::File::create(&beside)?;
+        beside.push(format!(".{:032x}", random()?));
+        // A file of this process's own making, under a name that nobody could prepare: O_EXCL follows no link.
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         let written = file.write_all(text.as_bytes());
         written.and_then(|()| std::fs::rename(&beside, &self.path)).inspect_err(|_| {
             // What is half written is of no use.

@@ -4,6 +4,7 @@ use super::calling::{self, STOP, after, sealed};
 use super::dump::{self, Dump, OnSignal};
 use super::monitor::{CallReport, Monitor, Observed, Side};
 use super::pool::{Inbox, Job, Pool, Work, caught};
+use super::security::refused;
 use super::state::{ONE_WAY, PutOff, Sink, State};
 use super::timing::{Ends, Moment};
 use crate::engine::{Header, Kind, Methods, PeerKey, Refusal};
@@ -197,6 +198,30 @@ impl Endpoint {
     /// [`EndpointError`] when the address is in use, or not to be had.
     pub fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
         self.state.listen(address)
+    }
+
+    /// Sets the secret that both sides of every `tcp://` connection must prove to know, as
+    /// [`Config::secret_file`] does. For connections that are agreed upon from now on; a listener of this
+    /// endpoint accepts none before one of its methods runs.
+    ///
+    /// # Errors
+    /// [`EndpointError::Security`] for fewer than [`SECRET_BYTES_MIN`](crate::engine::SECRET_BYTES_MIN) bytes.
+    pub fn set_secret(&mut self, secret: &[u8]) -> Result<(), EndpointError> {
+        self.state.security.set_secret(secret).map_err(|why| refused("the shared secret", why))
+    }
+
+    /// Sets the certificates with which this endpoint accepts connections at `tls://` addresses, and its demands
+    /// on those of peers, before it listens there. [`Config::tls`] does the same by files, and demands
+    /// certificates; **a configuration without a verifier of clients lets everybody call.**
+    #[cfg(feature = "tls")]
+    pub fn set_tls_server(&mut self, config: Arc<rustls::ServerConfig>) {
+        self.state.security.tls.server = Some(config);
+    }
+
+    /// As [`set_tls_server`](Self::set_tls_server), for connections to `tls://` addresses.
+    #[cfg(feature = "tls")]
+    pub fn set_tls_client(&mut self, config: Arc<rustls::ClientConfig>) {
+        self.state.security.tls.client = Some(config);
     }
 
     /// Where it listens.

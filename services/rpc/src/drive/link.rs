@@ -48,12 +48,33 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
+    /// Has [`wait_in_read`](Self::wait_in_read) return `false` after a while in which nothing has come, for a peer
+    /// whose end something else may tell.
+    fn bound_wait_in_read(&mut self) {}
+
     /// Before the connection is given up: what is kept is sent if that needs no waiting.
     fn close(&mut self);
 
+    /// Returns `true` if a frame has begun to come and not ended, or more memory is held for receiving than usual:
+    /// then [`sweep`](Self::sweep) is to be called now and then.
+    fn wants_sweep(&self) -> bool {
+        false
+    }
+
+    /// Gives memory back that was not needed lately. Returns in how many sweeps without a pause the same frame was
+    /// found begun and not ended.
+    fn sweep(&mut self) -> u32 {
+        0
+    }
+
+    /// Bytes of memory held for receiving, besides what is shared.
+    fn receive_buffer_bytes(&self) -> usize {
+        0
+    }
+
     // Bulk. What is not overridden is that of a transport that shares no memory.
 
-    /// The peer's process as this one sees it, if memory can be shared with it.
+    /// The peer's process id in this pid namespace. `None` where the peer has none here, or shares no memory.
     fn process(&self) -> Option<i32> {
         None
     }
@@ -138,6 +159,15 @@ impl AnyLink {
         }
     }
 
+    /// Memory that is shared needs none.
+    #[inline]
+    pub(crate) fn wants_sweep(&self) -> bool {
+        match self {
+            AnyLink::Sm(_) => false,
+            AnyLink::Other(link) => link.wants_sweep(),
+        }
+    }
+
     #[inline]
     pub(crate) fn queued_bytes(&self) -> usize {
         match self {
@@ -156,7 +186,7 @@ pub(crate) struct Queue {
 }
 
 /// More memory than this is given back when the queue is empty.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 1 << 16;
 
 impl Queue {
     pub(crate) fn is_empty(&self) -> bool {

@@ -3,7 +3,9 @@
 use super::random::random;
 use super::socket;
 use crate::{Address, EndpointError};
-use rustix::fs::{CWD, FileType, Mode, chmodat, lstat, unlink};
+use rustix::fs::{
+    FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, lstat, open, unlink,
+};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -18,20 +20,77 @@ const KNOCK: Duration = Duration::from_millis(1);
 /// A socket that listens. A file that it made goes with it.
 #[derive(Debug)]
 pub(crate) struct Listener {
+    /// The file of a `uds://PATH`. Dropped before the descriptor, which keeps its inode's number from being given
+    /// to another file.
+    _file: Option<SocketFile>,
     pub(crate) fd: OwnedFd,
     /// Where, now that it is known.
     pub(crate) address: Address,
-    file: Option<String>,
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(path) = &self.file {
-            // Gone already if somebody else has tidied up.
-            let _ = unlink(path.as_str());
+/// The file of a listening Unix socket, and the lock by which servers of one path exclude each other.
+///
+/// The lock is an advisory one on `PATH.lock`, held from before the path is looked at until its file is
+/// removed, so that no server takes another's fresh socket, which refuses connections until it listens, for one
+/// that a killed process has left.
+#[derive(Debug)]
+struct SocketFile {
+    path: String,
+    /// Device and inode of the socket's file, once it is there.
+    made: Option<(u64, u64)>,
+    _lock: OwnedFd,
+}
+
+impl SocketFile {
+    /// Locks the path, of which no file is made yet.
+    fn lock(path: &str) -> Result<Self, (&'static str, Errno)> {
+        let lock_path = lock_path(path);
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        loop {
+            let lock = open(lock_path.as_str(), flags, OWNER_ONLY).map_err(|it| ("open", it))?;
+            flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(
+                |errno| match errno {
+                    Errno::WOULDBLOCK => ("flock", Errno::ADDRINUSE),
+                    errno => ("flock", errno),
+                },
+            )?;
+            // Its last owner may have removed it between these two calls: then another one may be locked by now.
+            if fstat(&lock).map(|it| identity(&it))
+                == lstat(lock_path.as_str()).map(|it| identity(&it))
+            {
+                return Ok(Self { path: path.into(), made: None, _lock: lock });
+            }
+        }
+    }
+
+    fn remove_if_ours(&self) {
+        if lstat(self.path.as_str()).is_ok_and(|it| Some(identity(&it)) == self.made) {
+            // Removed by somebody else since: then there is nothing to do.
+            let _ = unlink(self.path.as_str());
         }
     }
 }
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove_if_ours();
+        // While it is locked still: whoever opens it later looks whether it is there.
+        let _ = unlink(lock_path(&self.path));
+    }
+}
+
+/// Beside the socket's file.
+fn lock_path(path: &str) -> String {
+    format!("{path}.lock")
+}
+
+/// Device and inode.
+fn identity(of: &Stat) -> (u64, u64) {
+    (of.st_dev, of.st_ino)
+}
+
+/// Mode 0600.
+const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
 fn refused(call: &'static str, address: &Address) -> impl Fn(Errno) -> EndpointError + use<> {
     let place = address.to_string();
@@ -56,18 +115,10 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Whether whoever is at the other end must be this user: where no file's mode sees to it.
-pub(crate) fn is_for_one_user(address: &Address) -> bool {
-    match address {
-        Address::Sm(_) => true,
-        Address::Tcp(_) => false,
-        Address::Uds(place) => place.starts_with('@'),
-    }
-}
-
 pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     let address = match address {
-        Address::Tcp(place) => return listen_tcp(place),
+        Address::Tcp(place) => return listen_tcp(place, Address::Tcp),
+        Address::Tls(place) => return listen_tcp(place, Address::Tls),
         it if it.is_complete() => it.clone(),
         it => {
             let name = format!("{:032x}", random().map_err(refused("getrandom", it))?);
@@ -79,22 +130,24 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     };
     let fd = unix_socket().map_err(refused("socket", &address))?;
     let at = unix_address(&address).map_err(refused("bind", &address))?;
-    let path = at.path().is_some().then(|| address.place().to_string());
-    if let Some(path) = &path {
-        remove_stale(path, &at);
+    let mut file = match at.path() {
+        Some(_) => {
+            let file = SocketFile::lock(address.place());
+            Some(file.map_err(|(call, errno)| refused(call, &address)(errno))?)
+        }
+        None => None,
+    };
+    if let Some(file) = &file {
+        remove_stale(&file.path, &at);
+        // Linux gives the file that binding makes the mode of the socket, so it is never open to others.
+        fchmod(&fd, OWNER_ONLY).map_err(refused("fchmod", &address))?;
     }
     net::bind(&fd, &at).map_err(refused("bind", &address))?;
-    // From here on its end removes the file.
-    let listener = Listener { fd, address, file: path };
-    let (fd, address) = (&listener.fd, &listener.address);
-    if let Some(path) = &listener.file {
-        // Before anybody can connect, as it does not listen yet.
-        let mode = Mode::RUSR | Mode::WUSR;
-        chmodat(CWD, path.as_str(), mode, rustix::fs::AtFlags::empty())
-            .map_err(refused("chmod", address))?;
+    if let Some(file) = &mut file {
+        file.made = lstat(file.path.as_str()).ok().map(|it| identity(&it));
     }
-    net::listen(fd, BACKLOG).map_err(refused("listen", address))?;
-    Ok(listener)
+    net::listen(&fd, BACKLOG).map_err(refused("listen", &address))?;
+    Ok(Listener { fd, address, _file: file })
 }
 
 /// A socket's file outlives a process that was killed. If nobody listens there, it is in the way. What is no
@@ -111,9 +164,9 @@ fn remove_stale(path: &str, at: &SocketAddrUnix) {
     }
 }
 
-fn listen_tcp(place: &str) -> Result<Listener, EndpointError> {
+fn listen_tcp(place: &str, of: fn(String) -> Address) -> Result<Listener, EndpointError> {
     let place = if place.is_empty() { "127.0.0.1:0" } else { place };
-    let address = Address::Tcp(place.into());
+    let address = of(place.into());
     let failed = |call: &'static str| {
         let place = address.to_string();
         move |error: std::io::Error| match Errno::from_io_error(&error) {
@@ -123,8 +176,10 @@ fn listen_tcp(place: &str) -> Result<Listener, EndpointError> {
     };
     let listener = TcpListener::bind(place).map_err(failed("bind"))?;
     listener.set_nonblocking(true).map_err(failed("fcntl"))?;
+    // The standard library asks for 128.
+    net::listen(&listener, BACKLOG).map_err(|errno| failed("listen")(errno.into()))?;
     let bound = listener.local_addr().map_err(failed("getsockname"))?;
-    Ok(Listener { fd: listener.into(), address: Address::Tcp(bound.to_string()), file: None })
+    Ok(Listener { fd: listener.into(), address: of(bound.to_string()), _file: None })
 }
 
 /// The next connection, if somebody knocks.
@@ -148,8 +203,11 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<OwnedFd, E
     if !address.is_complete() {
         return Err(EndpointError::Incomplete(address.clone()));
     }
-    if let Address::Tcp(place) = address {
-        return connect_tcp(place, timeout);
+    if let Address::Tcp(place) | Address::Tls(place) = address {
+        return connect_tcp(place, timeout).map_err(|error| match error {
+            Ok(errno) => refused("connect", address)(errno),
+            Err(error) => EndpointError::Unresolved { place: place.clone(), error },
+        });
     }
     let at = unix_address(address).map_err(refused("connect", address))?;
     let began = Instant::now();
@@ -164,11 +222,11 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<OwnedFd, E
     }
 }
 
-fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, EndpointError> {
-    let unresolved = |error| EndpointError::Unresolved { place: place.into(), error };
+/// The kernel's refusal, or what the resolver said.
+fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, Result<Errno, std::io::Error>> {
     let mut last = Errno::ADDRNOTAVAIL;
     let began = Instant::now();
-    for address in place.to_socket_addrs().map_err(unresolved)? {
+    for address in place.to_socket_addrs().map_err(Err)? {
         // All of them together.
         let left = timeout.saturating_sub(began.elapsed());
         if left.is_zero() {
@@ -177,7 +235,7 @@ fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, EndpointError>
         }
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
-                stream.set_nonblocking(true).map_err(unresolved)?;
+                stream.set_nonblocking(true).map_err(Err)?;
                 let fd = OwnedFd::from(stream);
                 socket::prompt(fd.as_fd());
                 return Ok(fd);
@@ -186,5 +244,5 @@ fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, EndpointError>
             Err(error) => last = Errno::from_io_error(&error).unwrap_or(last),
         }
     }
-    Err(refused("connect", &Address::Tcp(place.into()))(last))
+    Err(Ok(last))
 }

@@ -2,8 +2,8 @@
 //!
 //! Nothing of it is on the way of a call while nobody watches.
 
+use crate::clock;
 use crate::engine::{Method, Outcome, PeerKey, Refusal};
-use handover_base::clock;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::HashMap;

@@ -1,5 +1,6 @@
 //! What the kernel tells of: sockets, bells, listeners.
 
+use crate::config::PEERS_LIMIT;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -13,6 +14,11 @@ pub(crate) enum Whose {
         place: u32,
         generation: u32,
     },
+    /// The process of a peer: its end.
+    Process {
+        place: u32,
+        generation: u32,
+    },
     /// Rung by other threads of this process.
     Inbox,
     /// A signal has come that is to be answered.
@@ -23,6 +29,10 @@ pub(crate) enum Whose {
 }
 
 const TAG_SHIFT: u32 = 62;
+/// Set beside the tag of the inbox, of a process: below it are the generation and so many bits of the place.
+const PROCESS: u64 = 1 << 61;
+const PLACE_BITS: u32 = 21;
+const _: () = assert!(PEERS_LIMIT < 1 << PLACE_BITS && PLACE_BITS + (TAG_SHIFT - 32) <= 61);
 /// Generations are told apart up to here.
 pub(crate) const GENERATION_MASK: u32 = (1 << (TAG_SHIFT - 32)) - 1;
 
@@ -31,6 +41,10 @@ impl Whose {
         match self {
             Whose::Peer { place, generation } => {
                 u64::from(generation & GENERATION_MASK) << 32 | u64::from(place)
+            }
+            Whose::Process { place, generation } => {
+                let generation = u64::from(generation & GENERATION_MASK);
+                1 << TAG_SHIFT | PROCESS | generation << PLACE_BITS | u64::from(place)
             }
             Whose::Inbox => 1 << TAG_SHIFT,
             Whose::Signal => 1 << TAG_SHIFT | 1,
@@ -44,6 +58,10 @@ impl Whose {
         let place = packed as u32;
         match packed >> TAG_SHIFT {
             0 => Whose::Peer { place, generation: (packed >> 32) as u32 & GENERATION_MASK },
+            1 if packed & PROCESS != 0 => Whose::Process {
+                place: place & ((1 << PLACE_BITS) - 1),
+                generation: (packed >> PLACE_BITS) as u32 & GENERATION_MASK,
+            },
             1 if place == 0 => Whose::Inbox,
             1 => Whose::Signal,
             2 => Whose::Listener(place),
@@ -61,7 +79,9 @@ fn flags_of(whose: Whose) -> epoll::EventFlags {
         Whose::Peer { .. } | Whose::Greeting(_) => {
             Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
         }
-        Whose::Inbox | Whose::Signal | Whose::Listener(_) => Flags::IN | Flags::ET,
+        Whose::Process { .. } | Whose::Inbox | Whose::Signal | Whose::Listener(_) => {
+            Flags::IN | Flags::ET
+        }
     }
 }
 
@@ -133,6 +153,8 @@ mod tests {
             Whose::Greeting(u32::MAX),
             Whose::Peer { place: u32::MAX, generation: GENERATION_MASK },
             Whose::Peer { place: 0, generation: 0 },
+            Whose::Process { place: 0, generation: 0 },
+            Whose::Process { place: PEERS_LIMIT - 1, generation: GENERATION_MASK },
         ] {
             assert_eq!(Whose::unpack(whose.pack()), whose);
         }

@@ -2,13 +2,13 @@
 
 use super::state::State;
 use super::timing::Callback;
-use crate::engine::{PeerKey, Refusal};
+use crate::engine::{Backlog, PeerKey, Refusal};
 use crate::{CallError, Config};
 use handover_base::affinity;
 use handover_fiber::Runtime;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,6 @@ pub(crate) struct Job {
 pub(crate) struct Done {
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
-    pub(crate) one_way: bool,
     pub(crate) answer: Result<(), Refusal>,
     pub(crate) body: Vec<u8>,
 }
@@ -63,6 +62,8 @@ pub(crate) struct Inbox {
     asleep: AtomicBool,
     stop: AtomicBool,
     bell: OwnedFd,
+    /// As many calls and errands of other threads may wait.
+    posts_max: usize,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,8 +72,9 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inbox {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new(posts_max: usize) -> Result<Self, Errno> {
         Ok(Self {
+            posts_max,
             done: Mutex::default(),
             posts: Mutex::default(),
             any: AtomicBool::new(false),
@@ -103,10 +105,24 @@ impl Inbox {
         drop(posts);
     }
 
+    /// # Errors
+    /// [`CallError::Full`] where as many wait as may, and [`CallError::Ended`].
     pub(crate) fn post(&self, post: Post) -> Result<(), CallError> {
+        self.post_within(self.posts_max, post)
+    }
+
+    /// As [`post`](Self::post), for what ends a call that was posted: there are no more of them than of those.
+    pub(crate) fn post_end(&self, post: Post) -> Result<(), CallError> {
+        self.post_within(usize::MAX, post)
+    }
+
+    fn post_within(&self, posts_max: usize, post: Post) -> Result<(), CallError> {
         let mut posts = locked(&self.posts);
         if !posts.open {
             return Err(CallError::Ended);
+        }
+        if posts.waiting.len() >= posts_max {
+            return Err(CallError::Full);
         }
         posts.waiting.push(post);
         drop(posts);
@@ -164,41 +180,88 @@ impl fmt::Debug for Inbox {
     }
 }
 
+/// The requests of all peers, which have turns: one request each.
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
-    /// What the arguments of the jobs take.
+    peers: HashMap<PeerKey, PeerJobs>,
+    /// Peers with requests that may begin, each once.
+    turns: VecDeque<PeerKey>,
+    jobs_count: usize,
+    /// Bytes of the jobs and their arguments.
     bytes: usize,
     /// Fibers that there are: each has a stack, also where its request was taken back.
     fibers: usize,
+    /// Those of them that have not taken a request yet.
+    fresh_fibers: usize,
     ended: bool,
+}
+
+/// The requests of one peer, and how much of their answers has not been sent.
+#[derive(Default)]
+struct PeerJobs {
+    jobs: Backlog<Job>,
+    /// It is in `Queue::turns`.
+    has_turn: bool,
+    /// Bytes of answers that the endpoint has not taken yet.
+    finished_bytes: usize,
+    /// Bytes that wait to be sent to the peer, as the endpoint has told last.
+    queued_bytes: usize,
+}
+
+impl PeerJobs {
+    fn unsent_bytes(&self) -> usize {
+        self.finished_bytes + self.queued_bytes
+    }
 }
 
 impl Job {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.arguments.len()
+        // What keeps it in order, besides itself.
+        2 * size_of::<Self>() + self.arguments.len()
     }
 }
 
 impl Queue {
-    fn put(&mut self, job: Job) {
-        self.bytes += job.bytes();
-        self.jobs.push_back(job);
+    fn put(&mut self, job: Job, choked_bytes: usize) -> u64 {
+        let (peer, bytes) = (job.peer, job.bytes());
+        let call = (!job.one_way).then_some(job.call);
+        self.jobs_count += 1;
+        self.bytes += bytes;
+        let place = self.peers.entry(peer).or_default().jobs.push(call, bytes, job);
+        self.give_turn(peer, choked_bytes);
+        place
     }
 
-    fn take(&mut self) -> Option<Job> {
-        let job = self.jobs.pop_front()?;
+    /// Lets a request of that peer begin in turn, if it has one and reads its answers. Returns `true` if it was not
+    /// so before.
+    fn give_turn(&mut self, peer: PeerKey, choked_bytes: usize) -> bool {
+        let Some(its) = self.peers.get_mut(&peer) else { return false };
+        let begins = !its.has_turn && !its.jobs.is_empty() && its.unsent_bytes() <= choked_bytes;
+        if begins {
+            its.has_turn = true;
+            self.turns.push_back(peer);
+        }
+        begins
+    }
+
+    fn take(&mut self, choked_bytes: usize) -> Option<Job> {
+        loop {
+            let peer = self.turns.pop_front()?;
+            let Some(its) = self.peers.get_mut(&peer) else { continue };
+            its.has_turn = false;
+            if its.unsent_bytes() > choked_bytes {
+                continue; // Until the endpoint tells that it reads.
+            }
+            let Some(job) = its.jobs.pop() else { continue };
+            self.took(&job);
+            self.give_turn(peer, choked_bytes);
+            return Some(job);
+        }
+    }
+
+    fn took(&mut self, job: &Job) {
+        self.jobs_count -= 1;
         self.bytes -= job.bytes();
-        Some(job)
-    }
-
-    fn retain(&mut self, mut stays: impl FnMut(&Job) -> bool) {
-        let Self { jobs, bytes, .. } = self;
-        jobs.retain(|job| {
-            let it_stays = stays(job);
-            *bytes -= if it_stays { 0 } else { job.bytes() };
-            it_stays
-        });
     }
 }
 
@@ -206,6 +269,10 @@ struct Shared {
     queue: Mutex<Queue>,
     there_is_work: Condvar,
     inbox: Arc<Inbox>,
+    /// Above so many bytes of unsent answers, no further request of a peer begins.
+    choked_bytes: usize,
+    /// Above so many, an answer that ends is dropped: of requests that had begun before.
+    unsent_bytes_max: usize,
 }
 
 /// Who runs the handlers.
@@ -235,7 +302,10 @@ impl Pool {
     pub(crate) fn start(config: &Config, inbox: Arc<Inbox>) -> std::io::Result<Self> {
         let Config { pool_threads, pool_queue_max, ref pool_cpus, .. } = *config;
         let (queue, there_is_work) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { queue, there_is_work, inbox });
+        let unsent_bytes_max = config.queued_bytes_max as usize;
+        let choked_bytes = unsent_bytes_max / 2;
+        let shared = Shared { queue, there_is_work, inbox, choked_bytes, unsent_bytes_max };
+        let shared = Arc::new(shared);
         let queue_max = pool_queue_max as usize;
         let queue_bytes_max = config.pool_queue_bytes_max as usize;
         if config.pool_fibers && pool_threads > 0 {
@@ -273,41 +343,101 @@ impl Pool {
     pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
         let mut queue = locked(&self.shared.queue);
         // Threads bound what has begun; fibers are as many as requests.
-        let is_full = queue.jobs.len().max(queue.fibers) >= self.queue_max;
+        let is_full = queue.jobs_count.max(queue.fibers) >= self.queue_max;
         if is_full || queue.bytes + job.bytes() > self.queue_bytes_max {
             return Err(job);
         }
-        queue.fibers += usize::from(matches!(self.hands, Hands::Fibers(_)));
-        queue.put(job);
-        drop(queue);
+        let peer = job.peer;
+        let place = queue.put(job, self.shared.choked_bytes);
         let Hands::Fibers(runtime) = &self.hands else {
+            drop(queue);
             self.shared.there_is_work.notify_one();
             return Ok(());
         };
+        queue.add_fiber();
+        drop(queue);
         let shared = Arc::clone(&self.shared);
         match runtime.spawn_detached(move || work_once(&shared)) {
             Ok(()) => Ok(()),
-            // No memory for its stack. Nobody else puts anything behind it: it is the last, or another fiber has it.
+            // No memory for its stack. Another fiber may have its request.
             Err(_) => {
                 let mut queue = locked(&self.shared.queue);
-                queue.fibers -= 1;
-                let Some(job) = queue.jobs.pop_back() else { return Ok(()) };
-                queue.bytes -= job.bytes();
+                queue.drop_fiber();
+                let its = queue.peers.get_mut(&peer);
+                let Some(job) = its.and_then(|it| it.jobs.remove(place)) else { return Ok(()) };
+                queue.took(&job);
                 Err(job)
+            }
+        }
+    }
+
+    /// The endpoint has taken answers of so many bytes for that peer, and so many wait to be sent to it. Returns the
+    /// requests that cannot go on now: there is no memory for a fiber.
+    pub(crate) fn told(&self, peer: PeerKey, taken_bytes: usize, queued_bytes: usize) -> Vec<Job> {
+        let mut queue = locked(&self.shared.queue);
+        let Some(its) = queue.peers.get_mut(&peer) else { return Vec::new() };
+        its.finished_bytes = its.finished_bytes.saturating_sub(taken_bytes);
+        its.queued_bytes = queued_bytes;
+        if !queue.give_turn(peer, self.shared.choked_bytes) {
+            return Vec::new();
+        }
+        let Hands::Fibers(runtime) = &self.hands else {
+            drop(queue);
+            self.shared.there_is_work.notify_all();
+            return Vec::new();
+        };
+        // Those that had been spawned for its requests have found the peer choked, and ended.
+        queue.add_fiber();
+        drop(queue);
+        let shared = Arc::clone(&self.shared);
+        match runtime.spawn_detached(move || work_once(&shared)) {
+            Ok(()) => Vec::new(),
+            Err(_) => {
+                let mut queue = locked(&self.shared.queue);
+                queue.drop_fiber();
+                queue.withdraw(peer)
             }
         }
     }
 
     /// Takes back a request that has not begun.
     pub(crate) fn cancel(&self, peer: PeerKey, call: u64) {
-        // Requests that want no answer have no number.
-        locked(&self.shared.queue)
-            .retain(|job| job.peer != peer || job.call != call || job.one_way);
+        let mut queue = locked(&self.shared.queue);
+        let its = queue.peers.get_mut(&peer);
+        let job = its.and_then(|it| it.jobs.cancel(call));
+        job.iter().for_each(|job| queue.took(job));
+        // What a handler owns may be dropped with its last request: not under the lock.
+        drop(queue);
+        drop(job);
     }
 
     /// Takes back the requests of a peer that is gone.
     pub(crate) fn forget(&self, peer: PeerKey) {
-        locked(&self.shared.queue).retain(|job| job.peer != peer);
+        let mut queue = locked(&self.shared.queue);
+        let jobs = queue.withdraw(peer);
+        queue.peers.remove(&peer);
+        drop(queue);
+        drop(jobs);
+    }
+}
+
+impl Queue {
+    fn add_fiber(&mut self) {
+        self.fibers += 1;
+        self.fresh_fibers += 1;
+    }
+
+    /// One that was not to be had.
+    fn drop_fiber(&mut self) {
+        self.fibers -= 1;
+        self.fresh_fibers -= 1;
+    }
+
+    fn withdraw(&mut self, peer: PeerKey) -> Vec<Job> {
+        let Some(its) = self.peers.get_mut(&peer) else { return Vec::new() };
+        let jobs: Vec<Job> = std::iter::from_fn(|| its.jobs.pop()).collect();
+        jobs.iter().for_each(|job| self.took(job));
+        jobs
     }
 }
 
@@ -315,8 +445,9 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut queue = locked(&self.shared.queue);
         queue.ended = true;
-        queue.retain(|_| false);
+        let peers = std::mem::take(&mut queue.peers);
         drop(queue);
+        drop(peers);
         self.shared.there_is_work.notify_all();
         if let Hands::Threads(threads) = &mut self.hands {
             for thread in threads.drain(..) {
@@ -334,32 +465,66 @@ fn work(shared: &Shared) {
         if queue.ended {
             return;
         }
-        let Some(job) = queue.take() else {
+        let Some(job) = queue.take(shared.choked_bytes) else {
             queue = shared.there_is_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         drop(queue);
-        handle(job, &shared.inbox);
+        handle(job, shared);
         queue = locked(&shared.queue);
     }
 }
 
-/// What a fiber does. Where its request was taken back, there is nothing left.
-fn work_once(shared: &Shared) {
+/// Runs in a fiber: handles one request. Where it was taken back, or its peer reads no answers, there is none.
+fn work_once(shared: &Arc<Shared>) {
     let mut queue = locked(&shared.queue);
-    let job = queue.take();
-    drop(queue);
-    if let Some(job) = job {
-        handle(job, &shared.inbox);
+    queue.fresh_fibers -= 1;
+    loop {
+        let job = queue.take(shared.choked_bytes);
+        // Of a peer that was choked, the fibers have ended: each that begins sees to the next.
+        let lacks_fiber = queue.fresh_fibers == 0 && !queue.turns.is_empty();
+        if lacks_fiber {
+            queue.add_fiber();
+        }
+        drop(queue);
+        let is_last = !lacks_fiber || spawn_next(shared);
+        if let Some(job) = job {
+            handle(job, shared);
+        }
+        queue = locked(&shared.queue);
+        if is_last {
+            break;
+        }
     }
-    locked(&shared.queue).fibers -= 1;
+    queue.fibers -= 1;
 }
 
-fn handle(job: Job, inbox: &Inbox) {
+/// Spawns a fiber that was added. Without memory for its stack there is none, and whoever calls goes on with what
+/// waits.
+fn spawn_next(shared: &Arc<Shared>) -> bool {
+    let next = Arc::clone(shared);
+    let spawned = handover_fiber::spawn_detached(move || work_once(&next));
+    if spawned.is_err() {
+        locked(&shared.queue).drop_fiber();
+    }
+    spawned.is_ok()
+}
+
+fn handle(job: Job, shared: &Shared) {
     let mut body = Vec::new();
-    let answer = caught(|| (job.work)(&job.arguments, &mut body));
+    let mut answer = caught(|| (job.work)(&job.arguments, &mut body));
     let Job { peer, call, one_way, .. } = job;
-    inbox.push(Done { peer, call, one_way, answer, body });
+    if one_way {
+        return;
+    }
+    let mut queue = locked(&shared.queue);
+    let Some(its) = queue.peers.get_mut(&peer) else { return }; // It is gone.
+    if its.unsent_bytes() > shared.unsent_bytes_max {
+        (answer, body) = (Err(Refusal::Unsent), Vec::new());
+    }
+    its.finished_bytes += body.len();
+    drop(queue);
+    shared.inbox.push(Done { peer, call, answer, body });
 }
 
 fn fibers(config: &Config) -> std::io::Result<Runtime> {

@@ -193,7 +193,8 @@ impl Caller {
     /// Calls, and does not wait.
     ///
     /// # Errors
-    /// [`CallError::BadArguments`] and [`CallError::Ended`]; whatever else may be wrong comes in place of the result.
+    /// [`CallError::BadArguments`], [`CallError::Ended`], and [`CallError::Full`] where `calls_max` others wait for the
+    /// endpoint's thread; whatever else may be wrong comes in place of the result.
     pub fn start<A: Serialize + ?Sized, R>(
         &self,
         peer: PeerKey,
@@ -236,7 +237,7 @@ impl Caller {
     /// ([`Bulk`](crate::Bulk)), to start timers ([`Timing`](crate::Timing)). Requests wait meanwhile.
     ///
     /// # Errors
-    /// [`CallError::Ended`].
+    /// [`CallError::Ended`], and [`CallError::Full`] as [`start`](Self::start).
     ///
     /// # Blocking
     /// Until it is done.
@@ -313,7 +314,7 @@ impl<R> Pending<R> {
         }
         let answer = Arc::clone(&self.answer);
         // Where nobody drives the endpoint any more, all is given up already.
-        let _ = self.inbox.post(Post::Call(Box::new(move |state| {
+        let _ = self.inbox.post_end(Post::Call(Box::new(move |state| {
             // Posts come in their order: it was started by now, or refused.
             state.cancel_for(answer.call.load(Ordering::Relaxed));
         })));

@@ -6,9 +6,44 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// From the kernel, which needs no descriptor for it.
 pub(crate) fn random() -> Result<u128, Errno> {
     let mut bytes = [0; 16];
+    random_bytes(&mut bytes)?;
+    Ok(u128::from_ne_bytes(bytes))
+}
+
+/// Fills a few bytes, as [`random`] does.
+pub(crate) fn random_bytes(bytes: &mut [u8]) -> Result<(), Errno> {
+    #[cfg(test)]
+    if simulated::fill(bytes) {
+        return Ok(());
+    }
     // So few come whole, or not at all.
-    match getrandom(&mut bytes, GetRandomFlags::empty())? {
-        16 => Ok(u128::from_ne_bytes(bytes)),
+    match getrandom(&mut *bytes, GetRandomFlags::empty())? {
+        count if count == bytes.len() => Ok(()),
         _ => Err(Errno::IO),
+    }
+}
+
+/// In a thread of the simulation, numbers follow from its seed.
+#[cfg(test)]
+pub(crate) mod simulated {
+    use handover_base::random::SplitMix64;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static NUMBERS: RefCell<Option<SplitMix64>> = const { RefCell::new(None) };
+    }
+
+    pub(crate) fn seed(seed: u64) {
+        NUMBERS.set(Some(SplitMix64::new(seed)));
+    }
+
+    pub(super) fn fill(bytes: &mut [u8]) -> bool {
+        NUMBERS.with_borrow_mut(|numbers| match numbers {
+            Some(numbers) => {
+                bytes.fill_with(|| numbers.next_u64() as u8);
+                true
+            }
+            None => false,
+        })
     }
 }

@@ -196,6 +196,13 @@ impl Sm {
         Ok(())
     }
 
+    /// Returns `true` if a message with such a body would be published now.
+    fn has_room(&mut self, bytes: usize) -> Result<bool, Gone> {
+        self.look_how_far()?;
+        let has_slot = self.sent - self.acked < u64::from(self.segment.slots_count());
+        Ok(has_slot && (bytes <= INLINE_BYTES || self.next_place(bytes).is_some()))
+    }
+
     /// Where a long body may go, if there is room.
     fn place_for(&mut self, bytes: usize) -> Result<Option<u32>, Gone> {
         if self.body_head >= FRESH_BYTES {
@@ -210,21 +217,24 @@ impl Sm {
         Ok(self.place_as_known(bytes))
     }
 
-    /// Where it may go by what is known of the other side.
+    /// Where it may go by what is known of the other side, and takes that place.
     fn place_as_known(&mut self, bytes: usize) -> Option<u32> {
+        let (start, end) = self.next_place(bytes)?;
+        self.body_head = end;
+        self.bodies.push_back((self.sent, end));
+        // Below shared_bytes, which is a u32.
+        Some((start % u64::from(self.segment.shared_bytes())) as u32)
+    }
+
+    /// From where to where it may go, counted on over all laps.
+    fn next_place(&self, bytes: usize) -> Option<(u64, u64)> {
         let shared_bytes = u64::from(self.segment.shared_bytes());
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
         let mut head = self.body_head;
         if head % shared_bytes + bytes > shared_bytes {
             head = head.next_multiple_of(shared_bytes); // In one piece, or not here.
         }
-        if head + bytes - self.body_tail > shared_bytes {
-            return None;
-        }
-        self.body_head = head + bytes;
-        self.bodies.push_back((self.sent, self.body_head));
-        // Below shared_bytes, which is a u32.
-        Some((head % shared_bytes) as u32)
+        (head + bytes - self.body_tail <= shared_bytes).then_some((head, head + bytes))
     }
 
     /// Whether there is a message.
@@ -438,18 +448,20 @@ impl Link for Sm {
         memory: &BulkMemory,
         offset: u64,
     ) -> Result<bool, Gone> {
+        let bytes = header.body_bytes as usize;
         if !self.queue.is_empty() {
             return Ok(false);
         }
-        // Shorter than message_bytes_max, which fits what is shared twice.
-        let mut body = vec![0; header.body_bytes as usize];
-        memory.read(offset, &mut body);
-        if !self.publish(&header, &body)? {
+        // Before it is copied: a peer that does not read is asked again each turn.
+        if !self.has_room(bytes)? {
             // Relaxed: as in flush().
             self.segment.side(self.own).status.wants_room.store(1, Ordering::Relaxed);
             return Ok(false);
         }
-        Ok(true)
+        // Shorter than message_bytes_max, which fits what is shared twice.
+        let mut body = vec![0; bytes];
+        memory.read(offset, &mut body);
+        self.publish(&header, &body)
     }
 
     fn linger(&self) -> Option<OwnedFd> {

@@ -37,6 +37,11 @@ pub(crate) fn blocks(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     fcntl_setfl(fd, flags - OFlags::NONBLOCK)
 }
 
+/// From now on, [`wait`] is refused with `EAGAIN` when nothing has come for so long.
+pub(crate) fn bound_wait(fd: BorrowedFd<'_>, longest: Duration) -> Result<(), Errno> {
+    sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(longest))
+}
+
 /// How many bytes the kernel took, 0 where it has no room.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {

@@ -14,14 +14,16 @@ use super::monitor::{Ending, Monitor, Side};
 use super::poll::{Poll, Whose};
 use super::pool::{Done, Inbox, Pool};
 use super::progress::Others;
+use super::security::Security;
 use super::timing::Timers;
-use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
+use crate::clock;
+use crate::engine::{Backlog, CallId, Calls, Header, Kind, Outcome, PeerKey, Refusal};
 use crate::{CallError, Config, EndpointError, FrameError, Gone, stage};
-use handover_base::clock;
 use handover_base::sync::shared::{Ordering, fence};
 use put_off::PutOffRequest;
 use serde::Serialize;
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Frames of one peer at a time, before others have their turn.
@@ -37,6 +39,10 @@ const BUSY_TURNS_PER_LOOK: u32 = 8;
 /// How often the kernel is asked while there is always something to do, or while spinning: for deaths,
 /// strangers and streams.
 const KERNEL_LOOK_NS: u64 = 1_000_000;
+/// In so many sweeps a frame may be found begun and not ended.
+const SWEEPS_MAX: u32 = 8;
+/// How often is swept where frames may take as long as they like, in ms.
+const SWEEP_MS: u32 = 4_000;
 /// In place of a call's number: a request that wants no answer.
 pub(super) const ONE_WAY: u64 = u64::MAX;
 
@@ -90,13 +96,19 @@ struct Place {
     in_memory: bool,
     /// The kernel tells of it.
     is_told_of: bool,
-    put_off_bytes: usize,
+    put_off: Backlog<PutOffRequest>,
+    /// It has a turn in `State::caught_up_with`.
+    is_caught_up_with: bool,
+    /// The process of a Unix socket's peer, watched as long as the connection lasts: a child that it has forked may
+    /// hold the socket open for longer than it lives.
+    process: Option<OwnedFd>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct State {
     pub(crate) config: Config,
+    pub(crate) security: Security,
     poll: Poll,
     places: Vec<Place>,
     free: Vec<u32>,
@@ -105,11 +117,14 @@ pub struct State {
     streams_count: usize,
     listeners: Vec<Listener>,
     accept_again_ns: Option<u64>,
+    /// When to look for frames that do not end; `u64::MAX` while there is none.
+    sweep_at_ns: u64,
     greetings: Vec<Option<Greeting>>,
     /// Connections of this side that were settled, one way or the other.
     settled: Vec<(u32, Result<PeerKey, Gone>)>,
     pub(crate) calls: Calls,
-    put_off: VecDeque<PutOffRequest>,
+    /// Peers of which requests were put off that may be done now, each once.
+    caught_up_with: VecDeque<PeerKey>,
     catch_up: bool,
     any_queued: bool,
     /// Peers of whom the kernel says that they are gone; what they had sent comes first.
@@ -141,12 +156,14 @@ pub struct State {
 impl State {
     pub(crate) fn new(config: Config) -> Result<Self, EndpointError> {
         config.validate()?;
+        let security = Security::new(&config)?;
         let refused =
             |call| move |errno| EndpointError::Refused { call, place: "an endpoint".into(), errno };
         let poll = Poll::new().map_err(refused("epoll_create1"))?;
-        let inbox = Arc::new(Inbox::new().map_err(refused("eventfd"))?);
+        let inbox = Arc::new(Inbox::new(config.calls_max as usize).map_err(refused("eventfd"))?);
         poll.add(inbox.bell(), Whose::Inbox).map_err(refused("epoll_ctl"))?;
         Ok(Self {
+            security,
             poll,
             places: Vec::new(),
             free: Vec::new(),
@@ -154,10 +171,11 @@ impl State {
             streams_count: 0,
             listeners: Vec::new(),
             accept_again_ns: None,
+            sweep_at_ns: u64::MAX,
             greetings: Vec::new(),
             settled: Vec::new(),
             calls: Calls::new(config.calls_max),
-            put_off: VecDeque::new(),
+            caught_up_with: VecDeque::new(),
             catch_up: false,
             any_queued: false,
             ended: Vec::new(),
@@ -283,6 +301,9 @@ impl State {
                     self.body = body;
                 }
                 Ok(None) => {
+                    if self.sweep_at_ns == u64::MAX && link.wants_sweep() {
+                        self.sweep_later();
+                    }
                     self.turns += count;
                     return count > 0;
                 }
@@ -301,7 +322,7 @@ impl State {
         match header.kind {
             Kind::Request | Kind::OneWay => {
                 stage::received(header.call);
-                let behind = self.places[peer.place as usize].put_off_bytes > 0;
+                let behind = !self.places[peer.place as usize].put_off.is_empty();
                 if behind || self.any_queued && self.is_choked(peer) {
                     self.put_off(peer, header, body);
                 } else {
@@ -329,12 +350,7 @@ impl State {
                 if let Some(monitor) = &mut self.monitor {
                     monitor.end(Side::Server, peer, header.call, 0, Ending::GivenUp);
                 }
-                // Requests that want no answer have no number.
-                self.put_off.retain(|it| {
-                    let is_it = it.peer == peer && it.header.call == header.call;
-                    !is_it || it.header.kind == Kind::OneWay
-                });
-                self.count_put_off(peer);
+                self.places[peer.place as usize].put_off.cancel(header.call);
             }
             Kind::Bye => self.close(peer, &Gone::HungUp),
             Kind::Bulk | Kind::Data => self.bulk_frame(peer, header, body),
@@ -372,13 +388,24 @@ impl State {
         self.inbox.take(&mut done, &mut self.others.posts);
         self.stopped |= self.inbox.take_stop();
         let did = !done.is_empty() || self.stopped;
-        for Done { peer, call, one_way, answer, body } in done.drain(..) {
-            if !one_way {
-                self.respond(peer, call, answer, &body);
-            }
+        for Done { peer, call, answer, body } in done.drain(..) {
+            self.respond(peer, call, answer, &body);
+            self.tell_pool(peer, body.len());
         }
         self.done = done;
         did | self.do_posts()
+    }
+
+    /// Tells the pool that answers of so many bytes were taken for that peer, and how much it has not read.
+    fn tell_pool(&mut self, peer: PeerKey, taken_bytes: usize) {
+        let queued_bytes = self.queued_bytes(peer);
+        let Some(pool) = &self.pool else { return };
+        for job in pool.told(peer, taken_bytes, queued_bytes) {
+            match job.one_way {
+                true => self.handled_one_way(peer, Err(Refusal::Full)),
+                false => self.respond(peer, job.call, Err(Refusal::Full), &[]),
+            }
+        }
     }
 
     #[cold]
@@ -386,14 +413,20 @@ impl State {
         let (mut did, mut queued) = (false, false);
         for at in (0..self.active.len()).rev() {
             let key = self.key(self.active[at]);
-            let Some(link) = self.link(key) else { continue };
-            if link.queued_bytes() == 0 {
-                continue;
+            let at = &mut self.places[key.place as usize];
+            let Some(link) = at.link.as_mut().filter(|it| it.queued_bytes() > 0) else { continue };
+            if !at.is_told_of {
+                link.told();
             }
             match link.flush() {
                 Ok(went) => {
-                    did |= went;
-                    queued |= link.queued_bytes() > 0;
+                    let queued_bytes = link.queued_bytes();
+                    queued |= queued_bytes > 0;
+                    if went {
+                        did = true;
+                        self.catch_up_with(key);
+                        self.tell_pool(key, 0);
+                    }
                 }
                 Err(gone) => self.close(key, &gone),
             }
@@ -411,7 +444,13 @@ impl State {
         self.is_time_to_look(false) && (self.look(Some(0)) | self.has_untold())
     }
 
-    /// The process of that peer, if memory can be shared with it.
+    /// Whether messages to that peer go through shared memory, so that files can be passed to it.
+    pub(super) fn shares_memory(&self, peer: PeerKey) -> bool {
+        self.place(peer).is_some_and(|it| it.in_memory)
+    }
+
+    /// The process id of that peer in this pid namespace, where the kernel can copy from and to its memory. `None`
+    /// for a process of another pid namespace that is not visible from here, although memory is shared with it.
     pub(super) fn process_of(&self, peer: PeerKey) -> Option<i32> {
         self.place(peer)?.link.as_ref()?.process()
     }
@@ -451,7 +490,7 @@ impl State {
                     self.dump |= self.on_signal.as_ref().is_some_and(OnSignal::was_rung);
                     self.note_chores(self.dump);
                 }
-                Whose::Listener(_) => self.accept_all(),
+                Whose::Listener(_) => self.accept_some(),
                 Whose::Greeting(number) => self.advance(number),
                 Whose::Peer { place, generation } => {
                     let peer = PeerKey { place, generation };
@@ -460,6 +499,13 @@ impl State {
                         if is_end && link.in_memory() {
                             self.ended.push(peer);
                         }
+                    }
+                }
+                Whose::Process { place, generation } => {
+                    let peer = PeerKey { place, generation };
+                    if let Some(link) = self.link(peer) {
+                        link.told();
+                        self.ended.push(peer);
                     }
                 }
             }
@@ -477,23 +523,57 @@ impl State {
         let (timer_ns, had_chores) = (self.timers.next_ns(), self.chores);
         self.note_chores(timer_ns.is_some_and(|at_ns| at_ns <= clock::now_ns()));
         let mut passed = self.chores && !had_chores;
+        if self.sweep_at_ns != u64::MAX && self.sweep_at_ns <= clock::now_ns() {
+            self.sweep();
+            passed = true;
+        }
         if self.accept_again_ns.is_none() && self.greetings.iter().all(Option::is_none) {
             return passed;
         }
         let now_ns = clock::now_ns();
         if self.accept_again_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-            self.accept_all();
+            self.accept_some();
             passed = true;
         }
-        for at in 0..self.greetings.len() {
-            let late = self.greetings[at].as_ref().filter(|it| it.deadline_ns <= now_ns);
-            if let Some(was_ours) = late.map(Greeting::is_ours) {
-                self.greetings[at] = None;
-                self.settle(at as u32, was_ours, Err(Gone::Silent));
+        for at in (0..self.greetings.len()).rev() {
+            let it = self.greetings.get_mut(at);
+            let late = it.and_then(|it| it.take_if(|it| it.deadline_ns <= now_ns));
+            if let Some(mut late) = late {
+                self.settle(at as u32, late.is_ours(), Err(late.why_late()));
                 passed = true;
             }
         }
         passed
+    }
+
+    #[cold]
+    fn sweep_later(&mut self) {
+        let every_ms = match self.config.message_timeout_ms {
+            0 => SWEEP_MS,
+            timeout_ms => (timeout_ms / SWEEPS_MAX).max(1),
+        };
+        self.sweep_at_ns = clock::now_ns() + u64::from(every_ms) * 1_000_000;
+    }
+
+    /// Disconnects peers that do not end a frame, and gives memory back that was not needed lately. Sweeps are counted,
+    /// not time: while this endpoint is not driven, its peers cannot be blamed for what was not read.
+    #[cold]
+    fn sweep(&mut self) {
+        self.sweep_at_ns = u64::MAX;
+        let has_limit = self.config.message_timeout_ms > 0;
+        let mut wanted = false;
+        for at in (0..self.active.len()).rev() {
+            let key = self.key(self.active[at]);
+            let Some(link) = self.link(key) else { continue };
+            let sweeps_count = link.sweep();
+            wanted |= link.wants_sweep();
+            if has_limit && sweeps_count > SWEEPS_MAX {
+                self.close(key, &Gone::Stalled);
+            }
+        }
+        if wanted {
+            self.sweep_later();
+        }
     }
 
     /// Until when this thread may sleep for all that is not the caller's.
@@ -501,7 +581,11 @@ impl State {
         // Of timers that are due it is known: in a handler they wait until it has returned.
         let timer_ns = self.timers.next_ns().filter(|_| !self.chores);
         let greetings = self.greetings.iter().flatten().map(|it| it.deadline_ns);
-        greetings.chain(self.accept_again_ns).chain(timer_ns).min().unwrap_or(u64::MAX)
+        greetings
+            .chain(self.accept_again_ns)
+            .chain(timer_ns)
+            .min()
+            .map_or(self.sweep_at_ns, |it| it.min(self.sweep_at_ns))
     }
 
     /// Sleeps until there is something to do, or that time has come; after one more look.

@@ -3,31 +3,43 @@
 use super::bulk::BulkMemory;
 use super::link::{Link, Queue};
 use super::socket;
+use super::wire::{Received, Wire};
 use crate::Gone;
 use crate::engine::{HEADER_BYTES, Header, Inbound, Kind};
-use crate::raw::{receive_into, send_from};
 use rustix::io::Errno;
-use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// A frame of at most so many bytes is put together and sent in one piece.
 const TOGETHER_BYTES: usize = 4096;
 /// Behind data there is read as much as finds the next frame, and little of the data that may follow it.
 const SPARE_BYTES: usize = 256;
 
+/// The longest wait in the call that reads, where the kernel can tell of the peer's end in another way too: after
+/// that, everything is waited for together.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(crate) struct Stream {
-    fd: OwnedFd,
+    wire: Wire,
     inbound: Inbound,
     queue: Queue,
     /// There may be something to read.
     readable: bool,
+    /// There may be room in the socket. Of what waits, the kernel tells when there is again.
+    writable: bool,
     /// It can be waited for in the call that reads.
     waits: bool,
     together: Vec<u8>,
     /// Data under way, of which the kernel has not taken all. What is queued comes behind it.
     outgoing: Option<Outgoing>,
     incoming: Option<Incoming>,
+    /// Frames that have come whole, the header of data counted apart from the data.
+    frames_count: u64,
+    /// As many as there had been at the last sweep.
+    swept_frames_count: u64,
+    /// Sweeps without a pause that have found the same frame begun.
+    sweeps_count: u32,
 }
 
 #[derive(Debug)]
@@ -57,19 +69,23 @@ impl Incoming {
 }
 
 impl Stream {
-    pub(crate) fn new(fd: OwnedFd, body_bytes_max: u32) -> Self {
+    pub(crate) fn new(wire: Wire, body_bytes_max: u32) -> Self {
         let inbound = Inbound::new(body_bytes_max);
-        let waits = socket::blocks(fd.as_fd()).is_ok();
+        let waits = matches!(wire, Wire::Socket(_)) && socket::blocks(wire.fd()).is_ok();
         // It may have come while greeting.
         Self {
-            fd,
+            wire,
             inbound,
             queue: Queue::default(),
             readable: true,
+            writable: true,
             waits,
             together: Vec::new(),
             outgoing: None,
             incoming: None,
+            frames_count: 0,
+            swept_frames_count: 0,
+            sweeps_count: 0,
         }
     }
 }
@@ -83,11 +99,10 @@ impl Link for Stream {
                 self.together.clear();
                 self.together.extend_from_slice(&head);
                 self.together.extend_from_slice(body);
-                socket::send(self.fd.as_fd(), &self.together)
+                self.wire.send(&self.together)?
             } else {
-                socket::send_parts(self.fd.as_fd(), &[IoSlice::new(&head), IoSlice::new(body)])
-            }
-            .map_err(Gone::of("sendmsg"))?;
+                self.wire.send_two(&head, body)?
+            };
         }
         self.queue.push(&head[sent.min(head.len())..]);
         self.queue.push(&body[sent.saturating_sub(head.len())..]);
@@ -98,6 +113,7 @@ impl Link for Stream {
         let mut tried = !(eager || self.readable);
         loop {
             if let Some(header) = self.take_data() {
+                self.frames_count += 1;
                 body.clear();
                 return Ok(Some(header));
             }
@@ -106,6 +122,7 @@ impl Link for Stream {
             {
                 body.clear();
                 body.extend_from_slice(came);
+                self.frames_count += 1;
                 if header.kind == Kind::Data {
                     let bytes = header.body_bytes.into();
                     self.incoming = Some(Incoming { header, into: None, bytes });
@@ -115,45 +132,52 @@ impl Link for Stream {
             if tried {
                 return Ok(None);
             }
-            match self.fill() {
-                Ok((0, _)) => return Err(Gone::HungUp),
-                Ok((count, room_bytes)) => {
-                    // Less than there was room for: there is no more, and the kernel tells of what comes.
-                    self.readable = count == room_bytes;
-                    tried = !self.readable;
+            match self.fill()? {
+                Received::End => return Err(Gone::HungUp),
+                Received::Bytes { drained, .. } => {
+                    self.readable = !drained;
+                    tried = drained;
                 }
-                Err(Errno::AGAIN) => {
+                Received::Nothing => {
                     self.readable = false;
                     return Ok(None);
                 }
-                Err(errno) => return Err(Gone::of("recv")(errno)),
             }
         }
     }
 
     fn flush(&mut self) -> Result<bool, Gone> {
-        let mut went = self.outgoing.is_some() && self.flush_data()?;
+        if !self.writable {
+            return Ok(false);
+        }
+        let mut went = self.wire.flush()?;
+        went |= self.outgoing.is_some() && self.flush_data()?;
         while self.outgoing.is_none() && !self.queue.is_empty() {
-            let sent = socket::send(self.fd.as_fd(), self.queue.waiting());
-            match sent.map_err(Gone::of("send"))? {
-                0 => break,
+            match self.wire.send(self.queue.waiting())? {
+                0 => {
+                    self.writable = false;
+                    break;
+                }
                 count => self.queue.gone(count),
             }
             went = true;
         }
+        // Of what TLS has kept, too, the kernel tells when there is room.
+        self.writable &= !self.wire.has_unsent();
         Ok(went)
     }
 
     fn queued_bytes(&self) -> usize {
-        self.queue.len_bytes() + usize::from(self.outgoing.is_some())
+        self.queue.len_bytes() + usize::from(self.outgoing.is_some() || self.wire.has_unsent())
     }
 
     fn socket(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.wire.fd()
     }
 
     fn told(&mut self) {
         self.readable = true;
+        self.writable = true;
     }
 
     fn in_memory(&self) -> bool {
@@ -166,22 +190,45 @@ impl Link for Stream {
         }
         let room = self.inbound.room();
         let room_bytes = room.len();
-        match socket::wait(self.fd.as_fd(), room) {
+        match socket::wait(self.wire.fd(), room) {
             Ok(count @ 1..) => {
                 self.inbound.filled(count);
                 self.readable = count == room_bytes;
             }
+            // Nothing for a while.
+            Err(Errno::AGAIN) => return false,
             // The end, which receive() is told again.
             Ok(0) | Err(_) => self.readable = true,
         }
         true
     }
 
+    fn bound_wait_in_read(&mut self) {
+        self.waits &= socket::bound_wait(self.wire.fd(), WAIT_MAX).is_ok();
+    }
+
     fn declare_sleep(&mut self) {}
 
     fn withdraw(&mut self) {}
 
+    fn wants_sweep(&self) -> bool {
+        self.is_within_frame() || self.inbound.is_grown()
+    }
+
+    fn sweep(&mut self) -> u32 {
+        self.inbound.shrink();
+        let is_same = self.swept_frames_count == self.frames_count && self.is_within_frame();
+        self.sweeps_count = if is_same { self.sweeps_count + 1 } else { 0 };
+        self.swept_frames_count = self.frames_count;
+        self.sweeps_count
+    }
+
+    fn receive_buffer_bytes(&self) -> usize {
+        self.inbound.capacity_bytes()
+    }
+
     fn close(&mut self) {
+        self.writable = true;
         // Refused where the other side is gone already.
         let _ = self.flush();
     }
@@ -225,27 +272,34 @@ impl Link for Stream {
 }
 
 impl Stream {
-    /// Reads what there is to where it belongs: how much came, and for how much there was room.
-    fn fill(&mut self) -> Result<(usize, usize), Errno> {
-        let incoming = self.incoming.as_mut();
-        let Some((incoming, (memory, offset))) =
-            incoming.and_then(|it| it.into.clone().map(|into| (it, into)))
-        else {
-            let room = self.inbound.room();
-            let room_bytes = room.len();
-            let count = socket::receive(self.fd.as_fd(), room)?;
+    fn is_within_frame(&self) -> bool {
+        self.incoming.is_some() || self.inbound.pending_bytes() > 0
+    }
+
+    /// Reads what there is to where it belongs.
+    fn fill(&mut self) -> Result<Received, Gone> {
+        let room = self.inbound.room();
+        if let Some(incoming) = self.incoming.as_mut()
+            && let Some((memory, offset)) = &incoming.into
+        {
+            let spare_bytes = room.len().min(SPARE_BYTES);
+            let spare = &mut room[..spare_bytes];
+            if let Some(received) = self.wire.receive_memory(memory, *offset, incoming.bytes, spare)
+            {
+                let received = received?;
+                if let Received::Bytes { count, .. } = received {
+                    let direct = incoming.bytes.min(count as u64);
+                    incoming.skip(direct);
+                    self.inbound.filled(count - direct as usize); // No more than count.
+                }
+                return Ok(received);
+            }
+        }
+        let received = self.wire.receive(room)?;
+        if let Received::Bytes { count, .. } = received {
             self.inbound.filled(count);
-            return Ok((count, room_bytes));
-        };
-        let spare = self.inbound.room();
-        let spare_bytes = spare.len().min(SPARE_BYTES);
-        let runs = memory.runs(offset, incoming.bytes);
-        let (count, asked) = receive_into(self.fd.as_fd(), runs, &mut spare[..spare_bytes])?;
-        let direct = incoming.bytes.min(count as u64);
-        incoming.skip(direct);
-        let more = count - direct as usize; // No more than count.
-        self.inbound.filled(more);
-        Ok((count, asked))
+        }
+        Ok(received)
     }
 
     /// Moves on with data that is coming: its header, when there is nothing more to come of it.
@@ -272,9 +326,10 @@ impl Stream {
         let mut went = false;
         while let Some(outgoing) = &mut self.outgoing {
             let head = &outgoing.head[outgoing.head_sent..];
-            let runs = outgoing.memory.runs(outgoing.offset, outgoing.bytes);
-            let sent = send_from(self.fd.as_fd(), head, runs).map_err(Gone::of("sendmsg"))?;
+            let Outgoing { memory, offset, bytes, .. } = outgoing;
+            let sent = self.wire.send_memory(head, memory, *offset, *bytes)?;
             if sent == 0 {
+                self.writable = false;
                 break;
             }
             went = true;

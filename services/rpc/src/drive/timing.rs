@@ -120,7 +120,7 @@ impl Timers {
             none => {
                 let config = handover_timer::Config { timers_max, timers_reserved: 0 };
                 // Refused for what is out of range: Config::validate has looked.
-                let made = Wheel::new(config, handover_base::clock::now_ns());
+                let made = Wheel::new(config, crate::clock::now_ns());
                 none.insert(made.map_err(|_| TimersFull { timers_max })?)
             }
         };

@@ -72,6 +72,8 @@ pub enum Refusal {
     TooLong = 5,
     /// Too many requests wait.
     Full = 6,
+    /// It was done, and its result dropped: the caller does not read what waits for it.
+    Unsent = 7,
 }
 
 impl Refusal {
@@ -84,6 +86,7 @@ impl Refusal {
             4 => Refusal::Failed,
             5 => Refusal::TooLong,
             6 => Refusal::Full,
+            7 => Refusal::Unsent,
             _ => Refusal::Panicked,
         }
     }
@@ -180,6 +183,8 @@ pub struct Hello {
     pub shared_bytes: u32,
     /// This side never sleeps, and need not be woken.
     pub spins: bool,
+    /// This side knows a shared [`Secret`](super::Secret) that the other one has to prove: a nonce follows.
+    pub has_secret: bool,
 }
 
 impl Hello {
@@ -190,6 +195,7 @@ impl Hello {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10] = self.spins.into();
+        bytes[11] = self.has_secret.into();
         bytes[12..16].copy_from_slice(&self.message_bytes_max.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.slots_count.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.shared_bytes.to_le_bytes());
@@ -208,7 +214,7 @@ impl Hello {
         if its != VERSION {
             return Err(FrameError::Version { its, ours: VERSION });
         }
-        if bytes[10] > 1 || bytes[11] != 0 {
+        if bytes[10] > 1 || bytes[11] > 1 {
             return Err(FrameError::Reserved);
         }
         let word = |at: usize| {
@@ -216,6 +222,7 @@ impl Hello {
         };
         Ok(Self {
             spins: bytes[10] == 1,
+            has_secret: bytes[11] == 1,
             message_bytes_max: word(12),
             slots_count: word(16),
             shared_bytes: word(20),
@@ -250,15 +257,23 @@ mod tests {
         #[test]
         fn a_greeting_comes_back(
             message_bytes_max: u32, slots_count: u32, shared_bytes: u32, spins: bool,
+            has_secret: bool,
         ) {
-            let hello = Hello { message_bytes_max, slots_count, shared_bytes, spins };
+            let hello =
+                Hello { message_bytes_max, slots_count, shared_bytes, spins, has_secret };
             prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         }
     }
 
     #[test]
     fn another_version_is_told_apart_from_another_protocol() {
-        let hello = Hello { message_bytes_max: 1, slots_count: 2, shared_bytes: 3, spins: false };
+        let hello = Hello {
+            message_bytes_max: 1,
+            slots_count: 2,
+            shared_bytes: 3,
+            spins: false,
+            has_secret: false,
+        };
         let mut bytes = hello.encode();
         bytes[8] = 9;
         assert_eq!(Hello::decode(&bytes), Err(FrameError::Version { its: 9, ours: VERSION }));

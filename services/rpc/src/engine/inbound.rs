@@ -28,13 +28,15 @@ pub struct Inbound {
     /// What has come ends here.
     end: usize,
     body_bytes_max: u32,
+    /// A frame longer than the usual room has come since memory was last given back, or asked about.
+    had_long: bool,
 }
 
 impl Inbound {
     /// Nothing has come; no body may be longer than that.
     #[must_use]
     pub fn new(body_bytes_max: u32) -> Self {
-        Self { bytes: Vec::new(), start: 0, end: 0, body_bytes_max }
+        Self { bytes: Vec::new(), start: 0, end: 0, body_bytes_max, had_long: false }
     }
 
     /// Where the next bytes go: never empty. Memory grows with what has come, not with what a header
@@ -81,6 +83,7 @@ impl Inbound {
         // A u32 fits a usize here.
         let Some(body) = rest.get(..header.body_bytes as usize) else { return Ok(None) };
         self.start += HEADER_BYTES + body.len();
+        self.had_long |= body.len() >= ROOM_BYTES;
         Ok(Some((header, body)))
     }
 
@@ -92,9 +95,71 @@ impl Inbound {
         &self.bytes[self.start - bytes..self.start]
     }
 
+    /// Bytes that have come and are not yet part of a frame or of data that was [taken](Self::take).
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Returns `true` if more memory is held than for frames of usual length.
+    #[must_use]
+    pub fn is_grown(&self) -> bool {
+        self.bytes.len() > ROOM_BYTES
+    }
+
+    /// Gives memory back that has [grown](Self::is_grown), if nothing is pending and no long frame has come since this
+    /// was last called.
+    pub fn shrink(&mut self) {
+        if !std::mem::take(&mut self.had_long) && self.is_grown() && self.pending_bytes() == 0 {
+            self.bytes = Vec::new();
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
     /// How much memory is held.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
         self.bytes.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receive(inbound: &mut Inbound, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = inbound.room();
+            let count = room.len().min(bytes.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            inbound.filled(count);
+            bytes = &bytes[count..];
+        }
+    }
+
+    #[test]
+    fn memory_of_a_long_frame_is_given_back_when_no_other_has_come() {
+        let mut inbound = Inbound::new(1 << 20);
+        let long = Header { body_bytes: 1 << 20, kind: Kind::OneWay, method: 0, call: 0 };
+        let frame = [&long.encode()[..], &[7; 1 << 20]].concat();
+        for _ in 0..2 {
+            receive(&mut inbound, &frame[..frame.len() / 2]);
+            inbound.shrink();
+            assert_eq!(inbound.frame(), Ok(None), "and half of it is kept");
+            receive(&mut inbound, &frame[frame.len() / 2..]);
+            assert!(
+                matches!(inbound.frame(), Ok(Some((_, body))) if body == &frame[HEADER_BYTES..])
+            );
+            inbound.shrink();
+            assert!(inbound.is_grown(), "there has been a long one just now");
+        }
+        let short = Header { body_bytes: 0, ..long };
+        receive(&mut inbound, &short.encode());
+        assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
+        inbound.shrink();
+        assert_eq!((inbound.is_grown(), inbound.capacity_bytes()), (false, 0));
+        receive(&mut inbound, &short.encode());
+        assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
+        assert_eq!(inbound.capacity_bytes(), ROOM_BYTES);
     }
 }

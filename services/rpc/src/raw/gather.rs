@@ -98,23 +98,52 @@ pub(crate) struct Elsewhere {
     pub(crate) address: u64,
 }
 
-/// Copies from another process's memory into this piece: how many bytes.
-pub(crate) fn read_process(from: Elsewhere, into: Run<'_>) -> Result<usize, Errno> {
+/// Copies from another process's memory into this piece: how many bytes. In the same system call, so of the same
+/// process, it reads the word at `word_address`: `None` where not all of both was there.
+pub(crate) fn read_process(
+    from: Elsewhere,
+    into: Run<'_>,
+    word_address: u64,
+) -> Result<(usize, Option<u128>), Errno> {
     let start = into.region.at_mut(into.offset, into.bytes);
-    let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: into.bytes };
-    let theirs = libc::iovec { iov_base: from.address as *mut _, iov_len: into.bytes };
-    // SAFETY: the kernel writes the piece, which was checked and to which no reference exists; what it reads
-    // is another process's, or nothing.
-    of(unsafe { libc::process_vm_readv(from.pid, &raw const ours, 1, &raw const theirs, 1, 0) })
+    let mut word = [0; size_of::<u128>()];
+    let iovec = |iov_base, iov_len| libc::iovec { iov_base, iov_len };
+    let ours =
+        [iovec(start.as_ptr().cast(), into.bytes), iovec(word.as_mut_ptr().cast(), word.len())];
+    let theirs =
+        [iovec(from.address as *mut _, into.bytes), iovec(word_address as *mut _, word.len())];
+    // SAFETY: the kernel writes the piece, whose bounds at_mut() has checked and to which no reference exists, and
+    // `word`, which this function owns; both arrays have two elements. The kernel checks what it reads from the
+    // other process.
+    let count =
+        of(unsafe { libc::process_vm_readv(from.pid, ours.as_ptr(), 2, theirs.as_ptr(), 2, 0) })?;
+    let is_whole = count == into.bytes + word.len();
+    Ok((count.min(into.bytes), is_whole.then(|| u128::from_ne_bytes(word))))
 }
 
-/// Copies this piece into another process's memory: how many bytes.
+/// Reads a word of another process's memory.
+pub(crate) fn read_process_word(from: Elsewhere) -> Result<u128, Errno> {
+    let mut word = [0; size_of::<u128>()];
+    let ours = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
+    let theirs = libc::iovec { iov_base: from.address as *mut _, iov_len: word.len() };
+    // SAFETY: the kernel writes `word.len()` bytes at most to `word`, which this function owns, and checks what it
+    // reads from the other process.
+    match of(unsafe {
+        libc::process_vm_readv(from.pid, &raw const ours, 1, &raw const theirs, 1, 0)
+    })? {
+        count if count == word.len() => Ok(u128::from_ne_bytes(word)),
+        _ => Err(Errno::FAULT),
+    }
+}
+
+/// Copies this piece into another process's memory: how many bytes. The caller has just checked, by a word of that
+/// memory, that the number still is that of the process.
 pub(crate) fn write_process(from: Run<'_>, to: Elsewhere) -> Result<usize, Errno> {
     let start = from.region.at(from.offset, from.bytes);
     let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
     let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };
-    // SAFETY: the kernel reads the piece, which was checked. What it writes lies in the process that has said
-    // so itself, of memory that it holds as a Region until told that nobody writes there any more; in this
+    // SAFETY: the kernel reads the piece, whose bounds at() has checked. It writes to the process that sent this
+    // address, into memory that the process keeps as a Region until told that nobody writes there any more; in this
     // process, if that is the peer, such memory has no reference either.
     of(unsafe { libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0) })
 }

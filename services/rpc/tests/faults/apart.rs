@@ -1,6 +1,8 @@
-//! Two network namespaces, joined by a cable that loses, delays and is pulled.
+//! Peers in different namespaces: of process ids, and of networks joined by a cable that loses, delays and is
+//! pulled.
 
 use crate::house::*;
+use crate::kills::{HANDLES, MEMORY_BYTES};
 use handover_rpc::{
     Address, Bulk, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Endpoint, EndpointError,
     Gone, Method, Peer, Rights,
@@ -31,6 +33,60 @@ pub fn namespaces() {
         here.hear();
     }
     assert_eq!(here.said, FINE);
+}
+
+/// An owner of memory and a process that transfers, each in this pid namespace or in one of its own, as two
+/// containers that share a network namespace are.
+pub fn pid_namespaces() {
+    let own_namespace = ["--pid", "--fork", "--kill-child"];
+    if let Some(why) = refused("unshare", &[&own_namespace[..], &["true"]].concat()) {
+        return skipped("pid namespaces", &why);
+    }
+    let start = |role: &str, argument: &str, is_apart: bool| {
+        let program = std::env::current_exe().expect("it runs");
+        let mut command = Command::new(if is_apart { "unshare".into() } else { program.clone() });
+        if is_apart {
+            command.args(own_namespace).arg(program);
+        }
+        Other::of(command.args([role, argument]))
+    };
+    for (owner_is_apart, mover_is_apart) in [(false, true), (true, false), (true, true)] {
+        let owner = start("own", "sm://", owner_is_apart);
+        let mover = start("transfer", &owner.said, mover_is_apart);
+        assert_eq!(mover.said, FINE, "owner apart: {owner_is_apart}, mover: {mover_is_apart}");
+    }
+}
+
+/// Pushes into an owner's memory of each kind and pulls the same bytes back.
+pub fn transfer(address: &str) -> ExitCode {
+    let (mut mover, peer) = connected(&address.parse().expect("an address"));
+    let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
+    for (number, handle) in (1u8..).zip(handles) {
+        for bytes in [5000, MEMORY_BYTES] {
+            let sent: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8 ^ number).collect();
+            for shared in [false, true] {
+                let [ours, back] = [sent.clone(), vec![0; bytes]].map(|content| match shared {
+                    false => BulkMemory::plain(content),
+                    true => {
+                        let memory = BulkMemory::shared(bytes).expect("memory");
+                        memory.write(0, &content);
+                        memory
+                    }
+                });
+                let part = BulkPart::of(bytes as u64).within(10 * SECOND);
+                let ours_handle = mover.register_memory(&ours, Rights::Read).expect("room");
+                let back_handle = mover.register_memory(&back, Rights::Write).expect("room");
+                let what = format!("{bytes} bytes, memory {number}, shared here: {shared}");
+                let pushed = mover.push(peer, &handle, &ours, part.halved(&ours_handle));
+                assert_eq!(pushed, Ok(()), "{what}");
+                let pulled = mover.pull(peer, &handle, &back, part.halved(&back_handle));
+                assert_eq!(pulled, Ok(()), "{what}");
+                assert!(back.to_vec() == sent, "other bytes came back: {what}");
+            }
+        }
+    }
+    say(FINE);
+    ExitCode::SUCCESS
 }
 
 fn ip(line: &str) {

@@ -5,6 +5,9 @@ use handover_rpc::{
     Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Endpoint,
     EndpointError, Gone, Method, Peer, Rights,
 };
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -267,6 +270,60 @@ pub fn greeters_are_killed() {
             until_peers(&mut server, 0);
             worst.noticed(killed, format_args!("{how}, turn {turn}"));
         }
+        println!("  {how}: {worst}");
+    }
+}
+
+/// The connected sockets of a process, held open here as a child that it has forked would hold them.
+fn sockets_of(other: &Other) -> Result<Vec<OwnedFd>, Errno> {
+    let pid = i32::try_from(other.id()).ok().and_then(Pid::from_raw).expect("a process");
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let folder = format!("/proc/{}/fd", other.id());
+    let mut held = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("proc is mounted").flatten() {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        if target.to_string_lossy().starts_with("socket:") {
+            let number = entry.file_name().to_string_lossy().parse().expect("a number");
+            held.push(pidfd_getfd(&process, number, PidfdGetfdFlags::empty())?);
+        }
+    }
+    assert!(!held.is_empty(), "it is connected");
+    Ok(held)
+}
+
+pub fn held_open() {
+    for how in ["sm://", "uds://"] {
+        let mut worst = Worst::default();
+        // A client that ends.
+        let (mut server, address) = server(how);
+        let address = address.to_string();
+        let starting = std::thread::spawn(move || Other::start("ask", &address));
+        while !starting.is_finished() || server.stats().requests_count < 20 {
+            server.progress(Duration::from_millis(1));
+        }
+        let client = starting.join().expect("no panic");
+        let held = match sockets_of(&client) {
+            Ok(held) => held,
+            Err(errno) => return skipped("sockets of another process", &errno.to_string()),
+        };
+        let killed = client.kill();
+        until_peers(&mut server, 0);
+        worst.noticed(killed, how);
+        drop(held);
+        // A server that ends while a client sleeps.
+        let server = Other::start("serve", how);
+        let (mut client, peer) = connected(&server.address());
+        server.signal(Signal::STOP);
+        let asked = client.start::<_, Vec<u8>>(peer, ECHO, &vec![1u8; 10]).expect("room");
+        let held = sockets_of(&server).expect("it was allowed before");
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(2 * SOON);
+            server.kill()
+        });
+        assert_eq!(client.wait(asked), Err(CallError::Gone(Gone::HungUp)), "{how}");
+        let noticed = Instant::now();
+        worst.noticed_at(noticed, killer.join().expect("no panic"), how);
+        drop(held);
         println!("  {how}: {worst}");
     }
 }

@@ -22,6 +22,7 @@ const TESTS: &[Test] = &[
     ("an_owner_that_is_killed_in_a_transfer_is_an_error_in_time", kills::owners_are_killed),
     ("memory_comes_back_from_a_peer_that_is_killed_in_a_transfer", kills::movers_are_killed),
     ("who_is_killed_within_a_greeting_is_an_error_in_time", kills::greeters_are_killed),
+    ("peer_whose_sockets_another_process_holds_open_is_gone_when_it_ends", kills::held_open),
     ("a_kill_at_each_stage_of_a_call_is_an_error_in_time", stages::of_a_call),
     ("a_kill_at_each_stage_of_a_transfer_is_an_error_in_time", stages::of_a_transfer),
     ("what_was_answered_before_a_kill_arrives", stages::what_was_answered_arrives),
@@ -31,6 +32,7 @@ const TESTS: &[Test] = &[
     ("who_has_no_descriptors_or_memory_is_told_so", scarce::limits_are_told),
     ("a_server_short_of_descriptors_takes_the_next_when_one_leaves", scarce::places_are_freed),
     ("a_full_file_system_is_told_of_and_shared_memory_needs_none", scarce::folders_are_full),
+    ("bulk_transfers_between_pid_namespaces_arrive_whole", apart::pid_namespaces),
     ("two_network_namespaces_talk_and_a_cable_that_is_pulled_is_noticed", apart::namespaces),
 ];
 
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         ["full", folder] => return scarce::full(folder),
         ["apart", ""] => return apart::here(),
         ["there", address] => return apart::there(address),
+        ["transfer", address] => return apart::transfer(address),
         ["--list", ..] => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
             return ExitCode::SUCCESS;

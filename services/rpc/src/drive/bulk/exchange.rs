@@ -7,14 +7,15 @@ use super::tables::{
     Attachment, Incoming, Lingering, Outgoing, PUSHED, Progress, Transfer, TransferId, may,
 };
 use super::{BulkPart, BulkPath};
+use crate::clock;
 use crate::drive::calling::after;
 use crate::drive::state::State;
 use crate::engine::{
-    Arrival, BulkHandle, BulkMessage, BulkRefusal, FileId, Header, Kind, Located, PeerKey, Proof,
+    Arrival, Backlog, BulkHandle, BulkMessage, BulkRefusal, FileId, Header, Kind, Located, PeerKey,
+    Proof,
 };
 use crate::raw::Store;
 use crate::{BulkError, FrameError, Gone, WithdrawError};
-use handover_base::clock;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, OwnedFd};
@@ -131,7 +132,7 @@ impl State {
     fn proceed(&mut self, id: TransferId) {
         let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
-        let in_memory = self.process_of(peer).is_some() && self.config.bulk_maps;
+        let in_memory = self.shares_memory(peer) && self.config.bulk_maps;
         match self.bulk.attachments.get(peer, handle.id) {
             Some(Attachment::Here(remote)) if remote.handle != handle => {
                 self.finish(id, Err(BulkRefusal::Unknown.into()));
@@ -186,7 +187,7 @@ impl State {
             Direction::Pull => {
                 let arrival = Arrival::new(bytes);
                 let incoming = Incoming { memory, offset: ours, arrival, registered: None };
-                self.bulk.incoming.insert((peer, transfer), incoming);
+                self.bulk.receive(peer, transfer, incoming);
                 self.say(peer, &BulkMessage::Read { transfer, handle, offset, bytes });
             }
             Direction::Push => {
@@ -195,7 +196,7 @@ impl State {
                     let call = transfer | PUSHED;
                     let (offset, sent, registered) = (ours, 0, None);
                     let it = Outgoing { peer, call, memory, offset, sent, bytes, registered };
-                    self.bulk.outgoing.push_back(it);
+                    self.bulk.send(it);
                 }
             }
         }
@@ -230,12 +231,12 @@ impl State {
 
     /// Nothing more is received by the one number, nor sent by the other.
     fn forget_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
-        if self.bulk.incoming.remove(&(peer, received)).is_some()
+        if self.bulk.stop_receiving(peer, received)
             && let Some(link) = self.link(peer)
         {
             link.drop_data(received);
         }
-        self.bulk.outgoing.retain(|it| it.peer != peer || it.call != sent);
+        self.bulk.stop_sending(peer, sent);
     }
 
     /// How memory of that handle is reached, once it was.
@@ -245,7 +246,7 @@ impl State {
             Some(Attachment::Here(_)) => Some(BulkPath::Process),
             Some(Attachment::Denied) => Some(BulkPath::Messages),
             Some(Attachment::Asked(_)) => None,
-            None if self.process_of(peer).is_some() && self.config.bulk_maps => None,
+            None if self.shares_memory(peer) && self.config.bulk_maps => None,
             None => self.is_connected(peer).then_some(BulkPath::Messages),
         }
     }
@@ -268,10 +269,13 @@ impl State {
         }
         self.stop_helping_with(&memory);
         // What is under way by messages ends here.
-        let outgoing = self.bulk.outgoing.iter().filter(|it| it.registered == Some(id));
-        let incoming = self.bulk.incoming.iter().filter(|(_, it)| it.registered == Some(id));
+        let outgoing = self.bulk.outgoing.values().flat_map(|its| its.iter());
+        let outgoing = outgoing.filter(|it| it.registered == Some(id));
         let mut ended: Vec<_> = outgoing.map(|it| (it.peer, it.call)).collect();
-        ended.extend(incoming.map(|(&(peer, call), _)| (peer, call & !PUSHED)));
+        for (&peer, its) in &self.bulk.incoming {
+            let incoming = its.iter().filter(|(_, it)| it.registered == Some(id));
+            ended.extend(incoming.map(|(call, _)| (peer, call & !PUSHED)));
+        }
         for (peer, transfer) in ended {
             self.forget_data(peer, transfer | PUSHED, transfer);
             self.refuse(peer, transfer, BulkRefusal::Unknown);
@@ -325,19 +329,22 @@ impl State {
                 }
             }
             BulkMessage::Read { transfer, handle, offset, bytes } => {
+                if self.bulk.sends(peer, transfer) {
+                    return Err(FrameError::Bulk);
+                }
                 match self.bulk_piece(peer, &handle, (offset, bytes), Direction::Pull) {
                     Err(why) => self.refuse(peer, transfer, why),
                     Ok(_) if bytes == 0 => self.say(peer, &BulkMessage::Done { transfer }),
                     Ok(memory) => {
                         let (call, sent, registered) = (transfer, 0, Some(handle.id));
                         let it = Outgoing { peer, call, memory, offset, sent, bytes, registered };
-                        self.bulk.outgoing.push_back(it);
+                        self.bulk.send(it);
                     }
                 }
             }
             BulkMessage::Write { transfer, handle, offset, bytes } => {
-                let key = (peer, transfer | PUSHED);
-                if self.bulk.incoming.contains_key(&key) {
+                let call = transfer | PUSHED;
+                if self.bulk.received(peer, call).is_some() {
                     return Err(FrameError::Bulk);
                 }
                 match self.bulk_piece(peer, &handle, (offset, bytes), Direction::Push) {
@@ -346,7 +353,7 @@ impl State {
                     Ok(memory) => {
                         let (arrival, registered) = (Arrival::new(bytes), Some(handle.id));
                         let incoming = Incoming { memory, offset, arrival, registered };
-                        self.bulk.incoming.insert(key, incoming);
+                        self.bulk.receive(peer, call, incoming);
                     }
                 }
             }
@@ -378,9 +385,7 @@ impl State {
         place: (u64, u64),
         direction: Direction,
     ) -> Result<BulkMemory, BulkRefusal> {
-        let outgoing = self.bulk.outgoing.iter().filter(|it| it.peer == peer).count();
-        let incoming = self.bulk.incoming.keys().filter(|it| it.0 == peer).count();
-        if outgoing + incoming >= self.config.transfers_max as usize {
+        if self.bulk.under_way_count(peer) >= self.config.transfers_max as usize {
             return Err(BulkRefusal::Full);
         }
         self.bulk.piece(handle, place, direction)
@@ -388,7 +393,7 @@ impl State {
 
     /// A peer wants to have that memory at hand.
     fn attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
-        if self.process_of(peer).is_none() {
+        if !self.shares_memory(peer) {
             // Addresses, and what proves them, are nothing for a stream.
             return Err(FrameError::Bulk);
         }
@@ -507,9 +512,7 @@ impl State {
         }
         let all = match transfer.direction {
             Direction::Pull => transfer.bytes == 0,
-            Direction::Push => {
-                !self.bulk.outgoing.iter().any(|it| it.peer == peer && it.call == word | PUSHED)
-            }
+            Direction::Push => !self.bulk.sends(peer, word | PUSHED),
         };
         if !all || !matches!(transfer.progress, Progress::Under) {
             return Err(FrameError::Bulk);
@@ -526,13 +529,12 @@ impl State {
         header: Header,
         body: &[u8],
     ) -> Result<(), FrameError> {
-        let key = (peer, header.call);
         let (offset, bytes) = (header.method, u64::from(header.body_bytes));
-        let streams = self.process_of(peer).is_none();
+        let streams = !self.shares_memory(peer);
         if bytes == 0 && !streams {
             return Err(FrameError::Bulk);
         }
-        let Some(incoming) = self.bulk.incoming.get_mut(&key) else { return Ok(()) };
+        let Some(incoming) = self.bulk.received(peer, header.call) else { return Ok(()) };
         if bytes > 0 {
             if !incoming.arrival.accepts(offset, bytes) {
                 return Err(FrameError::Bulk);
@@ -547,8 +549,8 @@ impl State {
             }
             memory.write(at, body);
         }
-        if self.bulk.incoming.get(&key).is_some_and(|it| it.arrival.is_whole()) {
-            self.bulk.incoming.remove(&key);
+        if self.bulk.received(peer, header.call).is_some_and(|it| it.arrival.is_whole()) {
+            self.bulk.stop_receiving(peer, header.call);
             match header.call & PUSHED {
                 0 => self.finish(TransferId::of(header.call), Ok(())),
                 _ => self.say(peer, &BulkMessage::Done { transfer: header.call & !PUSHED }),
@@ -612,47 +614,41 @@ impl State {
         true
     }
 
+    /// Sends a piece of each of what is to be sent, to each peer as long as there is room for it.
     fn send_some(&mut self) -> bool {
         let mut did = false;
-        let mut full: Vec<PeerKey> = Vec::new();
-        for _ in 0..self.bulk.outgoing.len() {
-            let Some(mut it) = self.bulk.outgoing.pop_front() else { break };
-            let bytes_max = self.message_bytes_max(it.peer) as u64;
-            let bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max);
-            if bytes == 0 {
-                continue; // Its peer is gone.
-            }
-            if full.contains(&it.peer) {
-                self.bulk.outgoing.push_back(it);
-                continue;
-            }
-            // At most CHUNK_BYTES.
-            let body_bytes = bytes as u32;
-            let header = Header { body_bytes, kind: Kind::Data, method: it.sent, call: it.call };
-            let Some(link) = self.link(it.peer) else { continue };
-            match link.send_data(header, &it.memory, it.offset + it.sent) {
-                Ok(true) => {
-                    let queued = link.queued_bytes() > 0;
-                    self.note_queued(queued);
-                    self.bulk.stats.message_bytes += bytes;
-                    it.sent += bytes;
-                    did = true;
-                    if it.sent < it.bytes {
-                        self.bulk.outgoing.push_back(it);
-                    }
-                }
-                Ok(false) => {
-                    full.push(it.peer);
-                    self.bulk.outgoing.push_back(it);
-                }
-                Err(gone) => {
-                    let peer = it.peer;
-                    self.bulk.outgoing.push_back(it);
-                    self.close(peer, &gone);
-                }
-            }
+        for peer in self.bulk.outgoing.keys().copied().collect::<Vec<_>>() {
+            let count = self.bulk.outgoing.get(&peer).map_or(0, Backlog::len);
+            // Until there is no room, or the peer is gone.
+            did |= (0..count).take_while(|_| self.send_piece(peer)).count() > 0;
         }
         did
+    }
+
+    /// Sends the next piece to that peer. Returns `false` if there is no room for it now.
+    fn send_piece(&mut self, peer: PeerKey) -> bool {
+        let bytes_max = self.message_bytes_max(peer) as u64;
+        let its = self.bulk.outgoing.get_mut(&peer);
+        let Some(mut it) = its.and_then(Backlog::pop) else { return false };
+        // At most CHUNK_BYTES.
+        let body_bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max) as u32;
+        let header = Header { body_bytes, kind: Kind::Data, method: it.sent, call: it.call };
+        let Some(link) = self.link(peer) else { return false };
+        let sent = link.send_data(header, &it.memory, it.offset + it.sent);
+        let is_queued = link.queued_bytes() > 0;
+        if sent == Ok(true) {
+            self.note_queued(is_queued);
+            self.bulk.stats.message_bytes += u64::from(body_bytes);
+            it.sent += u64::from(body_bytes);
+        }
+        match it.sent < it.bytes {
+            true => self.bulk.send(it),
+            false => self.bulk.stop_sending(peer, it.call),
+        }
+        sent.unwrap_or_else(|gone| {
+            self.close(peer, &gone);
+            false
+        })
     }
 
     // Peers that go.
@@ -664,8 +660,8 @@ impl State {
         }
         let transfers = &self.bulk.transfers;
         self.bulk.copying.retain(|&id| transfers.get(id).is_some());
-        self.bulk.outgoing.retain(|it| it.peer != peer);
-        self.bulk.incoming.retain(|key, _| key.0 != peer);
+        self.bulk.outgoing.remove(&peer);
+        self.bulk.incoming.remove(&peer);
         self.bulk.attachments.forget(peer);
         // Nothing of its memory is written from here any more. It is told of the end now, and not when what
         // lingers is closed: it may be waiting itself.

@@ -89,7 +89,7 @@ impl State {
 
     /// A peer asks this side to copy a piece between their memories.
     pub(super) fn help(&mut self, peer: PeerKey, help: &Help) -> Result<(), FrameError> {
-        if self.process_of(peer).is_none() {
+        if !self.shares_memory(peer) {
             // There is nothing to map over a stream.
             return Err(FrameError::Bulk);
         }

@@ -2,7 +2,7 @@
 
 use super::memory::BulkMemory;
 use crate::engine::{BulkHandle, FileId, Located, Proof};
-use crate::raw::{Elsewhere, Region, Store, read_process, write_process};
+use crate::raw::{Elsewhere, Region, Run, Store, read_process, read_process_word, write_process};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -31,6 +31,8 @@ struct Segment {
 pub(crate) struct Remote {
     pub(crate) handle: BulkHandle,
     segments: Vec<Segment>,
+    /// The word that tells the owner's address space from any other that may come to have its process id.
+    proof: Proof,
     is_mapped: bool,
 }
 
@@ -71,10 +73,10 @@ impl Remote {
             segments.push(Segment { start, bytes, place });
             start += bytes; // Together no more than an i64: BulkMessage::decode has looked.
         }
-        if denied || !is_mapped && !pid.is_some_and(|pid| is_proved(pid, proof)) {
+        if denied || !is_mapped && pid.is_none_or(|pid| is_proved(pid, proof).is_err()) {
             return None;
         }
-        Some(Self { handle, segments, is_mapped })
+        Some(Self { handle, segments, proof, is_mapped })
     }
 
     /// All of it is mapped.
@@ -107,7 +109,7 @@ impl Remote {
             if count == 0 {
                 break;
             }
-            let run = crate::raw::Run { bytes: count, ..run };
+            let run = Run { bytes: count, ..run };
             let copied = match (&segment.place, direction) {
                 (Place::Mapped(region), Direction::Pull) => {
                     let (from, to) = ((region, within as usize), (run.region, run.offset));
@@ -123,8 +125,8 @@ impl Remote {
                     // Addresses do not begin again within a segment: BulkMessage::decode has looked.
                     let there = Elsewhere { pid, address: address + within };
                     let copied = match direction {
-                        Direction::Pull => read_process(there, run),
-                        Direction::Push => write_process(run, there),
+                        Direction::Pull => self.read(there, run),
+                        Direction::Push => self.write(run, there),
                     };
                     match copied {
                         Ok(0) => return Err(Errno::FAULT),
@@ -138,14 +140,32 @@ impl Remote {
         }
         Ok(done)
     }
+
+    /// Reads, and checks in the same system call that the process is the owner.
+    fn read(&self, from: Elsewhere, into: Run<'_>) -> Result<usize, Errno> {
+        match read_process(from, into, self.proof.address)? {
+            (count, Some(word)) if word == self.proof.word => Ok(count),
+            (_, Some(_)) => Err(Errno::SRCH),
+            (count, None) => is_proved(from.pid, self.proof).map(|()| count),
+        }
+    }
+
+    /// Checks that the process is the owner, and writes. The process id could come to be another's between the two
+    /// only if the owner ended, was reaped and all other ids were given away in that time.
+    fn write(&self, from: Run<'_>, to: Elsewhere) -> Result<usize, Errno> {
+        is_proved(to.pid, self.proof)?;
+        write_process(from, to)
+    }
 }
 
-/// Whether the kernel lets us read there, and it is the process that says so.
-fn is_proved(pid: i32, proof: Proof) -> bool {
-    let word = BulkMemory::plain(vec![0; 16]);
-    let there = Elsewhere { pid, address: proof.address };
-    let Some(run) = word.run(0, 16) else { return false };
-    read_process(there, run) == Ok(16) && word.to_vec() == proof.word.to_ne_bytes()
+/// Checks that the kernel lets this process read there, and that the word there is the owner's.
+fn is_proved(pid: i32, proof: Proof) -> Result<(), Errno> {
+    match read_process_word(Elsewhere { pid, address: proof.address }) {
+        Ok(word) if word == proof.word => Ok(()),
+        // Another address space: the process has ended, or runs another program.
+        Ok(_) | Err(Errno::FAULT) => Err(Errno::SRCH),
+        Err(errno) => Err(errno),
+    }
 }
 
 #[cfg(test)]
@@ -168,5 +188,27 @@ mod tests {
         let reached = Remote::reach(handle, &located, proof, None, again).expect("it is there");
         assert!(reached.is_mapped());
         assert!(Remote::reach(handle, &located, proof, None, |_| None).is_none());
+    }
+
+    #[test]
+    fn address_space_without_the_owners_word_is_neither_read_nor_written() {
+        let pid = i32::try_from(std::process::id()).expect("a process id");
+        let address = |memory: &BulkMemory| memory.regions().next().map(|it| it.address());
+        let (owned, ours) = (BulkMemory::plain(vec![7; 100]), BulkMemory::plain(vec![1; 100]));
+        let word = BulkMemory::plain(5u128.to_ne_bytes().to_vec());
+        let proof = Proof { address: address(&word).expect("one"), word: 5 };
+        let located = [Located::Process { address: address(&owned).expect("one"), bytes: 100 }];
+        let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
+        let reach = || Remote::reach(handle, &located, proof, Some(pid), |_| None);
+        let Some(remote) = reach() else { return };
+        let copy = |direction| remote.copy(direction, 0, (&ours, 0), 50, Store::Cached);
+        assert_eq!(copy(Direction::Push), Ok(50));
+        // As if the owner had ended, and its process id were another's now.
+        word.write(0, &6u128.to_ne_bytes());
+        ours.write(0, &[2; 100]);
+        assert_eq!(copy(Direction::Push), Err(Errno::SRCH));
+        assert_eq!(owned.to_vec()[..51], [[1; 50].as_slice(), &[7]].concat());
+        assert_eq!(copy(Direction::Pull), Err(Errno::SRCH));
+        assert!(reach().is_none());
     }
 }

@@ -4,7 +4,7 @@
 use super::memory::BulkMemory;
 use super::remote::{Direction, Remote};
 use crate::engine::{
-    Arrival, BulkHandle, BulkRefusal, PeerKey, Proof, Rights, TRANSFER_LIMIT, is_within,
+    Arrival, Backlog, BulkHandle, BulkRefusal, PeerKey, Proof, Rights, TRANSFER_LIMIT, is_within,
 };
 use crate::{BulkError, MemoryError};
 use rustix::io::Errno;
@@ -353,8 +353,10 @@ pub(crate) struct Tables {
     pub(crate) attachments: Attachments,
     pub(crate) transfers: Transfers,
     pub(crate) copying: VecDeque<TransferId>,
-    pub(crate) outgoing: VecDeque<Outgoing>,
-    pub(crate) incoming: HashMap<(PeerKey, u64), Incoming>,
+    /// Data to be sent, of each peer that has any, by its number.
+    pub(crate) outgoing: HashMap<PeerKey, Backlog<Outgoing>>,
+    /// Data that is received, of each peer that sends any, by its number.
+    pub(crate) incoming: HashMap<PeerKey, HashMap<u64, Incoming>>,
     pub(crate) lingering: Vec<Lingering>,
     /// Transfers on behalf of peers: whose, and as the peer counts them.
     pub(crate) helping: HashMap<TransferId, (PeerKey, u64)>,
@@ -392,7 +394,7 @@ impl Tables {
             attachments: Attachments::default(),
             transfers: Transfers::default(),
             copying: VecDeque::new(),
-            outgoing: VecDeque::new(),
+            outgoing: HashMap::new(),
             incoming: HashMap::new(),
             lingering: Vec::new(),
             helping: HashMap::new(),
@@ -405,6 +407,53 @@ impl Tables {
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         !self.copying.is_empty() || !self.outgoing.is_empty()
+    }
+
+    /// Data is sent to that peer from now on.
+    pub(crate) fn send(&mut self, outgoing: Outgoing) {
+        let (peer, call) = (outgoing.peer, outgoing.call);
+        self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
+    }
+
+    /// Returns `true` if data of that number is still to be sent.
+    pub(crate) fn sends(&self, peer: PeerKey, call: u64) -> bool {
+        self.outgoing.get(&peer).is_some_and(|it| it.contains(call))
+    }
+
+    /// Data of that number is not sent any more.
+    pub(crate) fn stop_sending(&mut self, peer: PeerKey, call: u64) {
+        if let Some(its) = self.outgoing.get_mut(&peer) {
+            its.cancel(call);
+            if its.is_empty() {
+                self.outgoing.remove(&peer);
+            }
+        }
+    }
+
+    /// Data of that number is received from now on.
+    pub(crate) fn receive(&mut self, peer: PeerKey, call: u64, incoming: Incoming) {
+        self.incoming.entry(peer).or_default().insert(call, incoming);
+    }
+
+    /// The data of that number that is being received.
+    pub(crate) fn received(&mut self, peer: PeerKey, call: u64) -> Option<&mut Incoming> {
+        self.incoming.get_mut(&peer)?.get_mut(&call)
+    }
+
+    /// Data of that number is not received any more. Returns `true` if it was.
+    pub(crate) fn stop_receiving(&mut self, peer: PeerKey, call: u64) -> bool {
+        let Some(its) = self.incoming.get_mut(&peer) else { return false };
+        let was_received = its.remove(&call).is_some();
+        if its.is_empty() {
+            self.incoming.remove(&peer);
+        }
+        was_received
+    }
+
+    /// How many are sent to or received from that peer.
+    pub(crate) fn under_way_count(&self, peer: PeerKey) -> usize {
+        self.outgoing.get(&peer).map_or(0, Backlog::len)
+            + self.incoming.get(&peer).map_or(0, HashMap::len)
     }
 
     pub(crate) fn lends(&self) -> bool {

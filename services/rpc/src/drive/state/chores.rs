@@ -2,10 +2,10 @@
 
 use super::{LOG, State};
 use crate::LogLevel;
+use crate::clock;
 use crate::drive::dump::{OnSignal, PeerDump};
 use crate::drive::poll::Whose;
 use crate::drive::timing::Moment;
-use handover_base::clock;
 use rustix::io::Errno;
 
 impl State {
@@ -48,7 +48,7 @@ impl State {
     }
 
     pub(crate) fn put_off_count(&self) -> usize {
-        self.put_off.len()
+        self.active.iter().map(|&place| self.places[place as usize].put_off.len()).sum()
     }
 
     pub(crate) fn peer_dumps(&self) -> Vec<PeerDump> {
@@ -60,6 +60,7 @@ impl State {
                 is_in_memory: at.in_memory,
                 pid: link.process(),
                 queued_bytes: link.queued_bytes(),
+                receive_buffer_bytes: link.receive_buffer_bytes(),
                 message_bytes_max: at.message_bytes_max,
             })
         };

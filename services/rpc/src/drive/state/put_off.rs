@@ -1,24 +1,25 @@
 //! Requests that wait: behind a handler that waits itself, or until their peer reads its answers.
+//!
+//! Each peer has a queue of its own. A peer that does not read its answers keeps only its own requests waiting, and
+//! costs the others nothing until there is room for its answers again.
 
-use super::{Sink, State};
+use super::{FRAMES_MAX, Sink, State};
 use crate::Gone;
 use crate::engine::{Header, Kind, PeerKey, Refusal};
 
 #[derive(Debug)]
 pub(super) struct PutOffRequest {
-    pub(super) peer: PeerKey,
-    pub(super) header: Header,
-    pub(super) body: Vec<u8>,
+    header: Header,
+    body: Vec<u8>,
 }
 
-/// What a request with that body takes while it is put off.
-fn kept_bytes(body: &[u8]) -> usize {
-    body.len() + size_of::<PutOffRequest>()
-}
+/// Bytes that a request takes while it is put off, besides its body.
+const REQUEST_BYTES: usize = 128;
+const _: () = assert!(size_of::<PutOffRequest>() <= REQUEST_BYTES / 2);
 
 impl State {
-    /// Whether so much waits to be sent to that peer that its requests must wait too. What it answers is
-    /// read all the same: two that choke each other would never end.
+    /// Returns `true` if so much waits to be sent to that peer that its requests must wait too. Its answers are read
+    /// all the same: two that choke each other would never end.
     pub(super) fn is_choked(&mut self, peer: PeerKey) -> bool {
         self.queued_bytes(peer) > self.config.queued_bytes_max as usize / 2
     }
@@ -28,17 +29,18 @@ impl State {
     }
 
     pub(super) fn put_off(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
-        let place = &mut self.places[peer.place as usize];
-        let bytes = place.put_off_bytes + kept_bytes(body);
-        if bytes > self.config.queued_bytes_max as usize {
+        let put_off = &mut self.places[peer.place as usize].put_off;
+        let bytes = body.len() + REQUEST_BYTES;
+        if put_off.bytes() + bytes > self.config.queued_bytes_max as usize {
             return self.refuse_full(peer, header);
         }
-        place.put_off_bytes = bytes;
-        self.put_off.push_back(PutOffRequest { peer, header, body: body.to_vec() });
-        self.catch_up = true;
+        // Requests that want no answer have no number.
+        let call = (header.kind == Kind::Request).then_some(header.call);
+        put_off.push(call, bytes, PutOffRequest { header, body: body.to_vec() });
+        self.catch_up_with(peer);
     }
 
-    /// No more of that peer's requests are kept. Who does not read that either is given up.
+    /// No more of that peer's requests are kept. A peer that does not read that either is disconnected.
     #[cold]
     fn refuse_full(&mut self, peer: PeerKey, header: Header) {
         self.stats.requests_count += 1;
@@ -51,32 +53,45 @@ impl State {
         }
     }
 
-    pub(super) fn count_put_off(&mut self, peer: PeerKey) {
-        let its = self.put_off.iter().filter(|it| it.peer == peer);
-        let bytes = its.map(|it| kept_bytes(&it.body)).sum();
-        self.places[peer.place as usize].put_off_bytes = bytes;
+    /// Gives that peer a turn in [`catch_up`](Self::catch_up), if it has requests that need not wait for room.
+    pub(super) fn catch_up_with(&mut self, peer: PeerKey) {
+        if self.is_choked(peer) {
+            return; // Until flush() finds room.
+        }
+        let place = &mut self.places[peer.place as usize];
+        if !place.put_off.is_empty() && !place.is_caught_up_with {
+            place.is_caught_up_with = true;
+            self.caught_up_with.push_back(peer);
+            self.catch_up = true;
+        }
     }
 
-    /// Does what was put off, of those whose answers can be sent.
+    /// Does what was put off, of peers whose answers can be sent: of each so many at most as one is read at a time.
     #[cold]
     pub(super) fn catch_up(&mut self, sink: &mut impl Sink) -> bool {
         let mut did = self.chores && self.do_chores();
-        for _ in 0..self.put_off.len() {
-            let Some(request) = self.put_off.pop_front() else { break };
-            if !self.is_connected(request.peer) {
+        for _ in 0..self.caught_up_with.len() {
+            let Some(peer) = self.caught_up_with.pop_front() else { break };
+            if !self.is_connected(peer) {
                 continue;
             }
-            if self.is_choked(request.peer) {
-                self.put_off.push_back(request);
-                continue;
+            self.places[peer.place as usize].is_caught_up_with = false;
+            for _ in 0..FRAMES_MAX {
+                // A handler may have ended the connection, or filled it.
+                if !self.is_connected(peer) || self.is_choked(peer) {
+                    break;
+                }
+                let place = &mut self.places[peer.place as usize];
+                let Some(PutOffRequest { header, body }) = place.put_off.pop() else { break };
+                self.stats.requests_count += 1;
+                sink.request(self, peer, header, &body);
+                did = true;
             }
-            let place = &mut self.places[request.peer.place as usize];
-            place.put_off_bytes -= kept_bytes(&request.body);
-            self.stats.requests_count += 1;
-            sink.request(self, request.peer, request.header, &request.body);
-            did = true;
+            if self.is_connected(peer) {
+                self.catch_up_with(peer);
+            }
         }
-        self.catch_up = !self.put_off.is_empty() || self.chores;
+        self.catch_up = !self.caught_up_with.is_empty() || self.chores;
         did
     }
 }

@@ -1,12 +1,21 @@
 //! The promises of an endpoint, over each transport.
 
+use handover_rpc::engine::{HELLO_BYTES, Hello};
 use handover_rpc::{
     Address, CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, Method, Peer,
     RegisterError, Stopper,
 };
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tls")]
+const EACH: [&str; 4] = ["sm://", "uds://", "tcp://127.0.0.1:0", "tls://127.0.0.1:0"];
+#[cfg(not(feature = "tls"))]
 const EACH: [&str; 3] = ["sm://", "uds://", "tcp://127.0.0.1:0"];
 const ECHO: Method = Method::named("echo");
 const LATER: Method = Method::named("later");
@@ -27,8 +36,13 @@ impl Drop for Server {
     }
 }
 
+/// An endpoint that can use every transport.
+fn endpoint(config: Config) -> Result<Endpoint, EndpointError> {
+    Endpoint::new(crate::credentials::with_tls(config))
+}
+
 fn serve(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Server {
-    let mut server = Endpoint::new(config).unwrap();
+    let mut server = endpoint(config).unwrap();
     let address = server.listen(&how.parse().unwrap()).unwrap();
     server
         .register_bytes("echo", 0, |_, bytes, answer| {
@@ -54,7 +68,7 @@ fn serve(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Server 
 }
 
 fn client(server: &Server) -> (Endpoint, Peer) {
-    let mut client = Endpoint::new(Config::default()).unwrap();
+    let mut client = endpoint(Config::default()).unwrap();
     let peer = client.connect(&server.address).unwrap();
     (client, peer)
 }
@@ -225,7 +239,7 @@ fn who_sleeps_for_an_answer_is_called_back_and_told_that_the_peer_has_left() {
             server.register("ask-back", 0, ask_back).unwrap();
             server.register("leave", 0, leave).unwrap();
         });
-        let mut client = Endpoint::new(config.clone()).unwrap();
+        let mut client = endpoint(config.clone()).unwrap();
         let peer = client.connect(&server.address).unwrap();
         client.register("echo", 0, |_, number: u64| Ok(number + 1)).unwrap();
         for number in 0..5 {
@@ -247,12 +261,12 @@ fn who_calls_without_a_pause_lets_strangers_in_and_hears_others() {
         for spin_forever in [false, true] {
             let config = Config { spin_forever, ..Config::default() };
             let server = serve(how, config.clone(), |_| {});
-            let mut busy = Endpoint::new(config).unwrap();
+            let mut busy = endpoint(config).unwrap();
             let address = busy.listen(&how.parse().unwrap()).unwrap();
             busy.register("echo", 0, |_, number: u64| Ok(number + 1)).unwrap();
             let peer = busy.connect(&server.address).unwrap();
             let stranger = thread::spawn(move || {
-                let mut stranger = Endpoint::new(Config::default()).unwrap();
+                let mut stranger = endpoint(Config::default()).unwrap();
                 let peer = stranger.connect(&address).unwrap();
                 stranger.call::<_, u64>(peer, ECHO, &1u64)
             });
@@ -267,7 +281,7 @@ fn who_calls_without_a_pause_lets_strangers_in_and_hears_others() {
 #[test]
 fn two_endpoints_of_one_thread_connect_and_an_endpoint_connects_to_itself() {
     for how in EACH {
-        let mut one = Endpoint::new(Config::default()).unwrap();
+        let mut one = endpoint(Config::default()).unwrap();
         let address = one.listen(&how.parse().unwrap()).unwrap();
         one.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
         let itself = one.connect(&address).unwrap();
@@ -282,7 +296,7 @@ fn two_endpoints_of_one_thread_connect_and_an_endpoint_connects_to_itself() {
 
 #[test]
 fn names_addresses_and_configurations_that_cannot_be_are_refused() {
-    let mut one = Endpoint::new(Config::default()).unwrap();
+    let mut one = endpoint(Config::default()).unwrap();
     one.register("a", 0, |_, ()| Ok(())).unwrap();
     let again = one.register("a", 0, |_, ()| Ok(()));
     assert_eq!(again, Err(RegisterError::Taken { name: "a".into(), provider: 0 }));
@@ -290,7 +304,7 @@ fn names_addresses_and_configurations_that_cannot_be_are_refused() {
 
     for how in EACH {
         let address = one.listen(&how.parse().unwrap()).unwrap();
-        let again = Endpoint::new(Config::default()).unwrap().listen(&address);
+        let again = endpoint(Config::default()).unwrap().listen(&address);
         assert!(matches!(again, Err(EndpointError::Refused { call: "bind", .. })), "{again:?}");
     }
     for nobody in ["sm://nobody-is-here", "uds:///nobody/is/here", "tcp://127.0.0.1:1"] {
@@ -302,7 +316,7 @@ fn names_addresses_and_configurations_that_cannot_be_are_refused() {
     let half = one.connect(&"sm://".parse().unwrap());
     assert!(matches!(half, Err(EndpointError::Incomplete(_))), "{half:?}");
     let config = Config { shared_bytes: 1 << 20, ..Config::default() };
-    assert!(matches!(Endpoint::new(config), Err(EndpointError::Config(_))));
+    assert!(matches!(endpoint(config), Err(EndpointError::Config(_))));
 }
 
 #[test]
@@ -310,7 +324,7 @@ fn as_many_peers_as_may_be_and_no_more() {
     for how in EACH {
         let server = serve(how, Config { peers_max: 2, ..Config::default() }, |_| {});
         let ((mut one, peer), _two) = (client(&server), client(&server));
-        let mut three = Endpoint::new(Config::default()).unwrap();
+        let mut three = endpoint(Config::default()).unwrap();
         let refused = three.connect(&server.address);
         let why = Gone::HungUp;
         assert!(matches!(refused, Err(EndpointError::Handshake { why: it, .. }) if it == why));
@@ -327,7 +341,7 @@ fn many_clients_are_served_and_those_that_sleep_are_woken() {
                 for number in 0..8u64 {
                     let (config, server) = (config.clone(), &server);
                     scope.spawn(move || {
-                        let mut client = Endpoint::new(config).unwrap();
+                        let mut client = endpoint(config).unwrap();
                         let peer = client.connect(&server.address).unwrap();
                         for turn in 0..60 {
                             let sent = number << 32 | turn;
@@ -350,7 +364,7 @@ fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
     // One that was left by a process that was killed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
-    let mut one = Endpoint::new(Config::default()).unwrap();
+    let mut one = endpoint(Config::default()).unwrap();
     one.listen(&address).unwrap();
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     drop(one);
@@ -359,10 +373,54 @@ fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
 }
 
 #[test]
+fn an_endpoint_that_ends_leaves_the_socket_file_of_its_successor() {
+    let folder = std::env::temp_dir().join(format!("handover-rpc-next-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("socket");
+    let mut first = endpoint(Config::default()).unwrap();
+    first.listen(&format!("uds://{}", path.display()).parse().unwrap()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let successor = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    drop(first);
+    assert!(path.exists(), "the file belongs to another listener");
+    drop(successor);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_path_whose_lock_is_held_is_in_use_although_nobody_answers_there_yet() {
+    use rustix::fs::{FlockOperation, flock};
+    use std::os::unix::fs::MetadataExt;
+    let folder = std::env::temp_dir().join(format!("handover-rpc-lock-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("socket");
+    let address: Address = format!("uds://{}", path.display()).parse().unwrap();
+    // A server between its bind and its listen: connecting to it is refused, as to a stale file.
+    let lock = std::fs::File::create(folder.join("socket.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let inode = path.metadata().unwrap().ino();
+    let mut second = endpoint(Config::default()).unwrap();
+    let refused = second.listen(&address).unwrap_err();
+    let in_use = rustix::io::Errno::ADDRINUSE;
+    assert!(
+        matches!(refused, EndpointError::Refused { call: "flock", errno, .. } if errno == in_use),
+        "{refused}"
+    );
+    assert_eq!(path.metadata().unwrap().ino(), inode, "it was stolen");
+    // It was killed: its lock is free, and its files are in nobody's way.
+    drop(lock);
+    second.listen(&address).unwrap();
+    drop(second);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "its lock goes with it");
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
 fn long_messages_go_round_the_least_of_shared_memory() {
     let config = Config { message_bytes_max: 1024, shared_bytes: 4096, ..Config::default() };
     let server = serve("sm://", config.clone(), |_| {});
-    let mut client = Endpoint::new(config).unwrap();
+    let mut client = endpoint(config).unwrap();
     let peer = client.connect(&server.address).unwrap();
     let sent: Vec<u8> = (0..1000u32).map(|at| at as u8).collect();
     for _ in 0..100 {
@@ -406,8 +464,144 @@ fn what_is_no_socket_stays_where_it_is() {
     let path = std::env::temp_dir().join(format!("handover-rpc-file-{}", std::process::id()));
     std::fs::write(&path, "a letter").unwrap();
     let address = format!("uds://{}", path.display()).parse().unwrap();
-    let refused = Endpoint::new(Config::default()).unwrap().listen(&address).unwrap_err();
+    let refused = endpoint(Config::default()).unwrap().listen(&address).unwrap_err();
     assert!(matches!(refused, EndpointError::Refused { call: "bind", .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
     std::fs::remove_file(&path).unwrap();
+}
+
+/// Returns `false`, and says so, where this process may not open so many files or the kernel's queues are shorter.
+fn has_room_for(connections_count: u64) -> bool {
+    let files = getrlimit(Resource::Nofile);
+    let wanted = 2 * connections_count + 200;
+    let may_open = files.current.is_none_or(|it| it >= wanted)
+        || files.maximum.is_none_or(|it| it >= wanted)
+            && setrlimit(
+                Resource::Nofile,
+                rustix::process::Rlimit { current: files.maximum, ..files },
+            )
+            .is_ok();
+    let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    let queues = somaxconn.trim().parse::<u64>().unwrap() >= connections_count;
+    if !may_open || !queues {
+        println!("skipped: {connections_count} connections: RLIMIT_NOFILE or somaxconn is too low");
+    }
+    may_open && queues
+}
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// A connection to that address by hand, for which nobody need accept it.
+fn connect_by_hand(address: &Address) -> Box<dyn Stream> {
+    // Ten times as long as it takes to send the first segment again.
+    let timeout = Duration::from_secs(10);
+    if let Address::Tcp(place) = address {
+        let stream = TcpStream::connect_timeout(&place.parse().unwrap(), timeout).unwrap();
+        stream.set_read_timeout(Some(timeout)).unwrap();
+        return Box::new(stream);
+    }
+    let name = address.place().strip_prefix('@').unwrap();
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    stream.set_read_timeout(Some(timeout)).unwrap();
+    Box::new(stream)
+}
+
+fn hello() -> [u8; HELLO_BYTES] {
+    let (slots_count, shared_bytes) = (0, 0);
+    Hello { message_bytes_max: 4096, slots_count, shared_bytes, spins: false, has_secret: false }
+        .encode()
+}
+
+#[test]
+fn peers_that_connect_while_the_server_is_busy_are_all_let_in() {
+    // More than there may be handshakes at a time.
+    const PEERS: usize = 1200;
+    if !has_room_for(PEERS as u64) {
+        return;
+    }
+    for how in ["uds://", "tcp://127.0.0.1:0"] {
+        let mut server = Endpoint::new(Config::default()).unwrap();
+        let address = server.listen(&how.parse().unwrap()).unwrap();
+        let began = Instant::now();
+        let connect = |_| {
+            let mut peer = connect_by_hand(&address);
+            peer.write_all(&hello()).unwrap();
+            peer
+        };
+        let mut peers: Vec<_> = (0..PEERS).map(connect).collect();
+        while server.stats().peers_count < PEERS as u32 {
+            server.progress(Duration::from_millis(5));
+            let stats = server.stats();
+            assert_eq!(stats.turned_away_count, 0, "{how}: {stats:?}");
+            assert!(began.elapsed() < Duration::from_secs(50), "{how}: {stats:?}");
+        }
+        for peer in &mut peers {
+            let mut answer = [0; HELLO_BYTES];
+            peer.read_exact(&mut answer).unwrap();
+            assert!(Hello::decode(&answer).is_ok());
+        }
+    }
+}
+
+/// How many connections wait to be accepted at that TCP address.
+fn waiting_count(address: &Address) -> usize {
+    let port: u16 = address.place().rsplit_once(':').unwrap().1.parse().unwrap();
+    let (listens, place) = ("0A", format!("0100007F:{port:04X}"));
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let words = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let found = words.into_iter().find(|it| it[1] == place && it[3] == listens).unwrap();
+    usize::from_str_radix(found[4].split_once(':').unwrap().1, 16).unwrap()
+}
+
+#[test]
+fn request_is_handled_before_all_that_wait_are_accepted() {
+    const STRANGERS: usize = 1000;
+    if !has_room_for(STRANGERS as u64) {
+        return;
+    }
+    let mut server = Endpoint::new(Config::default()).unwrap();
+    let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
+    let there = address.clone();
+    server.register("waiting", 0, move |_, ()| Ok(waiting_count(&there))).unwrap();
+    let mut peer = connect_by_hand(&address);
+    peer.write_all(&hello()).unwrap();
+    while server.stats().peers_count == 0 {
+        server.progress(Duration::from_millis(5));
+    }
+    let strangers: Vec<_> = (0..STRANGERS).map(|_| connect_by_hand(&address)).collect();
+    let method = Method::named("waiting").word();
+    let (body_bytes, kind) = (0, handover_rpc::engine::Kind::Request);
+    let request = handover_rpc::engine::Header { body_bytes, kind, method, call: 1 };
+    peer.write_all(&request.encode()).unwrap();
+    while server.stats().requests_count == 0 {
+        server.progress(Duration::from_millis(5));
+    }
+    let mut answer = [0; HELLO_BYTES + handover_rpc::engine::HEADER_BYTES];
+    peer.read_exact(&mut answer).unwrap();
+    let mut waiting = [0; 8];
+    let count = peer.read(&mut waiting).unwrap();
+    let waiting: usize = postcard::from_bytes(&waiting[..count]).unwrap();
+    assert!(waiting >= STRANGERS / 2, "only {waiting} of {STRANGERS} still waited");
+    drop(strangers);
+}
+
+#[test]
+fn silent_strangers_keep_a_peer_out_for_a_part_of_their_time() {
+    const HANDSHAKES_MAX: u32 = 8;
+    let handshakes_max = HANDSHAKES_MAX;
+    let config = Config { handshakes_max, handshake_timeout_ms: 16 * 20, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
+    let address = server.listen(&"uds://".parse().unwrap()).unwrap();
+    let _strangers: Vec<_> = (0..3 * HANDSHAKES_MAX).map(|_| connect_by_hand(&address)).collect();
+    let began = Instant::now();
+    let mut peer = connect_by_hand(&address);
+    peer.write_all(&hello()).unwrap();
+    while server.stats().peers_count == 0 {
+        server.progress(Duration::from_millis(5));
+        assert!(began.elapsed() < Duration::from_secs(50), "{:?}", server.stats());
+    }
+    // Two lots of them had to go first, one by one after 20 ms each.
+    assert!(began.elapsed() >= Duration::from_millis(40));
+    assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
 }

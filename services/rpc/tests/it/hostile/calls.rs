@@ -1,13 +1,20 @@
 //! Greetings, messages and answers that lie.
 
-use crate::peers::*;
-use handover_rpc::engine::{HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
-use handover_rpc::{Calling, Config, Endpoint};
+use super::peers::*;
+use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
+use handover_rpc::{
+    Bulk, BulkError, BulkMemory, BulkPart, CallError, Calling, Config, Context, Endpoint, Method,
+    Rights,
+};
 use proptest::test_runner::{Config as Cases, TestRunner};
 use rustix::fs::SealFlags;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+const MS: Duration = Duration::from_millis(1);
 
 #[test]
 fn whoever_lies_in_a_greeting_is_turned_away() {
@@ -179,7 +186,13 @@ fn whoever_lies_on_a_stream_is_disconnected() {
     {
         let mut stream = TcpStream::connect(&house.place).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
-        let hello = Hello { message_bytes_max: max, slots_count: 0, shared_bytes: 0, spins: false };
+        let hello = Hello {
+            message_bytes_max: max,
+            slots_count: 0,
+            shared_bytes: 0,
+            spins: false,
+            has_secret: false,
+        };
         stream.write_all(&hello.encode()).unwrap();
         stream.write_all(&good.encode()).unwrap();
         stream.write_all(&[42]).unwrap();
@@ -248,4 +261,186 @@ fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
     assert!(began.elapsed() >= Duration::from_millis(40));
     stopper.stop();
     assert_eq!(thread.join().unwrap().turned_away_count, 1);
+}
+
+/// Requests of a peer that reads no answers, for a handler of the pool, and how many of them begin.
+fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
+    const REQUESTS: u64 = 500;
+    const QUEUED_BYTES_MAX: u32 = 64 << 10;
+    let (begun, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counts, is_open) = (Arc::clone(&begun), Arc::clone(&gate));
+    let config =
+        Config { queued_bytes_max: QUEUED_BYTES_MAX, pool_fibers: fibers, ..Config::default() };
+    let mut house = House::configured("sm://", config, move |server| {
+        server.start_pool().unwrap();
+        let long = move |()| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            while !is_open.load(Ordering::SeqCst) {
+                std::thread::sleep(MS);
+            }
+            Ok(vec![7u8; 4000])
+        };
+        server.register_pooled("long", 0, long).unwrap();
+    });
+    let long = Method::named("long");
+    let mut hostile = Hostile::welcomed(&house.place);
+    for call in 0..REQUESTS {
+        hostile.say(Kind::Request, long.word(), call, &[]);
+    }
+    hostile.is_heard_but(0);
+    gate.store(true, Ordering::SeqCst);
+    // Behind all of them, and answered all the same. Where requests have turns by peer, a few begin at most
+    // between any two of these; where they have one queue, this one is the last.
+    for _ in 0..20 {
+        let answer: Vec<u8> = house.client.call(house.peer, long, &()).unwrap();
+        assert_eq!(answer, [7; 4000]);
+    }
+    // Half of what may wait, what two threads are at, and what the segment holds.
+    let begun_max = QUEUED_BYTES_MAX / 2 / 4000 + 1 + 2 + 2 + 20;
+    let count = begun.load(Ordering::SeqCst);
+    assert!(count <= begun_max, "{count} have begun, where {begun_max} may");
+    // Nothing is lost: a peer that reads late has every answer.
+    let mut answered: Vec<u64> = Vec::new();
+    for _ in 0..REQUESTS {
+        let (header, body) = hostile.hears().expect("an answer");
+        assert_eq!((header.kind, body.len()), (Kind::Response, 4002));
+        answered.push(header.call);
+    }
+    answered.sort_unstable();
+    assert!(answered.into_iter().eq(0..REQUESTS));
+    assert_eq!(begun.load(Ordering::SeqCst), REQUESTS as u32 + 20);
+    house.is_in_order();
+}
+
+#[test]
+fn pooled_requests_of_a_peer_that_reads_no_answers_do_not_begin() {
+    pooled_requests_of_a_peer_that_does_not_read(false);
+}
+
+#[test]
+fn pooled_requests_on_fibers_of_a_peer_that_reads_no_answers_do_not_begin() {
+    pooled_requests_of_a_peer_that_does_not_read(true);
+}
+
+#[test]
+fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
+    const REQUESTS: u64 = 300;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let (notes, held) = (Arc::clone(&order), Arc::new(AtomicBool::new(true)));
+    let is_held = Arc::clone(&held);
+    let mut house = House::with("tcp://127.0.0.1:0", move |server| {
+        let hold = move |context: &mut Context<'_>, ()| {
+            let (holder, silent) = (context.peer(), Method::named("silent"));
+            // While a handler waits for an answer, requests are put off.
+            while is_held.load(Ordering::SeqCst) {
+                let late = context.call_within::<_, ()>(holder, silent, &(), MS);
+                assert_eq!(late, Err(CallError::Deadline));
+            }
+            Ok(())
+        };
+        server.register("hold", 0, hold).unwrap();
+        let note = move |context: &mut Context<'_>, ()| {
+            notes.lock().unwrap().push(context.peer());
+            Ok(())
+        };
+        server.register("note", 0, note).unwrap();
+    });
+    let (hold, note) = (Method::named("hold"), Method::named("note"));
+    let mut holder = Wire::welcomed(&house.place);
+    holder.say(Kind::Request, hold.word(), 1, &[]);
+    holder.hears().expect("its handler waits for an answer");
+    let mut many = Wire::welcomed(&house.place);
+    for call in 0..REQUESTS {
+        many.say(Kind::Request, note.word(), call, &[]);
+    }
+    // A refusal tells that what was sent before has been taken: it is not put off.
+    let unknown = made_up((u64::MAX, 0, 1, Rights::Read));
+    let (handle, offset, bytes) = (unknown, 0, 1);
+    many.says(&BulkMessage::Read { transfer: 1, handle, offset, bytes });
+    assert!(matches!(many.hears_bulk(), Some(BulkMessage::Refused { .. })));
+    let one = house.client.start::<_, ()>(house.peer, note, &()).unwrap();
+    let ours = BulkMemory::plain(vec![0]);
+    let refused = house.client.pull(house.peer, &unknown, &ours, BulkPart::of(1));
+    assert!(matches!(refused, Err(BulkError::Refused(_))));
+    held.store(false, Ordering::SeqCst);
+    assert_eq!(house.client.wait(one), Ok(()));
+    let order = order.lock().unwrap().clone();
+    let before = order.iter().take_while(|peer| **peer == order[0]).count();
+    assert!(before <= 64, "{before} requests of one peer before the other's");
+}
+
+/// How long a message may take in these tests, in ms.
+const MESSAGE_TIMEOUT_MS: u32 = 80;
+
+#[test]
+fn message_that_is_begun_and_not_ended_ends_the_connection() {
+    let config = Config { message_timeout_ms: MESSAGE_TIMEOUT_MS, ..Config::default() };
+    let mut handle = None;
+    let mut house = House::configured("tcp://127.0.0.1:0", config, |server| {
+        let memory = BulkMemory::plain(vec![0; 1000]);
+        handle = Some(server.register_memory(&memory, Rights::Write).unwrap());
+    });
+    let began = Instant::now();
+    let mut halves: Vec<Wire> = (0..3).map(|_| Wire::welcomed(&house.place)).collect();
+    let request = Header { body_bytes: 100, kind: Kind::Request, method: ECHO.word(), call: 1 };
+    halves[0].say_bytes(&request.encode()[..5]);
+    halves[1].say_bytes(&request.encode());
+    halves[1].say_bytes(&[7; 50]);
+    // Data that goes to where it belongs as it comes.
+    let handle = handle.unwrap();
+    halves[2].says(&BulkMessage::Write { transfer: 6, handle, offset: 0, bytes: 1000 });
+    let data = Header { body_bytes: 1000, kind: Kind::Data, method: 0, call: 6 | 1 << 63 };
+    halves[2].say_bytes(&data.encode());
+    halves[2].say_bytes(&[7; 500]);
+    // Peers that end their messages are served, however long they are silent between them.
+    let mut whole = Wire::welcomed(&house.place);
+    whole.is_served();
+    for (number, half) in halves.iter_mut().enumerate() {
+        assert!(half.is_disconnected(), "number {number}");
+        assert!(began.elapsed() >= MESSAGE_TIMEOUT_MS * MS, "number {number}");
+    }
+    // A byte now and then does not put the end off.
+    let mut slow = Wire::welcomed(&house.place);
+    slow.say_bytes(&request.encode());
+    let began = Instant::now();
+    while slow.say_bytes(&[7]) && began.elapsed() < SOON {
+        std::thread::sleep(10 * MS);
+    }
+    assert!(slow.is_disconnected());
+    whole.is_served();
+    house.is_in_order();
+}
+
+#[test]
+fn memory_for_a_long_message_is_given_back_while_the_peer_stays() {
+    let config = Config { message_timeout_ms: MESSAGE_TIMEOUT_MS, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
+    let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
+    let long = |_: &mut Context<'_>, bytes: &[u8], _: &mut Vec<u8>| {
+        assert_eq!(bytes.len(), 1 << 20);
+        Ok(())
+    };
+    server.register_bytes("long", 0, long).unwrap();
+    let place = address.place().to_string();
+    let stranger = std::thread::spawn(move || {
+        let mut wire = Wire::that_takes(1 << 20, &place);
+        wire.say(Kind::Request, Method::named("long").word(), 1, &vec![1; 1 << 20]);
+        wire.hears().expect("an answer");
+        wire
+    });
+    let began = Instant::now();
+    let mut most = 0;
+    loop {
+        server.progress(MS);
+        let held: usize = server.dump().peers.iter().map(|it| it.receive_buffer_bytes).sum();
+        most = most.max(held);
+        if server.stats().requests_count == 1 && held <= 1 << 16 {
+            break;
+        }
+        assert!(began.elapsed() < 10 * SOON, "{held} bytes are held");
+    }
+    assert!(most >= 1 << 20, "{most}");
+    let stayed = stranger.join().unwrap();
+    assert_eq!(server.stats().peers_count, 1);
+    drop(stayed);
 }

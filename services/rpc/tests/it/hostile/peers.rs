@@ -37,7 +37,12 @@ impl House {
 
     /// One whose server was told more before it serves.
     pub fn with(how: &str, more: impl FnOnce(&mut Endpoint)) -> Self {
-        let mut server = Endpoint::new(Config::default()).unwrap();
+        Self::configured(how, Config::default(), more)
+    }
+
+    /// One whose server has that configuration.
+    pub fn configured(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Self {
+        let mut server = Endpoint::new(config).unwrap();
         let address = server.listen(&how.parse().unwrap()).unwrap();
         server.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
         more(&mut server);
@@ -124,6 +129,11 @@ impl Wire {
         Self { stream }
     }
 
+    /// Sends bytes as they are. Returns `false` once it is disconnected.
+    pub fn say_bytes(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
     fn hears_hello(&mut self) {
         let mut hello = [0; HELLO_BYTES];
         self.stream.read_exact(&mut hello).unwrap();
@@ -159,7 +169,13 @@ pub fn stream_hello() -> Hello {
 
 pub fn hello() -> Hello {
     let (slots_count, shared_bytes) = (SLOTS, SHARED_BYTES);
-    Hello { message_bytes_max: MESSAGE_MAX, slots_count, shared_bytes, spins: false }
+    Hello {
+        message_bytes_max: MESSAGE_MAX,
+        slots_count,
+        shared_bytes,
+        spins: false,
+        has_secret: false,
+    }
 }
 
 // As the segment is laid out: what two sides say, slots of two directions, bodies of two directions.
@@ -262,7 +278,7 @@ impl Hostile {
     }
 
     /// Waits until the house has taken what was said, but so many at most.
-    fn is_heard_but(&self, untaken_max: u64) {
+    pub fn is_heard_but(&self, untaken_max: u64) {
         let began = Instant::now();
         let taken = || self.get::<1>(SIDE_BYTES + TAKEN_AT)[0];
         while taken() + untaken_max < self.sent && began.elapsed() < SOON {

@@ -1,6 +1,6 @@
 //! Lies about memory: handles, rights, places, lengths, files and addresses.
 
-use crate::peers::*;
+use super::peers::*;
 use handover_rpc::engine::{BulkMessage, FileId, Header, Kind, Located, Proof, TRANSFER_LIMIT};
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Config, Endpoint,
@@ -553,4 +553,30 @@ fn memory_that_was_withdrawn_is_free_although_a_piece_of_it_is_on_its_way() {
     }
     let came_bytes = slow.join().unwrap();
     assert!((1..BYTES).contains(&came_bytes), "{came_bytes}");
+}
+
+#[test]
+fn two_transfers_of_one_number_end_the_connection() {
+    for how in EACH {
+        let mut lender = Lender::new(how);
+        let mut stranger = lender.stranger(how);
+        let (handle, offset) = (lender.write, 0);
+        let write = BulkMessage::Write { transfer: 5, handle, offset, bytes: 10 };
+        stranger.says(&write);
+        stranger.says(&write);
+        assert!(stranger.is_disconnected(), "{how}");
+        lender.house.is_in_order();
+    }
+    let mut lender = Lender::new("sm://");
+    let mut stranger = lender.stranger("sm://");
+    let (handle, offset, bytes) = (lender.read, 0, LENT_BYTES as u64);
+    // More than the segment has room for.
+    let reads_count = 2 * u64::from(SHARED_BYTES) / bytes;
+    for transfer in 0..reads_count {
+        stranger.says(&BulkMessage::Read { transfer, handle, offset, bytes });
+    }
+    let transfer = reads_count - 1;
+    stranger.says(&BulkMessage::Read { transfer, handle, offset, bytes: 1 });
+    assert!(stranger.is_disconnected());
+    lender.house.is_in_order();
 }

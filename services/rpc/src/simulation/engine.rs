@@ -1,8 +1,8 @@
 //! A caller and a server on a network of the tests' own, which delays, splits and cuts, from a seed: the
 //! engine alone, with neither sockets nor clocks.
 
-use handover_rpc::engine::{CallId, Calls, Header, Inbound, Kind, Outcome, PeerKey, Refusal};
-use handover_rpc::{FrameError, Gone};
+use crate::engine::{CallId, Calls, Header, Inbound, Kind, Outcome, PeerKey, Refusal};
+use crate::{FrameError, Gone};
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 

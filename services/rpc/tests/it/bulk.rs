@@ -28,15 +28,26 @@ fn ways() -> Vec<Way> {
     let blind = Config { bulk_looks_into_processes: false, ..usual.clone() };
     let strict = Config { bulk_maps: false, ..usual.clone() };
     let small = Config { message_bytes_max: 64, shared_bytes: 4096, ..strict.clone() };
-    vec![
+    let mut ways = vec![
         way("sm://", usual.clone(), mapped, process),
         way("sm://", blind, mapped, messages),
         way("sm://", strict, messages, messages),
         way("sm://", small.clone(), messages, messages),
         way("uds://", usual.clone(), messages, messages),
-        way("tcp://127.0.0.1:0", usual, messages, messages),
-        way("tcp://127.0.0.1:0", small, messages, messages),
-    ]
+        way("tcp://127.0.0.1:0", usual.clone(), messages, messages),
+        way("tcp://127.0.0.1:0", small.clone(), messages, messages),
+    ];
+    if cfg!(feature = "tls") {
+        for config in [usual, small] {
+            ways.push(way(
+                "tls://127.0.0.1:0",
+                crate::credentials::with_tls(config),
+                messages,
+                messages,
+            ));
+        }
+    }
+    ways
 }
 
 /// An endpoint that owns nothing and does what it is told with others' memory.

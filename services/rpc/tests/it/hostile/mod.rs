@@ -3,3 +3,4 @@
 mod bulk;
 mod calls;
 mod peers;
+mod strangers;

@@ -78,6 +78,47 @@ fn fibers_beyond_their_bound_are_refused_and_so_are_cancelled_ones_forgotten() {
 }
 
 #[test]
+fn results_of_waiting_fibers_beyond_their_bound_are_dropped_and_said_to_be() {
+    const COUNT: usize = 100;
+    const RESULT_BYTES: usize = 4000;
+    let (free, begun) = (Arc::new(handover_fiber::Eventual::new()), Arc::new(AtomicU32::new(0)));
+    let ended = Arc::new(AtomicU32::new(0));
+    let (waits_for, counts, ends) = (Arc::clone(&free), Arc::clone(&begun), Arc::clone(&ended));
+    let small = Config { shared_bytes: 8192, message_bytes_max: 4096, ..Config::default() };
+    let config = Config { queued_bytes_max: 64 << 10, ..fibers(1, 1000) };
+    let (_server, address) = server("sm://", config, |server| {
+        server.start_pool().unwrap();
+        let meet = move |()| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            waits_for.wait();
+            ends.fetch_add(1, Ordering::SeqCst);
+            Ok(vec![5u8; RESULT_BYTES])
+        };
+        server.register_pooled("meet", 0, meet).unwrap();
+    });
+    let mut client = Endpoint::new(small).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let calls: Vec<_> =
+        (0..COUNT).map(|_| client.start::<_, Vec<u8>>(peer, MEET, &()).unwrap()).collect();
+    // All of them wait within their handlers, with nothing to be sent: none was kept from beginning.
+    while begun.load(Ordering::SeqCst) < COUNT as u32 {
+        client.progress(Duration::from_millis(1));
+    }
+    free.set(()).unwrap();
+    // The client reads nothing until all have ended.
+    while ended.load(Ordering::SeqCst) < COUNT as u32 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let results: Vec<_> = calls.into_iter().map(|call| client.wait(call)).collect();
+    let kept = results.iter().filter(|it| it.is_ok()).count();
+    let dropped = results.iter().filter(|it| **it == Err(CallError::ResultUnsent)).count();
+    assert_eq!(kept + dropped, COUNT);
+    // What may wait, one more that was below that, what the segment holds, and the last, which ends beside this.
+    let kept_max = (64 << 10) / RESULT_BYTES + 1 + 2 + 1;
+    assert!(kept <= kept_max, "{kept} results were kept, where {kept_max} may be");
+}
+
+#[test]
 fn a_handler_on_a_fiber_calls_others_through_a_thread_of_progress() {
     for how in ["sm://", "tcp://127.0.0.1:0"] {
         let (_behind, behind) = server(how, Config::default(), |_| ());
@@ -288,4 +329,33 @@ fn what_panics_in_the_thread_of_progress_leaves_no_handler_waiting() {
     drop(server);
     assert!(began.elapsed() < Duration::from_secs(1), "it waited for the answer");
     assert!(client.wait(asked).is_err());
+}
+
+#[test]
+fn calls_of_other_threads_beyond_their_bound_are_refused_while_the_endpoint_is_busy() {
+    const CALLS_MAX: u32 = 10;
+    let (_server, address) = server("sm://", Config::default(), |_| ());
+    let mut client = Endpoint::new(Config { calls_max: CALLS_MAX, ..Config::default() }).unwrap();
+    let peer = client.connect(&address).unwrap();
+    let client = client.start_progress().unwrap();
+    let (caller, busy) = (client.caller(), client.caller());
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel();
+    let errand = thread::spawn(move || {
+        busy.run(move |_| {
+            begun.send(()).unwrap();
+            ends.recv().unwrap();
+        })
+    });
+    has_begun.recv().unwrap();
+    let start = |number: u64| caller.start::<_, u64>(peer, DOUBLE, &number);
+    let calls: Vec<_> = (0..CALLS_MAX.into()).map(|number| start(number).unwrap()).collect();
+    assert_eq!(start(0).err(), Some(CallError::Full));
+    assert_eq!(caller.run(|_| ()), Err(CallError::Full));
+    end.send(()).unwrap();
+    errand.join().unwrap().unwrap();
+    for (number, call) in (0..).zip(calls) {
+        assert_eq!(call.wait(), Ok(2 * number));
+    }
+    assert_eq!(caller.call(peer, DOUBLE, &4u64), Ok(8u64));
 }

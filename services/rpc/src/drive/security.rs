@@ -1,0 +1,147 @@
+//! Checks of who is at the other end of a connection.
+
+use super::socket;
+use super::wire::Wire;
+use crate::engine::{SECRET_BYTES_MIN, Secret};
+use crate::{Address, AuthenticationError, Config, EndpointError, Gone, UdsPeers};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Credentials of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Security {
+    secret: Option<Secret>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: super::tls::TlsSetup,
+}
+
+impl Security {
+    /// Reads the files that the configuration names.
+    pub(crate) fn new(config: &Config) -> Result<Self, EndpointError> {
+        let mut new = Self::default();
+        if let Some(path) = &config.secret_file {
+            let bytes = std::fs::read(path).map_err(|error| refused(path, error.to_string()))?;
+            new.set_secret(bytes.trim_ascii_end()).map_err(|why| refused(path, why))?;
+        }
+        #[cfg(feature = "tls")]
+        if let Some(files) = &config.tls {
+            new.tls = super::tls::TlsSetup::from_files(files)?;
+        }
+        #[cfg(not(feature = "tls"))]
+        if let Some(files) = &config.tls {
+            return Err(refused(&files.certificates, NO_FEATURE));
+        }
+        Ok(new)
+    }
+
+    pub(crate) fn set_secret(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let secret = Secret::new(bytes).ok_or_else(|| {
+            format!("a secret of {} bytes: at least {SECRET_BYTES_MIN} are needed", bytes.len())
+        });
+        self.secret = Some(secret?);
+        Ok(())
+    }
+
+    /// The secret that both sides of a connection at that address must know.
+    pub(crate) fn secret(&self, address: &Address) -> Option<&Secret> {
+        match address {
+            Address::Tcp(_) => self.secret.as_ref(),
+            Address::Sm(_) | Address::Uds(_) | Address::Tls(_) => None,
+        }
+    }
+
+    /// Refuses an address of `tls://` where nobody could accept a connection.
+    pub(crate) fn check_listen(&self, address: &Address) -> Result<(), EndpointError> {
+        match address {
+            #[cfg(feature = "tls")]
+            Address::Tls(_) if self.tls.server.is_none() => {
+                Err(refused(&address.to_string(), "no certificate: set `tls` in the configuration"))
+            }
+            #[cfg(not(feature = "tls"))]
+            Address::Tls(_) => Err(refused(&address.to_string(), NO_FEATURE)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The byte stream of a connection that was accepted at that address.
+    pub(crate) fn accept(&self, fd: OwnedFd, address: &Address) -> Result<Wire, Gone> {
+        match address {
+            #[cfg(feature = "tls")]
+            Address::Tls(_) => self.tls.accept(fd).map(|tls| Wire::Tls(Box::new(tls))),
+            _ => Ok(Wire::Socket(fd)),
+        }
+    }
+
+    /// The byte stream of a connection to that address.
+    pub(crate) fn connect(&self, fd: OwnedFd, address: &Address) -> Result<Wire, EndpointError> {
+        match address {
+            #[cfg(feature = "tls")]
+            Address::Tls(place) => {
+                let connected = self.tls.connect(fd, place);
+                connected
+                    .map(|tls| Wire::Tls(Box::new(tls)))
+                    .map_err(|why| refused(&address.to_string(), why))
+            }
+            #[cfg(not(feature = "tls"))]
+            Address::Tls(_) => Err(refused(&address.to_string(), NO_FEATURE)),
+            _ => Ok(Wire::Socket(fd)),
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+const NO_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
+
+/// An error about that file or address.
+pub(crate) fn refused(place: &str, why: impl Into<String>) -> EndpointError {
+    EndpointError::Security { place: place.into(), why: why.into() }
+}
+
+/// Checks the user at the other end of a Unix socket, as the kernel tells it.
+pub(crate) fn check_user(
+    fd: BorrowedFd<'_>,
+    address: &Address,
+    config: &Config,
+) -> Result<(), Gone> {
+    if matches!(address, Address::Tcp(_) | Address::Tls(_)) {
+        return Ok(());
+    }
+    let (_, uid) = socket::whose(fd).map_err(Gone::of("getsockopt"))?;
+    match is_allowed(uid, rustix::process::geteuid().as_raw(), address, config) {
+        true => Ok(()),
+        false => Err(AuthenticationError::User { uid }.into()),
+    }
+}
+
+fn is_allowed(uid: u32, own: u32, address: &Address, config: &Config) -> bool {
+    match address {
+        Address::Uds(place) if !place.starts_with('@') => match &config.uds_peers {
+            UdsPeers::SameUserOrRoot => uid == own || uid == 0,
+            UdsPeers::Uids(uids) => uids.contains(&uid),
+            UdsPeers::Any => true,
+        },
+        // No file's mode keeps others from these.
+        Address::Sm(_) | Address::Uds(_) => uid == own,
+        Address::Tcp(_) | Address::Tls(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_allowed_by_address_and_configuration() {
+        let path = Address::Uds("/run/store".into());
+        let allowed = |uid, address: &Address, uds_peers| {
+            is_allowed(uid, 1000, address, &Config { uds_peers, ..Config::default() })
+        };
+        for (uid, same_or_root) in [(1000, true), (0, true), (1001, false)] {
+            assert_eq!(allowed(uid, &path, UdsPeers::SameUserOrRoot), same_or_root);
+            assert_eq!(allowed(uid, &path, UdsPeers::Uids(vec![1001])), uid == 1001);
+            assert!(allowed(uid, &path, UdsPeers::Any));
+            for alone in [Address::Sm("name".into()), Address::Uds("@name".into())] {
+                assert_eq!(allowed(uid, &alone, UdsPeers::Any), uid == 1000);
+            }
+        }
+    }
+}

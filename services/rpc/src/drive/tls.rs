@@ -1,0 +1,211 @@
+//! TLS over a socket, by rustls: records in, records out, and never a wait.
+
+use super::security::refused;
+use super::socket;
+use super::wire::Received;
+use crate::{EndpointError, Gone, TlsFiles};
+use rustix::io::Errno;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
+};
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// What an endpoint needs for `tls://`, on either side.
+#[derive(Debug, Default)]
+pub(crate) struct TlsSetup {
+    pub(crate) server: Option<Arc<ServerConfig>>,
+    pub(crate) client: Option<Arc<ClientConfig>>,
+}
+
+impl TlsSetup {
+    /// Mutual TLS 1.3 by these files. No session is resumed: certificates are looked at for each connection.
+    pub(crate) fn from_files(files: &TlsFiles) -> Result<Self, EndpointError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let chain = certificates(&files.certificates)?;
+        let key = PrivateKeyDer::from_pem_file(&files.private_key)
+            .map_err(|error| refused(&files.private_key, format!("no private key: {error}")))?;
+        let mut roots = RootCertStore::empty();
+        for root in certificates(&files.roots)? {
+            roots.add(root).map_err(|error| refused(&files.roots, error.to_string()))?;
+        }
+        let roots = Arc::new(roots);
+        let of_roots = |error: String| refused(&files.roots, error);
+        let of_chain = |error: rustls::Error| refused(&files.certificates, error.to_string());
+        let versions = [&rustls::version::TLS13];
+
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let verifier = verifier.build().map_err(|error| of_roots(error.to_string()))?;
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&versions)
+            .map_err(of_chain)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(of_chain)?;
+        server.send_tls13_tickets = 0;
+
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&versions)
+            .map_err(of_chain)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(of_chain)?;
+        client.resumption = rustls::client::Resumption::disabled();
+        Ok(Self { server: Some(Arc::new(server)), client: Some(Arc::new(client)) })
+    }
+
+    pub(crate) fn accept(&self, fd: OwnedFd) -> Result<TlsSession, Gone> {
+        // There is one wherever this endpoint listens.
+        let config = self.server.clone().ok_or(Gone::Closed)?;
+        let connection = ServerConnection::new(config).map_err(failed)?;
+        Ok(TlsSession { fd, connection: connection.into() })
+    }
+
+    /// Connected to that `HOST:PORT`.
+    pub(crate) fn connect(&self, fd: OwnedFd, place: &str) -> Result<TlsSession, String> {
+        let none = "no certificates: set `tls` in the configuration";
+        let config = self.client.clone().ok_or(none)?;
+        let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+        // An IPv6 address stands in brackets.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+        let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        Ok(TlsSession { fd, connection: connection.into() })
+    }
+}
+
+fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = read.map_err(|error| refused(path, format!("no certificates: {error}")))?;
+    match found.is_empty() {
+        true => Err(refused(path, "no certificates: the file has none in PEM")),
+        false => Ok(found),
+    }
+}
+
+fn failed(error: rustls::Error) -> Gone {
+    Gone::Tls(error.to_string().into())
+}
+
+/// TLS of one connection, on either side. The handshake goes on by itself while something is received.
+pub(crate) struct TlsSession {
+    fd: OwnedFd,
+    connection: Connection,
+}
+
+impl fmt::Debug for TlsSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsSession").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+impl TlsSession {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// How many bytes were taken: rustls keeps 64 KiB at most, sealed or until the handshake is done.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+        let mut taken = 0;
+        loop {
+            self.flush()?;
+            match self.connection.writer().write(&bytes[taken..]) {
+                Ok(0) | Err(_) => return Ok(taken),
+                Ok(count) => taken += count,
+            }
+        }
+    }
+
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<Received, Gone> {
+        loop {
+            match self.connection.reader().read(into) {
+                Ok(0) => return Ok(Received::End),
+                // There may be more, opened or sealed.
+                Ok(count) => return Ok(Received::Bytes { count, drained: false }),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => {
+                    let cut = "the connection ended without close_notify";
+                    return Err(Gone::Tls(cut.into()));
+                }
+            }
+            match self.connection.read_tls(&mut Socket(self.fd.as_fd())) {
+                // 0 is the end, which the reader tells of next.
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Received::Nothing);
+                }
+                Err(error) => {
+                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                    return Err(Gone::of("recv")(errno));
+                }
+            }
+            let opened = self.connection.process_new_packets();
+            // The handshake's next message, or the alert that says why. Where the peer is gone already,
+            // what it has sent before says more, and is read next.
+            let _ = self.flush();
+            opened.map_err(failed)?;
+        }
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<bool, Gone> {
+        let mut went = false;
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Socket(self.fd.as_fd())) {
+                Ok(0) => break,
+                Ok(_) => went = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                    return Err(Gone::of("send")(errno));
+                }
+            }
+        }
+        Ok(went)
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.connection.wants_write()
+    }
+}
+
+/// The peer can tell an end that was meant from a stream that was cut.
+impl Drop for TlsSession {
+    fn drop(&mut self) {
+        self.connection.send_close_notify();
+        // Refused where there is no room, or nobody any more.
+        let _ = self.flush();
+    }
+}
+
+/// The socket as rustls reads and writes it.
+struct Socket<'a>(BorrowedFd<'a>);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(socket::receive(self.0, into)?)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match socket::send_parts(self.0, parts)? {
+            0 => Err(ErrorKind::WouldBlock.into()),
+            count => Ok(count),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! The byte stream below a connection: a socket, or TLS over one. Never blocks.
+
+use super::bulk::BulkMemory;
+use super::socket;
+use crate::Gone;
+use crate::raw::{receive_into, send_from};
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes of memory that are copied at a time: as many as a record of TLS holds.
+#[cfg(any(feature = "tls", test))]
+const PIECE_BYTES: usize = 1 << 14;
+
+/// The byte stream below a connection.
+#[derive(Debug)]
+pub(crate) enum Wire {
+    Socket(OwnedFd),
+    #[cfg(feature = "tls")]
+    Tls(Box<super::tls::TlsSession>),
+    #[cfg(test)]
+    Simulated(crate::simulation::Port),
+}
+
+/// Result of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// There is nothing now: the kernel tells of what comes.
+    Nothing,
+    /// The peer has ended the stream.
+    End,
+    /// So many bytes, at least one; `drained`: there is no more now.
+    Bytes { count: usize, drained: bool },
+}
+
+impl Received {
+    pub(crate) fn of(result: Result<usize, Errno>, asked: usize) -> Result<Self, Gone> {
+        match result {
+            Ok(0) => Ok(Received::End),
+            // Less than was asked for: there is no more.
+            Ok(count) => Ok(Received::Bytes { count, drained: count < asked }),
+            Err(Errno::AGAIN) => Ok(Received::Nothing),
+            Err(errno) => Err(Gone::of("recv")(errno)),
+        }
+    }
+}
+
+impl Wire {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Wire::Socket(fd) => fd.as_fd(),
+            #[cfg(feature = "tls")]
+            Wire::Tls(tls) => tls.fd(),
+            #[cfg(test)]
+            Wire::Simulated(port) => port.fd(),
+        }
+    }
+
+    /// The socket itself, of a connection without TLS.
+    pub(crate) fn into_socket(self) -> Option<OwnedFd> {
+        match self {
+            Wire::Socket(fd) => Some(fd),
+            #[cfg(feature = "tls")]
+            Wire::Tls(_) => None,
+            #[cfg(test)]
+            Wire::Simulated(_) => None,
+        }
+    }
+
+    /// How many bytes were taken, 0 where there is no room.
+    #[inline]
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+        match self {
+            Wire::Socket(fd) => socket::send(fd.as_fd(), bytes).map_err(Gone::of("send")),
+            #[cfg(feature = "tls")]
+            Wire::Tls(tls) => tls.send(bytes),
+            #[cfg(test)]
+            Wire::Simulated(port) => port.send(bytes),
+        }
+    }
+
+    /// As [`send`](Self::send), of two pieces.
+    pub(crate) fn send_two(&mut self, head: &[u8], body: &[u8]) -> Result<usize, Gone> {
+        match self {
+            Wire::Socket(fd) => {
+                socket::send_parts(fd.as_fd(), &[IoSlice::new(head), IoSlice::new(body)])
+                    .map_err(Gone::of("sendmsg"))
+            }
+            #[cfg(any(feature = "tls", test))]
+            _ => match self.send(head)? {
+                sent if sent < head.len() => Ok(sent),
+                sent => Ok(sent + self.send(body)?),
+            },
+        }
+    }
+
+    /// As [`send`](Self::send), of a head and a piece of memory, which is not copied where that can be
+    /// avoided.
+    pub(crate) fn send_memory(
+        &mut self,
+        head: &[u8],
+        memory: &BulkMemory,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<usize, Gone> {
+        match self {
+            Wire::Socket(fd) => {
+                send_from(fd.as_fd(), head, memory.runs(offset, bytes)).map_err(Gone::of("sendmsg"))
+            }
+            #[cfg(any(feature = "tls", test))]
+            _ => self.send_copied(head, memory, offset, bytes),
+        }
+    }
+
+    /// As [`send_memory`](Self::send_memory), by way of a copy.
+    #[cfg(any(feature = "tls", test))]
+    fn send_copied(
+        &mut self,
+        head: &[u8],
+        memory: &BulkMemory,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<usize, Gone> {
+        let mut sent = self.send(head)?;
+        let (mut piece, mut done) = ([0; PIECE_BYTES], 0);
+        while sent == head.len() + done && (done as u64) < bytes {
+            // At most PIECE_BYTES.
+            let count = (bytes - done as u64).min(PIECE_BYTES as u64) as usize;
+            memory.read(offset + done as u64, &mut piece[..count]);
+            sent += self.send(&piece[..count])?;
+            done += count;
+        }
+        Ok(sent)
+    }
+
+    #[inline]
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<Received, Gone> {
+        match self {
+            Wire::Socket(fd) => Received::of(socket::receive(fd.as_fd(), into), into.len()),
+            #[cfg(feature = "tls")]
+            Wire::Tls(tls) => tls.receive(into),
+            #[cfg(test)]
+            Wire::Simulated(port) => port.receive(into),
+        }
+    }
+
+    /// As [`receive`](Self::receive), into a piece of memory and then into `spare`; `None` where this cannot be
+    /// done without a copy, and nothing was received.
+    pub(crate) fn receive_memory(
+        &mut self,
+        memory: &BulkMemory,
+        offset: u64,
+        bytes: u64,
+        spare: &mut [u8],
+    ) -> Option<Result<Received, Gone>> {
+        match self {
+            Wire::Socket(fd) => {
+                let received = receive_into(fd.as_fd(), memory.runs(offset, bytes), spare);
+                Some(match received {
+                    Ok((count, asked)) => Received::of(Ok(count), asked),
+                    Err(errno) => Received::of(Err(errno), 0),
+                })
+            }
+            #[cfg(any(feature = "tls", test))]
+            _ => None,
+        }
+    }
+
+    /// Sends what was taken and kept. True when some of it went.
+    pub(crate) fn flush(&mut self) -> Result<bool, Gone> {
+        match self {
+            Wire::Socket(_) => Ok(false),
+            #[cfg(feature = "tls")]
+            Wire::Tls(tls) => tls.flush(),
+            #[cfg(test)]
+            Wire::Simulated(_) => Ok(false),
+        }
+    }
+
+    /// Returns `true` while something was taken that the kernel has no room for.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Wire::Socket(_) => false,
+            #[cfg(feature = "tls")]
+            Wire::Tls(tls) => tls.has_unsent(),
+            #[cfg(test)]
+            Wire::Simulated(_) => false,
+        }
+    }
+}

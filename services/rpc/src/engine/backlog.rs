@@ -1,0 +1,153 @@
+//! Requests of one peer that wait for their turn.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Requests of one peer in the order of their arrival, each of which can be withdrawn by the number of its call
+/// without a look at the others.
+///
+/// ```
+/// use handover_rpc::engine::Backlog;
+/// let mut backlog = Backlog::default();
+/// backlog.push(Some(7), 100, "first");
+/// backlog.push(None, 10, "one-way");
+/// backlog.push(Some(8), 1, "last");
+/// assert_eq!((backlog.len(), backlog.bytes()), (3, 111));
+/// assert!(backlog.contains(8) && backlog.iter().eq(&["first", "one-way", "last"]));
+/// assert_eq!(backlog.cancel(7), Some("first"));
+/// assert_eq!((backlog.pop(), backlog.pop(), backlog.pop()), (Some("one-way"), Some("last"), None));
+/// assert_eq!(backlog.bytes(), 0);
+/// ```
+#[derive(Debug)]
+pub struct Backlog<T> {
+    /// By the order of their arrival.
+    requests: BTreeMap<u64, Waiting<T>>,
+    /// The place in that order by the number of the call.
+    by_call: HashMap<u64, u64>,
+    next: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    /// `None` for a request that wants no answer: it has no number.
+    call: Option<u64>,
+    bytes: usize,
+    request: T,
+}
+
+impl<T> Default for Backlog<T> {
+    fn default() -> Self {
+        Self { requests: BTreeMap::new(), by_call: HashMap::new(), next: 0, bytes: 0 }
+    }
+}
+
+impl<T> Backlog<T> {
+    /// Adds a request, which counts as so many bytes, behind all others. Returns its place in their order. Of two
+    /// requests of one number, only the later can be withdrawn.
+    pub fn push(&mut self, call: Option<u64>, bytes: usize, request: T) -> u64 {
+        let place = self.next;
+        self.next += 1;
+        self.bytes += bytes;
+        self.requests.insert(place, Waiting { call, bytes, request });
+        if let Some(call) = call {
+            self.by_call.insert(call, place);
+        }
+        place
+    }
+
+    /// Takes the oldest request.
+    pub fn pop(&mut self) -> Option<T> {
+        let (place, waiting) = self.requests.pop_first()?;
+        Some(self.taken(place, waiting))
+    }
+
+    /// Takes the request at that place, if it is still there.
+    pub fn remove(&mut self, place: u64) -> Option<T> {
+        let waiting = self.requests.remove(&place)?;
+        Some(self.taken(place, waiting))
+    }
+
+    /// Takes the request of that call, if it is still there.
+    pub fn cancel(&mut self, call: u64) -> Option<T> {
+        let place = *self.by_call.get(&call)?;
+        self.remove(place)
+    }
+
+    /// Returns `true` if a request of that call waits.
+    #[must_use]
+    pub fn contains(&self, call: u64) -> bool {
+        self.by_call.contains_key(&call)
+    }
+
+    /// The requests in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.requests.values().map(|it| &it.request)
+    }
+
+    fn taken(&mut self, place: u64, waiting: Waiting<T>) -> T {
+        self.bytes -= waiting.bytes;
+        if let Some(call) = waiting.call
+            && self.by_call.get(&call) == Some(&place)
+        {
+            self.by_call.remove(&call);
+        }
+        waiting.request
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Returns `true` if none waits.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Bytes that the requests count as.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn backlog_is_a_queue_from_which_requests_can_be_withdrawn(
+            steps in proptest::collection::vec((0u8..5, 0u64..6), 0..80),
+        ) {
+            let (mut backlog, mut model) = (Backlog::default(), Vec::<(Option<u64>, u64)>::new());
+            for (number, (step, call)) in (0u64..).zip(steps) {
+                match step {
+                    0 | 1 => {
+                        let call = (step == 0).then_some(call);
+                        backlog.push(call, 3, number);
+                        model.push((call, number));
+                    }
+                    2 => {
+                        let oldest = (!model.is_empty()).then(|| model.remove(0).1);
+                        prop_assert_eq!(backlog.pop(), oldest);
+                    }
+                    3 => {
+                        // The latest of that number that was not taken.
+                        let latest = model.iter().rposition(|it| it.0 == Some(call));
+                        let withdrawn = backlog.cancel(call);
+                        prop_assert!(withdrawn.is_none() || withdrawn == latest.map(|at| model[at].1));
+                        model.retain(|it| Some(it.1) != withdrawn);
+                    }
+                    _ => prop_assert_eq!(backlog.remove(u64::MAX), None),
+                }
+                prop_assert_eq!((backlog.len(), backlog.bytes()), (model.len(), 3 * model.len()));
+                prop_assert!(backlog.by_call.len() <= backlog.len());
+            }
+        }
+    }
+}
