@@ -6,7 +6,7 @@ use crate::error::AnatomyError;
 use crate::follow::{Follower, Handoff};
 use crate::outliers::Outliers;
 use crate::reader::Reader;
-use crate::scratch::{Scratch, remove};
+use crate::scratch::{self, remove};
 use crate::tally::{self, Tally};
 use handover_base::clock;
 use handover_harness::{Bench, Bout, Lab, TraceTo, Watched};
@@ -55,15 +55,15 @@ pub fn watch(
     ask: &Ask,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Record>, AnatomyError> {
-    let folder = Scratch::make()?;
-    let site_ns = cost::site_ns(&folder.0)?;
+    let folder = scratch::make()?;
+    let site_ns = cost::site_ns(folder.path())?;
     let course = ask.course;
     let floor = course.floor.map(|(id, _, _)| id);
     let what = (course.spec, ask.contender.as_str());
     let mut bout = lab.bout(all, what, floor, ask.time / WARM_SHARE, interrupted)?;
     let mut watching = Watching {
         course,
-        folder: &folder.0,
+        folder: folder.path(),
         tally: Tally::new(),
         unmatched: Unmatched::default(),
         outliers: Outliers::new(),

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 /// Reads the host. What cannot be read stays empty; nothing here fails.
 pub fn capture() -> Host {
     let uname = rustix::system::uname();
-    let words = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    // Who may set a host's name may put anything into it.
+    let printable = |char: char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char };
+    let words =
+        |text: &std::ffi::CStr| text.to_string_lossy().chars().map(printable).collect::<String>();
     let calibration = clock::calibration();
     let files = Files(Path::new("/"));
     let mut host = Host {

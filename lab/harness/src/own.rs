@@ -2,6 +2,7 @@
 
 use crate::bench::Bench;
 use crate::crew::dispatch_partner;
+use crate::date::{DATE_REFUSED, unix_ns};
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
 use crate::rig::Rig;
@@ -10,12 +11,13 @@ use crate::select::select;
 use crate::workload::Workload;
 use handover_base::units::Span;
 use handover_record::{Contender, Record, Run, SCHEMA, Spec};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 const USAGE: &str = "\
 [PATTERN]... a prefix of an id, or a glob; none: everything
@@ -131,7 +133,11 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
         return print(&chosen.iter().map(line).collect::<String>());
     }
     let lab = Lab::new(&suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
-    let mut run = begin(&lab);
+    if asked.jsonl {
+        // For a program, which may end before: cargo, our parent, does not pass its signals on.
+        let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    }
+    let mut run = begin(&lab)?;
     let mut watcher = Faults(0);
     let outcome = lab.run(&mut watcher, &AtomicBool::new(false));
     run.complete = true;
@@ -155,14 +161,14 @@ fn print(text: &str) -> Result<ExitCode, String> {
     }
 }
 
-fn begin(lab: &Lab) -> Run {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+fn begin(lab: &Lab) -> Result<Run, String> {
+    let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_REFUSED)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
-    Run {
-        id: format!("{:x}-{:x}", now.as_micros(), std::process::id()),
-        started_unix_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+    Ok(Run {
+        id: format!("{:x}-{:x}", started_unix_ns / 1000, std::process::id()),
+        started_unix_ns,
         version: env!("CARGO_PKG_VERSION").to_string(),
         commit: of_cargo("HANDOVER_COMMIT"),
         profile: lab.plan().profile.to_string(),
@@ -172,7 +178,7 @@ fn begin(lab: &Lab) -> Run {
         complete: false,
         null_one: None,
         null_several: None,
-    }
+    })
 }
 
 /// A run as an export has it: a line of its own, then one for each record.
@@ -268,7 +274,7 @@ mod tests {
         let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
         let lab = Lab::new(&[NULLS], &patterns, plan).expect("a plan");
         let outcome = lab.run(&mut Faults(0), &AtomicBool::new(false));
-        let text = lines(&begin(&lab), &outcome.records).expect("lines");
+        let text = lines(&begin(&lab).expect("a date of today"), &outcome.records).expect("lines");
         let kinds: Vec<String> = text
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["type"].to_string())

@@ -1,15 +1,19 @@
-//! Memory that several processes share. The sole home of `unsafe` in this crate.
+//! Memory that several processes share, and how they are started. The sole home of `unsafe` in this crate.
 
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering};
-use rustix::fd::{AsFd, FromRawFd, OwnedFd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setpgid};
+use std::convert::Infallible;
+use std::ffi::{CString, c_char};
 use std::fmt;
+use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use zerocopy::FromZeros;
 
@@ -219,6 +223,56 @@ pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
         fds.push(fd);
     }
     Ok(fds)
+}
+
+/// Starts this program again as a child in a process group of its own, with `environment` (`NAME=VALUE`)
+/// and with `/dev/null` as standard input and output. The kernel kills it when the calling thread ends.
+///
+/// By `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with every
+/// signal masked, until the child has called `execve`: a child that is stopped before that would stop its
+/// parent as well.
+pub(crate) fn start_again(environment: &[CString]) -> io::Result<Pid> {
+    let mut variables: Vec<*const c_char> = environment.iter().map(|it| it.as_ptr()).collect();
+    variables.push(ptr::null());
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let parent = getpid();
+    // SAFETY: until it calls `execve` or `_exit`, the child runs `become_program` alone, which allocates
+    // nothing and takes no lock, so it does not matter what other threads held when they were not copied.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let Err(errno) = become_program(parent, null.as_raw_fd(), &variables);
+            // SAFETY: ends this process without running anything of the parent's.
+            unsafe { libc::_exit(errno.raw_os_error()) }
+        }
+        child => Ok(Pid::from_raw(child).expect("fork gives the parent a positive number")),
+    }
+}
+
+/// Replaces a forked child by this program. Calls async-signal-safe functions alone.
+fn become_program(
+    parent: Pid,
+    null: i32,
+    variables: &[*const c_char],
+) -> Result<Infallible, rustix::io::Errno> {
+    setpgid(None, None)?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(parent) {
+        // The parent ended before its death would have been told.
+        return Err(rustix::io::Errno::SRCH);
+    }
+    for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        // SAFETY: both are descriptors of this process; the standard one is not in use by anything else here.
+        if unsafe { libc::dup2(null, standard) } < 0 {
+            return Err(rustix::io::Errno::BADF);
+        }
+    }
+    let program = c"/proc/self/exe";
+    let arguments = [program.as_ptr(), ptr::null()];
+    // SAFETY: `program`, and each pointer of `arguments` and of `variables` but the null at their ends, is a
+    // C string that outlives the call.
+    unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
+    Err(rustix::io::Errno::NOENT)
 }
 
 #[cfg(test)]

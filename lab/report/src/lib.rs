@@ -22,5 +22,5 @@ pub use html::{html, html_beside};
 pub use ladder::ladder;
 pub use sweep::{Sweep, sweeps};
 pub use table::{row, table};
-pub use text::Style;
+pub use text::{Style, steers};
 pub use words::Short;

@@ -180,9 +180,10 @@ pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> V
     lines.into_iter().enumerate().map(indented).collect()
 }
 
-/// Whether a character steers what shows it, or hides its order: control characters, and those that turn
-/// the direction of writing.
-pub(crate) fn steers(char: char) -> bool {
+/// Returns `true` for characters that steer what shows them, or hide their order: control characters, and
+/// those that turn the direction of writing.
+#[must_use]
+pub fn steers(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

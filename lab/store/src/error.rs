@@ -124,6 +124,18 @@ pub enum StoreError {
         /// Its value.
         value: f64,
     },
+    /// A name of a run or a figure that could not be shown.
+    #[error(
+        "{what}: {field} is {name:?}; names have at most 200 characters, and no control characters"
+    )]
+    BadName {
+        /// The run, or the figure and its contender.
+        what: String,
+        /// The field.
+        field: &'static str,
+        /// The name.
+        name: String,
+    },
     /// A record too long for one line of an export.
     #[error("{what}: {bytes} bytes as JSON, and at most {bytes_max} are stored")]
     TooLong {

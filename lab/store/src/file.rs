@@ -67,6 +67,13 @@ pub(crate) const STEPS: &[&str] = &[
     DROP INDEX records_by_figure;
     CREATE INDEX records_by_id ON records (id);
 ",
+    "
+    ALTER TABLE runs ADD COLUMN checksum INTEGER;
+    ALTER TABLE runs ADD COLUMN parts INTEGER;
+    ALTER TABLE records ADD COLUMN checksum INTEGER;
+    ALTER TABLE tags ADD COLUMN checksum INTEGER;
+    DROP INDEX records_by_id;
+",
 ];
 
 /// How long a lock is waited for when a file is opened.
@@ -358,7 +365,9 @@ mod tests {
     /// A store as version `schema` left it.
     fn old_store(path: &Path, schema: usize) {
         let (connection, _) = open_for_writing(path, &STEPS[..schema], OPEN_WAIT).expect("a store");
-        let insert = "INSERT INTO runs VALUES (1, 'aa', 5, 'quick', 'host', '0.1.0', '', 1, x'00')";
+        let insert = "INSERT INTO runs
+            (run, id, started_unix_ns, profile, host, version, built_from, complete, body)
+            VALUES (1, 'aa', 5, 'quick', 'host', '0.1.0', '', 1, x'00')";
         connection.execute_batch(insert).expect("a row");
     }
 

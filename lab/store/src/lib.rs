@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod error;
 mod file;
 mod finite;

@@ -11,6 +11,7 @@ mod dictionary;
 mod histogram;
 mod rounds;
 
+use crate::checksum::{RecordFields, RunFields};
 use crate::error::StoreError;
 use crate::finite;
 use crate::lines::LINE_BYTES_MAX;
@@ -40,11 +41,34 @@ pub(crate) struct PackedRun<'a> {
     pub body: Vec<u8>,
 }
 
+impl PackedRun<'_> {
+    pub fn checksum(&self) -> i64 {
+        RunFields {
+            id: &self.run.id,
+            started_unix_ns: self.run.started_unix_ns,
+            profile: &self.run.profile,
+            host: &self.run.host.name,
+            version: &self.run.version,
+            built_from: &self.run.commit,
+            complete: self.run.complete,
+            body: &self.body,
+        }
+        .checksum()
+    }
+}
+
 impl<'a> PackedRun<'a> {
     /// Refuses what could not be asked for, exported or read again.
     pub fn new(run: &'a Run) -> Result<PackedRun<'a>, StoreError> {
         check_id(&run.id)?;
+        let names = [
+            ("profile", &run.profile),
+            ("version", &run.version),
+            ("commit", &run.commit),
+            ("host.name", &run.host.name),
+        ];
         let what = || format!("run {}", run.id);
+        check_names(&what(), names)?;
         if let Some((field, value)) = finite::in_run(run) {
             return Err(StoreError::NotFinite { what: what(), field, value });
         }
@@ -64,8 +88,27 @@ pub(crate) struct PackedRecord<'a> {
 }
 
 impl<'a> PackedRecord<'a> {
+    /// The checksum of its row at that place of that run.
+    pub fn checksum(&self, run: &str, place: i64) -> i64 {
+        RecordFields {
+            run,
+            place,
+            id: &self.record.id,
+            contender: &self.record.contender,
+            kind: &self.record.kind.to_string(),
+            body: &self.body,
+            rounds: Some(&self.rounds),
+            histogram: self.histogram.as_value(),
+        }
+        .checksum()
+    }
+
     /// Refuses what could not be exported or read again.
     pub fn new(record: &'a Record) -> Result<PackedRecord<'a>, StoreError> {
+        let names = [("id", &record.id), ("spec", &record.spec), ("contender", &record.contender)];
+        let keys = record.args.keys().chain(record.counters.keys());
+        let keys = keys.map(|name| ("args or counters", name));
+        check_names("a record", names.into_iter().chain(keys))?;
         let what = || format!("{} of {}", record.id, record.contender);
         if let Some((field, value)) = finite::in_record(record) {
             return Err(StoreError::NotFinite { what: what(), field, value });
@@ -112,14 +155,18 @@ impl Histogram<'_> {
             text => text,
         }
     }
+
+    fn as_value(&self) -> ValueRef<'_> {
+        match self {
+            Histogram::Bytes(bytes) => ValueRef::Blob(bytes),
+            Histogram::Text(text) => ValueRef::Text(text.as_bytes()),
+        }
+    }
 }
 
 impl rusqlite::ToSql for Histogram<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
-            Histogram::Bytes(bytes) => ValueRef::Blob(bytes),
-            Histogram::Text(text) => ValueRef::Text(text.as_bytes()),
-        }))
+        Ok(ToSqlOutput::Borrowed(self.as_value()))
     }
 }
 
@@ -137,28 +184,63 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     unpack_body(body).ok().map(|part: Part| part.args)
 }
 
-/// The record of a row without its rounds and its histogram, or what is wrong with the row.
-pub(crate) fn unpack_figure(body: &[u8]) -> Result<Record, String> {
-    let record: Record = unpack_body(body)?;
-    Ok(Record { rounds: Vec::new(), ..record })
-}
-
-/// The three columns that a record is read from.
+/// The row of a record.
 pub(crate) struct Packed {
+    place: i64,
+    id: String,
+    contender: String,
+    kind: String,
     body: Vec<u8>,
     rounds: Option<Vec<u8>>,
     histogram: Value,
+    /// Absent from rows of schemas up to 3.
+    pub checksum: Option<i64>,
 }
 
 impl Packed {
-    /// The columns, as a query names them.
-    pub const COLUMNS: &str = "body, rounds, histogram";
-    /// The same of a record whose histogram is left out.
-    pub const COLUMNS_BARE: &str = "body, rounds, ''";
+    /// The columns, as a query names them, and how many they are.
+    pub const COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
+        records.body, records.rounds, records.histogram, records.checksum";
+    pub const COUNT: usize = 8;
 
     /// Of a row that begins with them.
     pub fn of(row: &Row<'_>) -> rusqlite::Result<Packed> {
-        Ok(Packed { body: row.get(0)?, rounds: row.get(1)?, histogram: row.get(2)? })
+        Ok(Packed {
+            place: row.get(0)?,
+            id: row.get(1)?,
+            contender: row.get(2)?,
+            kind: row.get(3)?,
+            body: row.get(4)?,
+            rounds: row.get(5)?,
+            histogram: row.get(6)?,
+            checksum: row.get(7)?,
+        })
+    }
+
+    /// Returns `true` if the row has no checksum, or the one of its content and its run.
+    pub fn is_sound(&self, run: &str) -> bool {
+        let fields = RecordFields {
+            run,
+            place: self.place,
+            id: &self.id,
+            contender: &self.contender,
+            kind: &self.kind,
+            body: &self.body,
+            rounds: self.rounds.as_deref(),
+            histogram: (&self.histogram).into(),
+        };
+        self.checksum.is_none_or(|checksum| checksum == fields.checksum())
+    }
+
+    /// The record without its histogram, or what is wrong with the row.
+    pub fn unpack_bare(self) -> Result<Record, String> {
+        Packed { histogram: Value::Text(String::new()), ..self }.unpack()
+    }
+
+    /// The record without its histogram and its rounds, or what is wrong with the row.
+    pub fn unpack_figure(&self) -> Result<Record, String> {
+        let record: Record = unpack_body(&self.body)?;
+        Ok(Record { rounds: Vec::new(), ..record })
     }
 
     /// The record, or what is wrong with the row.
@@ -242,6 +324,25 @@ pub fn check_tag(name: &str) -> Result<(), StoreError> {
         && name.as_bytes()[0].is_ascii_alphabetic()
         && name != "last";
     if fits { Ok(()) } else { Err(StoreError::BadTag { name: shortened(name) }) }
+}
+
+/// Refuses names that would not fit a line of a terminal, or would steer it.
+fn check_names<'a>(
+    what: &str,
+    names: impl IntoIterator<Item = (&'static str, &'a String)>,
+) -> Result<(), StoreError> {
+    const NAME_CHARS_MAX: usize = 200;
+    for (field, name) in names {
+        let is_short = name.chars().nth(NAME_CHARS_MAX).is_none();
+        if !is_short || name.chars().any(char::is_control) {
+            return Err(StoreError::BadName {
+                what: what.to_string(),
+                field,
+                name: shortened(name),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Enough of a text from elsewhere to recognise it by.

@@ -1,10 +1,11 @@
 //! Runs and their records, kept and found again.
 
+use crate::checksum::{RunFields, add_to_parts};
 use crate::error::StoreError;
 use crate::file::{self, OPEN_WAIT, STEPS, wait_ms};
 use crate::pack::{self, Packed, PackedRecord, PackedRun};
 use handover_record::{Document, Record, Run};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -149,7 +150,7 @@ impl Store {
         let packed = PackedRun::new(run)?;
         let (transaction, failed) = self.transaction()?;
         let update = "UPDATE main.runs SET started_unix_ns = ?2, profile = ?3, host = ?4,
-            version = ?5, built_from = ?6, complete = ?7, body = ?8 WHERE id = ?1";
+            version = ?5, built_from = ?6, complete = ?7, body = ?8, checksum = ?9 WHERE id = ?1";
         let changed = write_run(&transaction, update, &packed).map_err(&failed)?;
         if changed == 0 {
             drop(transaction);
@@ -171,14 +172,17 @@ impl Store {
                 if replace { take_out(&transaction, run, record).map_err(&failed)? } else { None };
             places.push(place);
         }
+        let mut parts = 0;
         let next_place = "SELECT coalesce(max(place) + 1, 0) FROM main.records WHERE run = ?";
         let mut next: i64 =
             transaction.query_one(next_place, [run], |row| row.get(0)).map_err(&failed)?;
         next = places.iter().flatten().fold(next, |next, place| next.max(place + 1));
         for (place, record) in places.into_iter().zip(&packed) {
-            insert_record(&transaction, run, place.unwrap_or(next), record).map_err(&failed)?;
+            let at = place.unwrap_or(next);
+            parts += insert_record(&transaction, (run, run_id), at, record).map_err(&failed)?;
             next += i64::from(place.is_none());
         }
+        add_to_parts(&transaction, run, parts).map_err(&failed)?;
         transaction.commit().map_err(failed)
     }
 
@@ -187,34 +191,27 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn runs(&self) -> Result<Vec<RunRow>, StoreError> {
-        let query = "SELECT id, started_unix_ns, profile, host, version, built_from, complete,
-            (SELECT count(*) FROM main.records WHERE records.run = runs.run)
-            FROM main.runs ORDER BY started_unix_ns, run";
+        let query = format!(
+            "SELECT {}, (SELECT count(*) FROM main.records WHERE records.run = runs.run)
+                FROM main.runs ORDER BY started_unix_ns, run",
+            StoredRun::COLUMNS
+        );
         let mut tags = self.tags()?;
-        let mut rows: Vec<RunRow> = self
-            .connection
-            .prepare_cached(query)
-            .and_then(|mut statement| {
-                let rows = statement.query_map([], |row| {
-                    Ok(RunRow {
-                        id: row.get(0)?,
-                        started_unix_ns: row.get(1)?,
-                        profile: row.get(2)?,
-                        host: row.get(3)?,
-                        version: row.get(4)?,
-                        commit: row.get(5)?,
-                        complete: row.get(6)?,
-                        records_count: u64::try_from(row.get::<_, i64>(7)?).unwrap_or(0),
-                        tags: Vec::new(),
-                    })
-                })?;
-                rows.collect()
-            })
-            .map_err(|refused| self.failed(refused))?;
-        for row in &mut rows {
+        let failed = |refused| self.failed(refused);
+        let mut statement = self.connection.prepare_cached(&query).map_err(failed)?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        let mut listed = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let (stored, count) = StoredRun::of(row)
+                .and_then(|run| Ok((run, row.get::<_, i64>(StoredRun::COUNT)?)))
+                .map_err(failed)?;
+            self.check_sum(&stored)?;
+            let StoredRun { mut row, .. } = stored;
+            row.records_count = u64::try_from(count).unwrap_or(0);
             row.tags = tags.remove(&row.id).unwrap_or_default();
+            listed.push(row);
         }
-        Ok(rows)
+        Ok(listed)
     }
 
     /// A run with its records, in the order in which they were inserted. `asked` is an id, a prefix of
@@ -236,7 +233,7 @@ impl Store {
     /// As [`load`](Store::load).
     pub fn load_bare(&self, asked: &str) -> Result<Document, StoreError> {
         let id = self.resolve(asked)?;
-        self.load_columns(&id, Packed::COLUMNS_BARE)
+        self.load_as(&id, Packed::unpack_bare)
     }
 
     /// The run that began last, with its records.
@@ -288,7 +285,7 @@ impl Store {
         }
     }
 
-    /// Whether SQLite finds the whole file sound, and every row can be read.
+    /// Checks that SQLite finds the whole file sound, and that every row can be read and has its checksum.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] with the first fault.
@@ -306,46 +303,96 @@ impl Store {
         for id in self.ids()? {
             self.load_exact(&id)?;
         }
-        Ok(())
+        self.tags().map(drop)
     }
 
     /// The ids of all runs, the earliest first.
     pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
-        let query = "SELECT id FROM main.runs ORDER BY started_unix_ns, run";
-        self.connection
+        let query = "SELECT id FROM main.runs NOT INDEXED ORDER BY started_unix_ns, run";
+        let ids: Vec<String> = self
+            .connection
             .prepare_cached(query)
             .and_then(|mut statement| statement.query_map([], |row| row.get(0))?.collect())
-            .map_err(|refused| self.failed(refused))
+            .map_err(|refused| self.failed(refused))?;
+        self.check_count("runs")?;
+        Ok(ids)
+    }
+
+    /// Refuses a table that has lost rows: they are still in its index, or the other way round.
+    pub(crate) fn check_count(&self, table: &str) -> Result<(), StoreError> {
+        let query = format!(
+            "SELECT (SELECT count(*) FROM main.{table} NOT INDEXED),
+                (SELECT count(*) FROM main.{table} INDEXED BY sqlite_autoindex_{table}_1)"
+        );
+        let (count, indexed): (i64, i64) = self
+            .connection
+            .prepare_cached(&query)
+            .and_then(|mut query| query.query_one([], |row| Ok((row.get(0)?, row.get(1)?))))
+            .map_err(|refused| self.failed(refused))?;
+        match count == indexed {
+            true => Ok(()),
+            false => {
+                Err(self.damaged(format!("it has {count} {table}, and {indexed} in their index")))
+            }
+        }
     }
 
     /// All of one run, as of one moment.
     pub(crate) fn load_exact(&self, id: &str) -> Result<Document, StoreError> {
-        self.load_columns(id, Packed::COLUMNS)
+        self.load_as(id, Packed::unpack)
     }
 
-    fn load_columns(&self, id: &str, columns: &str) -> Result<Document, StoreError> {
+    fn load_as(
+        &self,
+        id: &str,
+        unpack: fn(Packed) -> Result<Record, String>,
+    ) -> Result<Document, StoreError> {
         let failed = |refused| self.failed(refused);
         let transaction = self.connection.unchecked_transaction().map_err(failed)?;
-        let found: Option<(i64, Vec<u8>)> = transaction
-            .prepare_cached("SELECT run, body FROM main.runs WHERE id = ?")
-            .and_then(|mut query| {
-                query.query_one([id], |row| Ok((row.get(0)?, row.get(1)?))).optional()
-            })
+        let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::COLUMNS);
+        let found = transaction
+            .prepare_cached(&query)
+            .and_then(|mut query| query.query_one([id], StoredRun::of).optional())
             .map_err(failed)?;
-        let Some((key, body)) = found else {
+        let Some(stored) = found else {
             return Err(self.unknown(id)?);
         };
         let damaged = |why: String| self.damaged(format!("run {id}: {why}"));
-        let run = pack::unpack_run(&body).map_err(damaged)?;
-        let query = format!("SELECT {columns} FROM main.records WHERE run = ? ORDER BY place");
+        let run = pack::unpack_run(&stored.body).map_err(damaged)?;
+        self.check_sum(&stored)?;
+        let mut parts = sum_of_tags(&transaction, stored.key).map_err(failed)?;
+        let query =
+            format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", Packed::COLUMNS);
         let mut statement = transaction.prepare_cached(&query).map_err(failed)?;
-        let mut rows = statement.query([key]).map_err(failed)?;
+        let mut rows = statement.query([stored.key]).map_err(failed)?;
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
             let packed = Packed::of(row).map_err(failed)?;
-            records.push(packed.unpack().map_err(damaged)?);
+            let (checksum, is_sound) = (packed.checksum, packed.is_sound(id));
+            records.push(unpack(packed).map_err(damaged)?);
+            if !is_sound || checksum.is_none() && stored.parts.is_some() {
+                let place = records.len();
+                return Err(damaged(format!("record {place} does not have its checksum")));
+            }
+            parts = parts.wrapping_add(checksum.unwrap_or(0));
+        }
+        if stored.parts.is_some_and(|sum| sum != parts) {
+            return Err(damaged("a record or a name of it is missing, or not its own".to_string()));
         }
         Ok(Document::new(run, records))
+    }
+
+    /// Refuses the row of a run that is not as it was written.
+    pub(crate) fn check_sum(&self, stored: &StoredRun) -> Result<(), StoreError> {
+        let is_sound = match stored.checksum {
+            Some(checksum) => checksum == stored.fields().checksum(),
+            // Of an earlier schema, unless its parts are not.
+            None => stored.parts.is_none(),
+        };
+        match is_sound {
+            true => Ok(()),
+            false => Err(self.damaged(format!("run {} does not have its checksum", stored.row.id))),
+        }
     }
 
     /// A write transaction, and what turns SQLite's errors into ours.
@@ -384,11 +431,79 @@ fn unknown(asked: &str, ids: &[String]) -> StoreError {
 
 /// The names most like what was asked for, the likeliest first; of equals, the last.
 pub(crate) fn nearest(asked: &str, names: &[String]) -> Vec<String> {
+    // To compare takes as long as both are, multiplied.
+    let asked = &pack::shortened(asked);
     let mut likeness: Vec<_> =
         names.iter().map(|name| (strsim::normalized_levenshtein(asked, name), name)).collect();
     likeness.reverse();
     likeness.sort_by(|a, b| b.0.total_cmp(&a.0));
     likeness.into_iter().take(OFFERED_MAX).map(|(_, name)| name.clone()).collect()
+}
+
+/// The row of a run.
+pub(crate) struct StoredRun {
+    pub key: i64,
+    /// Without the number of records, and without names.
+    pub row: RunRow,
+    pub body: Vec<u8>,
+    /// Absent from rows of schemas up to 3, like the next.
+    checksum: Option<i64>,
+    parts: Option<i64>,
+}
+
+impl StoredRun {
+    /// The columns, as a query names them, and how many they are.
+    pub const COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
+        runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
+    pub const COUNT: usize = 11;
+
+    /// Of a row that begins with them.
+    pub fn of(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
+        StoredRun::behind(row, 0)
+    }
+
+    /// Of a row that has so many other columns before them.
+    pub fn behind(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
+        Ok(StoredRun {
+            key: row.get(others)?,
+            row: RunRow {
+                id: row.get(others + 1)?,
+                started_unix_ns: row.get(others + 2)?,
+                profile: row.get(others + 3)?,
+                host: row.get(others + 4)?,
+                version: row.get(others + 5)?,
+                commit: row.get(others + 6)?,
+                complete: row.get(others + 7)?,
+                records_count: 0,
+                tags: Vec::new(),
+            },
+            body: row.get(others + 8)?,
+            checksum: row.get(others + 9)?,
+            parts: row.get(others + 10)?,
+        })
+    }
+
+    fn fields(&self) -> RunFields<'_> {
+        RunFields {
+            id: &self.row.id,
+            started_unix_ns: self.row.started_unix_ns,
+            profile: &self.row.profile,
+            host: &self.row.host,
+            version: &self.row.version,
+            built_from: &self.row.commit,
+            complete: self.row.complete,
+            body: &self.body,
+        }
+    }
+}
+
+/// The sum of the checksums of a run's names, as they are stored.
+fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached(
+            "SELECT coalesce(sum(checksum), 0) FROM main.tags NOT INDEXED WHERE run = ?",
+        )?
+        .query_one([run], |row| row.get(0))
 }
 
 /// The key of the run of this id.
@@ -404,16 +519,17 @@ pub(crate) fn insert_run(
     packed: &PackedRun<'_>,
 ) -> rusqlite::Result<usize> {
     let insert = "INSERT INTO main.runs
-        (id, started_unix_ns, profile, host, version, built_from, complete, body)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        (id, started_unix_ns, profile, host, version, built_from, complete, body, checksum, parts)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)";
     write_run(connection, insert, packed)
 }
 
 fn write_run(
     connection: &Connection,
     statement: &str,
-    PackedRun { run, body }: &PackedRun<'_>,
+    packed: &PackedRun<'_>,
 ) -> rusqlite::Result<usize> {
+    let PackedRun { run, body } = packed;
     connection.prepare_cached(statement)?.execute(params![
         run.id,
         run.started_unix_ns,
@@ -423,6 +539,7 @@ fn write_run(
         run.commit,
         run.complete,
         body,
+        packed.checksum(),
     ])
 }
 
@@ -432,7 +549,8 @@ fn take_out(
     run: i64,
     PackedRecord { record, .. }: &PackedRecord<'_>,
 ) -> rusqlite::Result<Option<i64>> {
-    let find = "SELECT place, body FROM main.records WHERE run = ?1 AND id = ?2 AND contender = ?3";
+    let find = "SELECT place, body, checksum FROM main.records
+        WHERE run = ?1 AND id = ?2 AND contender = ?3";
     let mut statement = connection.prepare_cached(find)?;
     let mut rows = statement.query(params![run, record.id, record.contender])?;
     let mut found = None;
@@ -440,26 +558,31 @@ fn take_out(
         // A sweep has records that differ in their arguments alone. What cannot be read is no other's.
         let body: Vec<u8> = row.get(1)?;
         if pack::unpack_args(&body).is_none_or(|args| args == record.args) {
-            found = Some(row.get(0)?);
+            found = Some((row.get(0)?, row.get::<_, Option<i64>>(2)?));
         }
     }
     drop(rows);
-    if let Some(place) = found {
+    if let Some((place, checksum)) = found {
+        add_to_parts(connection, run, -checksum.unwrap_or(0))?;
         let delete = "DELETE FROM main.records WHERE run = ?1 AND place = ?2";
         connection.prepare_cached(delete)?.execute(params![run, place])?;
     }
-    Ok(found)
+    Ok(found.map(|(place, _)| place))
 }
 
+/// Inserts a record at a place of a run, which is given by its key and its id. Gives the row's checksum, which
+/// the caller adds to the run's parts.
 pub(crate) fn insert_record(
     connection: &Connection,
-    run: i64,
+    (run, run_id): (i64, &str),
     place: i64,
-    PackedRecord { record, body, rounds, histogram }: &PackedRecord<'_>,
-) -> rusqlite::Result<usize> {
+    packed: &PackedRecord<'_>,
+) -> rusqlite::Result<i64> {
+    let PackedRecord { record, body, rounds, histogram } = packed;
+    let checksum = packed.checksum(run_id, place);
     let insert = "INSERT INTO main.records (run, place, id, contender, kind, unit,
-        started_unix_ns, median, low, high, p99, rate_per_s, body, rounds, histogram)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+        started_unix_ns, median, low, high, p99, rate_per_s, body, rounds, histogram, checksum)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
     connection.prepare_cached(insert)?.execute(params![
         run,
         place,
@@ -476,7 +599,9 @@ pub(crate) fn insert_record(
         body,
         rounds,
         histogram,
-    ])
+        checksum,
+    ])?;
+    Ok(checksum)
 }
 
 #[cfg(test)]
@@ -509,12 +634,25 @@ mod tests {
         for schema in 1..file::SCHEMA as usize {
             let path = folder.path().join(format!("{schema}.db"));
             let (old, _) = file::open_for_writing(&path, &STEPS[..schema], OPEN_WAIT).expect("one");
-            let packed = PackedRun { run: &run, body: old_body(&run) };
-            insert_run(&old, &packed).expect("a run");
+            let insert = "INSERT INTO runs
+                (id, started_unix_ns, profile, host, version, built_from, complete, body)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+            let row = params![
+                run.id,
+                run.started_unix_ns,
+                run.profile,
+                run.host.name,
+                run.version,
+                run.commit,
+                run.complete,
+                old_body(&run)
+            ];
+            old.execute(insert, row).expect("a run");
             for (place, record) in (0_i64..).zip(&records) {
                 let bare = Record { histogram: String::new(), ..record.clone() };
-                let insert =
-                    "INSERT INTO records VALUES (NULL, 1, ?, ?, ?, '', '', 0, 0, 0, 0, 0, 0, ?, ?)";
+                let insert = "INSERT INTO records (run, place, id, contender, kind, unit,
+                    started_unix_ns, median, low, high, p99, rate_per_s, body, histogram)
+                    VALUES (1, ?, ?, ?, '', '', 0, 0, 0, 0, 0, 0, ?, ?)";
                 let histogram = STANDARD.decode(&record.histogram).expect("base64");
                 let row = params![place, record.id, record.contender, old_body(&bare), histogram];
                 old.execute(insert, row).expect("a record");
@@ -530,6 +668,14 @@ mod tests {
             store.check().expect("sound");
             let loaded = store.load("1-a").expect("the run");
             assert_eq!(loaded.records, [again, records[1].clone()]);
+            // Vacuumed, it is as safe as a store of today.
+            store.tag("1-a", "old").expect("a name");
+            store.vacuum().expect("packed anew");
+            assert_eq!(store.load("1-a").expect("the run"), loaded, "schema {schema}");
+            let changed = "UPDATE records SET place = 7 WHERE contender = 'one'";
+            store.connection.execute(changed, []).expect("a change");
+            let refused = store.load("1-a").expect_err("changed");
+            assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
         }
     }
 

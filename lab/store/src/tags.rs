@@ -3,10 +3,11 @@
 //! A name stands for as many runs as have it: the five processes of one build, the runs of a branch. Names
 //! lie beside the runs, so that naming one changes nothing of what was measured.
 
+use crate::checksum::{add_to_parts, of_tag, seal};
 use crate::error::StoreError;
 use crate::pack::{self, Packed, PackedRecord};
 use crate::store::{Store, find_exact};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
 impl Store {
@@ -23,7 +24,7 @@ impl Store {
         }
         let (transaction, failed) = self.transaction()?;
         if let Some(run) = find_exact(&transaction, &id).map_err(&failed)? {
-            insert_tag(&transaction, run, name).map_err(&failed)?;
+            insert_tag(&transaction, (run, &id), name).map_err(&failed)?;
         }
         transaction.commit().map_err(failed)?;
         Ok(id)
@@ -37,10 +38,16 @@ impl Store {
         let id = self.resolve(asked)?;
         let (transaction, failed) = self.transaction()?;
         let delete = "DELETE FROM main.tags WHERE tag = ?2
-            AND run = (SELECT run FROM main.runs WHERE id = ?1)";
-        let taken = transaction.execute(delete, params![id, name]).map_err(&failed)?;
+            AND run = (SELECT run FROM main.runs WHERE id = ?1) RETURNING run, checksum";
+        let taken: Option<(i64, Option<i64>)> = transaction
+            .query_one(delete, params![id, name], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(&failed)?;
+        if let Some((run, checksum)) = taken {
+            add_to_parts(&transaction, run, -checksum.unwrap_or(0)).map_err(&failed)?;
+        }
         transaction.commit().map_err(failed)?;
-        Ok(taken > 0)
+        Ok(taken.is_some())
     }
 
     /// The names of every run that has any, by the run's id, in alphabetical order.
@@ -48,16 +55,34 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn tags(&self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
-        let query = "SELECT id, tag FROM main.tags JOIN main.runs USING (run) ORDER BY tag";
         let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let rows: Result<Vec<(String, String)>, _> =
-            self.connection.prepare_cached(query).and_then(|mut statement| {
-                statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-            });
-        for (id, tag) in rows.map_err(|refused| self.failed(refused))? {
+        for (id, tag) in self.tag_rows()? {
             named.entry(id).or_default().push(tag);
         }
+        named.values_mut().for_each(|tags| tags.sort_unstable());
         Ok(named)
+    }
+
+    /// Every name with the id of its run, by the begin of the runs.
+    fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        // Not by an index, which has copies of names that no checksum covers.
+        let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
+            JOIN main.runs USING (run) ORDER BY started_unix_ns, run";
+        let rows: Result<Vec<(String, String, Option<i64>)>, _> =
+            self.connection.prepare_cached(query).and_then(|mut statement| {
+                let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+                statement.query_map([], read)?.collect()
+            });
+        let rows = rows.map_err(|refused| self.failed(refused))?;
+        let is_sound = |(id, tag, checksum): &(String, String, Option<i64>)| {
+            checksum.is_none_or(|checksum| checksum == of_tag(id, tag))
+        };
+        match rows.iter().find(|row| !is_sound(row)) {
+            Some((id, ..)) => {
+                Err(self.damaged(format!("a name of run {id} does not have its checksum")))
+            }
+            None => Ok(rows.into_iter().map(|(id, tag, _)| (id, tag)).collect()),
+        }
     }
 
     /// The ids of the runs of a name, the earliest first; none where nothing has it.
@@ -65,12 +90,8 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn named(&self, name: &str) -> Result<Vec<String>, StoreError> {
-        let query = "SELECT id FROM main.tags JOIN main.runs USING (run) WHERE tag = ?
-            ORDER BY started_unix_ns, run";
-        self.connection
-            .prepare_cached(query)
-            .and_then(|mut statement| statement.query_map([name], |row| row.get(0))?.collect())
-            .map_err(|refused| self.failed(refused))
+        let rows = self.tag_rows()?;
+        Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
 
     /// The ids of what `asked` stands for: all runs of a name, or else the one run that
@@ -114,7 +135,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Packs records of older schemas as this one does, and gives back the space of what was deleted; gives the
+    /// Packs records of older schemas as this one does, gives them checksums, and gives back the space of what was deleted; gives the
     /// file's length before and after, in bytes. A record that cannot be read stays as it is.
     ///
     /// # Errors
@@ -139,6 +160,7 @@ impl Store {
             let Ok(packed) = PackedRecord::new(&record) else { continue };
             repack_record(&transaction, key, &packed).map_err(&failed)?;
         }
+        seal(&transaction).map_err(&failed)?;
         transaction.commit().map_err(failed)
     }
 
@@ -178,9 +200,18 @@ pub(crate) fn begins_an_id(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }
 
-/// Names a run that is there; nothing where it has the name already.
-pub(crate) fn insert_tag(connection: &Connection, run: i64, name: &str) -> rusqlite::Result<usize> {
-    connection
-        .prepare_cached("INSERT OR IGNORE INTO main.tags (run, tag) VALUES (?1, ?2)")?
-        .execute(params![run, name])
+/// Names a run that is there, which is given by its key and its id; nothing where it has the name already.
+pub(crate) fn insert_tag(
+    connection: &Connection,
+    (run, run_id): (i64, &str),
+    name: &str,
+) -> rusqlite::Result<()> {
+    let checksum = of_tag(run_id, name);
+    let inserted = connection
+        .prepare_cached("INSERT OR IGNORE INTO main.tags (run, tag, checksum) VALUES (?1, ?2, ?3)")?
+        .execute(params![run, name, checksum])?;
+    match inserted {
+        0 => Ok(()),
+        _ => add_to_parts(connection, run, checksum),
+    }
 }

@@ -1,5 +1,6 @@
 //! JSON Lines: out of the store and back, to the byte.
 
+use crate::checksum::add_to_parts;
 use crate::error::{ExportError, ImportError, StoreError};
 use crate::file;
 use crate::lines::{Line, Lines, RecordLine, RunLine};
@@ -120,7 +121,7 @@ impl Store {
             }
             if let Some(here) = find_exact(&transaction, id).map_err(&failed)? {
                 for tag in tags {
-                    insert_tag(&transaction, here, tag).map_err(&failed)?;
+                    insert_tag(&transaction, (here, id), tag).map_err(&failed)?;
                 }
             }
         }
@@ -195,7 +196,9 @@ impl Staged {
                         return Err(ImportError::BadLine { line, why });
                     };
                     let packed = PackedRecord::new(&record).map_err(bad)?;
-                    insert_record(&transaction, run.key, place, &packed).map_err(failed)?;
+                    let checksum = insert_record(&transaction, (run.key, &run.id), place, &packed)
+                        .map_err(failed)?;
+                    add_to_parts(&transaction, run.key, checksum).map_err(failed)?;
                     place += 1;
                 }
             }
@@ -209,9 +212,10 @@ impl Staged {
 
     /// Copies a run and its records as they are; gives the number of its records.
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
-        const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body";
+        const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body,
+            checksum, parts";
         const RECORD: &str = "place, id, contender, kind, unit, started_unix_ns, median, low, high,
-            p99, rate_per_s, body, rounds, histogram";
+            p99, rate_per_s, body, rounds, histogram, checksum";
         copy_rows(&self.connection, "runs", RUN, key, to, None)?;
         copy_rows(&self.connection, "records", RECORD, key, to, Some(to.last_insert_rowid()))
     }

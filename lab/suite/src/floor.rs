@@ -16,6 +16,9 @@ pub(crate) mod relay;
 mod signature;
 pub(crate) mod socket;
 
+#[doc(hidden)]
+pub use crate::raw::bulk::{Width, stream_by};
+
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
 use handover_record::{Contender, Spec};

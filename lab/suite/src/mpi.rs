@@ -11,6 +11,8 @@ use crate::raw::mpi;
 use handover_harness::Fault;
 
 pub use ranks::{ALL, dispatch_rank};
+#[doc(hidden)]
+pub use ranks::{Task, Work};
 
 fn fault(why: String) -> Fault {
     Fault::new(why)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -277,7 +278,10 @@ static int meet(struct dl_phdr_info *info, size_t size, void *count)
 		snprintf(new.path, sizeof new.path, "%s", path);
 	} else {
 		ssize_t bytes = readlink("/proc/self/exe", new.path, sizeof new.path - 1);
-		new.path[bytes > 0 ? bytes : 0] = 0;
+		char whole[PATH_MAX];
+		if (bytes <= 0 && realpath((const char *)getauxval(AT_EXECFN), whole))
+			bytes = snprintf(new.path, sizeof new.path, "%s", whole);
+		new.path[bytes > 0 && (size_t)bytes < sizeof new.path ? bytes : 0] = 0;
 	}
 	handover_modules[handover_modules_count] = new;
 	handover_file_module(handover_modules_count++);
@@ -310,6 +314,8 @@ uint64_t handover_function_introduce(uintptr_t address)
 
 struct found {
 	uint32_t listed, patched, unwanted, short_ones, odd;
+	/* Files that cannot be read. */
+	uint32_t unread;
 };
 
 /* Bytes of the NOP at `at`, 0 if it is none: as compilers write them. */
@@ -490,8 +496,10 @@ static void patch_module(uint32_t index, struct found *found)
 {
 	const struct module *module = &handover_modules[index];
 	struct image image;
-	if (!open_image(module->path, &image))
+	if (!open_image(module->path, &image)) {
+		found->unread++;
 		return;
+	}
 	size_t count = 0;
 	for (size_t at = 0; at < image.sections_count; at++)
 		if (!strcmp(section_name(&image, &image.sections[at]), ENTRIES_SECTION))
@@ -536,8 +544,8 @@ static void patch_new_modules(void)
 	dl_iterate_phdr(meet, NULL);
 	for (; patched_modules < handover_modules_count; patched_modules++)
 		patch_module(patched_modules, &found);
-	handover_log("patched %d listed=%u patched=%u unwanted=%u short=%u odd=%u\n", getpid(), found.listed,
-		     found.patched, found.unwanted, found.short_ones, found.odd);
+	handover_log("patched %d listed=%u patched=%u unwanted=%u short=%u odd=%u unread=%u\n", getpid(), found.listed,
+		     found.patched, found.unwanted, found.short_ones, found.odd, found.unread);
 }
 
 void handover_functions_start(void)

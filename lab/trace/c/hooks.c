@@ -30,8 +30,8 @@ handover_enter_slow(uintptr_t *slot, uint64_t code, uintptr_t target)
 	int error = errno;
 	uintptr_t landing = 0;
 	struct thread *thread = handover_self;
-	if (!thread)
-		thread = handover_attach();
+	if (!thread && !(thread = handover_attach()) && handover_config.is_on)
+		handover_count_lost(1); /* its end, which does not come here */
 	uintptr_t at = (uintptr_t)slot;
 	/* On the thread's own stack? Elsewhere nothing can be told from addresses. */
 	if (!thread || at < thread->stack_lo || at >= thread->bottom[-1].slot)
@@ -258,8 +258,12 @@ EXPORT void __cyg_profile_func_exit(void *this, void *site)
 	(void)site;
 	uintptr_t function = (uintptr_t)this;
 	struct thread *thread = handover_self;
-	if (unlikely(!thread))
+	if (unlikely(!thread)) {
+		uint64_t code = lookup(function);
+		if (handover_config.is_on && code && code != CODE_UNWANTED)
+			handover_count_lost(1); /* as its beginning was */
 		return;
+	}
 	uint64_t now = handover_ticks();
 	uintptr_t slot = (uintptr_t)__builtin_dwarf_cfa();
 	struct entry *entry = thread->top - 1;

@@ -103,7 +103,7 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 	return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static uint64_t checksum(const uint8_t *bytes, size_t count)
+uint64_t handover_checksum(const uint8_t *bytes, size_t count)
 {
 	uint64_t hash = count, word;
 	size_t at = 0;
@@ -163,6 +163,7 @@ static bool failed(int error)
 	if (!file.has_failed) {
 		file.has_failed = true;
 		file.errno_of_failure = error;
+		handover_tell_failure(error);
 		if (file.header) {
 			file.header[H_ERRNO] = error;
 			file.header[H_STATE] = STATE_FAILED;
@@ -326,7 +327,7 @@ static void add_segment(uint32_t kind, const uint8_t *payload, size_t bytes)
 	if (whole == MAP_FAILED)
 		return;
 	uint64_t words[8] = { bytes };
-	segment_encode((uint64_t *)whole, kind, all, checksum(payload, bytes), words);
+	segment_encode((uint64_t *)whole, kind, all, handover_checksum(payload, bytes), words);
 	memcpy(whole + SEGMENT_BYTES, payload, bytes);
 	sigset_t before;
 	hold_signal(&before);

@@ -17,6 +17,7 @@
 #define KIND_CONTROL 255
 #define VERSION 1
 #define WISHES_BYTES 1024
+#define CHECKSUM_BYTES 17
 #define PAGE 4096
 
 /* Where another process leaves its wishes; see handover_probe::remote. It is found by its entry. */
@@ -147,6 +148,14 @@ static COLD bool follow_wishes(void)
 	char text[WISHES_BYTES + 1];
 	memcpy(text, handover_control.text, WISHES_BYTES);
 	text[WISHES_BYTES] = 0;
+	/* The last line is the checksum of those before: it may be read while it is written. */
+	size_t bytes = strlen(text);
+	char sum[20];
+	if (bytes < CHECKSUM_BYTES)
+		return false;
+	snprintf(sum, sizeof sum, "%016lx\n", handover_checksum((uint8_t *)text, bytes - CHECKSUM_BYTES));
+	if (strcmp(text + bytes - CHECKSUM_BYTES, sum))
+		return false;
 	char *rest = text, *file = strsep(&rest, "\n"), *policy = rest ? strsep(&rest, "\n") : NULL;
 	if (!policy || file[0] != '/')
 		return false;

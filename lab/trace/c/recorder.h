@@ -77,6 +77,8 @@ struct config {
 	char rings[PATH_BYTES];
 	/* Where to say what was found; empty: nowhere. */
 	char log[PATH_BYTES];
+	/* A file with room for the number of an error; empty: there is none. */
+	char failure[PATH_BYTES];
 	uint64_t ring_words;
 	uint64_t depth;
 	uint64_t min_ns;
@@ -128,6 +130,9 @@ bool handover_configure_last(const char *file, uint64_t ring_bytes);
 void handover_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void handover_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Leaves word of why nothing more can be recorded. */
+void handover_tell_failure(int error);
+
 /* thread.c */
 /* The calling thread, with a place to record; NULL if it gets none, and then its event is lost. */
 struct thread *handover_attach(void);
@@ -139,6 +144,7 @@ void handover_leave_frames_below(struct thread *thread, uintptr_t slot);
 /* Records an event at the present time; the ring's next block is begun, if need be. */
 void handover_event(struct thread *thread, uint64_t code);
 void handover_event_values(struct thread *thread, uint64_t code, const uint64_t *values, unsigned count);
+uint64_t handover_checksum(const uint8_t *bytes, size_t count);
 bool handover_lane_take(struct thread *thread);
 void handover_lane_give(struct thread *thread);
 void handover_lane_forget(struct thread *thread);

@@ -26,9 +26,14 @@ pub use program::{Found, Refusal, find};
 
 use follow::Follower;
 use handover_probe::Policy;
+use handover_probe::claim::{self, with_suffix};
 use handover_probe::read::{self, End, Trace};
-use std::ffi::OsString;
-use std::io;
+use rustix::fs::FallocateFlags;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -46,6 +51,8 @@ const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
 const PERIOD: Duration = Duration::from_millis(4);
 /// How long others than the program get to notice that it is over.
 const GRACE: Duration = Duration::from_millis(2);
+/// Bytes of the disk that are kept for what the library says.
+const LOG_BYTES: u64 = 1 << 14;
 /// Bounds of [`Options::depth`]: as many calls as a thread has room for.
 const DEPTH_MAX: u32 = 1023;
 
@@ -193,8 +200,12 @@ pub fn record(
 ) -> Result<Recorded, RecordError> {
     let found = program::find(command, options.force)?;
     let file = absolute(&options.file)?;
-    remove_old(&file)?;
-    let place = Place::make(options, &file)?;
+    let older = Older::look(&file)?;
+    // The library makes the file itself then, and puts it in no other's place.
+    let is_beside = options.policy == Policy::Last && older.holds(&file);
+    let suffix = format!("{}.new", std::process::id());
+    let target = if is_beside { with_suffix(&file, &suffix) } else { file.clone() };
+    let place = Place::make(options, &target)?;
     let mut child = place.start(options, &found, command, &file)?;
     let mut follower = place.rings.as_ref().map(|rings| Follower::new(rings.path(), &file));
     let status = wait(&mut child, follower.as_mut(), signals).map_err(RecordError::Wait)?;
@@ -207,8 +218,11 @@ pub fn record(
         }
         None => Vec::new(),
     };
+    if is_beside {
+        rename(&target, &file, &mut notes);
+    }
     let mut written = Vec::new();
-    for path in traces(&file, paths) {
+    for path in traces(&file, paths, &older) {
         if options.policy == Policy::Last
             && let Err(error) = names::complete_with_notes(&path, &mut notes)
         {
@@ -218,6 +232,9 @@ pub fn record(
             Ok(trace) => written.push(describe(path, &trace)),
             Err(error) => notes.push(format!("{}: {error}", path.display())),
         }
+    }
+    if !written.is_empty() {
+        older.remove();
     }
     place.report(&found, &written, &mut notes);
     Ok(Recorded { status, written, notes })
@@ -237,10 +254,10 @@ fn describe(path: PathBuf, trace: &Trace) -> Written {
 }
 
 /// What was written: by us, and by programs with probes of their own.
-fn traces(file: &Path, known: Vec<PathBuf>) -> Vec<PathBuf> {
+fn traces(file: &Path, known: Vec<PathBuf>, older: &Older) -> Vec<PathBuf> {
     let mut all = known;
     for path in read::family(file).unwrap_or_default() {
-        if path.exists() && !all.contains(&path) {
+        if path.exists() && !older.holds(&path) && !all.contains(&path) {
             all.push(path);
         }
     }
@@ -271,38 +288,66 @@ fn wait(
     }
 }
 
+/// The whole path; of a link, that of what it names.
 fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
-    let whole = std::path::absolute(path)
+    let whole = path
+        .canonicalize()
+        .or_else(|_| std::path::absolute(path))
         .map_err(|source| RecordError::File { path: path.to_owned(), source })?;
     let text = whole.to_str().filter(|text| text.len() < 4000 && !text.contains('\n'));
     text.map(PathBuf::from).ok_or(RecordError::Path { path: whole.clone() })
 }
 
-/// Traces of an earlier recording by that name: a child's would be taken for one of this.
-fn remove_old(file: &Path) -> Result<(), RecordError> {
-    let wrong = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RecordError::File { path, source }
-    };
-    match std::fs::symlink_metadata(file) {
-        Ok(data) if data.is_dir() => {
-            return Err(wrong(file)(io::ErrorKind::IsADirectory.into()));
-        }
-        Ok(_) => std::fs::remove_file(file).map_err(wrong(file))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(wrong(file)(error)),
+/// What identifies a file, whatever it is called.
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    std::fs::symlink_metadata(path).ok().map(|data| (data.dev(), data.ino()))
+}
+
+/// Traces of an earlier recording by the same name: a child's would be taken for one of this.
+#[derive(Debug)]
+struct Older(Vec<(PathBuf, Identity)>);
+
+impl Older {
+    /// Looks for them, and refuses a name that is not a trace's.
+    fn look(file: &Path) -> Result<Self, RecordError> {
+        let wrong = |source| RecordError::File { path: file.to_owned(), source };
+        // That it can be made is known now rather than when the program has run.
+        claim::check(file).map_err(wrong)?;
+        let is_older = |path: &PathBuf| {
+            let trace = Trace::open(path);
+            trace.is_ok_and(|trace| trace.end() != End::Open || !claim::lives(trace.pid()))
+        };
+        let paths = read::family(file).map_err(wrong)?.into_iter().filter(is_older);
+        Ok(Self(paths.filter_map(|path| identity(&path).map(|it| (path, it))).collect()))
     }
-    // That it can be made is known now rather than when the program has run.
-    std::fs::File::create(file).map_err(wrong(file))?;
-    std::fs::remove_file(file).map_err(wrong(file))?;
-    for path in read::family(file).map_err(wrong(file))?.into_iter().skip(1) {
-        let lives = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
-        let is_old = |trace: Trace| trace.end() != End::Open || !lives(trace.pid());
-        if Trace::open(&path).is_ok_and(is_old) {
-            std::fs::remove_file(&path).map_err(wrong(&path))?;
+
+    fn holds(&self, path: &Path) -> bool {
+        identity(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
+    }
+
+    /// Now that there is another recording.
+    fn remove(&self) {
+        for (path, older) in &self.0 {
+            if identity(path) == Some(*older) {
+                // It is shown with the new ones, then, and their process does not fit.
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
-    Ok(())
+}
+
+/// Gives traces that were written beside the names that they are to have.
+fn rename(beside: &Path, file: &Path, notes: &mut Vec<String>) {
+    for path in read::family(beside).unwrap_or_default().iter().filter(|path| path.exists()) {
+        let name = path.as_os_str().as_encoded_bytes();
+        let mut target = file.as_os_str().to_owned();
+        target.push(OsStr::from_bytes(&name[beside.as_os_str().len()..]));
+        if let Err(error) = std::fs::rename(path, &target) {
+            notes.push(format!("{}: it stays there: {error}", path.display()));
+        }
+    }
 }
 
 /// The folders that a recording needs.
@@ -312,6 +357,51 @@ struct Place {
     folder: TempDir,
     /// The rings of a stream.
     rings: Option<TempDir>,
+    /// Locked for as long as this process lives; says which program is recorded.
+    locks: Vec<File>,
+}
+
+/// How the folders' names begin.
+const FOLDER_PREFIX: &str = "handover-trace.";
+/// What is locked in them.
+const LOCK: &str = "recorder";
+
+/// Marks a folder as that of this process.
+fn hold(folder: &Path) -> io::Result<File> {
+    let mut file = File::create_new(folder.join(LOCK))?;
+    // While it is empty, nobody takes its recorder for dead.
+    if !claim::lock(&file) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    writeln!(file, "{}", std::process::id())?;
+    Ok(file)
+}
+
+/// Removes what recorders that were killed have left in `parent`.
+fn sweep(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX)
+            && entry.metadata().is_ok_and(|data| {
+                data.is_dir() && data.uid() == rustix::process::geteuid().as_raw()
+            });
+        if is_ours && is_left(&entry.path()) {
+            // Nothing depends on it: it only takes room.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Returns `true` if neither a recorder, nor its program, nor a trace needs a folder.
+fn is_left(folder: &Path) -> bool {
+    let Ok(file) = File::open(folder.join(LOCK)) else { return false };
+    let pids = std::fs::read_to_string(folder.join(LOCK)).unwrap_or_default();
+    let program = pids.lines().nth(1).and_then(|pid| pid.parse().ok());
+    let others = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    !pids.is_empty()
+        && claim::lock(&file)
+        && !program.is_some_and(claim::lives)
+        // What is no rings is needed by nobody without its recorder.
+        && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_needed(&path))
 }
 
 impl Place {
@@ -323,19 +413,31 @@ impl Place {
         };
         let builder = || {
             let mut builder = tempfile::Builder::new();
-            builder.prefix("handover-trace.");
+            builder.prefix(FOLDER_PREFIX);
             builder
         };
+        let memory = Path::new("/dev/shm");
+        [&temporary, memory].into_iter().for_each(sweep);
         let folder = builder().tempdir_in(&temporary).map_err(wrong(&temporary))?;
         let rings = match options.policy {
             Policy::Last => None,
             // Memory, where no disk is in the way; else beside the file.
-            Policy::Stream => Some(builder().tempdir_in("/dev/shm").or_else(|_| {
+            Policy::Stream => Some(builder().tempdir_in(memory).or_else(|_| {
                 let beside = file.parent().unwrap_or(Path::new("/"));
                 builder().tempdir_in(beside).map_err(wrong(beside))
             })?),
         };
-        let place = Self { folder, rings };
+        let folders = [Some(&folder), rings.as_ref()];
+        let locked =
+            folders.into_iter().flatten().map(|it| hold(it.path()).map_err(wrong(it.path())));
+        let locks = locked.collect::<Result<_, _>>()?;
+        let place = Self { folder, rings, locks };
+        // Room for what the library says when there is none any more.
+        let log = place.log();
+        let made = File::create_new(&log).map_err(wrong(&log))?;
+        let _ = rustix::fs::fallocate(&made, FallocateFlags::KEEP_SIZE, 0, LOG_BYTES);
+        let failure = place.failure();
+        std::fs::write(&failure, [0; 4]).map_err(wrong(&failure))?;
         let library = place.library();
         std::fs::write(&library, LIBRARY).map_err(wrong(&library))?;
         let settings = place.folder.path().join("settings");
@@ -345,6 +447,15 @@ impl Place {
 
     fn library(&self) -> PathBuf {
         self.folder.path().join("libhandover-trace.so")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// Where the library leaves the number of an error.
+    fn failure(&self) -> PathBuf {
+        self.folder.path().join("failure")
     }
 
     fn settings(&self, options: &Options, file: &Path) -> Result<String, RecordError> {
@@ -406,12 +517,19 @@ impl Place {
         command.env(handover_probe::POLICY_VARIABLE, options.policy.to_string());
         command.env(handover_probe::RING_VARIABLE, options.ring_bytes.to_string());
         command.env(handover_probe::WAIT_VARIABLE, options.wait.as_millis().to_string());
-        command.spawn().map_err(|source| RecordError::Start { path: found.path.clone(), source })
+        let started = command.spawn();
+        let child =
+            started.map_err(|source| RecordError::Start { path: found.path.clone(), source })?;
+        for mut lock in &self.locks {
+            // Without it, nobody knows that the program lives when this process is killed.
+            let _ = writeln!(lock, "{}", child.id());
+        }
+        Ok(child)
     }
 
     /// What the library found, where it was not what one would expect.
     fn report(&self, found: &Found, written: &[Written], notes: &mut Vec<String>) {
-        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let sum = |key: &str| -> u64 {
             let values = log.split_whitespace().filter_map(|word| word.strip_prefix(key));
             values.filter_map(|value| value.parse::<u64>().ok()).sum()
@@ -426,13 +544,25 @@ impl Place {
         if odd > 0 {
             notes.push(format!("{odd} functions could not be patched and are not traced"));
         }
-        if found.loads_library && log.is_empty() {
+        let unread = sum("unread=");
+        if unread > 0 {
+            notes.push(format!(
+                "{unread} files of the program could not be read (is /proc mounted?): their functions are \
+                 not traced"
+            ));
+        }
+        let failure = std::fs::read(self.failure()).unwrap_or_default();
+        let errno = failure.first_chunk().map_or(0, |word| i32::from_le_bytes(*word));
+        if errno != 0 {
+            let why = io::Error::from_raw_os_error(errno);
+            notes.push(format!("not everything could be recorded: {why}"));
+        } else if found.loads_library && log.is_empty() {
             notes.push(
                 "the recording library was not loaded: LD_PRELOAD has no effect on this program, or \
                  the folder for temporary files forbids to run what is in it (TMPDIR=DIR)"
                     .to_owned(),
             );
-        } else if written.is_empty() && short == 0 {
+        } else if written.is_empty() && notes.is_empty() {
             notes.push(
                 "nothing was recorded: no function that is to be traced was called, and no probe \
                  was passed"
@@ -440,12 +570,4 @@ impl Place {
             );
         }
     }
-}
-
-/// `path.suffix`.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut whole = path.as_os_str().to_owned();
-    whole.push(".");
-    whole.push(suffix);
-    whole.into()
 }

@@ -30,6 +30,8 @@ pub struct Function {
     pub self_ns: u64,
     /// Calls whose end was not recorded: their time is in the sums, and not in what follows.
     pub cut: u64,
+    /// Events were lost in a thread that called it: its self time may include calls that were lost.
+    pub has_losses: bool,
     /// Durations of whole calls, in ns, if there are any.
     pub durations: Option<Durations>,
 }
@@ -100,6 +102,7 @@ struct Sums {
     total_ns: u64,
     self_ns: u64,
     cut: u64,
+    has_losses: bool,
     max_ns: u64,
     min_ns: u64,
     /// Made with the first whole call.
@@ -111,6 +114,8 @@ struct Sums {
 pub struct Statistics {
     of: Vec<Sums>,
     threads: u64,
+    /// The thread that is walked has lost events.
+    has_losses: bool,
 }
 
 impl Statistics {
@@ -133,6 +138,7 @@ impl Statistics {
                 total_ns: sums.total_ns,
                 self_ns: sums.self_ns,
                 cut: sums.cut,
+                has_losses: sums.has_losses,
                 durations: sums.histogram.as_ref().map(|histogram| Durations {
                     min_ns: sums.min_ns,
                     p50_ns: histogram.value_at_quantile(0.5).clamp(sums.min_ns, sums.max_ns),
@@ -164,6 +170,7 @@ impl Statistics {
         if sums.thread != self.threads {
             sums.thread = self.threads;
             sums.threads += 1;
+            sums.has_losses |= self.has_losses;
         }
         sums
     }
@@ -185,8 +192,9 @@ fn key(function: &Function, order: Order) -> (u64, u64) {
 }
 
 impl Visitor for Statistics {
-    fn thread(&mut self, _: usize, _: &Here<'_>) -> io::Result<()> {
+    fn thread(&mut self, _: usize, here: &Here<'_>) -> io::Result<()> {
         self.threads += 1;
+        self.has_losses = here.has_losses();
         Ok(())
     }
 

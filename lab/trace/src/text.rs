@@ -115,6 +115,10 @@ pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<Stri
         (found.unmatched_enters, "beginnings without an end were ended with the call around them"),
         (found.open, "calls had not ended when their thread or the recording did"),
         (found.too_deep, depth.as_str()),
+        (
+            found.threads_with_losses,
+            "threads have lost events: self times in them (~) may include calls that were lost",
+        ),
         (found.cut_short, "threads' events changed in the file while it was read"),
     ] {
         if count > 0 {
@@ -190,7 +194,8 @@ pub fn function_table(functions: &[Function], time_ns: u64) -> String {
         } else {
             one.calls.to_string()
         };
-        let front = [ns(one.self_ns), percent(one.self_ns, time_ns), ns(one.total_ns), calls];
+        let self_time = format!("{}{}", if one.has_losses { "~" } else { "" }, ns(one.self_ns));
+        let front = [self_time, percent(one.self_ns, time_ns), ns(one.total_ns), calls];
         let back = [one.threads.to_string(), escaped(&one.name)];
         table.row(front.into_iter().chain(durations).chain(back));
     }

@@ -1,6 +1,7 @@
 //! Traces of several processes, read as one.
 
 use crate::error::TraceError;
+use handover_probe::claim::with_suffix;
 use handover_probe::read::{self, MergedOf, Missing, ReadAt, Trace};
 use std::collections::HashSet;
 use std::fs::File;
@@ -74,7 +75,15 @@ impl Traces {
         }
         let mut pids: HashSet<u32> = self.all.iter().map(Trace::pid).collect();
         loop {
-            let found = candidates.iter().position(|(_, trace)| pids.contains(&trace.parent_pid()));
+            let found = candidates.iter().position(|(child, trace)| {
+                // A shared object with a recorder of its own has its process's number, in its name too.
+                let own = with_suffix(path, &trace.pid().to_string());
+                let is_of_one = child
+                    .as_os_str()
+                    .as_encoded_bytes()
+                    .starts_with(own.as_os_str().as_encoded_bytes());
+                pids.contains(&trace.parent_pid()) || (is_of_one && pids.contains(&trace.pid()))
+            });
             let Some(found) = found else { return Ok(()) };
             let (child, trace) = candidates.remove(found);
             pids.insert(trace.pid());

@@ -119,6 +119,13 @@ pub struct Here<'a> {
     pub thread: &'a Thread,
 }
 
+impl Here<'_> {
+    /// Whether events of the thread are missing among those that are there.
+    pub(crate) fn has_losses(&self) -> bool {
+        self.thread.missing.lost > 0 || self.thread.missing.damaged > 0
+    }
+}
+
 /// What a walk has met.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -137,6 +144,8 @@ pub struct Found {
     pub open: u64,
     /// Calls beyond [`DEPTH_MAX`]; they are passed over.
     pub too_deep: u64,
+    /// Threads that have lost events: self times in them may include calls that were lost.
+    pub threads_with_losses: u64,
     /// Threads whose file was shortened or overwritten while it was read.
     pub cut_short: u64,
 }
@@ -199,6 +208,7 @@ impl<V: Visitor> Walk<'_, V> {
             thread,
         };
         self.visitor.thread(process, &here)?;
+        self.found.threads_with_losses += u64::from(here.has_losses());
         let mut at = At { process, thread: index, ns: i64::MIN };
         let mut events = trace.events(index);
         for event in events.by_ref() {

@@ -414,3 +414,140 @@ fn what_clang_compiles_is_recorded_as_what_gcc_does() {
         assert!(trace.sites().iter().any(|site| site.name == "work.hidden"), "{:?}", trace.sites());
     }
 }
+
+fn is_noted(recorded: &Recorded, what: &str) -> bool {
+    recorded.notes.iter().any(|note| note.contains(what))
+}
+
+#[test]
+fn what_is_no_trace_is_refused_and_stays() {
+    let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
+    let place = |name: &str| built.folder.path().join(name);
+    std::fs::write(place("text"), "mine").unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, place("fifo"), fifo, 0o600.into(), 0).unwrap();
+    std::os::unix::fs::symlink(place("nothing"), place("dangling")).unwrap();
+    for name in ["text", "fifo", "dangling"] {
+        let kind = || std::fs::symlink_metadata(place(name)).unwrap().file_type();
+        let before = kind();
+        for policy in [Policy::Stream, Policy::Last] {
+            let options = Options { policy, ..Options::new(place(name)) };
+            let error = record(&options, &[OsString::from(&built.path)], &|| None).unwrap_err();
+            assert!(matches!(error, RecordError::File { .. }), "{name}: {error}");
+            assert_eq!(kind(), before, "{name}");
+        }
+    }
+    assert_eq!(std::fs::read(place("text")).unwrap(), b"mine");
+    assert!(!place("nothing").exists());
+}
+
+#[test]
+fn an_older_trace_gives_way_once_something_is_recorded_and_not_before() {
+    let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
+    let Some(other) = build(CALLS, "calls.c", &["-O1"]) else { return };
+    let options = options(&built);
+    run(&built, &options);
+    let oldest = std::fs::read(&options.file).unwrap();
+    // That of a process that the older program had started.
+    let child = built.folder.path().join("a.trace.1");
+    std::fs::write(&child, &oldest).unwrap();
+    let link = built.folder.path().join("link");
+    std::os::unix::fs::symlink(&options.file, &link).unwrap();
+
+    let forced = Options { force: true, ..options.clone() };
+    let recorded = run(&other, &forced);
+    assert!(recorded.written.is_empty() && is_noted(&recorded, "nothing was recorded"));
+    assert_eq!(std::fs::read(&options.file).unwrap(), oldest);
+    assert!(child.exists());
+
+    for (policy, file) in
+        [(Policy::Last, &options.file), (Policy::Last, &link), (Policy::Stream, &link)]
+    {
+        let before = std::fs::read(&options.file).unwrap();
+        let options = Options { policy, file: file.clone(), ..options.clone() };
+        let recorded = run(&built, &options);
+        assert_eq!(recorded.written.len(), 1, "{recorded:?}");
+        assert_ne!(std::fs::read(&options.file).unwrap(), before, "{policy}");
+        assert_eq!(Trace::open(&options.file).unwrap().merged().count(), 2 * 3001);
+        assert!(!child.exists());
+    }
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    let left = std::fs::read_dir(built.folder.path()).unwrap().flatten();
+    let traces = left.filter(|it| it.file_name().to_string_lossy().starts_with("a.trace"));
+    assert_eq!(traces.count(), 1);
+}
+
+/// Calls, of which a thread makes as many when no file may grow any more.
+const LIMITED: &str = "
+    #include <pthread.h>
+    #include <signal.h>
+    #include <sys/resource.h>
+    __attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x + 1; }
+    static void *thread(void *unused) { for (int i = 0; i < 1000; i++) work(i); return unused; }
+    __attribute__((no_instrument_function, always_inline)) static inline void limit(void) {
+        struct rlimit none = { 0, 0 };
+        setrlimit(RLIMIT_FSIZE, &none);
+    }
+    int main(int count, char **words) {
+        (void)words;
+        pthread_t other;
+        signal(SIGXFSZ, SIG_IGN);
+        limit();
+        if (pthread_create(&other, 0, thread, 0)) return 1;
+        pthread_join(other, 0);
+        return count - 1;
+    }
+";
+
+#[test]
+fn of_calls_that_find_no_room_both_ends_are_missing() {
+    for flag in [HOOKS, PATCHABLE] {
+        let Some(built) = build(LIMITED, "limited.c", &[flag, "-O1", "-pthread"]) else { return };
+        let options = options(&built);
+        let recorded = run(&built, &options);
+        assert_eq!(recorded.exit_code(), 0);
+        let trace = Trace::open(&options.file).unwrap();
+        assert_eq!(trace.merged().count(), 2, "{flag}");
+        // The calls of work(), and that of thread().
+        assert_eq!(trace.missing().lost, 2 * 1001, "{flag}");
+    }
+}
+
+#[test]
+fn that_no_file_could_be_made_is_not_taken_for_there_being_nothing_to_record() {
+    let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
+    for policy in [Policy::Stream, Policy::Last] {
+        let options = Options { policy, ..options(&built) };
+        let mut words: Vec<OsString> = ["sh", "-c", "ulimit -f 0; trap '' XFSZ; exec \"$0\""]
+            .map(OsString::from)
+            .into_iter()
+            .collect();
+        words.push(OsString::from(&built.path));
+        let recorded = record(&Options { force: true, ..options }, &words, &|| None).unwrap();
+        assert_eq!(recorded.exit_code(), 0);
+        assert!(recorded.written.is_empty());
+        assert!(!is_noted(&recorded, "no function that is to be traced"), "{recorded:?}");
+        assert!(is_noted(&recorded, "File too large"), "{recorded:?}");
+    }
+}
+
+#[test]
+fn what_a_killed_recorder_has_left_is_removed_by_the_next() {
+    let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let left = |pid: u32| {
+        let folder = tempfile::Builder::new().prefix("handover-trace.").tempdir().unwrap();
+        std::fs::write(folder.path().join("recorder"), format!("1\n{pid}\n")).unwrap();
+        std::fs::write(folder.path().join("settings"), "").unwrap();
+        folder.keep()
+    };
+    // Of a program that has ended, of one that lives, and of a recorder that lives.
+    let places = [left(ended.id()), left(std::process::id()), left(ended.id())];
+    let held = std::fs::File::open(places[2].join("recorder")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    run(&built, &options(&built));
+    let stay = places.clone().map(|place| place.exists());
+    places.iter().for_each(|place| drop(std::fs::remove_dir_all(place)));
+    assert_eq!(stay, [false, true, true]);
+}

@@ -4,7 +4,7 @@ use super::threads::{play, words_of};
 use super::{RigTogether, Stage, gather};
 use crate::bench::Bench;
 use crate::fault::Fault;
-use crate::raw::{Control, Region, take_over};
+use crate::raw::{Control, Region, start_again, take_over};
 use crate::rig::{Rig, inheritable, numbers};
 use crate::samples::{Notes, Samples, Timing};
 use crate::trace::{TraceTo, Tracing};
@@ -12,15 +12,20 @@ use crate::workload::{Party, Role};
 use handover_base::affinity;
 use handover_record::Values;
 use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Child, Command, Stdio};
+use std::process::ExitStatus;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -52,17 +57,45 @@ enum Answer {
     Fault(String),
 }
 
-/// Kills and reaps whatever is left when a round ends, however it ends.
-struct Started(Vec<Child>);
+/// A child process; killed and waited for when dropped.
+struct Process {
+    id: Pid,
+    /// Set once it has been waited for: its id may be another process's from then on.
+    ended: Option<ExitStatus>,
+}
 
-impl Drop for Started {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Fails only for one that has ended, which is what is wanted.
-            let _ = child.kill();
+impl Process {
+    /// Starts this program as the participant that `told` describes.
+    fn start(told: &str) -> io::Result<Process> {
+        let own = std::env::vars_os().filter(|(name, _)| name != PARTY_VARIABLE);
+        let added = (PARTY_VARIABLE.into(), told.into());
+        let environment: Result<Vec<CString>, _> = own
+            .chain([added])
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
+            .collect();
+        Ok(Process { id: start_again(&environment?)?, ended: None })
+    }
+
+    /// Its exit status, if it has ended.
+    fn status(&mut self) -> Option<ExitStatus> {
+        self.wait(WaitOptions::NOHANG)
+    }
+
+    fn wait(&mut self, how: WaitOptions) -> Option<ExitStatus> {
+        if self.ended.is_none()
+            && let Ok(Some((_, status))) = retry_on_intr(|| waitpid(Some(self.id), how))
+        {
+            self.ended = Some(ExitStatus::from_raw(status.as_raw()));
         }
-        for child in &mut self.0 {
-            let _ = child.wait();
+        self.ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _ = kill_process(self.id, Signal::KILL);
+            self.wait(WaitOptions::empty());
         }
     }
 }
@@ -79,7 +112,7 @@ pub(super) fn round(
     let rigged = rig.into_inheritable()?;
     inheritable(&control_fd)?;
 
-    let mut started = Started(Vec::new());
+    let mut started = Vec::new();
     let mut answers = Vec::new();
     for (index, role) in roles.iter().enumerate() {
         let (answer, to) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -100,15 +133,9 @@ pub(super) fn round(
         };
         let told = serde_json::to_string(&assignment)
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
-        let child = Command::new("/proc/self/exe")
-            .env(PARTY_VARIABLE, told)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            // SIGINT at the terminal is for the coordinator, which then ends the round itself.
-            .process_group(0)
-            .spawn()
-            .map_err(|refused| Fault::not_started(role.name, &refused))?;
-        started.0.push(child);
+        let process =
+            Process::start(&told).map_err(|refused| Fault::not_started(role.name, &refused))?;
+        started.push(process);
         answers.push(answer);
     }
     drop((rigged, control_fd));
@@ -128,7 +155,7 @@ pub(super) fn round(
     let gathered = gather(roles, &from, stage.patience(), interrupted);
     let gathered = match gathered {
         Err(Fault::Died { role, .. }) => {
-            let status = describe_dead(&mut started.0);
+            let status = describe_dead(&mut started);
             Err(Fault::Died { role, status })
         }
         other => other,
@@ -152,10 +179,10 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
 }
 
 /// The exit status of the first child that ended without having been told to.
-fn describe_dead(children: &mut [Child]) -> String {
+fn describe_dead(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
-            if let Ok(Some(status)) = child.try_wait()
+            if let Some(status) = child.status()
                 && !status.success()
             {
                 return status.to_string();

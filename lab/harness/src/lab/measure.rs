@@ -5,6 +5,7 @@ use super::{Group, Lab, Profile, Watch};
 use crate::bench::Bench;
 use crate::counters;
 use crate::crew::Stage;
+use crate::date::{DATE_REFUSED, unix_ns};
 use crate::fault::Fault;
 use crate::noise;
 use crate::samples::{Notes, Timing, empty_ns};
@@ -15,7 +16,7 @@ use handover_record::{Contender, ContenderKind, Record, Values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A round lasts about this long; one of several parties half of it, as all their cores must be at their
 /// pace from its begin to its end.
@@ -69,7 +70,7 @@ impl Measuring<'_> {
     /// Checks every contender and warms it up. Contenders that fail are out of the race, and named with
     /// the reason.
     pub fn begin(&self, visit: Visit) -> Result<(Course, Vec<(String, Fault)>), Fault> {
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started_unix_ns = unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_REFUSED))?;
         let mut faults = Vec::new();
         let mut lanes = self.lanes()?;
         let neighbour = self.neighbour(&mut lanes)?;
@@ -80,7 +81,7 @@ impl Measuring<'_> {
         }
         drop(neighbour);
         let course = Course {
-            started_unix_ns: i64::try_from(started.as_nanos()).unwrap_or(i64::MAX),
+            started_unix_ns,
             empty: empty_ns(),
             lanes,
             blocks: 0,

@@ -25,17 +25,20 @@ const BATCH_NS: u64 = 50_000;
 /// What pieces of memory are filled with, by rank.
 const FILLS: [u8; 2] = [0x5a, 0xa5];
 
-/// What the ranks do again and again.
+/// Operation that the ranks repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
-    /// A message without content, there and back.
+pub enum Work {
+    /// An empty message, there and back.
     PingPong,
+    /// A read of the other rank's memory.
     Get,
+    /// A write to the other rank's memory.
     Put,
 }
 
 impl Work {
-    const ALL: [(&'static str, Work); 3] =
+    /// Operations by their names.
+    pub const ALL: [(&'static str, Work); 3] =
         [("ping-pong", Work::PingPong), ("get", Work::Get), ("put", Work::Put)];
 
     fn name(self) -> &'static str {
@@ -43,23 +46,28 @@ impl Work {
     }
 }
 
-/// What a rank is told by its environment.
+/// Task that a rank reads from its environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Task {
-    work: Work,
-    size_bytes: usize,
-    memory_bytes: usize,
-    /// By rank.
-    cpus: [u32; 2],
+pub struct Task {
+    /// Operation.
+    pub work: Work,
+    /// Bytes moved by one operation.
+    pub size_bytes: usize,
+    /// Bytes of memory that the operations walk through.
+    pub memory_bytes: usize,
+    /// CPU of each rank.
+    pub cpus: [u32; 2],
 }
 
 impl Task {
-    fn text(&self) -> String {
+    /// Formats the task for the environment.
+    pub fn text(&self) -> String {
         let Self { work, size_bytes, memory_bytes, cpus: [first, second] } = self;
         format!("{} {size_bytes} {memory_bytes} {first} {second}", work.name())
     }
 
-    fn of(text: &str) -> Option<Self> {
+    /// Parses what [`text`](Self::text) formats.
+    pub fn of(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let name = words.next()?;
         let work = Work::ALL.iter().find(|it| it.0 == name)?.1;
@@ -318,19 +326,3 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Moved<OPEN_MPI, true>>(Contender::peer("open-mpi")),
     Bench::many::<Moved<MPICH, true>>(Contender::peer("mpich")),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_rank_is_told_comes_back_as_it_was() {
-        for (_, work) in Work::ALL {
-            let task = Task { work, size_bytes: 4096, memory_bytes: 1 << 26, cpus: [0, 7] };
-            assert_eq!(Task::of(&task.text()), Some(task));
-        }
-        for text in ["", "get", "get 1 2 3", "walk 1 2 3 4", "put 1 2 3 -4"] {
-            assert_eq!(Task::of(text), None, "{text}");
-        }
-    }
-}

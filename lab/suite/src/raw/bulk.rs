@@ -11,23 +11,56 @@ pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 2048;
 
+/// Width of the stores that a copy past the caches uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// AVX-512F.
+    Bytes64,
+    /// AVX2.
+    Bytes32,
+    /// SSE2, which every processor of this architecture has.
+    Bytes16,
+}
+
+impl Width {
+    /// All widths, the widest first.
+    pub const ALL: [Self; 3] = [Self::Bytes64, Self::Bytes32, Self::Bytes16];
+
+    /// Returns `true` if the processor has stores of this width.
+    pub fn is_supported(self) -> bool {
+        match self {
+            Self::Bytes64 => is_x86_feature_detected!("avx512f"),
+            Self::Bytes32 => is_x86_feature_detected!("avx2"),
+            Self::Bytes16 => true,
+        }
+    }
+}
+
 /// Copies past the caches, asking for the source ahead, with the widest stores that the processor has.
 ///
 /// # Panics
 /// When the two are not equally long, not whole blocks, or not on cache lines.
 pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
+    let widest = Width::ALL.into_iter().find(|width| width.is_supported());
+    stream_by(widest.unwrap_or(Width::Bytes16), from, to);
+}
+
+/// Copies past the caches with stores of one width.
+///
+/// # Panics
+/// As [`stream`], and when the processor lacks the width.
+pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
     assert!(from.len() == to.len() && from.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
     let is_on_line = |place: *const u8| place.align_offset(LINE_BYTES) == 0;
     assert!(is_on_line(from.as_ptr()) && is_on_line(to.as_ptr()), "lines");
-    if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the processor has AVX-512F, and the lengths and places are as looked at above.
-        unsafe { by_lines(from, to) }
-    } else if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2; else as above.
-        unsafe { by_halves(from, to) }
-    } else {
-        // SAFETY: every processor of this architecture has SSE2; else as above.
-        unsafe { by_quarters(from, to) }
+    assert!(width.is_supported(), "{width:?}");
+    match width {
+        // SAFETY: AVX-512F was asserted above, as were equal lengths, whole blocks and aligned places.
+        Width::Bytes64 => unsafe { by_lines(from, to) },
+        // SAFETY: AVX2 was asserted above, and the same of lengths and places.
+        Width::Bytes32 => unsafe { by_halves(from, to) },
+        // SAFETY: x86_64 implies SSE2; lengths and places were asserted above.
+        Width::Bytes16 => unsafe { by_quarters(from, to) },
     }
 }
 
@@ -35,7 +68,7 @@ pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
 macro_rules! blocks {
     ($name:ident, $feature:literal, $held:ty, $load:ident, $store:ident) => {
         /// # Safety
-        /// As [`stream`] has looked.
+        /// The processor has the feature; both slices are equally long, whole blocks, and on cache lines.
         #[target_feature(enable = $feature)]
         unsafe fn $name(from: &[u8], to: &mut [u8]) {
             const HELD_COUNT: usize = BLOCK_BYTES / size_of::<$held>();
@@ -74,31 +107,4 @@ pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::i
     // SAFETY: the kernel writes nothing but the slice, which is borrowed for that; what it reads it looks at itself.
     let count = unsafe { libc::process_vm_readv(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Copy = unsafe fn(&[u8], &mut [u8]);
-
-    #[repr(align(64))]
-    struct Lines([u8; 1024]);
-
-    #[test]
-    fn stores_of_every_width_copy_the_same() {
-        let from = Lines(std::array::from_fn(|at| (at * 37 / 8) as u8));
-        let widths: [(bool, Copy); 3] = [
-            (is_x86_feature_detected!("avx512f"), by_lines),
-            (is_x86_feature_detected!("avx2"), by_halves),
-            (true, by_quarters),
-        ];
-        for (_, copy) in widths.into_iter().filter(|(is_here, _)| *is_here) {
-            let mut to = Lines([0; 1024]);
-            // SAFETY: the processor can, and 768 bytes on cache lines are three blocks.
-            unsafe { copy(&from.0[..768], &mut to.0[..768]) };
-            assert_eq!(to.0[..768], from.0[..768]);
-            assert!(to.0[768..].iter().all(|it| *it == 0));
-        }
-    }
 }

@@ -3,8 +3,8 @@
 use super::names;
 use super::rings::{Block, Rings, codes};
 use super::stream::{Stream, sites_segment};
-use super::with_suffix;
 use handover_probe::chunk::{Chunk, Whose};
+use handover_probe::claim::{self, with_suffix};
 use handover_probe::format::{self, Header, encode_sites, thread};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
 use std::collections::HashSet;
@@ -43,10 +43,8 @@ impl Follower {
         self.followed.iter_mut().for_each(|one| one.look(false));
         self.looks_count += 1;
         if self.looks_count.is_multiple_of(LOOKS_EACH) {
-            let lives =
-                |one: &Followed| Path::new(&format!("/proc/{}", one.rings.header.pid)).exists();
             for at in (0..self.followed.len()).rev() {
-                if !lives(&self.followed[at]) {
+                if !claim::lives(self.followed[at].rings.header.pid) {
                     let one = self.followed.swap_remove(at);
                     self.done.push(one.finish(&mut self.notes));
                 }
@@ -142,6 +140,8 @@ impl Followed {
         let mut again = 0;
         let (stream, path) = loop {
             let path = beside(again);
+            // First: when this process is killed, somebody may have both files, and no more.
+            rings.name_stream(&path)?;
             match Stream::create(&path, &header) {
                 Ok(stream) => break (stream, path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && again < 1000 => {

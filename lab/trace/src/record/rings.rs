@@ -59,6 +59,16 @@ impl Rings {
         read.ok().and_then(|()| Header::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
+    /// Says where they are emptied into.
+    pub(super) fn name_stream(&self, path: &Path) -> io::Result<()> {
+        let text = path.as_os_str().as_encoded_bytes();
+        let mut room = vec![0; format::STREAM.len()];
+        if text.len() < room.len() {
+            room[..text.len()].copy_from_slice(text);
+        }
+        self.file.write_all_at(&room, format::STREAM.start as u64)
+    }
+
     /// Nothing more is to be written.
     pub(super) fn close(&self) -> io::Result<()> {
         self.put(CLOSED * 8, 1)

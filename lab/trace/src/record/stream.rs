@@ -2,6 +2,7 @@
 
 use super::rings::LanePage;
 use handover_probe::chunk::{Chunk, Whose};
+use handover_probe::claim;
 use handover_probe::format::{
     self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_THREAD, Segment, thread,
 };
@@ -20,10 +21,8 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn create(path: &Path, header: &Header) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).create_new(true).open(path)?;
-        let stream = Self { file, end: PAGE_BYTES, chunks: Vec::new() };
-        stream.write_header(header)?;
-        Ok(stream)
+        let page = Header { kind: FILE_STREAM, ..header.clone() }.encode();
+        Ok(Self { file: claim::create(path, &page)?, end: PAGE_BYTES, chunks: Vec::new() })
     }
 
     pub(super) fn write_header(&self, header: &Header) -> io::Result<()> {

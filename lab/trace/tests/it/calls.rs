@@ -88,6 +88,39 @@ fn a_call_without_an_end_is_in_the_sums_and_not_in_the_quantiles() {
 }
 
 #[test]
+fn times_of_a_thread_that_has_lost_events_are_marked() {
+    use handover_probe::format::{SEGMENT_BYTES, SEGMENT_THREAD, Segment, thread};
+    let mut bytes = std::fs::read(&whole().paths()[0]).unwrap();
+    let mut at = 4096;
+    while let Some(mut segment) = Segment::decode(&bytes[at..]) {
+        let is_two = bytes[at + SEGMENT_BYTES as usize..].starts_with(b"two");
+        if segment.kind == SEGMENT_THREAD && is_two {
+            segment.words[thread::LOST] = 7;
+            bytes[at..][..SEGMENT_BYTES as usize].copy_from_slice(&segment.encode());
+        }
+        at += segment.bytes as usize;
+    }
+    let traces = Traces::in_memory(Trace::from_bytes(bytes).unwrap());
+    let names = Names::all(&traces);
+    let mut statistics = Statistics::new();
+    let found = walk(&traces, &names, &mut statistics).unwrap();
+    let all = statistics.functions(&names, Order::Name);
+    for (name, is_marked) in [("whole.fall", true), ("whole.outer", true), ("whole.short", false)] {
+        assert_eq!(named(&all, name).has_losses, is_marked, "{name}");
+    }
+    let table = function_table(&all, statistics.time_ns());
+    let line = |name: &str| table.lines().find(|line| line.ends_with(name)).unwrap().trim_start();
+    assert!(
+        line("whole.fall").starts_with('~') && !line("whole.short").starts_with('~'),
+        "{table}"
+    );
+    assert_eq!(found.threads_with_losses, 1);
+    let said = what_is_missing(&traces, &found);
+    assert!(said.iter().any(|line| line.contains("may include calls that were lost")), "{said:?}");
+    assert!(functions(whole(), Order::Name).0.iter().all(|function| !function.has_losses));
+}
+
+#[test]
 fn a_tree_tells_what_called_what() {
     let (lines, time_ns) = tree(whole(), Grouping::Processes, 100);
     let story: Vec<(usize, &str, u64)> =

@@ -1,7 +1,6 @@
 //! What is refused before anything is measured, and that it stays as it was.
 
-mod support;
-
+use crate::support::{contents, record, run};
 use handover_store::{ImportError, SCHEMA, Store, StoreError};
 use rusqlite::Connection;
 use std::ffi::OsStr;
@@ -9,7 +8,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
-use support::{contents, record, run};
 use tempfile::{TempDir, tempdir};
 
 fn folder() -> TempDir {
@@ -205,6 +203,79 @@ fn a_damaged_store_is_named_so() {
     let store = Store::open_existing(&path).expect("opens");
     for told in [store.load("aa").map(drop), store.check()] {
         assert!(matches!(told, Err(StoreError::Damaged { .. })), "{told:?}");
+    }
+}
+
+/// One bit of each of some 250 bytes of the file, or with `HANDOVER_LONG` of each byte.
+fn places(bytes: usize) -> impl Iterator<Item = usize> {
+    let step = if std::env::var_os("HANDOVER_LONG").is_some() { 1 } else { bytes / 250 };
+    (0..bytes).step_by(step.max(1))
+}
+
+#[test]
+fn flipped_bit_of_a_store_is_refused_or_changes_nothing() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    some_store(&path);
+    let mut store = Store::open(&path).expect("open");
+    store.insert("aa", &[record("a/c", "y", 2.5), record("a/c", "z", 3.5)]).expect("insert");
+    store.begin(&run("bb", 2)).expect("begin");
+    store.insert("bb", &[record("a/b", "x", 4.0)]).expect("insert");
+    store.tag("bb", "before").expect("a name");
+    drop(store);
+    let whole = fs::read(&path).expect("a file");
+    let read = || -> Result<(Vec<u8>, String), Box<dyn std::error::Error>> {
+        let store = Store::open_existing(&path)?;
+        let mut lines = Vec::new();
+        store.export(&[], &mut lines)?;
+        Ok((lines, format!("{:?}", store.figures("a/c", "z")?)))
+    };
+    let before = read().expect("an export");
+    let mut refused = 0;
+    for place in places(whole.len()) {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1 << (place % 8);
+        fs::write(&path, &bytes).expect("a file");
+        match read() {
+            Ok(after) => assert!(after == before, "a bit of byte {place} changes what is read"),
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 50, "{refused} were refused");
+}
+
+#[test]
+fn rows_that_are_lost_changed_or_moved_are_refused() {
+    let folder = folder();
+    let path = folder.path().join("results.db");
+    for change in [
+        "DELETE FROM records WHERE place = 1",
+        "DELETE FROM records",
+        "DELETE FROM tags",
+        "UPDATE records SET checksum = NULL",
+        "UPDATE records SET contender = 'z' WHERE place = 1",
+        "UPDATE records SET run = 3 - run",
+        "UPDATE runs SET complete = 1 - complete",
+        "UPDATE runs SET checksum = NULL",
+        "UPDATE runs SET started_unix_ns = started_unix_ns + 1",
+        "UPDATE runs SET host = 'another'",
+        "UPDATE tags SET tag = 'after'",
+        "UPDATE tags SET run = 3 - run",
+    ] {
+        let _ = fs::remove_file(&path);
+        some_store(&path);
+        let mut store = Store::open(&path).expect("open");
+        store.insert("aa", &[record("a/b", "y", 2.0)]).expect("insert");
+        store.begin(&run("bb", 2)).expect("begin");
+        store.tag("aa", "before").expect("a name");
+        drop(store);
+        let other = Connection::open(&path).expect("a database");
+        other.execute_batch(change).expect("a change");
+        drop(other);
+        let store = Store::open_existing(&path).expect("opens");
+        let told = store.export(&[], &mut Vec::new()).expect_err(change).to_string();
+        assert!(told.contains("damaged: "), "{change}: {told}");
+        assert!(matches!(store.check(), Err(StoreError::Damaged { .. })), "{change}");
     }
 }
 

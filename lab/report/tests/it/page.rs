@@ -1,11 +1,9 @@
 //! The page and its charts, looked at as they are drawn and parsed as what they claim to be.
 
-mod support;
-
+use crate::support::{assert_golden, ladder as a_run, record, run};
 use handover_record::{ContenderKind, Document, Mode, Unit, Warning, WarningCode};
 use handover_report::{Style, html, ladder, row, table};
 use proptest::prelude::*;
-use support::{assert_golden, ladder as a_run, record, run};
 
 /// The page as a tree. It is written as XML would be but for what HTML alone allows.
 fn parse(page: &str) -> roxmltree::Document<'_> {

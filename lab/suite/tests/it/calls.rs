@@ -1,13 +1,11 @@
 //! No call was optimised away: counted by what is called where that can be ours, read from the machine
 //! code of this very program and of the embedded shared objects where it cannot.
 
-mod image;
-
+use crate::image::{Call, Image};
 use handover_suite::call::rust::{Step, through_dyn, through_pointer};
 use handover_suite::call::{
     Level, Loop, SHARED_OBJECTS, Way, c_loop, c_through_pointer, library, rust,
 };
-use image::{Call, Image};
 use std::cell::Cell;
 use std::time::Duration;
 

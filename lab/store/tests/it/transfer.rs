@@ -1,7 +1,6 @@
 //! Out and back to the byte, and what an import refuses.
 
-mod support;
-
+use crate::support::{record, run};
 use handover_record::{
     Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Ratio, Record,
     Round, Run, Summary, Unit, Warning, WarningCode,
@@ -10,7 +9,6 @@ use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_byt
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
-use support::{record, run};
 
 fn store_of(documents: &[Document]) -> Store {
     let mut store = Store::in_memory().expect("a store");
@@ -190,6 +188,31 @@ fn a_bad_line_is_named_with_what_is_wrong() {
 }
 
 #[test]
+fn names_with_control_characters_or_without_end_are_refused() {
+    let mut store = two_runs();
+    let text = exported(&store, &[]).replace("\"aa\"", "\"new\"");
+    let lines: Vec<&str> = text.lines().take(2).collect();
+    let whole = lines.join("\n");
+    let long = format!("\"profile\":\"{}\"", "p".repeat(201));
+    for (from, to, field) in [
+        ("\"profile\":\"quick\"", r#""profile":"\u001b]0;title\u0007""#, "profile"),
+        ("\"profile\":\"quick\"", &*long, "profile"),
+        ("\"name\":\"a host\"", r#""name":"a\u009bhost""#, "host.name"),
+        ("\"version\":\"0.1.0\"", r#""version":"0.1.0\n""#, "version"),
+        ("\"commit\":\"abc\"", r#""commit":"\u007f""#, "commit"),
+        ("\"id\":\"lock/busy\"", r#""id":"\u001b[31mlock/busy""#, "id"),
+        ("\"spec\":\"lock/busy\"", r#""spec":"lock\tbusy""#, "spec"),
+        ("\"contender\":\"handover\"", r#""contender":"\r""#, "contender"),
+        ("\"slots_count\":64", r#""slots\u0000count":64"#, "args or counters"),
+    ] {
+        assert!(whole.contains(from), "{from}");
+        let told = refused(&mut store, &whole.replacen(from, to, 1));
+        assert!(told.contains(&format!(": {field} is \"")), "{field}: {told}");
+        assert!(told.chars().count() < 400 && !told.chars().any(char::is_control), "{told}");
+    }
+}
+
+#[test]
 fn bytes_that_are_no_text_are_refused() {
     let mut store = two_runs();
     let told =
@@ -266,6 +289,12 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Texts that are stored as names: short, and without control characters.
+fn name() -> impl Strategy<Value = String> {
+    let fit = |text: String| text.chars().filter(|it| !it.is_control()).take(200).collect();
+    text().prop_map(fit)
+}
+
 fn integer() -> impl Strategy<Value = u64> {
     prop_oneof![Just(u64::MAX), any::<u64>()]
 }
@@ -306,7 +335,7 @@ fn histogram() -> impl Strategy<Value = String> {
 }
 
 fn any_record() -> impl Strategy<Value = Record> {
-    let names = (text(), text(), text(), text(), 0..4_usize, 0..3_usize, any::<bool>());
+    let names = (name(), name(), name(), text(), 0..4_usize, 0..3_usize, any::<bool>());
     let parties = (
         vec(text(), 0..3),
         vec(any::<u32>(), 0..3),
@@ -321,8 +350,8 @@ fn any_record() -> impl Strategy<Value = Record> {
         option::of(ratio()),
         vec(ratio(), 0..3),
         vec((number(), number()), 0..3),
-        btree_map(text(), integer(), 0..3),
-        btree_map(text(), number(), 0..3),
+        btree_map(name(), integer(), 0..3),
+        btree_map(name(), number(), 0..3),
         option::of((number(), number(), number())),
         vec(round(), 0..4),
         histogram(),
@@ -396,7 +425,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 fn any_run() -> impl Strategy<Value = Run> {
-    let texts = vec(text(), 12);
+    let (names, texts) = (vec(name(), 4), vec(text(), 8));
     let numbers =
         (vec(number(), 2), option::of(number()), option::of(number()), option::of(number()));
     let rest = (
@@ -408,6 +437,7 @@ fn any_run() -> impl Strategy<Value = Run> {
         vec(any::<u32>(), 0..3),
         vec(text(), 0..3),
     );
+    let texts = (names, texts).prop_map(|(names, texts)| [names, texts].concat());
     ("[0-9a-z][0-9a-z.-]{0,20}z", texts, numbers, rest).prop_map(|(id, t, numbers, rest)| {
         let (n, cgroup_cpus, null_one, null_several) = numbers;
         let (started_unix_ns, complete, turbo, memory_bytes, optional, cpus_allowed, list) = rest;
@@ -422,10 +452,10 @@ fn any_run() -> impl Strategy<Value = Run> {
         let findings = list.iter().map(finding).collect();
         let host = Host {
             name: t(0),
-            cpu_model: t(1),
-            kernel: t(2),
-            clock_source: t(3),
-            clock: t(4),
+            cpu_model: t(4),
+            kernel: t(6),
+            clock_source: t(7),
+            clock: t(8),
             cpus_online: 2,
             cpus_allowed,
             cores: 2,
@@ -449,9 +479,9 @@ fn any_run() -> impl Strategy<Value = Run> {
         Run {
             id,
             started_unix_ns,
-            version: t(6),
-            commit: t(7),
-            profile: t(8),
+            version: t(1),
+            commit: t(2),
+            profile: t(3),
             command: t(9),
             host,
             findings,

@@ -2,14 +2,12 @@
 //! shared (`recorded/processes.csv`: 18 figures of each of 11 processes, measured one after the other); what
 //! differs is known.
 
-mod support;
-
+use crate::support::{assert_golden, record, run};
 use handover_base::random::SplitMix64;
 use handover_record::{ContenderKind, Document, Record, Round, Warning, WarningCode};
 use handover_report::Style;
 use handover_report::compare::{By, Comparison, PROCESSES_MIN, Rules, Verdict, compare, table};
 use std::sync::LazyLock;
-use support::{assert_golden, record, run};
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };
 

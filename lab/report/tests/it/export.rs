@@ -1,7 +1,6 @@
 //! Runs in the forms of other tools, read back by readers that are not ours where there are any.
 
-mod support;
-
+use crate::support;
 use base64::Engine as _;
 use handover_record::{ContenderKind, Document, Mode, Record, Unit};
 use handover_report::{Format, export, markdown};

@@ -1,9 +1,7 @@
 //! The chart writer: what it draws is looked at, parsed, and the same each time.
 
-mod support;
-
+use crate::support::assert_golden;
 use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, STYLE, Series};
-use support::assert_golden;
 
 fn names(labels: &[&str]) -> Vec<Name> {
     let name = |(place, label): (usize, &&str)| Name {

@@ -1,10 +1,8 @@
 //! The terminal table, looked at as it is printed.
 
-mod support;
-
+use crate::support::{assert_golden, ladder, record, run};
 use handover_record::{ContenderKind, Document, Mode, Warning, WarningCode};
 use handover_report::{Style, html, markdown, row, table};
-use support::{assert_golden, ladder, record, run};
 use unicode_width::UnicodeWidthStr;
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };

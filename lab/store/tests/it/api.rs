@@ -1,9 +1,7 @@
 //! The store by example: what is put in is found again, by each of its names.
 
-mod support;
-
+use crate::support::{contents, record, run};
 use handover_store::{Store, StoreError};
-use support::{contents, record, run};
 use tempfile::tempdir;
 
 #[test]

@@ -1,13 +1,11 @@
 //! One hand-off taken apart: drawn, told in lines, and repeated by the table and the page.
 
-mod support;
-
+use crate::support::{record, run};
 use handover_record::{
     Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, ContenderKind, Document,
     OffCpu, Record, Unmatched,
 };
 use handover_report::{Style, anatomy, anatomy_chart, html, table};
-use support::{record, run};
 
 const LINE: &str = "handle 20 + floor 30 + notice 35 + wake 0 = 85 ns";
 

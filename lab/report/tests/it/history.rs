@@ -1,11 +1,9 @@
 //! A figure over runs, looked at as it is printed.
 
-mod support;
-
+use crate::support::assert_golden;
 use handover_record::Unit;
 use handover_report::Style;
 use handover_report::history::{Dot, History};
-use support::assert_golden;
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };
 

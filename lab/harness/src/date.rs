@@ -1,0 +1,23 @@
+//! Dates as they are stored.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds since the Unix epoch, negative before it; `None` for a date before 1677 or after 2262, which
+/// 64 bits cannot hold.
+///
+/// ```
+/// use std::time::{Duration, UNIX_EPOCH};
+/// assert_eq!(handover_harness::unix_ns(UNIX_EPOCH - Duration::from_nanos(5)), Some(-5));
+/// assert_eq!(handover_harness::unix_ns(UNIX_EPOCH + Duration::from_secs(1 << 40)), None);
+/// ```
+#[must_use]
+pub fn unix_ns(date: SystemTime) -> Option<i64> {
+    match date.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_nanos()).ok(),
+        Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|ns| -ns),
+    }
+}
+
+/// Error of a run that cannot begin at this machine's date.
+pub const DATE_REFUSED: &str =
+    "this machine's clock is before 1677 or after 2262; set it, as runs are stored by their date";

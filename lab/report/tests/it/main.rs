@@ -1,0 +1,10 @@
+//! Tables, charts, pages, comparisons and exports.
+
+mod anatomy;
+mod chart;
+mod compare;
+mod export;
+mod history;
+mod page;
+mod support;
+mod table;

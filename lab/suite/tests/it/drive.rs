@@ -1,0 +1,85 @@
+//! Machines that send to themselves, to each other and by a topic.
+
+use handover_event::Config;
+use handover_event::Ended;
+use handover_suite::event::drive::*;
+use std::thread;
+
+/// Says the first hello, and answers always.
+struct Opens;
+
+impl Pace for Opens {
+    fn opening(&mut self) -> Opening {
+        Opening { says: true, ..Opening::default() }
+    }
+
+    fn received(&mut self, _: u64) -> Next {
+        Next::Answer
+    }
+}
+
+#[test]
+fn one_alone_handles_each_message_that_it_sends_itself() {
+    for via in [Via::Call, Via::Pass] {
+        let mut machine = alone(via, Rounds::new(1000), Config::default()).expect("a machine");
+        machine.context().call(Own::Hello(1)).expect("room");
+        assert_eq!(machine.run(), Ok(Ended::Stopped));
+        assert_eq!(machine.stats().handled, 1000);
+        assert_eq!(machine.stats().waiting, 1, "the last answer");
+    }
+}
+
+#[test]
+fn two_answer_each_other_until_one_has_had_enough() {
+    let paces = [Rounds::new(100), Rounds::new(u64::MAX)];
+    let [mut first, second] = pair(paces, Config::default()).expect("machines");
+    second.address().pass(Beat::Hello { from: 0, number: 1 }).expect("room");
+    let second = second.spawn(thread::Builder::new()).expect("a thread");
+    for handled in [100, 200] {
+        first.handler_mut().pace.left = 100;
+        assert_eq!(first.run(), Ok(Ended::Stopped));
+        assert_eq!(first.stats().handled, handled);
+    }
+    second.stop();
+    let (second, ended) = second.join();
+    assert_eq!(ended, Ok(Ended::Stopped));
+    assert!((200..=201).contains(&second.stats().handled), "{second:?}");
+}
+
+#[test]
+fn one_serves_many_on_threads_of_their_own() {
+    let clients = (0..5).map(|_| Opens);
+    let (mut server, clients) =
+        served(Rounds::new(1000), clients, Config::default()).expect("machines");
+    let clients: Vec<_> = clients
+        .into_iter()
+        .map(|client| client.spawn(thread::Builder::new()).expect("a thread"))
+        .collect();
+    assert_eq!(server.run(), Ok(Ended::Stopped));
+    assert_eq!(server.stats().handled, 1000);
+    let mut answers = 0;
+    for client in clients {
+        client.stop();
+        let (client, _) = client.join();
+        answers += client.stats().handled + client.stats().waiting;
+    }
+    assert_eq!(answers, 1000);
+}
+
+#[test]
+fn a_topic_s_subscribers_each_answer_each_posting() {
+    let subscribers = (0..5).map(|_| Opens);
+    let (mut announcer, subscribers) =
+        served_by_topic(Rounds::new(100), subscribers, Config::default()).expect("machines");
+    let subscribers: Vec<_> = subscribers
+        .into_iter()
+        .map(|one| one.spawn(thread::Builder::new()).expect("a thread"))
+        .collect();
+    assert_eq!(announcer.run(), Ok(Ended::Stopped));
+    assert_eq!(announcer.stats().handled, 500, "five a posting");
+    for one in subscribers {
+        one.stop();
+        let (one, _) = one.join();
+        assert_eq!(one.stats().handled + one.stats().waiting, 100);
+    }
+}

@@ -1,0 +1,14 @@
+//! The task that a rank of MPI is given as text.
+
+use handover_suite::mpi::{Task, Work};
+
+#[test]
+fn what_a_rank_is_told_comes_back_as_it_was() {
+    for (_, work) in Work::ALL {
+        let task = Task { work, size_bytes: 4096, memory_bytes: 1 << 26, cpus: [0, 7] };
+        assert_eq!(Task::of(&task.text()), Some(task));
+    }
+    for text in ["", "get", "get 1 2 3", "walk 1 2 3 4", "put 1 2 3 -4"] {
+        assert_eq!(Task::of(text), None, "{text}");
+    }
+}

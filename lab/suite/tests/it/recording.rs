@@ -1,0 +1,22 @@
+//! The loops of `probe/*`, and the recordings of them.
+
+use handover_suite::probe::rows::{Inside, Kept, recording, turns};
+
+#[test]
+fn every_loop_counts_its_calls_and_only_what_is_wanted_is_recorded() {
+    let insides =
+        [Inside::Nothing, Inside::TwoCalls, Inside::TwoStamps, Inside::OneProbe, Inside::TwoProbes];
+    for inside in insides {
+        assert_eq!(turns(inside, 100), 100, "{inside:?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [path, rings] = ["trace", "rings"].map(|name| folder.path().join(name));
+    for (kept, wanted, events_count) in
+        [(Kept::Newest, true, 200), (Kept::All, true, 200), (Kept::Newest, false, 0)]
+    {
+        let recorded = recording(kept, wanted, [&path, &rings], || turns(Inside::TwoProbes, 100));
+        let (counted, recorded) = recorded.unwrap();
+        assert_eq!((counted, recorded.events_count, recorded.lost_count), (100, events_count, 0));
+        assert_eq!(recorded.bytes, path.metadata().unwrap().len(), "{kept:?}");
+    }
+}
