@@ -337,7 +337,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
             let hint = scheduler_hint(&words).unwrap_or_default();
             exit::code(Err(usage(one_line(&refused) + hint)))
         }
-        Err(help) => exit::code(help.print().map_err(|error| console::of_output(error).into())),
+        Err(help) => exit::code(console::print_help(&help).map_err(anyhow::Error::from)),
     }
 }
 

@@ -5,7 +5,7 @@ pub mod bench;
 mod child;
 pub mod compare;
 pub mod doctor;
-mod files;
+pub mod files;
 pub mod history;
 pub mod links;
 pub mod list;

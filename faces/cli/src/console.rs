@@ -1,6 +1,8 @@
 //! The terminal: how wide, whether in colour, and who asked us to stop.
 
+use crate::raw;
 use handover_report::Style;
+use rustix::io::Errno;
 use std::fmt;
 use std::io::{self, IsTerminal, Read, Stdout, Write, stderr, stdout};
 use std::os::unix::net::UnixStream;
@@ -24,6 +26,9 @@ pub fn out() -> Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if raw::is_stdout_closed() {
+            return Err(of_output(Errno::BADF.into()));
+        }
         self.0.write(bytes).map_err(of_output)
     }
 
@@ -32,25 +37,56 @@ impl Write for Out {
     }
 }
 
+/// Prints the help or the version that was asked for, coloured where there is a terminal.
+///
+/// # Errors
+/// Standard output does not take it.
+pub fn print_help(help: &clap::Error) -> io::Result<()> {
+    match raw::is_stdout_closed() {
+        true => Err(of_output(Errno::BADF.into())),
+        false => help.print().map_err(of_output),
+    }
+}
+
 /// Makes an error of standard output say so.
-pub fn of_output(error: io::Error) -> io::Error {
+fn of_output(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
-/// Writes one line to standard error, whatever words of the user's it repeats: their control characters
-/// are escaped. What cannot be told there (its reader has gone, its disk is full) is lost, and ends
-/// nothing.
+/// Writes one line to standard error. Control characters are escaped, and the middle of a line that is longer
+/// than [`LINE_CHARS_MAX`] is left out, as it may repeat an argument or a name from a file. What cannot be
+/// written there (its reader has gone, its disk is full) is lost, and ends nothing.
 pub fn tell(line: impl fmt::Display) {
-    let mut text = String::new();
-    for c in line.to_string().chars() {
-        if c.is_control() {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
+    let mut text = printable(&shortened(&line.to_string()));
     text.push('\n');
     let _ = stderr().lock().write_all(text.as_bytes());
+}
+
+/// The longest line that is told whole, and how much of the end of a longer one is kept: an error ends with
+/// what is wrong, and what to do.
+const LINE_CHARS_MAX: usize = 1000;
+const LINE_END_CHARS: usize = 400;
+
+fn shortened(line: &str) -> String {
+    let count = line.chars().count();
+    if count <= LINE_CHARS_MAX {
+        return line.to_string();
+    }
+    let start: String = line.chars().take(LINE_CHARS_MAX - LINE_END_CHARS).collect();
+    let end: String = line.chars().skip(count - LINE_END_CHARS).collect();
+    format!("{start} … {end}")
+}
+
+/// A text whose origin is not known, with its control characters escaped: it cannot steer a terminal.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match handover_report::steers(char) {
+            true => shown.extend(char.escape_default()),
+            false => shown.push(char),
+        }
+    }
+    shown
 }
 
 /// Columns of the terminal, or of `COLUMNS`.
@@ -104,12 +140,13 @@ pub fn outlive_file_size_limit() -> io::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
 }
 
-/// What asks a program to end.
+/// Signals that ask a program to end; a second one ends it at once.
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 /// The exit code of one that was asked twice.
 const INTERRUPTED: i32 = 130;
 
-/// A flag that SIGINT and SIGTERM raise. A second one ends the process at once, with 130.
+/// A flag that SIGINT, SIGTERM and, unless it is ignored, SIGHUP raise. A second SIGINT or SIGTERM ends the
+/// process at once, with 130. A second SIGHUP does not: the kernel and a shell both send one.
 ///
 /// # Errors
 /// The system refuses the handler.
@@ -120,7 +157,20 @@ pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())?;
         signal_hook::flag::register(signal, flag.clone())?;
     }
+    raise_on_hangup(&flag)?;
     Ok(flag)
+}
+
+/// Has SIGHUP raise a flag too, unless whoever started this process has had it ignored.
+///
+/// # Errors
+/// The system refuses the handler.
+pub fn raise_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
+    const SIGHUP: i32 = signal_hook::consts::SIGHUP;
+    match raw::is_ignored(SIGHUP) {
+        true => Ok(()),
+        false => signal_hook::flag::register(SIGHUP, flag.clone()).map(drop),
+    }
 }
 
 /// The same, with something to be done before a second one ends the process: more than a signal's handler
@@ -135,6 +185,7 @@ pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, flag.clone())?;
         signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
     }
+    raise_on_hangup(&flag)?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         let mut one = [0];
         for _ in 0..2 {
@@ -156,3 +207,17 @@ pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
 
 /// What is to be done before the end may take so long.
 const FAREWELL_MAX: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_line_keeps_its_start_and_its_end() {
+        assert_eq!(shortened("short"), "short");
+        let line = format!("bad argument {}: write 1..=9", "é".repeat(100_000));
+        let told = shortened(&line);
+        assert_eq!(told.chars().count(), LINE_CHARS_MAX + 3);
+        assert!(told.starts_with("bad argument é") && told.ends_with("é: write 1..=9"), "{told}");
+    }
+}

@@ -103,6 +103,19 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     (ExitCode::from(code), Some(error))
 }
 
+/// An error with its causes, the outermost first. A cause whose text is there already is left out: many
+/// errors repeat theirs.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 /// Whether the output went to a pipe that nobody reads any more.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
@@ -110,4 +123,37 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<std::io::Error>()
             .is_some_and(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chain;
+    use anyhow::Context;
+    use std::io;
+
+    #[derive(Debug)]
+    struct Repeats(io::Error);
+
+    impl std::fmt::Display for Repeats {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "no.db: {}", self.0)
+        }
+    }
+
+    impl std::error::Error for Repeats {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn cause_that_an_error_repeats_is_shown_once() {
+        let refused = || Repeats(io::Error::other("no space left"));
+        assert_eq!(chain(&refused().into()), "no.db: no space left");
+        let told: anyhow::Result<()> = Err(refused()).context("not all could be stored");
+        assert_eq!(
+            chain(&told.expect_err("refused")),
+            "not all could be stored: no.db: no space left"
+        );
+    }
 }

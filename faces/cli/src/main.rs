@@ -9,6 +9,8 @@ mod console;
 mod exit;
 mod live;
 mod names;
+#[allow(unsafe_code)]
+mod raw;
 
 use std::process::ExitCode;
 
@@ -31,7 +33,7 @@ fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
         // Who has typed a classic program's name knows no other.
         let called = std::env::args_os().next().unwrap_or_default();
         let name = names::called_as(&called).map_or("handover", |classic| classic.command);
-        console::tell(format_args!("{name}: {error:#}"));
+        console::tell(format_args!("{name}: {}", exit::chain(&error)));
     }
     code
 }

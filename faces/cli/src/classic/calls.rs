@@ -63,6 +63,9 @@ pub struct Calls {
     /// Be one of the processes that are costed
     #[arg(long, hide = true, value_name = "TASK", value_enum)]
     child: Option<Task>,
+    /// The process that costs it, with which it ends
+    #[arg(long, hide = true, value_name = "PID", requires = "child")]
+    parent: Option<i32>,
     /// Its trace, and its rings
     #[arg(long, hide = true, value_name = "FILE", num_args = 2, requires = "child")]
     files: Vec<PathBuf>,
@@ -70,13 +73,14 @@ pub struct Calls {
 
 pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(task) = args.child {
-        return costed::be_child(task, args.calls, &args.files);
+        return costed::be_child(task, args.calls, &args.files, args.parent);
     }
+    // Before there are folders to be removed.
+    let interrupted = console::interrupted()?;
     let places = Places::new(&args.dir)?;
     if places.memory.is_none() {
         console::tell("calls: warning: no file can be made in /dev/shm; its rows are left out");
     }
-    let interrupted = console::interrupted()?;
     let unit = Unit::of_this_clock();
     let mut lanes = lanes::all(&places)?;
     let calls_count = args.millions * 1_000_000 / lanes::ROUNDS_COUNT;

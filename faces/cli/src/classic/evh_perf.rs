@@ -59,14 +59,14 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     ran
 }
 
-/// SIGINT and SIGTERM, as flags.
+/// SIGINT, and SIGTERM or SIGHUP, as flags.
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
     terminated: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Looks out for both. A second one ends the process at once.
+    /// Registers handlers of all three. A second SIGINT or SIGTERM ends the process at once.
     fn new() -> anyhow::Result<Self> {
         let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
             let flag = Arc::new(AtomicBool::new(false));
@@ -75,7 +75,9 @@ impl Signals {
             signal_hook::flag::register(signal, Arc::clone(&flag))?;
             std::io::Result::Ok(flag)
         });
-        Ok(Self { interrupted: interrupted?, terminated: terminated? })
+        let terminated = terminated?;
+        console::raise_on_hangup(&terminated)?;
+        Ok(Self { interrupted: interrupted?, terminated })
     }
 
     /// Whether either has come.

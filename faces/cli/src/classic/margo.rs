@@ -10,8 +10,10 @@ pub mod latency;
 mod meeting;
 mod ranks;
 
+use crate::commands::files;
 use crate::console::{self, tell};
 use crate::exit::usage;
+use crate::raw;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use handover_base::affinity;
@@ -20,18 +22,21 @@ use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer};
 use meeting::{Patience, Place};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often rank 0, before anybody has come, looks at how long it has waited.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a rank that has let go of the meeting place may take until its connection is seen here.
+const RELEASED: Duration = Duration::from_secs(1);
 /// A side that is told to stop has so long to end.
 const END: Duration = Duration::from_secs(10);
 /// Waiting for the other rank, in seconds.
@@ -182,18 +187,20 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
             options.say_what_is_meant(P::NAME);
             options.pin(side, &via)?;
             let config = options.configured(program.config(options.config()?), side, &via);
-            let (partner, address) = match via {
+            // Rank 0 waits for this rank to connect for as long as the last of these is open.
+            let (partner, (address, meeting)) = match via {
                 Via::Alone => {
                     let (partner, address) = Partner::start(program, patience)?;
-                    (Some(partner), address)
+                    (Some(partner), (address, None))
                 }
-                Via::File(place) => (None, place.hear(patience)?),
-                Via::Host(place, job) => (None, meeting::hear_at(&place, &job, patience)?),
+                Via::File(place) => (None, held(place.hear(patience)?)),
+                Via::Host(place, job) => (None, held(meeting::hear_at(&place, &job, patience)?)),
                 #[cfg(feature = "mpi")]
-                Via::Mpi(met) => (None, met.hear_address()?),
+                Via::Mpi(met) => (None, (met.hear_address()?, None)),
             };
             let mut endpoint = Endpoint::new(config)?;
             let peer = endpoint.connect(&address)?;
+            drop(meeting);
             let called = program.call(&mut endpoint, peer, &interrupted, out);
             options.diagnose(&endpoint, side)?;
             drop(endpoint);
@@ -213,10 +220,6 @@ fn serve<P: Program>(
 ) -> anyhow::Result<()> {
     let options = program.options();
     let mut at = options.transport.address.clone();
-    if matches!(via, Via::Alone) {
-        // Refused only for a signal that there is not.
-        let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    }
     options.pin(Side::Server, &via)?;
     let config = options.configured(program.config(options.config()?), Side::Server, &via);
     let mut endpoint = Endpoint::new(config)?;
@@ -225,26 +228,26 @@ fn serve<P: Program>(
         Via::Alone => {
             writeln!(out, "{}", endpoint.listen(&at)?)?;
             out.flush()?;
-            first_peer(&mut endpoint, patience)?
+            first_peer(&mut endpoint, patience, || false)?
         }
         Via::File(place) => {
             let address = endpoint.listen(&at)?;
-            let _told = place.tell(&address)?;
-            first_peer(&mut endpoint, patience)?
+            let told = place.tell(&address)?;
+            first_peer(&mut endpoint, patience, || told.is_released())?
         }
         Via::Host(place, job) => {
-            let met = meeting::wait_at(&place, &job, patience)?;
+            let mut met = meeting::wait_at(&place, &job, patience)?;
             if at == Address::Tcp(String::new()) {
                 // By which the other rank has found this host once already.
                 at = Address::Tcp(SocketAddr::new(met.host()?, 0).to_string());
             }
             met.tell(&endpoint.listen(&at)?)?;
-            first_peer(&mut endpoint, patience)?
+            first_peer(&mut endpoint, patience, || met.is_released())?
         }
         #[cfg(feature = "mpi")]
         Via::Mpi(met) => {
             met.tell(at, |at| endpoint.listen(at))?;
-            first_peer(&mut endpoint, patience)?
+            first_peer(&mut endpoint, patience, || false)?
         }
     };
     let stopped = endpoint.serve_while_connected(peer);
@@ -255,7 +258,18 @@ fn serve<P: Program>(
     }
 }
 
-fn first_peer(endpoint: &mut Endpoint, patience: Patience<'_>) -> anyhow::Result<Peer> {
+fn held((address, meeting): (Address, OwnedFd)) -> (Address, Option<OwnedFd>) {
+    (address, Some(meeting))
+}
+
+/// Waits for rank 1 to connect. `is_released` says that it has let go of where the ranks have met, which it
+/// does when it has connected, or when it ends.
+fn first_peer(
+    endpoint: &mut Endpoint,
+    patience: Patience<'_>,
+    is_released: impl Fn() -> bool,
+) -> anyhow::Result<Peer> {
+    let mut released: Option<Instant> = None;
     loop {
         let peer = endpoint.peers().next();
         if let Some(peer) = peer {
@@ -265,6 +279,9 @@ fn first_peer(endpoint: &mut Endpoint, patience: Patience<'_>) -> anyhow::Result
             bail!("rank 1 is gone before it had begun");
         }
         patience.check(|| "rank 1 has not connected".into())?;
+        if is_released() && released.get_or_insert_with(Instant::now).elapsed() > RELEASED {
+            bail!("rank 1 has ended before it connected");
+        }
         endpoint.progress(LOOK);
     }
 }
@@ -342,7 +359,7 @@ impl Options {
         let Some(given) = &self.config else { return Ok(Config::default()) };
         let json = match given.trim_start().starts_with('{') {
             true => given.clone(),
-            false => std::fs::read_to_string(given)
+            false => files::read_text(given.as_ref())
                 .map_err(|error| usage(format!("--config {given}: {error}")))?,
         };
         Config::from_json(&json).map_err(|refused| usage(format!("--config: {refused}")))
@@ -385,7 +402,8 @@ impl Options {
     fn diagnose(&self, endpoint: &Endpoint, side: Side) -> anyhow::Result<()> {
         let Some(file) = &self.diagnostics else { return Ok(()) };
         let path = format!("{file}.{}", u32::from(side == Side::Client));
-        std::fs::write(&path, endpoint.dump().to_json()).with_context(|| path.clone())
+        files::write(path.as_ref(), endpoint.dump().to_json().as_bytes())
+            .with_context(|| path.clone())
     }
 
     /// The same, for the partner.
@@ -430,6 +448,7 @@ impl Partner {
         command.arg0("handover").arg(P::NAME).args(program.words());
         command.args(program.options().words());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        raw::end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn().context("the second process could not be started")?;
         let said = child.stdout.take();
         let partner = Partner { child: Some(child) };
@@ -453,7 +472,7 @@ impl Partner {
 
     /// Waits for its end, which was asked for.
     fn end(mut self) -> anyhow::Result<()> {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let Some(child) = &mut self.child else { return Ok(()) };
         loop {
             match child.try_wait().context("the second process")? {

@@ -1,7 +1,7 @@
 //! `handover anatomy`: where the time of one hand-off goes, from the probes inside the mechanism.
 
 use crate::app::{Db, assignment, seconds};
-use crate::commands::{run, stored};
+use crate::commands::{files, run, stored};
 use crate::console;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
@@ -70,10 +70,10 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = Lab::new(handover_suite::ALL, std::slice::from_ref(&args.id), plan);
     let lab = lab.map_err(exit::of_plan)?;
     let svg = args.svg.as_deref().map(|path| run::writable(path, "--svg")).transpose()?;
-    let mut store = Store::open(stored::path(&args.db)?).map_err(exit::of_store)?;
+    let mut store = Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?;
     let interrupted = console::interrupted().context("cannot listen for signals")?;
 
-    let mut run = run::begin(&lab, "anatomy".to_string());
+    let mut run = run::begin(&lab, "anatomy".to_string())?;
     store.begin(&run)?;
     let ask = Ask {
         course,
@@ -94,7 +94,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     if let (Some(path), Some(taken)) = (svg, taken(&records))
         && let Some(chart) = handover_report::anatomy_chart(taken, CHART_PX)
     {
-        std::fs::write(path, chart.draw_alone())
+        files::write(path, chart.draw_alone().as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let document = Document::new(run, records);

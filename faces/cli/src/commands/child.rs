@@ -4,6 +4,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::raw;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,9 +13,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a child may take to end by the signal that it has had from its terminal.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Runs a command to its end, with nothing to read. When we are interrupted, so is it.
+/// Runs a command to its end, with nothing to read. It is asked to end when this process is, and when this
+/// process ends without it. Call it from the main thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
     let shown = command.get_program().to_string_lossy().into_owned();
+    raw::end_with_parent(command, Signal::TERM);
     let mut child =
         command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
     let mut asked: Option<Instant> = None;

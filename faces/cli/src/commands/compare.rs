@@ -7,6 +7,7 @@ use crate::console;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
+use handover_harness::Scratch;
 use handover_record::{Document, SCHEMA};
 use handover_report::compare::{self, Rules};
 use handover_store::{Store, StoreError};
@@ -238,11 +239,12 @@ fn measured_in_turn(
         }
     }
     let mut keep = match &args.name {
-        Some(_) => Some(Store::open(stored::path(&args.db)?).map_err(exit::of_store)?),
+        Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
         None => None,
     };
     let interrupted = console::interrupted().context("cannot listen for signals")?;
-    let folder = tempfile::tempdir().context("no folder for what they print")?;
+    let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
+        .context("no folder for what they print")?;
     let mut sides = [Vec::new(), Vec::new()];
     let mut kept = Ok(());
     for pair in 0..args.pairs {

@@ -4,8 +4,11 @@
 use crate::exit::usage;
 use handover_record::{Document, SCHEMA};
 use handover_store::Store;
-use std::fs::{self, File};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// A file of runs is smaller.
@@ -48,27 +51,70 @@ pub fn of_file(path: &Path) -> anyhow::Result<Content> {
     Ok(Content::Runs(documents?))
 }
 
+/// Makes a file, or empties the one that is there. Does not wait: a pipe that no process reads is refused.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+    let file = file.map_err(|refused| match Errno::from_io_error(&refused) {
+        Some(Errno::NXIO) => io::Error::other("no process reads this pipe"),
+        _ => refused,
+    })?;
+    // Writing waits for the reader as usual.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// Writes a file, as [`create`] opens it.
+///
+/// # Errors
+/// It cannot be opened, or written to its end.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    create(path)?.write_all(bytes)
+}
+
+/// Reads a regular file of text. Nothing else is opened: a pipe might never have a writer.
+///
+/// # Errors
+/// It is something else, or cannot be read.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    match fs::metadata(path)?.is_file() {
+        true => fs::read_to_string(path),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
 /// Writes a file beside and renames it: who looks meanwhile sees the old one or the new one, and what cannot
 /// be written to its end leaves the old one. What is no regular file (a pipe, `/dev/null`), and a file in a
 /// folder that takes no other, is written in place.
-pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    replace_by(path, |mut file| file.write_all(bytes.as_ref()))
+}
+
+/// As [`replace`], with what `write` writes.
+pub fn replace_by<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     // A link stays, and what it names is replaced.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let there = fs::metadata(&target).ok();
     if there.as_ref().is_some_and(|it| !it.is_file()) {
-        return fs::write(&target, text);
+        return write(&create(&target)?);
     }
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let beside = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let mut file = match File::create_new(&beside) {
-        Err(_) if there.is_some() => return fs::write(&target, text),
+    let file = match File::create_new(&beside) {
+        Err(_) if there.is_some() => return write(&create(&target)?),
         made => made?,
     };
-    let written = file.write_all(text.as_bytes()).and_then(|()| match &there {
-        Some(there) => file.set_permissions(there.permissions()),
-        None => Ok(()),
+    let renamed = write(&file).and_then(|written| {
+        if let Some(there) = &there {
+            file.set_permissions(there.permissions())?;
+        }
+        fs::rename(&beside, &target)?;
+        Ok(written)
     });
-    let renamed = written.and_then(|()| fs::rename(&beside, &target));
     if renamed.is_err() {
         // Nothing to say of what cannot be taken away either.
         let _ = fs::remove_file(&beside);

@@ -52,7 +52,7 @@ pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
     let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
     let history = of(&args.id, &contender, figures, args.last);
     if let Some(svg) = &args.svg {
-        files::replace(svg, &history.chart().draw_alone())
+        files::replace(svg, history.chart().draw_alone())
             .with_context(|| format!("cannot write {}", svg.display()))?;
     }
     if args.json {

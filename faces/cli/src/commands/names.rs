@@ -2,6 +2,7 @@
 
 use crate::app::Db;
 use crate::commands::stored;
+use crate::console::printable;
 use crate::exit::{self, usage};
 use clap::Args;
 use handover_store::{Store, StoreError};
@@ -57,13 +58,13 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
             had |= store.untag(id, &args.name).map_err(asked)?;
         }
         return match had {
-            true => Ok(writeln!(out, "{} is taken away", args.name)?),
+            true => Ok(writeln!(out, "{} is taken away", printable(&args.name))?),
             false => Err(usage(format!("run {} has no name {:?}", args.run, args.name))),
         };
     }
     for id in &ids {
         store.tag(id, &args.name).map_err(asked)?;
-        writeln!(out, "run {id} is {}", args.name)?;
+        writeln!(out, "run {} is {}", printable(id), args.name)?;
     }
     Ok(())
 }
@@ -80,7 +81,7 @@ pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     for id in ids {
-        writeln!(out, "run {} is deleted", store.delete(&id)?)?;
+        writeln!(out, "run {} is deleted", printable(&store.delete(&id)?))?;
     }
     Ok(())
 }

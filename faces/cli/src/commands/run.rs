@@ -6,7 +6,7 @@ use crate::console;
 use crate::exit::{self, Interrupted, Stopped, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
-use handover_harness::{Fault, Lab, Profile, Watch};
+use handover_harness::{DATE_REFUSED, Fault, Lab, Profile, Watch, unix_ns};
 use handover_record::{Document, Record};
 use handover_store::{Store, StoreError};
 use rustix::fs::OFlags;
@@ -17,7 +17,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     // Everything that the command line can have wrong is found before anything is measured.
@@ -46,7 +46,10 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Says so where other runs have the name already.
 fn tell_of_name(options: &RunOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name else { return Ok(()) };
-    let count = Store::open(stored::path(&options.db)?).map_err(exit::of_store)?.named(name)?.len();
+    let count = Store::open(stored::path_to_write(&options.db)?)
+        .map_err(exit::of_store)?
+        .named(name)?
+        .len();
     let have = match count {
         0 => return Ok(()),
         1 => "1 run has".to_string(),
@@ -118,7 +121,7 @@ pub(crate) fn measure(
     told: Told<'_>,
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {
-    let store = Store::open(stored::path(db)?).map_err(exit::of_store)?;
+    let store = Store::open(stored::path_to_write(db)?).map_err(exit::of_store)?;
     let is_live = !told.plain && console::live_wanted();
     let interrupted = match is_live {
         true => console::interrupted_after(live::restore),
@@ -127,7 +130,7 @@ pub(crate) fn measure(
     }
     .context("cannot listen for signals")?;
 
-    let mut run = begin(lab, profile.to_string());
+    let mut run = begin(lab, profile.to_string())?;
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = Watcher::new(store, &run.id, told);
     watcher.keep(|store| store.begin(&run));
@@ -186,13 +189,13 @@ impl Measured {
 }
 
 /// A run that begins now.
-pub(crate) fn begin(lab: &Lab, profile: String) -> handover_record::Run {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_record::Run> {
+    let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_REFUSED)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    handover_record::Run {
-        id: format!("{:x}-{:x}", now.as_micros(), std::process::id()),
-        started_unix_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+    Ok(handover_record::Run {
+        id: format!("{:x}-{:x}", started_unix_ns / 1000, std::process::id()),
+        started_unix_ns,
         version: env!("CARGO_PKG_VERSION").to_string(),
         commit: env!("HANDOVER_COMMIT").to_string(),
         profile,
@@ -202,7 +205,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> handover_record::Run {
         complete: false,
         null_one: None,
         null_several: None,
-    }
+    })
 }
 
 /// The page's path, if one is wanted, shown to be writable without changing what is there.
@@ -239,7 +242,7 @@ fn show(
 ) -> anyhow::Result<()> {
     // The page first: whoever reads the output may have gone.
     let written = match page {
-        Some(page) => files::replace(page, &handover_report::html(document))
+        Some(page) => files::replace(page, handover_report::html(document))
             .with_context(|| format!("cannot write {}", page.display())),
         None => Ok(()),
     };

@@ -2,7 +2,7 @@
 
 use crate::app::{Db, Export, Import, Report, Runs, Show};
 use crate::commands::files;
-use crate::console;
+use crate::console::{self, printable};
 use crate::exit::{self, usage};
 use handover_record::Document;
 use handover_store::{ExportError, ImportError, Store, StoreError, default_path};
@@ -16,6 +16,20 @@ pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
     match &db.db {
         Some(path) => Ok(path.clone()),
         None => default_path().map_err(usage),
+    }
+}
+
+/// The same, for a store that may be made: the folder of a file that was named must be there.
+pub fn path_to_write(db: &Db) -> anyhow::Result<PathBuf> {
+    let path = path(db)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if db.db.is_some() && !folder.exists() => Err(usage(format!(
+            "{}: cannot be written: there is no folder {}; make it, or name another file with --db FILE",
+            path.display(),
+            folder.display()
+        ))),
+        _ => Ok(path),
     }
 }
 
@@ -84,8 +98,10 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{}", json!({"schema": 1, "runs": all}))?;
         return Ok(());
     }
-    let width = rows.iter().map(|row| row.profile.len()).max().unwrap_or(0);
-    for row in rows {
+    // A store of an earlier version may hold names that would steer a terminal.
+    let profiles: Vec<String> = rows.iter().map(|row| printable(&row.profile)).collect();
+    let width = profiles.iter().map(|profile| profile.chars().count()).max().unwrap_or(0);
+    for (row, profile) in rows.into_iter().zip(profiles) {
         let started = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
             .map_or_else(
                 |_| "unknown".to_string(),
@@ -93,15 +109,16 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
             );
         let ended = if row.complete { "" } else { "  (not complete)" };
         let figures = row.records_count;
-        let names =
-            if row.tags.is_empty() { String::new() } else { format!("  {}", row.tags.join(" ")) };
+        let names = match row.tags.is_empty() {
+            true => String::new(),
+            false => format!("  {}", printable(&row.tags.join(" "))),
+        };
         writeln!(
             out,
-            "{}  {started}  {:<width$}  {figures:>4} {:<7}  {}{names}{ended}",
-            row.id,
-            row.profile,
+            "{}  {started}  {profile:<width$}  {figures:>4} {:<7}  {}{names}{ended}",
+            printable(&row.id),
             if figures == 1 { "figure" } else { "figures" },
-            row.host
+            printable(&row.host)
         )?;
     }
     Ok(())
@@ -142,11 +159,19 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
         let file = File::open(&args.file).map_err(|error| usage(format!("{named}: {error}")))?;
         Box::new(BufReader::new(file))
     };
-    let imported =
-        Store::import_into(path(&args.db)?, &mut *input).map_err(|refused| match refused {
-            ImportError::Store(refused) => exit::of_store(refused).context("nothing was imported"),
-            other => usage(format!("{named}: {other}")),
-        })?;
+    let failed = |refused| match refused {
+        ImportError::Store(refused) => exit::of_store(refused).context("nothing was imported"),
+        other => usage(format!("{named}: {other}")),
+    };
+    let path = match path_to_write(&args.db) {
+        Ok(path) => path,
+        Err(refused) => {
+            // What is wrong with the file is said first, as it is where the store could be made.
+            Store::in_memory()?.import(&mut *input).map_err(failed)?;
+            return Err(refused);
+        }
+    };
+    let imported = Store::import_into(path, &mut *input).map_err(failed)?;
     writeln!(
         out,
         "{} runs with {} figures imported, {} were there already",

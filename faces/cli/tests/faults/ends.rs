@@ -174,6 +174,128 @@ fn parties_do_not_outlive_a_killed_coordinator() {
     home.ok("run notify/round-trip --processes --profile smoke --no-report");
 }
 
+/// A child of a run that has not become a party yet: until then its environment is that of the run.
+fn forked(run: &Running) -> Option<u32> {
+    let environment = |id: u32| fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    let is_party = |text: &[u8]| text.windows(14).any(|window| window == b"HANDOVER_PARTY");
+    parties(run).into_iter().find(|id| {
+        let text = environment(*id);
+        !text.is_empty() && !is_party(&text)
+    })
+}
+
+#[test]
+fn party_stopped_before_it_calls_exec_does_not_hold_up_a_signal() {
+    let home = Home::new();
+    let mut run = start(&home, "run floor/empty floor/futex --processes --time 1min");
+    run.wait_for("floor/empty measured\n");
+    wait_until("a party that is stopped before it calls exec", || {
+        let Some(id) = forked(&run) else {
+            assert!(!run.has_ended(), "{}", run.told());
+            return false;
+        };
+        let _ = kill_process(pid(id), Signal::STOP);
+        // The signal is acted upon at once, unless the process is just being replaced.
+        sleep(Duration::from_millis(20));
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let is_stopped = stat.contains(") T ") && forked(&run) == Some(id);
+        if !is_stopped {
+            let _ = kill_process(pid(id), Signal::CONT);
+        }
+        is_stopped
+    });
+    let asked = Instant::now();
+    run.signal(Signal::INT);
+    check_stopped(&home, run.finish(), asked);
+}
+
+#[test]
+fn processes_of_a_repeated_run_end_with_it() {
+    for signals in [&[Signal::KILL][..], &[Signal::HUP], &[Signal::INT, Signal::INT]] {
+        let home = Home::new();
+        let mut run =
+            start(&home, "run floor/futex --idle-gap 100ms --time 1h --repeat 2 --no-report");
+        wait_until("the run of a process", || home.run("runs").out.contains("quick"));
+        assert!(!run.has_ended(), "{}", run.told());
+        for signal in signals {
+            run.signal(*signal);
+            // Two at the same time would be one.
+            sleep(Duration::from_millis(100));
+        }
+        run.finish();
+        let asked = Instant::now();
+        while !home.processes().is_empty() {
+            assert!(asked.elapsed() < STOPS_WITHIN, "{signals:?}: it goes on measuring");
+            sleep(Duration::from_millis(10));
+        }
+        assert_eq!(home.integrity(), "ok");
+        assert_eq!(home.runs().len(), 1, "{signals:?}: another was begun");
+    }
+}
+
+#[test]
+fn run_started_by_nohup_does_not_end_with_its_terminal() {
+    let home = Home::new();
+    let line = "trap '' HUP; exec handover run floor/empty floor/futex --no-report";
+    let mut run = home.start(home.shell(line));
+    run.wait_for("floor/empty measured\n");
+    run.signal(Signal::HUP);
+    run.finish().code(0);
+    assert!(home.last().run.complete);
+}
+
+/// The folders that `calls` has made in the folder where commands are typed.
+fn folders_of_calls(home: &Home) -> Vec<String> {
+    let entries = fs::read_dir(home.cwd()).expect("a folder").flatten();
+    let names = entries.map(|it| it.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("handover-calls-")).collect()
+}
+
+#[test]
+fn traces_of_calls_go_with_it_or_with_the_next() {
+    for signal in [Signal::HUP, Signal::KILL] {
+        let home = Home::new();
+        let run = start(&home, "calls -m 1 --calls 100000 --dir .");
+        // It starts processes when its loops are measured.
+        wait_until("a process that is costed", || home.processes().len() == 2);
+        let folders = folders_of_calls(&home);
+        assert_eq!(folders.len(), 1);
+        run.signal(signal);
+        run.finish();
+        wait_until("no process left", || home.processes().is_empty());
+        if signal == Signal::KILL {
+            assert_eq!(folders_of_calls(&home), folders, "nobody could remove it");
+            let next = start(&home, "calls -m 1 --calls 1000 --dir .");
+            wait_until("the folder of the next alone", || {
+                let now = folders_of_calls(&home);
+                now.len() == 1 && now != folders
+            });
+            next.signal(Signal::INT);
+            next.finish().code(130);
+        }
+        assert!(folders_of_calls(&home).is_empty(), "{signal:?}");
+    }
+}
+
+#[test]
+fn file_of_margo_p2p_bw_is_gone_when_rank_0_is_killed() {
+    let home = Home::new();
+    let run = start(&home, "margo-p2p-bw -n sm:// -D 60 -x 4096 -X 1000000 -m buffer");
+    let maps = |id: u32| fs::read_to_string(format!("/proc/{id}/maps")).unwrap_or_default();
+    let mut rank_0 = None;
+    wait_until("the file is mapped", || {
+        rank_0 = parties(&run).into_iter().find(|id| maps(*id).contains("buffer.0"));
+        rank_0.is_some()
+    });
+    // It may be about to remove its name.
+    wait_until("both are at work", || home.processes().len() == 2);
+    sleep(Duration::from_millis(200));
+    kill_process(pid(rank_0.expect("it is there")), Signal::KILL).expect("it runs");
+    run.finish().code(1);
+    assert!(!home.cwd().join("buffer.0").exists(), "it is left");
+    assert!(home.processes().is_empty());
+}
+
 #[test]
 fn a_party_stopped_for_good_does_not_hold_up_a_signal() {
     let home = Home::new();

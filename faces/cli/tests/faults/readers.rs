@@ -56,12 +56,20 @@ fn a_reader_that_never_came_is_no_error() {
 }
 
 #[test]
-fn closed_outputs_are_no_error() {
+fn closed_standard_output_is_an_error_and_closed_standard_error_is_none() {
     let home = home_with_a_run();
     for line in printing() {
-        for closed in [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>&1 | true"] {
+        for closed in [">&-", ">&- 2>&-", "<&- >&- 2>&-"] {
+            let said = said(home.shell(&format!("handover {line} {closed}"))).code(1);
+            let told = said.err.contains("standard output: Bad file descriptor");
+            assert_eq!(told, !closed.contains("2>&-"), "{line} {closed}: {said}");
+        }
+        for closed in ["2>&-", "2>&1 | true"] {
             said(home.shell(&format!("handover {line} {closed}"))).code(0);
         }
+    }
+    for nothing in [">/dev/null", "1<>/dev/null"] {
+        said(home.shell(&format!("handover list {nothing}"))).code(0);
     }
     assert!(home.last().run.complete);
     assert_eq!(home.integrity(), "ok");

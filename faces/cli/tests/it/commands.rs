@@ -380,6 +380,35 @@ fn runs_are_listed_in_text_and_in_json() {
 }
 
 #[test]
+fn names_from_elsewhere_do_not_steer_the_terminal() {
+    let home = Home::new();
+    home.ok("run clock/now --profile smoke --no-report");
+    let exported = home.ok("export");
+    for (field, text) in [("profile", "smoke"), ("id", "clock/now"), ("contender", "handover")] {
+        let from = format!("\"{field}\":\"{text}\"");
+        assert!(exported.contains(&from), "{from}");
+        let to = format!("\"{field}\":\"\\u001b]0;title\\u0007\"");
+        fs::write(home.cwd().join("odd.jsonl"), exported.replacen(&from, &to, 1)).expect("a file");
+        let said = home.run("import odd.jsonl").code(2);
+        let said = said.tells(&["odd.jsonl: line ", &format!(": {field} is ")]);
+        assert!(!said.err.contains('\x1b'), "{said}");
+    }
+    fs::write(home.cwd().join("good.jsonl"), exported).expect("a file");
+    home.run("import good.jsonl --db no/other.db").code(2).tells(&["there is no folder no;"]);
+    assert!(!home.cwd().join("no").exists());
+    // A version that did not refuse them may have stored them.
+    let store = rusqlite::Connection::open(home.db()).expect("the store");
+    let odd =
+        "UPDATE runs SET profile = char(27) || '[31m', host = char(155) || 'x', checksum = NULL,
+        parts = NULL";
+    store.execute_batch(odd).expect("an odd name");
+    drop(store);
+    let listed = home.ok("runs");
+    assert!(listed.contains("\\u{1b}[31m") && listed.contains("\\u{9b}x"), "{listed}");
+    assert!(!listed.trim_end().chars().any(|it| it.is_control() && it != '\n'), "{listed:?}");
+}
+
+#[test]
 fn a_run_is_exported_in_the_forms_of_other_tools_too() {
     let home = Home::new();
     home.ok("run clock --profile smoke --no-report");

@@ -1,9 +1,11 @@
 //! `evh_perf`: its lines, what it refuses, and what becomes of it when the other side fails.
 
-use crate::common::{Home, Running, Said, json, said, wait_until};
+use crate::common::{Home, Running, Said, json, said, skipped, wait_until};
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// A line's head.
@@ -440,6 +442,54 @@ fn many_connections_are_opened_told_of_and_held_until_asked_to_end() {
     let texts = crate::evh_perf::texts(&serving.finish().code(0).out);
     found(&texts, r"^\(INFO\)  accepts=\[304\],closes=\[304\],reads=");
     found(&texts, r"Server stopped: 304 connections, 700 messages\.$");
+}
+
+#[test]
+fn held_connections_end_when_the_server_or_standard_input_does() {
+    for processes in [1, 3] {
+        let (home, theirs) = (Home::new(), Home::new());
+        let (serving, port) = server(&home, "");
+        let line = format!("evh_perf --connect -p {port} --count 30 --processes {processes}");
+        let holding = theirs.start(theirs.handover(line.split_whitespace()));
+        let out = || fs::read_to_string(theirs.path().join("out")).unwrap_or_default();
+        wait_until("hold", || out().contains("Holding them. A signal closes them."));
+        serving.signal(Signal::KILL);
+        serving.finish();
+        let said = holding.finish().code(1).tells(&["the server has closed 30 of them"]);
+        assert!(!said.out.contains("Closing"), "there is nothing left to close: {said}");
+    }
+    let (home, theirs) = (Home::new(), Home::new());
+    let (_serving, port) = server(&home, "");
+    let line = format!("evh_perf --connect -p {port} --count 30");
+    let said = said(theirs.shell(&format!("true | handover {line}"))).code(0);
+    assert!(said.out.contains("Press Enter to close them."), "{said}");
+    assert!(said.out.contains("Closing 30 connections."), "{said}");
+}
+
+#[test]
+fn memory_of_connections_that_have_gone_is_given_back() {
+    if cfg!(not(target_env = "gnu")) {
+        return skipped("memory given back", "the C library cannot");
+    }
+    let home = Home::new();
+    let (serving, port) = server(&home, "");
+    let anon = || handover_load::process::used(serving.id()).unwrap_or_default().anon_bytes;
+    let before = anon();
+    // Each begins a message that does not come to its end.
+    let crowd: Vec<TcpStream> = (0..600)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).expect("it serves");
+            let begun = [&900_000u32.to_be_bytes()[..], &[b'x'; 3000]].concat();
+            stream.write_all(&begun).expect("it reads");
+            stream
+        })
+        .collect();
+    wait_until("memory for them", || anon() > before + (1 << 20));
+    let most = anon();
+    drop(crowd);
+    wait_until("most of it given back", || anon() < before + (most - before) / 2);
+    serving.signal(Signal::TERM);
+    serving.finish().code(0);
 }
 
 #[test]

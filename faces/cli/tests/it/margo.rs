@@ -4,6 +4,7 @@ use crate::common::{Home, Running, Said, said, skipped, wait_until};
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -254,6 +255,70 @@ fn ranks_meet_at_an_address_where_strangers_are_sent_away() {
 }
 
 #[test]
+fn rank_0_ends_when_rank_1_ends_before_it_connects() {
+    let home = home();
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let line = format!("{LATENCY} --wait 600 --rendezvous {free} --rank 0");
+    let server = home.start(home.shell(&format!("exec {line}")));
+    let mut stream = None;
+    wait_until("it waits there", || {
+        stream = std::net::TcpStream::connect(free).ok();
+        stream.is_some()
+    });
+    let mut stream = stream.expect("it is there");
+    let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+    let mut heard = || lines.next().expect("a line").expect("text");
+    stream.write_all(b"handover-rendezvous 1 ask 7 margo-p2p-latency.-\n").expect("it hears");
+    assert_eq!(heard(), "handover-rendezvous 1 hear 7");
+    stream.write_all(b"handover-rendezvous 1 come 7\n").expect("it hears");
+    assert!(heard().starts_with("handover-rendezvous 1 tell 7 "));
+    drop((stream, lines));
+    server.finish().code(1).tells(&["rank 1 has ended before it connected"]);
+
+    let (home, folder) = (self::home(), home.path().join("run"));
+    fs::create_dir(&folder).expect("a folder");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let mut command = rank(&home, 0, 2, &format!("{LATENCY} --wait 600"));
+    command.env("XDG_RUNTIME_DIR", &folder);
+    let server = home.start(command);
+    let file = || fs::read_dir(&folder).expect("a folder").next().map(|it| it.expect("one").path());
+    wait_until("it tells where it is", || {
+        file().is_some_and(|it| fs::read_to_string(it).is_ok_and(|text| text.ends_with('\n')))
+    });
+    // As rank 1 does when it has read it; then it ends.
+    fs::remove_file(file().expect("it is there")).expect("it is ours");
+    server.finish().code(1).tells(&["rank 1 has ended before it connected"]);
+}
+
+#[test]
+fn rank_1_does_not_connect_to_itself() {
+    let home = home();
+    // A network of its own, in which there are two ports to connect from.
+    let line = format!(
+        "ip link set lo up && echo '40000 40001' >/proc/sys/net/ipv4/ip_local_port_range || exit 77
+        for port in 40000 40001; do
+            {LATENCY} --wait 1 --rank 1 --rendezvous 127.0.0.1:$port
+            {LATENCY} --wait 1 --rank 1 --rendezvous '[::1]':$port
+        done
+        grep -c ' 06 \\| 01 ' /proc/net/tcp /proc/net/tcp6; true"
+    );
+    let shell = home.shell(&line);
+    let mut command = home.program("unshare");
+    command.arg("--net").arg(shell.get_program()).args(shell.get_args());
+    let path = shell.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path);
+    command.env("PATH", path.expect("a path"));
+    if Command::new("ip").arg("-V").output().is_err() {
+        return skipped("a network of its own", "no ip");
+    }
+    let said = said(command);
+    if said.err.contains("unshare: ") || said.status.code() == Some(77) {
+        return skipped("a network of its own", "none can be made here");
+    }
+    // Whoever was connected to itself would wait for late packets for a minute.
+    assert_eq!(said.out, "/proc/net/tcp:0\n/proc/net/tcp6:0\n", "{said}");
+}
+
+#[test]
 fn nobody_waits_for_ever_for_a_rank_that_does_not_come() {
     let home = home();
     let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
@@ -390,7 +455,7 @@ fn what_cannot_be_asked_for_is_refused_with_the_way_out() {
         ("", "-i <ITERATIONS>"),
         ("-i 5", "-n <TRANSPORT>"),
         ("-n sm", "-i <ITERATIONS>"),
-        ("-n verbs:// -i 5", "`verbs`: no transport of that name; sm, tcp and uds there are"),
+        ("-n verbs:// -i 5", "`verbs`: no transport of that name; there are sm, tcp, tls and uds"),
         ("-n sm -i 0", "1..=1000000000"),
         ("-n sm -i 5 -x -1", "0..=67108864"),
         ("-n sm -i 5 -t 0", "CLIENT,SERVER"),

@@ -117,6 +117,8 @@ const FILES: &[Refusal] = &[
     ("run clock --report nowhere/x.html", &["--report", "nowhere/x.html", "--no-report"]),
     ("run clock --report pipe", &["--report", "pipe", "--no-report"]),
     ("run clock --db pipe", &["pipe", "not a regular file", "--db"]),
+    ("run clock --db nowhere/x.db", &["nowhere/x.db", "no folder nowhere", "--db"]),
+    ("sweep floor/memcpy --over size_bytes=1..2 --db no/x.db", &["no folder no", "--db"]),
     ("show", &["results.db", "no such file", "handover run"]),
     ("runs", &["results.db", "no such file", "handover run"]),
     ("export", &["results.db", "no such file", "handover run"]),
@@ -195,6 +197,10 @@ const CLASSIC: &[Refusal] = &[
     ("calls --calls 0", &["--calls", "0", "1..=10000000000"]),
     ("calls --dir nowhere", &["--dir nowhere", "not found", "name a folder"]),
     ("calls --dir text.txt", &["--dir text.txt", "name a folder"]),
+    ("evh_perf -c -p 1 --hdr pipe", &["--hdr pipe", "no process reads this pipe"]),
+    ("evh_perf -c -p 1 --tls --ca pipe", &["--ca pipe", "not a regular file"]),
+    ("evh_perf -e --tls --cert pipe --key pipe", &["--cert pipe", "not a regular file"]),
+    ("margo-p2p-latency -n sm -i 1 --config pipe", &["--config pipe", "not a regular file"]),
 ];
 
 /// A home with files that no command may touch.
@@ -303,6 +309,27 @@ fn control_characters_of_the_user_s_do_not_break_the_line() {
     for words in [["run", "lo\nck"], ["list", "\x1b[31mlock"], ["show", "a\r\nb"], ["x\ny", "z"]] {
         let said = said(home.handover(words)).code(2);
         assert!(!said.err.trim_end_matches('\n').chars().any(char::is_control), "{said}");
+    }
+}
+
+#[test]
+fn long_argument_is_not_repeated_whole() {
+    let home = home();
+    let long = "x".repeat(100_000);
+    let (set, over) = (format!("{long}=1"), format!("size_bytes=1..{long}"));
+    for words in [
+        &["show", &*long][..],
+        &["list", &long],
+        &["run", "clock", "--set", &set],
+        &["run", "clock", "--place", &long],
+        &["sweep", "floor/memcpy", "--over", &over],
+        &["run", "clock", "--db", &long],
+        &["import", &long],
+        &["trylock", "--via", &long],
+        &[&long],
+    ] {
+        let said = said(home.handover(words.iter().copied())).code(2);
+        assert!(said.err.len() < 1200, "{} bytes: {said}", said.err.len());
     }
 }
 

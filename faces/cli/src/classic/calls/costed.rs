@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use handover_base::clock;
 use handover_base::usage::Usage;
 use handover_suite::probe::rows::{Inside, Kept, Recorded, recording, turns};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,7 +25,18 @@ pub(super) enum Task {
 }
 
 /// Makes the calls, and tells what became of them on standard output.
-pub(super) fn be_child(task: Task, calls: u64, files: &[PathBuf]) -> anyhow::Result<()> {
+pub(super) fn be_child(
+    task: Task,
+    calls: u64,
+    files: &[PathBuf],
+    parent: Option<i32>,
+) -> anyhow::Result<()> {
+    // Here and not before exec, which would have the system fork by a slower way: that is measured too.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    anyhow::ensure!(
+        parent.is_none() || getppid().map(Pid::as_raw_pid) == parent,
+        "the process that measures this one has ended"
+    );
     let at = |index: usize| files.get(index).map_or(Path::new(""), PathBuf::as_path);
     let files = [at(0), at(1)];
     let probed = || turns(Inside::TwoProbes, calls);
@@ -70,6 +82,7 @@ pub(super) fn cost(
     let name = task.to_possible_value().context("a task without a name")?;
     let mut command = Command::new(std::env::current_exe().context("the path of this binary")?);
     command.args(["calls", "--child", name.get_name(), "--calls", &calls.to_string()]);
+    command.args(["--parent", &getpid().as_raw_pid().to_string()]);
     let files = places.files(medium);
     if matches!(task, Task::Filtered | Task::Newest | Task::All) {
         command.arg("--files").args(&files);

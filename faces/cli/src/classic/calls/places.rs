@@ -1,15 +1,15 @@
 //! Where traces are written to, and what is there.
 
 use crate::exit::usage;
+use handover_harness::Scratch;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// Where memory is a file system.
 const MEMORY: &str = "/dev/shm";
 
 /// A folder of our own, which goes with this, and what it is in.
 pub(super) struct Place {
-    folder: TempDir,
+    folder: Scratch,
     /// As it was named.
     pub shown: String,
     /// What kind of file system is there.
@@ -18,7 +18,7 @@ pub(super) struct Place {
 
 impl Place {
     fn new(within: &Path) -> std::io::Result<Place> {
-        let folder = TempDir::with_prefix_in("handover-calls-", within)?;
+        let folder = Scratch::new("handover-calls-", within)?;
         let kind = kind(within);
         Ok(Place { folder, shown: within.display().to_string(), kind })
     }

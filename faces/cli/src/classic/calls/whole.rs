@@ -3,7 +3,7 @@
 use super::costed::{Cost, Task, cost};
 use super::lanes::OUTPUT;
 use super::places::{Medium, Places};
-use crate::exit::Stopped;
+use crate::exit::{Stopped, chain};
 use handover_suite::probe::rows::Recorded;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -128,7 +128,7 @@ fn rounds(
             let Ok(costs) = &mut done[at] else { continue };
             match cost(task, calls, medium, places) {
                 Ok(cost) => costs.push(cost),
-                Err(error) => done[at] = Err(format!("{error:#}")),
+                Err(error) => done[at] = Err(chain(&error)),
             }
             // Relaxed: the flag is all that the signal tells.
             if interrupted.load(Ordering::Relaxed) {

@@ -3,6 +3,7 @@
 use super::{FIBERS_MAX, dat};
 use crate::console;
 use crate::exit::{Interrupted, usage};
+use crate::raw;
 use anyhow::{Context, bail};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -126,6 +127,7 @@ fn measure(
     let mut started = Command::new(program);
     started.args(words).arg("-n").arg(fibers.to_string());
     started.stdin(Stdio::null()).stdout(printed.try_clone()?);
+    raw::end_with_parent(&mut started, Signal::TERM);
     let mut child = started.spawn().map_err(|error| usage(format!("{shown}: {error}")))?;
     let status = wait(&mut child, interrupted)?;
     // Relaxed: a flag alone.

@@ -288,6 +288,8 @@ fn make(
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut log = Log::new(args)?;
     let first = plan(args, work(args))?;
+    // A file that is named is looked at before anything is printed.
+    secret::client(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
     tell_trust(args, &mut printer)?;
@@ -506,6 +508,7 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
     let soon = Duration::from_secs(20);
     let mut log = Log::new(args)?;
     let plan = plan(args, work(args))?;
+    secret::client(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
     tell_trust(args, &mut printer)?;

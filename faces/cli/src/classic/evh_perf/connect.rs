@@ -6,13 +6,15 @@ use super::options::{EvhPerf, descriptors_max};
 use super::parts::{self, Orders, Part};
 use super::printer::{Printer, commas};
 use super::secret;
+use crate::exit;
 use anyhow::{Context as _, bail};
 use handover_base::units::show_ns;
 use handover_load::hold::{Held, Limit, Wanted};
 use handover_load::process::{self, Used};
 use hdrhistogram::Histogram;
+use rustix::fs::{FileType, fstat};
 use serde_json::{Value, json};
-use std::io::{Read as _, Write};
+use std::io::{IsTerminal as _, Read as _, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +35,8 @@ const SOCKET_BYTES_MIN: u64 = 1024;
 const TELL_EVERY: Duration = Duration::from_millis(200);
 /// How long a server may take to close what it does not want.
 const SETTLE: Duration = Duration::from_millis(50);
+/// Interval between checks for connections that the server has closed.
+const CLOSED_EVERY: Duration = Duration::from_secs(1);
 /// How long a part may take to answer.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -248,16 +252,6 @@ impl Party {
         }
     }
 
-    fn look_for_closed(&mut self) -> anyhow::Result<u64> {
-        match self {
-            Self::There(part) => {
-                part.order("closed")?;
-                Ok(part.expect(SOON)?["closed"].as_u64().unwrap_or(0))
-            }
-            Self::Here(here) => here.holder.as_mut().map_or(Ok(0), Holder::look_for_closed),
-        }
-    }
-
     fn id(&self) -> u32 {
         match self {
             Self::There(part) => part.id(),
@@ -299,7 +293,10 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
                 Ok(took_ns) => json!({ "took_ns": took_ns }),
                 Err(error) => json!({ "fault": error.to_string() }),
             })?,
-            ("closed", ..) => parts::tell(&json!({ "closed": party.look_for_closed()? }))?,
+            ("closed", ..) => {
+                let closed = closed_since(std::slice::from_mut(&mut party))?;
+                parts::tell(&json!({ "closed": closed }))?;
+            }
             _ => {}
         }
     }
@@ -402,19 +399,24 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         "bytes_per_connection": { "client": user, "server": server, "kernel": kernel },
         "limit": failed,
     });
+    let mut closed = 0;
     if !signals.came() {
         // Those that the server does not want are closed about now.
         thread::sleep(SETTLE);
-        let mut closed = closed_of(args, &mut parties, open)?;
-        match sample(args, &mut parties, address, &mut printer) {
-            Ok(sampled) => document["echo_ns"] = sampled.unwrap_or(Value::Null),
-            Err(error) => {
-                thread::sleep(SETTLE);
-                closed = closed.or(closed_of(args, &mut parties, open)?);
-                closed = closed.or(Some(format!("{error:#}")));
-            }
+        closed = closed_since(&mut parties)?;
+        let sampled = sample(args, &mut parties, address, &mut printer);
+        if sampled.is_err() {
+            thread::sleep(SETTLE);
+            closed += closed_since(&mut parties)?;
         }
-        if let (None, Some(closed)) = (&failed, closed) {
+        let why = match sampled {
+            Ok(sampled) => {
+                document["echo_ns"] = sampled.unwrap_or(Value::Null);
+                turned_away(args, closed, open)
+            }
+            Err(error) => turned_away(args, closed, open).or(Some(exit::chain(&error))),
+        };
+        if let (None, Some(closed)) = (&failed, why) {
             printer.error(format_args!("{closed}"))?;
             failed = Some(closed);
         }
@@ -425,10 +427,24 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         printer.plain(format_args!("{document}"))?;
         printer = printer.hushed();
     }
+    let held = open - closed;
     let closed = match open {
         0 => 0,
-        _ => hold(args, &mut parties, signals, &mut printer)?,
+        _ => hold(args, &mut parties, held, signals, &mut printer)?,
     };
+    let left = held.saturating_sub(closed);
+    if left > 0 {
+        // The kernel takes some microseconds for each.
+        printer.info(format_args!("Closing {} connections.", commas(left)))?;
+        printer.flush()?;
+    }
+    // All at the same time.
+    for party in &mut parties {
+        if let Party::There(part) = party {
+            part.end();
+        }
+    }
+    drop(parties);
     if signals.came() {
         return signals.ended();
     }
@@ -528,16 +544,29 @@ fn tell_opened(
     Ok(Some(why))
 }
 
-/// How many of them the server has closed, in words, if it has any.
-fn closed_of(args: &EvhPerf, parties: &mut [Party], open: u64) -> anyhow::Result<Option<String>> {
+/// Number of connections that the server has closed since the last look. All processes look at the same time.
+fn closed_since(parties: &mut [Party]) -> anyhow::Result<u64> {
+    for party in parties.iter_mut() {
+        if let Party::There(part) = party {
+            part.order("closed")?;
+        }
+    }
     let mut closed = 0;
     for party in parties {
-        closed += party.look_for_closed()?;
+        closed += match party {
+            Party::There(part) => part.expect(SOON)?["closed"].as_u64().unwrap_or(0),
+            Party::Here(here) => here.holder.as_mut().map_or(Ok(0), Holder::look_for_closed)?,
+        };
     }
+    Ok(closed)
+}
+
+/// Error of connections that the server has closed right after it accepted them; `None` if there are none.
+fn turned_away(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     let (limit, mend) = (Limit::TurnedAway, mend(&Limit::TurnedAway, args));
     let text =
         format!("{} of {} connections were closed: {limit}; {mend}", commas(closed), commas(open));
-    Ok((closed > 0).then_some(text))
+    (closed > 0).then_some(text)
 }
 
 /// Has some of them echo.
@@ -578,29 +607,40 @@ fn sample(
     })))
 }
 
-/// Holds them until Enter, a signal, or the end of the time; how many the server has closed meanwhile.
+/// Holds so many until Enter, the end of standard input, a signal, or the end of the time, or until the server
+/// has closed all of them; how many it has closed meanwhile.
 fn hold(
     args: &EvhPerf,
     parties: &mut [Party],
+    count: u64,
     signals: &Signals,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<u64> {
-    match args.hold {
-        Some(hold) => printer.info(format_args!("Holding them for {} s.", hold.as_secs_f64()))?,
-        None => printer.info(format_args!("Holding them. Press Enter to close them."))?,
+    let entered = if args.hold.is_none() { enter()? } else { None };
+    match (args.hold, &entered) {
+        (Some(hold), _) => {
+            printer.info(format_args!("Holding them for {} s.", hold.as_secs_f64()))?;
+        }
+        (None, Some(_)) => {
+            printer.info(format_args!("Holding them. Press Enter to close them."))?;
+        }
+        (None, None) => printer.info(format_args!("Holding them. A signal closes them."))?,
     }
     printer.flush()?;
-    let entered = if args.hold.is_none() { Some(enter()?) } else { None };
     let until = args.hold.map(|hold| Instant::now() + hold);
-    while !signals.came() && until.is_none_or(|until| Instant::now() < until) {
+    let (mut closed, mut next) = (0, Instant::now() + CLOSED_EVERY);
+    while !signals.came() && until.is_none_or(|until| Instant::now() < until) && closed < count {
         if entered.as_ref().is_some_and(|entered| entered.try_recv() == Ok(())) {
             break;
         }
         thread::sleep(Duration::from_millis(20));
+        if Instant::now() >= next {
+            closed += closed_since(parties)?;
+            next = Instant::now() + CLOSED_EVERY;
+        }
     }
-    let mut closed = 0;
-    for party in parties {
-        closed += party.look_for_closed()?;
+    if closed < count {
+        closed += closed_since(parties)?;
     }
     if closed > 0 {
         printer.error(format_args!("the server has closed {} of them", commas(closed)))?;
@@ -608,15 +648,20 @@ fn hold(
     Ok(closed)
 }
 
-/// Tells when a line has been entered. Where standard input has none, that is never.
-fn enter() -> anyhow::Result<Receiver<()>> {
+/// Tells when a line has been entered, or when whoever could enter one has closed standard input. `None` where
+/// that is a device like /dev/null, which stands for a closed one too.
+fn enter() -> anyhow::Result<Option<Receiver<()>>> {
+    let stdin = std::io::stdin();
+    let kind = FileType::from_raw_mode(fstat(&stdin).context("standard input")?.st_mode);
+    if kind == FileType::CharacterDevice && !stdin.is_terminal() {
+        return Ok(None);
+    }
     let (sender, entered) = channel();
     let wait = move || {
-        let mut bytes = std::io::stdin().lock().bytes();
-        if bytes.any(|byte| byte.is_ok_and(|byte| byte == b'\n')) {
-            let _ = sender.send(());
-        }
+        // A failure to read is an end, too.
+        let _ = stdin.lock().bytes().find(|byte| !matches!(byte, Ok(byte) if *byte != b'\n'));
+        let _ = sender.send(());
     };
     thread::Builder::new().name("enter".into()).spawn(wait).context("a thread")?;
-    Ok(entered)
+    Ok(Some(entered))
 }

@@ -3,6 +3,7 @@
 use super::options::EvhPerf;
 use super::outcome::{Outcome, percentiles, stepped};
 use super::stages::Costs;
+use crate::commands::files;
 use crate::exit::usage;
 use anyhow::Context as _;
 use hdrhistogram::Histogram;
@@ -111,7 +112,7 @@ impl Log {
     pub fn new(args: &EvhPerf) -> anyhow::Result<Option<Self>> {
         let Some(path) = &args.hdr else { return Ok(None) };
         let shown = path.display().to_string();
-        let file = File::create(path).map_err(|error| {
+        let file = files::create(path).map_err(|error| {
             usage(format!("--hdr {shown}: {error}; name a file that can be written"))
         })?;
         Ok(Some(Self { file: BufWriter::new(file), shown }))

@@ -4,8 +4,10 @@
 use super::options::EvhPerf;
 use super::printer::{Printer, commas};
 use super::{Signals, serve};
+use crate::raw;
 use anyhow::{Context as _, bail};
 use handover_net::Stats;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -82,6 +84,7 @@ impl Part {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A signal of the terminal is for the process that speaks to the user, which ends its parts.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        raw::end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn().context("a process could not be started")?;
         let orders = child.stdin.take();
         let out = child.stdout.take().context("its standard output")?;

@@ -19,9 +19,13 @@ pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
         return Ok(None);
     }
     let identity = match (&args.cert, &args.key) {
-        (Some(cert), Some(key)) => Identity::from_files(cert, key).map_err(|refused| {
-            usage(format!("--cert {} --key {}: {refused}", cert.display(), key.display()))
-        })?,
+        (Some(cert), Some(key)) => {
+            regular(cert, "--cert")?;
+            regular(key, "--key")?;
+            Identity::from_files(cert, key).map_err(|refused| {
+                usage(format!("--cert {} --key {}: {refused}", cert.display(), key.display()))
+            })?
+        }
         _ => Identity::made_for(&[&args.host, "localhost", "127.0.0.1", "::1"])?,
     };
     Ok(Some(Server::new(&identity, ServerOptions::default())?))
@@ -49,8 +53,21 @@ pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn Secure
     Ok(Some(std::sync::Arc::new(Trust { client, name: args.host.clone() })))
 }
 
+/// Refuses what is no regular file: a pipe might never have a writer, and these files are read by each process.
+fn regular(file: &Path, option: &str) -> anyhow::Result<()> {
+    match std::fs::metadata(file) {
+        Ok(found) if !found.is_file() => {
+            Err(usage(format!("{option} {}: not a regular file", file.display())))
+        }
+        // Reading it says what is wrong.
+        _ => Ok(()),
+    }
+}
+
 fn roots(file: &Path) -> anyhow::Result<Roots> {
-    Roots::from_file(file).map_err(|refused| usage(format!("--ca {}: {refused}", file.display())))
+    regular(file, "--ca")?;
+    // It names the file.
+    Roots::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
 }
 
 fn insecure(why: impl ToString) -> Insecure {

@@ -4,6 +4,7 @@ use super::options::{EvhPerf, descriptors_max};
 use super::parts;
 use super::printer::{Printer, commas};
 use super::{Signals, secret, warn};
+use crate::raw;
 use anyhow::Context as _;
 use handover_base::units::show_ns;
 use handover_load::wire::{HEADER_BYTES, LETTERS_MAX};
@@ -19,6 +20,10 @@ use std::time::{Duration, Instant};
 
 /// How often statistics are printed.
 const STATS_EVERY: Duration = Duration::from_secs(3);
+/// Interval between checks for memory to give back.
+const TRIM_EVERY: Duration = Duration::from_secs(1);
+/// Closed connections that are worth giving memory back for: it takes locks of the allocator for a moment.
+const TRIMMED_MIN: u64 = 64;
 /// How long a stop may take.
 const GRACE: Duration = Duration::from_secs(10);
 /// How much may wait for one peer: a few of the longest messages.
@@ -66,6 +71,8 @@ pub struct Server {
     net: Net<Echo>,
     told: Receiver<String>,
     took: Duration,
+    /// Connections that had been closed when memory was last given back.
+    trimmed_at: u64,
 }
 
 /// The settings that are listed.
@@ -127,7 +134,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let echo = |_| Echo { told: is_told.then(|| sender.clone()) };
     let net = Net::start_at(args.threads as u32, &[listen], spread, config, codec, echo);
     let net = net.with_context(|| format!("cannot serve at {address}"))?;
-    Ok(Server { net, told, took: began.elapsed() })
+    Ok(Server { net, told, took: began.elapsed(), trimmed_at: 0 })
 }
 
 impl Server {
@@ -143,6 +150,16 @@ impl Server {
 
     fn stats(&self) -> Stats {
         self.net.stats()
+    }
+
+    /// Gives memory back that many connections have left, once for as many as are closed again.
+    fn trim(&mut self) {
+        let Stats { accepted_count, closed_count, .. } = self.stats();
+        let open = accepted_count.saturating_sub(closed_count);
+        if closed_count - self.trimmed_at >= open.max(TRIMMED_MIN) {
+            self.trimmed_at = closed_count;
+            raw::trim_heap();
+        }
     }
 
     /// Answers what has come, ends, and tells what is still to be told of that.
@@ -161,18 +178,23 @@ impl Server {
 
 /// Serves until a signal comes.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
-    let server = start(args)?;
+    let mut server = start(args)?;
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
     let mut printer = Printer::new(out, false);
     printer.settings("EventHandler", &settings(&listed))?;
     server.tell_started(&mut printer)?;
     let mut next = Instant::now() + STATS_EVERY;
+    let mut next_trim = Instant::now() + TRIM_EVERY;
     while !signals.came() {
         if let Ok(line) = server.told.recv_timeout(Duration::from_millis(50)) {
             printer.debug(format_args!("{line}"))?;
         } else if !args.debug {
             // Nobody tells anything: the channel is closed, and waits for nothing.
             std::thread::sleep(Duration::from_millis(50));
+        }
+        if Instant::now() >= next_trim {
+            next_trim += TRIM_EVERY;
+            server.trim();
         }
         if args.stats && Instant::now() >= next {
             next += STATS_EVERY;
@@ -191,10 +213,12 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 
 /// One of several that serve at the same port: tells which, and goes on until it is told to end.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
-    let server = start(args)?;
+    let mut server = start(args)?;
     let orders = parts::Orders::new()?;
     parts::tell(&json!({ "port": server.address().port() }))?;
-    orders.wait();
+    while !orders.is_over(TRIM_EVERY) {
+        server.trim();
+    }
     let (stats, _) = server.net.stop(GRACE).context("the event handler")?;
     parts::tell(&stats_to_json(&stats))
 }

@@ -82,6 +82,7 @@ fn start(options: &Options, socket: OwnedFd) -> anyhow::Result<Child> {
     if let Some(place) = options.place {
         command.args(["--place", place.name()]);
     }
+    crate::raw::end_with_parent(&mut command, rustix::process::Signal::KILL);
     command.spawn().context("the second process could not be started")
 }
 

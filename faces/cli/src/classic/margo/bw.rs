@@ -68,7 +68,8 @@ pub struct Bandwidth {
     #[arg(short = 'T', value_name = "COUNT", default_value_t = 0, allow_negative_numbers = true)]
     #[arg(value_parser = crate::classic::whole(0..=THREADS_MAX))]
     threads: u64,
-    /// Let the server's buffer be a file, FILE.0, which must not be there and is removed again
+    /// Let the server's buffer be a file, FILE.0, which must not be there; its name is removed as soon as it is
+    /// mapped
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
     /// Bytes of each side's buffer, which transfers walk over
@@ -241,6 +242,9 @@ impl Bandwidth {
         Ok(match (&options.transport.address, &options.rendezvous) {
             (Address::Sm(_), _) => Address::Sm(String::new()),
             (Address::Uds(_), _) => Address::Uds(String::new()),
+            (Address::Tls(_), _) => {
+                anyhow::bail!("tls:// needs certificates, of which this tool has none: use tcp://")
+            }
             (Address::Tcp(_), None) => Address::Tcp(String::new()),
             (Address::Tcp(_), Some(place)) => {
                 // By which of its addresses this host reaches the server's: nothing is sent.

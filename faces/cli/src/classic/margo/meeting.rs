@@ -5,12 +5,17 @@ use super::ranks::parent_and_start;
 use crate::exit::usage;
 use anyhow::{Context, bail};
 use handover_rpc::{Address, Transport};
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, getsockname, socket_with,
+};
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +25,12 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(2);
 /// What is told at most: a word, a job, a machine, an address.
 const TOLD_BYTES_MAX: usize = 1024;
-/// How long a stranger who connects may keep the place where the ranks meet.
+/// Time limit of a caller for each of its two lines.
 const STRANGER: Duration = Duration::from_millis(500);
+/// Maximum number of callers that are heard at a time.
+const CALLERS_MAX: usize = 64;
+/// Time limit of connecting to an address.
+const CONNECT: Duration = Duration::from_secs(1);
 
 /// Until when, unless asked to stop before.
 #[derive(Debug, Clone, Copy)]
@@ -73,19 +82,30 @@ pub struct Place {
     name: String,
 }
 
-/// What was written into a file: it goes when it has been read, or with this.
+/// A file with this rank's address. Rank 1 locks it, removes its name, and keeps it open until it has
+/// connected. Dropping this removes the name too.
 #[derive(Debug)]
 pub struct Told<'a> {
     place: &'a Place,
-    inode: u64,
+    file: OwnedFd,
+}
+
+impl Told<'_> {
+    /// Returns `true` if the other rank has read the address and holds the file no longer: it has connected,
+    /// or it has ended.
+    pub fn is_released(&self) -> bool {
+        let has_been_read = fs::fstat(&self.file).is_ok_and(|it| it.st_nlink == 0);
+        has_been_read && fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    }
 }
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
         // Whoever has read it has removed it; by now there may be another's.
         let name = self.place.name.as_str();
-        let is = fs::statat(&self.place.folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        if is.is_ok_and(|is| is.st_ino == self.inode) {
+        let there = fs::statat(&self.place.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let own = fs::fstat(&self.file);
+        if there.is_ok_and(|there| own.is_ok_and(|own| own.st_ino == there.st_ino)) {
             let _ = fs::unlinkat(&self.place.folder, name, AtFlags::empty());
         }
     }
@@ -134,20 +154,22 @@ impl Place {
                 Err(errno) => bail!("{}: cannot be made: {errno}", self.path.display()),
             }
         };
-        let inode = fs::fstat(&file).context("fstat")?.st_ino;
-        let told = Told { place: self, inode };
-        std::fs::File::from(file)
-            .write_all(line.as_bytes())
+        let told = Told { place: self, file };
+        let mut file = std::fs::File::from(told.file.try_clone().context("a descriptor")?);
+        file.write_all(line.as_bytes())
             .with_context(|| format!("{}: cannot be written", self.path.display()))?;
         Ok(told)
     }
 
-    /// Waits until somebody tells, and removes what was told.
-    pub fn hear(&self, patience: Patience<'_>) -> anyhow::Result<Address> {
+    /// Waits for the address of rank 0, and removes the name of its file. The descriptor is to be kept until
+    /// this rank has connected: its end tells rank 0 that this rank has ended.
+    pub fn hear(&self, patience: Patience<'_>) -> anyhow::Result<(Address, OwnedFd)> {
         loop {
-            if let Some(address) = self.hear_once()? {
+            if let Some((address, file)) = self.hear_once()? {
+                // Refused for a file system without locks: then rank 0 waits as long as it was told to.
+                let _ = fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
                 let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
-                return Ok(address);
+                return Ok((address, file));
             }
             patience.pause(|| {
                 let path = self.path.display();
@@ -157,10 +179,10 @@ impl Place {
     }
 
     /// What a process tells that is alive.
-    fn hear_once(&self) -> anyhow::Result<Option<Address>> {
-        let Some((pid, started, text)) = self.read()? else { return Ok(None) };
+    fn hear_once(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
+        let Some((Teller { pid, started, text }, file)) = self.read()? else { return Ok(None) };
         match parent_and_start(pid) {
-            Some((_, its)) if its == started => Ok(Some(text.parse()?)),
+            Some((_, its)) if its == started => Ok(Some((text.parse()?, file))),
             _ => Ok(None),
         }
     }
@@ -168,12 +190,12 @@ impl Place {
     /// Whether who has written it is gone.
     fn is_stale(&self) -> bool {
         let read = self.read();
-        matches!(read, Ok(Some((pid, started, _)))
+        matches!(read, Ok(Some((Teller { pid, started, .. }, _)))
             if parent_and_start(pid).is_none_or(|(_, its)| its != started))
     }
 
-    /// Who tells what; nothing while there is no whole line.
-    fn read(&self) -> anyhow::Result<Option<(u32, u64, String)>> {
+    /// The file and what stands in it; `None` while there is no whole line.
+    fn read(&self) -> anyhow::Result<Option<(Teller, OwnedFd)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
             Ok(file) => file,
@@ -186,8 +208,9 @@ impl Place {
             bail!("{}: not a file of this user alone", self.path.display());
         }
         let mut text = String::new();
-        let file = std::fs::File::from(file);
-        file.take(TOLD_BYTES_MAX as u64).read_to_string(&mut text).context("reading it")?;
+        let mut bounded = std::fs::File::from(file).take(TOLD_BYTES_MAX as u64);
+        bounded.read_to_string(&mut text).context("reading it")?;
+        let file = OwnedFd::from(bounded.into_inner());
         Ok(text.strip_suffix('\n').and_then(|line| {
             let mut words = line.splitn(4, ' ');
             let (b"handover", pid, started, rest) =
@@ -195,9 +218,17 @@ impl Place {
             else {
                 return None;
             };
-            Some((pid.parse().ok()?, started.parse().ok()?, rest.to_owned()))
+            let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
+            Some((Teller { pid, started, text: rest.to_owned() }, file))
         }))
     }
+}
+
+/// The content of a file: the process that wrote it, when that process was started, and its address.
+struct Teller {
+    pid: u32,
+    started: u64,
+    text: String,
 }
 
 /// A folder that is this user's, and that nobody else may enter.
@@ -334,13 +365,13 @@ fn line(
     Ok(None)
 }
 
-/// The other rank, met at an address.
+/// The other rank, met at an address. It keeps this connection open until it has connected to the endpoint.
 #[derive(Debug)]
 pub struct Met {
     line: Line,
 }
 
-/// Rank 0 waits at that address for the other rank of its job.
+/// Rank 0 waits at that address for the other rank of its job. Strangers are heard at the same time.
 pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result<Met> {
     let listener = TcpListener::bind(place).map_err(|error| match error.kind() {
         ErrorKind::AddrNotAvailable => {
@@ -350,54 +381,131 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
         _ => anyhow::anyhow!("--rendezvous {place}: {error}"),
     })?;
     listener.set_nonblocking(true).context("the rendezvous")?;
+    let mut callers: Vec<Caller> = Vec::new();
     let mut strangers_count = 0u64;
     loop {
-        let absent = || match strangers_count {
+        // However many knock.
+        patience.check(|| match strangers_count {
             0 => format!("rank 1 has not come to {place}"),
             _ => format!("rank 1 has not come to {place} ({strangers_count} strangers have)"),
-        };
-        // However many knock.
-        patience.check(absent)?;
-        match listener.accept() {
-            Ok((stream, _)) => match greeted(stream, job, patience)? {
-                Some(met) => return Ok(met),
-                None => strangers_count += 1,
-            },
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock => patience.pause(absent)?,
-                // It went away while it waited.
-                ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                _ => return Err(error).with_context(|| format!("--rendezvous {place}")),
-            },
+        })?;
+        for _ in 0..CALLERS_MAX {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if callers.len() == CALLERS_MAX {
+                        // Rank 1 speaks at once: the one that has been silent for longest is a stranger.
+                        callers.remove(0);
+                        strangers_count += 1;
+                    }
+                    callers.extend(Caller::new(stream));
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => break,
+                    // It went away while it waited.
+                    ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                    _ => return Err(error).with_context(|| format!("--rendezvous {place}")),
+                },
+            }
+        }
+        let mut index = 0;
+        while let Some(caller) = callers.get_mut(index) {
+            match caller.advance(job)? {
+                Step::Waits => index += 1,
+                Step::IsStranger => {
+                    callers.remove(index);
+                    strangers_count += 1;
+                }
+                Step::IsRank => {
+                    let line = callers.swap_remove(index).line;
+                    line.stream.set_nonblocking(false).context("the rendezvous")?;
+                    return Ok(Met { line });
+                }
+            }
+        }
+        let mut watched = vec![PollFd::new(&listener, PollFlags::IN)];
+        watched.extend(callers.iter().map(|it| PollFd::new(&it.line.stream, PollFlags::IN)));
+        let slice = Timespec::try_from(SLICE.min(patience.left())).unwrap_or_default();
+        match poll(&mut watched, Some(&slice)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("the rendezvous"),
         }
     }
 }
 
-/// Whether that is the other rank: a stranger, or a rank of another job, is sent away.
-fn greeted(
-    mut stream: TcpStream,
-    job: &str,
-    patience: Patience<'_>,
-) -> anyhow::Result<Option<Met>> {
-    if stream.set_nonblocking(false).is_err() {
-        return Ok(None);
+/// Somebody who has connected to the rendezvous, and who may be the other rank.
+struct Caller {
+    /// Its number is empty until it has asked.
+    line: Line,
+    /// The part of its next line that has come.
+    text: Vec<u8>,
+    /// When it is a stranger, unless it has said its next line.
+    until: Instant,
+}
+
+/// State of a caller.
+enum Step {
+    Waits,
+    IsStranger,
+    IsRank,
+}
+
+impl Caller {
+    fn new(stream: TcpStream) -> Option<Caller> {
+        stream.set_nonblocking(true).ok()?;
+        let line = Line { stream, number: String::new() };
+        Some(Caller { line, text: Vec::new(), until: Instant::now() + STRANGER })
     }
-    let Some(asked) = line(&mut stream, STRANGER, patience)? else { return Ok(None) };
-    let (heard, number) = understood(&asked, "ask", None);
-    let mut line = Line { stream, number };
-    match heard {
-        Heard::Rest(its_job) if its_job == job && !line.number.is_empty() => {}
-        Heard::OtherVersion(its) => {
-            // By which it knows this one's. What it says behind its number may be anything.
-            let _ = line.say("hear", "");
-            return Err(other_version(1, &its));
+
+    /// Reads what has come, and answers it. A stranger, or a rank of another job, is to be sent away.
+    fn advance(&mut self, job: &str) -> anyhow::Result<Step> {
+        let mut bytes = [0; TOLD_BYTES_MAX];
+        loop {
+            if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                let line = String::from_utf8(line).unwrap_or_default();
+                let line = line.trim_end_matches('\n');
+                if !self.line.number.is_empty() {
+                    let comes = understood(line, "come", Some(&self.line.number)).0;
+                    let is_rank = comes != Heard::Nothing;
+                    return Ok(if is_rank { Step::IsRank } else { Step::IsStranger });
+                }
+                if !self.answer(line, job)? {
+                    return Ok(Step::IsStranger);
+                }
+            }
+            if self.text.len() >= TOLD_BYTES_MAX {
+                return Ok(Step::IsStranger);
+            }
+            match self.line.stream.read(&mut bytes) {
+                Ok(0) => return Ok(Step::IsStranger),
+                Ok(count) => self.text.extend_from_slice(&bytes[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => {}
+                    ErrorKind::WouldBlock if Instant::now() < self.until => return Ok(Step::Waits),
+                    _ => return Ok(Step::IsStranger),
+                },
+            }
         }
-        Heard::Rest(_) | Heard::Nothing => return Ok(None),
     }
-    // Who has gone away meanwhile does not come.
-    let comes =
-        line.say("hear", "").is_ok() && line.hear("come", STRANGER, patience)? != Heard::Nothing;
-    Ok(comes.then_some(Met { line }))
+
+    /// Answers the first line; returns `true` if a rank of this job has asked.
+    fn answer(&mut self, line: &str, job: &str) -> anyhow::Result<bool> {
+        let (heard, number) = understood(line, "ask", None);
+        self.line.number = number;
+        self.until = Instant::now() + STRANGER;
+        match heard {
+            Heard::Rest(its_job) if its_job == job && !self.line.number.is_empty() => {
+                // Fails for one that has gone away meanwhile.
+                Ok(self.line.say("hear", "").is_ok())
+            }
+            Heard::OtherVersion(its) => {
+                // By which it knows this one's. What it says behind its number may be anything.
+                let _ = self.line.say("hear", "");
+                Err(other_version(1, &its))
+            }
+            Heard::Rest(_) | Heard::Nothing => Ok(false),
+        }
+    }
 }
 
 impl Met {
@@ -407,14 +515,28 @@ impl Met {
     }
 
     /// Tells the other rank where this process listens.
-    pub fn tell(mut self, address: &Address) -> anyhow::Result<()> {
+    pub fn tell(&mut self, address: &Address) -> anyhow::Result<()> {
         let rest = format!("{} {address}", machine());
         self.line.say("tell", &rest).context("telling rank 1 where to connect")
     }
+
+    /// Returns `true` if the other rank has closed this connection: it has connected to the endpoint, or it
+    /// has ended.
+    pub fn is_released(&self) -> bool {
+        let mut byte = [0];
+        let peeked =
+            rustix::net::recv(&self.line.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !matches!(peeked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
+    }
 }
 
-/// The other rank hears where rank 0 listens.
-pub fn hear_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result<Address> {
+/// The other rank hears where rank 0 listens. The descriptor is to be kept until it has connected there: its
+/// end tells rank 0 that this rank has ended.
+pub fn hear_at(
+    place: &str,
+    job: &str,
+    patience: Patience<'_>,
+) -> anyhow::Result<(Address, OwnedFd)> {
     let found = place.to_socket_addrs();
     let found = found.map_err(|error| usage(format!("--rendezvous {place}: {error}")))?;
     let addresses: Vec<SocketAddr> = found.collect();
@@ -422,7 +544,7 @@ pub fn hear_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
         let mut why = String::from("no address");
         for address in &addresses {
             match told_by(*address, job, patience)? {
-                Ok(told) => return reachable(&told),
+                Ok((told, stream)) => return Ok((reachable(&told)?, stream.into())),
                 Err(stranger) => why = stranger,
             }
         }
@@ -435,15 +557,12 @@ fn told_by(
     at: SocketAddr,
     job: &str,
     patience: Patience<'_>,
-) -> anyhow::Result<Result<String, String>> {
+) -> anyhow::Result<Result<(String, TcpStream), String>> {
     let stranger = || Ok(Err(String::from("whoever listens there is not rank 0 of this job")));
-    let stream = match TcpStream::connect_timeout(&at, Duration::from_secs(1)) {
+    let stream = match connect(at, patience)? {
         Ok(stream) => stream,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    if stream.local_addr().ok() == Some(at) {
-        return Ok(Err(String::from("nobody listens there")));
-    }
     let mut line = Line { stream, number: number()? };
     if line.say("ask", job).is_err() {
         return stranger();
@@ -454,9 +573,57 @@ fn told_by(
         Heard::Rest(_) | Heard::Nothing => return stranger(),
     }
     match line.hear("tell", patience.left(), patience)? {
-        Heard::Rest(told) => Ok(Ok(told)),
+        Heard::Rest(told) => Ok(Ok((told, line.stream))),
         Heard::OtherVersion(_) | Heard::Nothing => bail!("rank 0 is gone, and has told nothing"),
     }
+}
+
+/// Connects to another socket than itself. The kernel may give a socket that connects to a port of this host
+/// the same port as its own; if nobody listens there, it is connected to itself, and rank 0 cannot listen there.
+fn connect(at: SocketAddr, patience: Patience<'_>) -> anyhow::Result<io::Result<TcpStream>> {
+    let begun = unlike(at.port(), at.is_ipv4()).and_then(|socket| {
+        match rustix::net::connect(&socket, &at) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+            Err(errno) => Err(errno),
+        }
+    });
+    let socket = match begun {
+        Ok(socket) => socket,
+        Err(errno) => return Ok(Err(errno.into())),
+    };
+    let until = Instant::now() + CONNECT;
+    let slice = Timespec::try_from(SLICE).unwrap_or_default();
+    while poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&slice)) != Ok(1) {
+        patience.calm()?;
+        if Instant::now() >= until {
+            return Ok(Err(Errno::TIMEDOUT.into()));
+        }
+    }
+    Ok(match socket_error(&socket).and_then(|outcome| outcome) {
+        Ok(()) => {
+            let stream = TcpStream::from(socket);
+            stream.set_nonblocking(false).map(|()| stream)
+        }
+        Err(errno) => Err(errno.into()),
+    })
+}
+
+/// A socket that is bound to another port than that one.
+fn unlike(port: u16, is_ipv4: bool) -> Result<OwnedFd, Errno> {
+    let (family, any): (_, IpAddr) = match is_ipv4 {
+        true => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        false => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let bound = || -> Result<(OwnedFd, u16), Errno> {
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        bind(&socket, &SocketAddr::new(any, 0))?;
+        let own = SocketAddr::try_from(getsockname(&socket)?)?.port();
+        Ok((socket, own))
+    };
+    let (first, own) = bound()?;
+    // While the first has that port, the second cannot have it.
+    if own == port { Ok(bound()?.0) } else { Ok(first) }
 }
 
 /// A number that nobody else has.
@@ -501,7 +668,7 @@ mod tests {
             let zero = scope
                 .spawn(|| calm(wait, |patience| wait_at(place, JOB, patience)?.tell(&address)));
             let heard = calm(wait, |patience| hear_at(place, job, patience));
-            zero.join().expect("no panic").and(heard)
+            zero.join().expect("no panic").and(heard.map(|(address, _)| address))
         })
     }
 
@@ -539,6 +706,34 @@ mod tests {
     }
 
     #[test]
+    fn idle_strangers_do_not_delay_the_other_rank() {
+        let place = free();
+        thread::scope(|scope| {
+            let zero = scope.spawn(|| calm(Duration::from_secs(60), |it| wait_at(&place, JOB, it)));
+            let idle: Vec<TcpStream> = std::iter::repeat_with(|| TcpStream::connect(&*place))
+                .filter_map(Result::ok)
+                .take(50)
+                .collect();
+            let began = Instant::now();
+            let address: Address = "tcp://127.0.0.1:7".parse().expect("an address");
+            let one = scope.spawn(|| calm(Duration::from_secs(60), |it| hear_at(&place, JOB, it)));
+            let mut met = zero.join().expect("no panic").expect("the other rank");
+            // One after another they would take 25 s.
+            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+            met.tell(&address).expect("it listens");
+            let (heard, line) = one.join().expect("no panic").expect("rank 0");
+            assert_eq!(heard.to_string(), address.to_string());
+            assert!(!met.is_released(), "it has not connected yet");
+            drop((line, idle));
+            let until = Instant::now() + Duration::from_secs(10);
+            while !met.is_released() {
+                assert!(Instant::now() < until, "it has ended");
+                thread::sleep(LOOK);
+            }
+        });
+    }
+
+    #[test]
     fn whoever_listens_there_and_is_not_rank_0_is_not_believed() {
         let told = "machine tcp://127.0.0.1:7";
         for says in [
@@ -556,7 +751,8 @@ mod tests {
                     let _ = stream.write_all(says.as_bytes());
                 });
                 let told = calm(Duration::from_secs(20), |it| told_by(at, JOB, it));
-                let why = told.expect("nobody interrupts").expect_err("a stranger");
+                let told = told.expect("nobody interrupts").map(|(told, _)| told);
+                let why = told.expect_err("a stranger");
                 assert_eq!(why, "whoever listens there is not rank 0 of this job", "{says:?}");
             });
         }

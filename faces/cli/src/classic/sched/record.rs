@@ -1,5 +1,6 @@
 //! Where each packet waited: the time-stamp files, written while the run goes on, and the quantiles.
 
+use crate::commands::files;
 use anyhow::Context;
 use handover_base::clock;
 use handover_sched::drive::{Record, Records};
@@ -131,7 +132,7 @@ impl Streams {
             let mut path = prefix.as_os_str().to_os_string();
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
-            let file = File::create(&path)
+            let file = files::create(&path)
                 .with_context(|| format!("-p: {} could not be made", path.display()))?;
             let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
             streams.push(Stream { records, path, file, waits: Waits::default(), failed: None });

@@ -1,11 +1,12 @@
 //! `handover trace export`: traces for other tools.
 
 use super::{Of, checked, tell_missing};
+use crate::commands::files;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
 use handover_trace::{Format, Found, Grouping, Names, Traces};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -44,14 +45,15 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     if same_file(&path, &traces) {
         return Err(usage(format!("-o {shown}: is one of the traces; name another file")));
     }
-    let file = File::create(&path).map_err(|error| usage(format!("-o {shown}: {error}")))?;
-    let written = write(args, &traces, &names, &file).with_context(|| format!("{shown}"));
-    if written.is_err() && file.metadata().is_ok_and(|it| it.is_file()) {
-        // Half of it is of no use to anybody.
-        let _ = fs::remove_file(&path);
-    }
-    let found = written?;
-    let bytes = file.metadata().map_or(0, |it| it.len());
+    let mut is_made = false;
+    let written = files::replace_by(&path, |file| {
+        is_made = true;
+        Ok((write(args, &traces, &names, file)?, file.metadata()?.len()))
+    });
+    let (found, bytes) = match written {
+        Err(error) if !is_made => return Err(usage(format!("-o {shown}: {error}"))),
+        written => written.with_context(|| format!("{shown}"))?,
+    };
     writeln!(out, "{} events, {bytes} bytes: {shown}", found.events)?;
     out.flush()?;
     tell_missing(&traces, &found);

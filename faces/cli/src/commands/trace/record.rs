@@ -1,5 +1,6 @@
 //! `handover trace record`, `names` and `library`: the functions of C and C++ programs.
 
+use crate::commands::files;
 use crate::console;
 use crate::exit::{Passed, usage};
 use anyhow::Context;
@@ -163,7 +164,8 @@ pub fn library(args: &Library, out: &mut dyn Write) -> anyhow::Result<()> {
         [("libhandover-trace.so", record::LIBRARY), ("handover_probe.h", record::HEADER.as_bytes())]
     {
         let path = folder.join(name);
-        std::fs::write(&path, bytes)
+        // Programs that run have the old one mapped.
+        files::replace(&path, bytes)
             .map_err(|error| usage(format!("{}: {error}", path.display())))?;
         writeln!(out, "{}", path.display())?;
     }

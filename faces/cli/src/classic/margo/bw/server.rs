@@ -7,7 +7,6 @@ use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, Config, Context, Endpoint,
     Failure, MemoryError, Peer, Rights, Transfer,
 };
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,18 +23,6 @@ pub struct Server {
     workers: Vec<Worker>,
     /// How many bytes the last transfers have moved.
     moved_bytes: u64,
-    /// Removed at the end.
-    file: Option<PathBuf>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.workers.clear();
-        if let Some(file) = &self.file {
-            // Gone already if somebody has tidied up.
-            let _ = std::fs::remove_file(file);
-        }
-    }
 }
 
 /// The client's buffer as one of the server's endpoints knows it.
@@ -80,13 +67,17 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 impl Server {
     pub fn new(args: &Bandwidth) -> anyhow::Result<Self> {
         let bytes = usize::try_from(args.buffer_bytes)?;
-        let file = args.file.as_ref().map(|file| PathBuf::from(format!("{file}.0")));
-        let memory = match &file {
+        let memory = match &args.file {
             Some(file) => {
-                BulkMemory::in_file(file, bytes).with_context(|| format!("-m {}", file.display()))
+                let file = format!("{file}.0");
+                let memory = BulkMemory::in_file(file.as_ref(), bytes)
+                    .with_context(|| format!("-m {file}"))?;
+                // The file stays as long as it is mapped, and goes with this process however that ends.
+                std::fs::remove_file(&file).with_context(|| format!("-m {file}"))?;
+                memory
             }
-            None => BulkMemory::shared(bytes).context("-X asks for too much"),
-        }?;
+            None => BulkMemory::shared(bytes).context("-X asks for too much")?,
+        };
         Ok(Self {
             walk: Arc::new(Walk {
                 memory,
@@ -101,7 +92,6 @@ impl Server {
             prepared: None,
             workers: Vec::new(),
             moved_bytes: 0,
-            file,
         })
     }
 
