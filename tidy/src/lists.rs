@@ -47,9 +47,10 @@ const fn listed(path: &'static str, reason: &'static str) -> Listed {
 #[rustfmt::skip]
 const RAW: &[Listed] = &[
     listed("base/src/raw.rs", "the time-stamp counter, and getrusage for one thread"),
+    listed("faces/cli/src/raw.rs", "signals at a parent's end, a heap given back, and outputs before main"),
     listed("faces/cli/src/classic/calls/raw.rs", "what a process used, told when it has ended"),
     listed("faces/cli/src/classic/hello/raw.rs", "a setting of the C library's allocator"),
-    listed("lab/harness/src/raw.rs", "memory that the parties' processes share"),
+    listed("lab/harness/src/raw.rs", "memory that the parties' processes share, and forking them"),
     listed("lab/suite/src/raw/", "what is measured: instructions, and the C library's own calls"),
     listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
     listed("mechanisms/fiber/src/raw/", "stacks, the switch between them, and what is strung through both"),
@@ -81,5 +82,5 @@ const LONG: &[Listed] = &[
 #[rustfmt::skip]
 const SPELLING: &[Listed] = &[
     listed("tidy/src/rules/words.rs", "names the words it looks for"),
-    listed("tidy/tests/planted.rs", "plants the words to see them found"),
+    listed("tidy/tests/it/planted.rs", "plants the words to see them found"),
 ];

@@ -1,4 +1,4 @@
-//! The rules of the house. Each is a file here, and each has been seen to fail: `tests/planted.rs`
+//! The rules of the house. Each is a file here, and each has been seen to fail: `tests/it/planted.rs`
 //! plants a violation of every rule in a sound house and asks for exactly that report.
 
 pub mod banned;

@@ -34,8 +34,8 @@ pub enum Step {
     Tests,
     /// The loom models find no bad interleaving
     Loom,
-    /// The release binary measures, and survives its faults
-    Release,
+    /// The binary measures, and survives its faults
+    Binary,
     /// A browser shows the report
     Chromium,
     /// The documentation builds
@@ -44,6 +44,8 @@ pub enum Step {
     Deny,
     /// Miri finds no undefined behaviour in the mechanisms
     Miri,
+    /// The release binary measures, and survives its faults (with --long)
+    Release,
     /// Every fuzz target, for a minute (with --long)
     Fuzz,
     /// A hundred million messages, each accounted for (with --long)
@@ -55,7 +57,8 @@ pub enum Step {
 impl Step {
     /// The steps that are run when none is named.
     fn all(long: bool) -> Vec<Self> {
-        let takes_long = |step: &Self| matches!(step, Self::Fuzz | Self::Soak | Self::Dist);
+        let takes_long =
+            |step: &Self| matches!(step, Self::Release | Self::Fuzz | Self::Soak | Self::Dist);
         let steps = Self::value_variants().iter().copied();
         steps.filter(|step| long || !takes_long(step)).collect()
     }
@@ -75,6 +78,7 @@ impl Step {
             Self::Miri => steps::models::miri(context),
             Self::Fuzz => steps::models::fuzz(context),
             Self::Soak => steps::models::soak(context),
+            Self::Binary => steps::binary::tested(context),
             Self::Release => steps::binary::release(context),
             Self::Dist => steps::binary::dist(context),
             Self::Chromium => steps::chromium::chromium(context),
@@ -189,10 +193,10 @@ mod tests {
     fn the_order_is_cheap_checks_first_and_long_ones_only_when_asked_for() {
         let names = |long| Step::all(long).into_iter().map(Step::name).collect::<Vec<_>>();
         let usual = [
-            "fmt", "tidy", "clippy", "tests", "loom", "release", "chromium", "docs", "deny", "miri",
+            "fmt", "tidy", "clippy", "tests", "loom", "binary", "chromium", "docs", "deny", "miri",
         ];
         assert_eq!(names(false), usual);
-        assert_eq!(names(true)[usual.len()..], ["fuzz", "soak", "dist"]);
+        assert_eq!(names(true)[usual.len()..], ["release", "fuzz", "soak", "dist"]);
     }
 
     #[test]

@@ -9,14 +9,28 @@ use crate::run::Run;
 use crate::test::Context;
 use crate::workspace::Workspace;
 
-/// Builds the release binary, runs its ladder with smoke values and its faults.
-pub fn release(context: &mut Context) -> Result<()> {
+/// Runs the ladder and the faults of the binary that the tests have built.
+pub fn tested(context: &mut Context) -> Result<()> {
     let ladder = ladder(context)?;
-    // The same program as in the tests, with another binary under test: to build it in release would
-    // build everything else once more, as tests need other features of what the binary needs.
+    faults(context, &ladder.binary)
+}
+
+/// Builds the release binary, runs its ladder with smoke values, and its faults.
+pub fn release(context: &mut Context) -> Result<()> {
+    build(&context.workspace, "release")?;
+    let folder = context.temporary.path().join("release");
+    std::fs::create_dir(&folder)?;
+    let binary = context.workspace.binary("release");
+    smoke(&binary, &folder)?;
+    faults(context, &binary)
+}
+
+/// Runs the test program of faults on a binary: the program of the tests serves for each profile, as to
+/// build it in release would build everything else once more.
+fn faults(context: &mut Context, binary: &Path) -> Result<()> {
     let faults = test_program(&context.workspace, "handover", "faults")?;
     context.tests += Run::program(faults)
-        .set("HANDOVER_BINARY", &ladder.binary.display().to_string())
+        .set("HANDOVER_BINARY", &binary.display().to_string())
         .within(&context.workspace.root)
         .count()?;
     Ok(())
@@ -58,15 +72,16 @@ pub fn dist(context: &mut Context) -> Result<()> {
     smoke(&context.workspace.binary("dist"), &folder)
 }
 
-/// Runs the ladder with smoke values, unless that was done before; it leaves its store and its
-/// report in the temporary folder.
+/// Runs the ladder with smoke values in the binary that the tests have built, unless that was done
+/// before; it leaves its store and its report in the temporary folder.
 pub fn ladder(context: &mut Context) -> Result<Ladder> {
     let ladder = Ladder {
-        binary: context.workspace.binary("release"),
+        binary: context.workspace.binary("debug"),
         folder: context.temporary.path().to_owned(),
     };
     if !context.ladder_ran {
-        build(&context.workspace, "release")?;
+        // As the tests build it: `-p handover` would choose other features of the dependencies.
+        Run::new("cargo test --workspace --no-run").within(&context.workspace.root).pass()?;
         smoke(&ladder.binary, &ladder.folder)?;
         context.ladder_ran = true;
     }

@@ -37,12 +37,16 @@ const OPTIONS: [&str; 11] = [
 
 /// The report in a browser.
 pub fn chromium(context: &mut Context) -> Result<()> {
-    let browser = match find() {
+    let found = || find().filter(|_| Run::new("chromedriver --version").works());
+    let browser = match found() {
         Some(browser) => browser,
         None => {
             let installed = debian(&["chromium", "chromium-driver"]);
-            let why = installed.err().map_or_else(String::new, |error| format!("{error:#}"));
-            let Some(browser) = find() else {
+            let why = installed.err().map_or_else(
+                || String::from("no chromium with its chromedriver"),
+                |error| format!("{error:#}"),
+            );
+            let Some(browser) = found() else {
                 context.skip("chromium", why);
                 return Ok(());
             };

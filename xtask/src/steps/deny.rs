@@ -13,12 +13,24 @@ const INSTALL: &str = "cargo install --locked --debug --no-default-features carg
 
 /// Checks deny.toml's lists.
 pub fn deny(context: &mut Context) -> Result<()> {
-    let program = match find(context).or_else(|_| install(context)) {
+    let program = match find(context) {
         Ok(program) => program,
-        Err(error) => {
-            context.skip("cargo-deny", format!("{error:#}"));
+        // Installing takes longer than any check of a change does.
+        Err(error) if !context.long => {
+            let how = INSTALL.trim_start_matches("cargo ");
+            context.skip(
+                "cargo-deny",
+                format!("{error:#}: cargo {how}, or --long, which installs it"),
+            );
             return Ok(());
         }
+        Err(_) => match install(context) {
+            Ok(program) => program,
+            Err(error) => {
+                context.skip("cargo-deny", format!("{error:#}"));
+                return Ok(());
+            }
+        },
     };
     Run::program(program)
         .args(["--all-features", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])

@@ -38,7 +38,11 @@ pub fn clippy(context: &mut Context) -> Result<()> {
     }
     cargo(context, "cargo clippy --workspace --all-targets --all-features -- -D warnings")
         .pass()?;
-    cargo(context, "cargo clippy -p handover-net --no-default-features -- -D warnings").pass()
+    cargo(
+        context,
+        "cargo clippy -p handover-net -p handover-rpc --no-default-features -- -D warnings",
+    )
+    .pass()
 }
 
 /// How examples end that measure what something costs: compiled each time, and run with `--long`, as they

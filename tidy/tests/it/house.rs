@@ -24,7 +24,7 @@ fn the_house_keeps_its_rules() {
 #[test]
 fn the_house_is_read_whole() {
     let tree = house();
-    for path in ["Cargo.toml", "tidy/src/rules.rs", "tidy/tests/house.rs", "base/src/lib.rs"] {
+    for path in ["Cargo.toml", "tidy/src/rules.rs", "tidy/tests/it/house.rs", "base/src/lib.rs"] {
         assert!(tree.has(path), "{path} is not in the tree");
     }
     let members = tree.root().array("workspace.members").count();

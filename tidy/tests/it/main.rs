@@ -1,0 +1,4 @@
+//! The rules on this repository, and on planted violations.
+
+mod house;
+mod planted;
