@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 /// A command to run. It is shown as a shell would take it.
 pub struct Run {
     command: Command,
+    /// Shown in place of the command, if not empty.
+    name: String,
     settings: Vec<String>,
     timeout: Option<Duration>,
 }
@@ -29,7 +31,8 @@ impl Run {
 
     /// A program, which may have blanks in its path.
     pub fn program(program: impl AsRef<OsStr>) -> Self {
-        Self { command: Command::new(program), settings: Vec::new(), timeout: None }
+        let command = Command::new(program);
+        Self { command, name: String::new(), settings: Vec::new(), timeout: None }
     }
 
     /// Adds words, which may have blanks in them.
@@ -48,6 +51,18 @@ impl Run {
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self.settings.push(format!("{name}={}", quoted(value)));
+        self
+    }
+
+    /// Sets a variable to a path, which is not shown.
+    pub fn variable(mut self, name: &str, path: &Path) -> Self {
+        self.command.env(name, path);
+        self
+    }
+
+    /// Shows `name` in place of the command.
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
         self
     }
 
@@ -93,6 +108,45 @@ impl Run {
         let passed = counter.join().unwrap_or(0);
         self.demand(status.success(), &status.to_string())?;
         Ok(passed)
+    }
+
+    /// Runs the command, prints its output when it has ended, and counts the tests that passed: for commands
+    /// that run beside others.
+    ///
+    /// # Errors
+    /// As [`pass`](Self::pass).
+    pub fn count_whole(mut self) -> Result<u64> {
+        let mut output = tempfile::tempfile().context("making a temporary file")?;
+        self.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+        let start = Instant::now();
+        let mut child = self.spawn()?;
+        let status = self.wait(&mut child);
+        let mut text = format!("$ {self} ({:.1} s)\n", start.elapsed().as_secs_f64()).into_bytes();
+        output.rewind()?;
+        let header_bytes = text.len();
+        output.read_to_end(&mut text)?;
+        let passed = pass_and_count(&text[header_bytes..], std::io::sink());
+        // In one piece, so that other commands' output does not come in between. A closed terminal must not
+        // fail the tests.
+        let _ = std::io::stdout().lock().write_all(&text);
+        let status = status?;
+        self.demand(status.success(), &status.to_string())?;
+        Ok(passed)
+    }
+
+    /// Runs the command with its messages passing through, and returns what it printed on standard output.
+    ///
+    /// # Errors
+    /// As [`pass`](Self::pass).
+    pub fn pass_and_read(mut self) -> Result<String> {
+        println!("$ {self}");
+        self.command.stdout(Stdio::piped());
+        let mut child = self.spawn()?;
+        let stdout = child.stdout.take().map(read_all);
+        let status = self.wait(&mut child)?;
+        let text = stdout.and_then(|reader| reader.join().ok()).unwrap_or_default();
+        self.demand(status.success(), &status.to_string())?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Runs the command silently, and returns what it printed.
@@ -160,6 +214,9 @@ impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for setting in &self.settings {
             write!(f, "{setting} ")?;
+        }
+        if !self.name.is_empty() {
+            return f.write_str(&self.name);
         }
         write!(f, "{}", quoted(&self.command.get_program().to_string_lossy()))?;
         for arg in self.command.get_args() {

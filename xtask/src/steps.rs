@@ -5,4 +5,5 @@ pub mod chromium;
 pub mod deny;
 pub mod models;
 pub mod prerequisites;
+pub mod programs;
 pub mod sources;

@@ -1,6 +1,8 @@
-//! `cargo xtask test`: every check, in order, up to the first that fails.
+//! `cargo xtask test`: every check.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -8,6 +10,7 @@ use clap::ValueEnum;
 use tempfile::TempDir;
 
 use crate::steps;
+use crate::steps::programs::Program;
 use crate::workspace::Workspace;
 
 /// What to check.
@@ -26,20 +29,26 @@ pub struct Options {
 pub enum Step {
     /// The sources are formatted
     Fmt,
+    /// Every test and example compiles
+    Build,
     /// The house keeps its rules, and each rule has been seen to fail
     Tidy,
-    /// Clippy finds nothing, with all targets and features
-    Clippy,
-    /// Every test passes and every example runs
+    /// Every test passes
     Tests,
-    /// The loom models find no bad interleaving
-    Loom,
-    /// The binary measures, and survives its faults
+    /// Every example runs
+    Examples,
+    /// The binary measures the ladder with smoke values
     Binary,
     /// A browser shows the report
     Chromium,
+    /// Clippy finds nothing, with all targets and features
+    Clippy,
     /// The documentation builds
     Docs,
+    /// The examples in the documentation work
+    Doctests,
+    /// The loom models find no bad interleaving
+    Loom,
     /// The dependencies' licences, bans and sources
     Deny,
     /// Miri finds no undefined behaviour in the mechanisms
@@ -54,13 +63,35 @@ pub enum Step {
     Dist,
 }
 
+/// When a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before all others, one after another.
+    First,
+    /// Beside the steps that compile: these run what was built, and wait much.
+    Programs,
+    /// Beside the steps that run programs.
+    Compiler,
+    /// After all others, with `--long`.
+    Long,
+}
+
 impl Step {
-    /// The steps that are run when none is named.
-    fn all(long: bool) -> Vec<Self> {
-        let takes_long =
-            |step: &Self| matches!(step, Self::Release | Self::Fuzz | Self::Soak | Self::Dist);
+    fn phase(self) -> Phase {
+        match self {
+            Self::Fmt | Self::Build | Self::Tidy => Phase::First,
+            Self::Tests | Self::Examples | Self::Binary | Self::Chromium => Phase::Programs,
+            Self::Clippy | Self::Docs | Self::Doctests | Self::Loom | Self::Deny | Self::Miri => {
+                Phase::Compiler
+            }
+            Self::Release | Self::Fuzz | Self::Soak | Self::Dist => Phase::Long,
+        }
+    }
+
+    /// The steps of a phase.
+    fn of(phase: Phase) -> Vec<Self> {
         let steps = Self::value_variants().iter().copied();
-        steps.filter(|step| long || !takes_long(step)).collect()
+        steps.filter(|step| step.phase() == phase).collect()
     }
 
     fn name(self) -> String {
@@ -70,15 +101,18 @@ impl Step {
     fn run(self, context: &mut Context) -> Result<()> {
         match self {
             Self::Fmt => steps::sources::fmt(context),
+            Self::Build => steps::programs::build(context),
             Self::Tidy => steps::sources::tidy(context),
             Self::Clippy => steps::sources::clippy(context),
-            Self::Tests => steps::sources::tests(context),
+            Self::Tests => steps::programs::run_all(context),
+            Self::Examples => steps::sources::examples(context),
+            Self::Doctests => steps::sources::doctests(context),
             Self::Docs => steps::sources::docs(context),
             Self::Loom => steps::models::loom(context),
             Self::Miri => steps::models::miri(context),
             Self::Fuzz => steps::models::fuzz(context),
             Self::Soak => steps::models::soak(context),
-            Self::Binary => steps::binary::tested(context),
+            Self::Binary => steps::binary::ladder(context).map(drop),
             Self::Release => steps::binary::release(context),
             Self::Dist => steps::binary::dist(context),
             Self::Chromium => steps::chromium::chromium(context),
@@ -87,16 +121,18 @@ impl Step {
     }
 }
 
-/// What the steps share.
-#[derive(Debug)]
+/// What a step needs and leaves.
+#[derive(Clone, Debug)]
 pub struct Context {
-    /// Where things are.
+    /// The workspace.
     pub workspace: Workspace,
-    /// Whether to take one's time.
+    /// Whether `--long` was given.
     pub long: bool,
     /// A folder that is removed at the end.
-    pub temporary: TempDir,
-    /// How many tests passed, of the step that runs.
+    pub temporary: PathBuf,
+    /// The test programs, once they are built.
+    pub programs: Option<Vec<Program>>,
+    /// Tests that passed in the step that runs.
     pub tests: u64,
     /// Whether the ladder has run into `temporary`.
     pub ladder_ran: bool,
@@ -117,68 +153,119 @@ struct Done {
     step: Step,
     time: Duration,
     tests: u64,
-    how: &'static str,
+    outcome: &'static str,
+}
+
+/// The steps that ran, the lines about what was skipped, and the steps that failed.
+#[derive(Default)]
+struct Report {
+    done: Vec<Done>,
+    skipped: Vec<String>,
+    failed: Vec<(Step, anyhow::Error)>,
+}
+
+impl Report {
+    fn add(&mut self, other: Self) {
+        self.done.extend(other.done);
+        self.skipped.extend(other.skipped);
+        self.failed.extend(other.failed);
+    }
+
+    /// Runs steps one after another, up to the first that fails.
+    fn run(&mut self, steps: &[Step], context: &mut Context) {
+        for step in steps.iter().copied() {
+            println!("\n== {}", step.name());
+            let start = Instant::now();
+            context.tests = 0;
+            let result = step.run(context);
+            let time = start.elapsed();
+            let outcome = match &result {
+                Err(_) => "FAILED",
+                Ok(()) if !context.skipped.is_empty() => "ok, see skipped",
+                Ok(()) => "ok",
+            };
+            println!("== {} {outcome} in {}", step.name(), seconds(time));
+            self.skipped.append(&mut context.skipped);
+            self.done.push(Done { step, time, tests: context.tests, outcome });
+            if let Err(error) = result {
+                self.failed.push((step, error));
+                return;
+            }
+        }
+    }
+
+    /// Runs all steps: first those that build, then those that run programs beside those that compile.
+    fn run_all(&mut self, context: &mut Context) {
+        self.run(&Step::of(Phase::First), context);
+        if !self.failed.is_empty() {
+            return;
+        }
+        let mut compiler_context = context.clone();
+        let (programs, compiler) = thread::scope(|scope| {
+            let programs = scope.spawn(|| {
+                let mut report = Self::default();
+                report.run(&Step::of(Phase::Programs), context);
+                report
+            });
+            let mut compiler = Self::default();
+            compiler.run(&Step::of(Phase::Compiler), &mut compiler_context);
+            (programs.join(), compiler)
+        });
+        match programs {
+            Ok(programs) => self.add(programs),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        self.add(compiler);
+        if self.failed.is_empty() && context.long {
+            self.run(&Step::of(Phase::Long), context);
+        }
+    }
 }
 
 /// Runs the steps; exit 1 when one fails.
 pub fn test(options: &Options) -> Result<ExitCode> {
+    let start = Instant::now();
+    let temporary = TempDir::with_prefix("handover-test-").context("making a temporary folder")?;
     let mut context = Context {
         workspace: Workspace::find()?,
         long: options.long,
-        temporary: TempDir::with_prefix("handover-test-").context("making a temporary folder")?,
+        temporary: temporary.path().to_owned(),
+        programs: None,
         tests: 0,
         ladder_ran: false,
         skipped: Vec::new(),
     };
+    let mut report = Report::default();
     steps::prerequisites::compiler(&mut context);
-    let mut steps = Step::all(options.long);
-    if !options.only.is_empty() {
+    report.skipped.append(&mut context.skipped);
+    if options.only.is_empty() {
+        report.run_all(&mut context);
+    } else {
         let chosen = Step::value_variants().iter().filter(|step| options.only.contains(step));
-        steps = chosen.copied().collect();
+        report.run(&chosen.copied().collect::<Vec<_>>(), &mut context);
     }
-    let mut done = Vec::new();
-    let mut failed = None;
-    for (step, number) in steps.iter().zip(1..) {
-        println!("\n== {number}/{} {}", steps.len(), step.name());
-        let start = Instant::now();
-        let skipped_before = context.skipped.len();
-        context.tests = 0;
-        let outcome = step.run(&mut context);
-        let time = start.elapsed();
-        let how = match &outcome {
-            Err(_) => "FAILED",
-            Ok(()) if context.skipped.len() > skipped_before => "ok, see skipped",
-            Ok(()) => "ok",
-        };
-        println!("== {} {how} in {}", step.name(), seconds(time));
-        done.push(Done { step: *step, time, tests: context.tests, how });
-        if let Err(error) = outcome {
-            failed = Some((*step, error));
-            break;
-        }
-    }
-    print!("\n{}", table(&done));
-    for line in &context.skipped {
+    print!("\n{}", table(&report.done, start.elapsed()));
+    for line in &report.skipped {
         println!("{line}");
     }
-    println!("{} skipped", context.skipped.len());
-    let Some((step, error)) = failed else { return Ok(ExitCode::SUCCESS) };
+    println!("{} skipped", report.skipped.len());
     let long = if options.long { " --long" } else { "" };
-    println!("\nFAILED: {}: {error:#}", step.name());
-    println!("repeat it with: cargo xtask test{long} --only {}", step.name());
-    Ok(ExitCode::FAILURE)
+    for (step, error) in &report.failed {
+        println!("\nFAILED: {}: {error:#}", step.name());
+        println!("repeat it with: cargo xtask test{long} --only {}", step.name());
+    }
+    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The steps with their times and tests, and their sum.
-fn table(done: &[Done]) -> String {
+/// The steps with their times and tests, the time of the whole, which is less than their sum, and the sum of tests.
+fn table(done: &[Done], elapsed: Duration) -> String {
     let mut text = format!("{:<10} {:>8} {:>6}\n", "step", "time", "tests");
-    for Done { step, time, tests, how } in done {
+    for Done { step, time, tests, outcome } in done {
         let tests = if *tests == 0 { String::from("-") } else { tests.to_string() };
-        text += &format!("{:<10} {:>8} {tests:>6}  {how}\n", step.name(), seconds(*time));
+        text += &format!("{:<10} {:>8} {tests:>6}  {outcome}\n", step.name(), seconds(*time));
     }
-    let time: Duration = done.iter().map(|one| one.time).sum();
     let tests: u64 = done.iter().map(|one| one.tests).sum();
-    text + &format!("{:<10} {:>8} {tests:>6}\n", "in all", seconds(time))
+    text + &format!("{:<10} {:>8} {tests:>6}\n", "in all", seconds(elapsed))
 }
 
 fn seconds(time: Duration) -> String {
@@ -190,25 +277,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_cheap_checks_first_and_long_ones_only_when_asked_for() {
-        let names = |long| Step::all(long).into_iter().map(Step::name).collect::<Vec<_>>();
-        let usual = [
-            "fmt", "tidy", "clippy", "tests", "loom", "binary", "chromium", "docs", "deny", "miri",
-        ];
-        assert_eq!(names(false), usual);
-        assert_eq!(names(true)[usual.len()..], ["release", "fuzz", "soak", "dist"]);
+    fn steps_of_long_runs_and_of_usual_ones_are_told_apart() {
+        let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
+        assert_eq!(names(Phase::First), ["fmt", "build", "tidy"]);
+        assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
+        assert_eq!(names(Phase::Compiler), ["clippy", "docs", "doctests", "loom", "deny", "miri"]);
+        assert_eq!(names(Phase::Long), ["release", "fuzz", "soak", "dist"]);
     }
 
     #[test]
-    fn the_table_sums_up() {
-        let done =
-            |step, secs, tests, how| Done { step, time: Duration::from_secs(secs), tests, how };
-        let text = table(&[done(Step::Fmt, 1, 0, "ok"), done(Step::Tests, 64, 412, "FAILED")]);
+    fn table_has_the_elapsed_time_and_the_sum_of_tests() {
+        let done = |step, secs, tests, outcome| Done {
+            step,
+            time: Duration::from_secs(secs),
+            tests,
+            outcome,
+        };
+        let steps = [done(Step::Fmt, 1, 0, "ok"), done(Step::Tests, 64, 412, "FAILED")];
+        let text = table(&steps, Duration::from_secs(64));
         let expected = "\
 step           time  tests
 fmt           1.0 s      -  ok
 tests        64.0 s    412  FAILED
-in all       65.0 s    412
+in all       64.0 s    412
 ";
         assert_eq!(text, expected);
     }

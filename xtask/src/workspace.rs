@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::run::Run;
 
 /// The workspace.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Workspace {
     /// Its root folder.
     pub root: PathBuf,
@@ -19,7 +19,7 @@ pub struct Workspace {
 }
 
 /// A crate of the workspace.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Crate {
     /// Its package name.
     pub name: String,

@@ -554,6 +554,8 @@ pub(crate) fn wait_for_room() -> bool {
         if clock::ticks().saturating_sub(begin) > wait_ticks {
             return false;
         }
+        // While this thread has the lock, a signal handler that interrupts it must not ask for it.
+        let _inside = current::enter();
         // Not for long, and not at all where that would be waited for.
         if let Ok(control) = CONTROL.try_lock()
             && let Some(streamer) = control.current.as_ref().and_then(|it| it.streamer.as_ref())

@@ -56,7 +56,7 @@ pub fn chromium(context: &mut Context) -> Result<()> {
     let ladder = binary::ladder(context)?;
     let ids: BTreeSet<String> = ladder.document()?.records.into_iter().map(|one| one.id).collect();
     ensure!(!ids.is_empty(), "the ladder stored no record");
-    let page = open(browser, &ladder.report(), context.temporary.path())?;
+    let page = open(browser, &ladder.report(), &context.temporary)?;
     ensure!(page.console.is_empty(), "the console is not silent:\n{}", page.console.join("\n"));
     let fetched = fetched(&page.dom);
     ensure!(fetched.is_empty(), "the page fetches {}", fetched.join(", "));
@@ -67,7 +67,7 @@ pub fn chromium(context: &mut Context) -> Result<()> {
         rows(&page.dom).count(),
         ids.len()
     );
-    used(&ladder.report(), &context.temporary.path().join("driven"))
+    used(&ladder.report(), &context.temporary.join("driven"))
 }
 
 /// Uses the page as its reader would.

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::prerequisites::component;
+use super::programs;
 use crate::run::Run;
 use crate::test::Context;
 
 /// An example is a tour of five minutes for a reader, and of seconds for a machine.
 const EXAMPLE_MAX: Duration = Duration::from_secs(120);
-
-/// How often probes are switched, with `--long`, while threads run through them.
-const PROBE_FLIPS: &str = "1000000";
 
 /// The sources are formatted.
 pub fn fmt(context: &mut Context) -> Result<()> {
@@ -23,10 +21,17 @@ pub fn fmt(context: &mut Context) -> Result<()> {
     cargo(context, "cargo fmt --all --check").pass()
 }
 
+/// The package whose tests are the rules of the house.
+pub const TIDY: &str = "handover-tidy";
+
 /// The rules of the house, with the warnings that they print.
 pub fn tidy(context: &mut Context) -> Result<()> {
-    let run = cargo(context, "cargo test -p handover-tidy -- --nocapture");
-    context.tests += run.count()?;
+    let rules: Vec<_> =
+        programs::built(context)?.iter().filter(|it| it.package == TIDY).cloned().collect();
+    for program in rules {
+        let run = Run::program(program.path).args(["--nocapture"]).within(&program.folder);
+        context.tests += run.variable("CARGO_MANIFEST_DIR", &program.folder).count()?;
+    }
     Ok(())
 }
 
@@ -49,31 +54,26 @@ pub fn clippy(context: &mut Context) -> Result<()> {
 /// take a minute where nothing is optimised.
 const MEASURING: [&str; 2] = ["-cost", "-rates"];
 
-/// Every test, then every example.
-pub fn tests(context: &mut Context) -> Result<()> {
-    let mut run = cargo(context, "cargo test --workspace");
-    if context.long {
-        run = run
-            .set("HANDOVER_LONG", "1")
-            .set("PROPTEST_CASES", "4096")
-            .set("HANDOVER_PROBE_FLIPS", PROBE_FLIPS);
-    }
-    let passed = run.count()?;
-    ensure!(passed > 0, "`cargo test --workspace` ran no test");
-    context.tests += passed;
+/// Every example.
+pub fn examples(context: &mut Context) -> Result<()> {
+    programs::built(context)?;
     for one in &context.workspace.crates {
         for example in &one.examples {
             if !context.long && MEASURING.iter().any(|ending| example.ends_with(ending)) {
                 continue;
             }
-            // As the tests have built it: `cargo run -p` would choose other features of what it needs,
-            // and build that once more.
             Run::program(context.workspace.target.join("debug/examples").join(example))
                 .within(&context.workspace.root)
                 .at_most(EXAMPLE_MAX)
-                .pass()?;
+                .count_whole()?;
         }
     }
+    Ok(())
+}
+
+/// The examples in the documentation.
+pub fn doctests(context: &mut Context) -> Result<()> {
+    context.tests += cargo(context, "cargo test --workspace --doc").count()?;
     Ok(())
 }
 

@@ -16,13 +16,16 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Set for the other process: the path of the trace.
 const PATH: &str = "HANDOVER_PROBE_TEST_PATH";
 
 /// The path, in the other process.
 fn path_of_child() -> Option<PathBuf> {
-    std::env::var_os(PATH).map(PathBuf::from)
+    let path = std::env::var_os(PATH).map(PathBuf::from);
+    // A child that hangs ends by SIGALRM, and its test fails.
+    path.inspect(|_| raw::die_after(120))
 }
 
 /// This test again, as another process.
@@ -481,10 +484,13 @@ fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts
             let recorder = scope.spawn(|| {
                 send.send(raw::this_thread()).unwrap();
                 let mut all = Vec::new();
-                for round in 0..4 {
+                for round in 0..6 {
                     // A ring so small that blocks are begun, and that has no room, now and then.
-                    let config =
-                        if round % 2 == 0 { Config::last(&path) } else { Config::stream(&path) };
+                    let config = match round % 3 {
+                        0 => Config::last(&path),
+                        1 => Config::stream(&path),
+                        _ => Config::stream(&path).wait_max(Duration::from_micros(100)),
+                    };
                     let recording = Recording::start(config.ring_bytes(1 << 14)).unwrap();
                     assert!(prepare());
                     let (mut made, first) = (0u64, INTERRUPTS.load(Ordering::Relaxed));
@@ -513,9 +519,16 @@ fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts
                 (all_made, counted)
             });
             let thread = threads.recv().unwrap();
-            while !stop.load(Ordering::Relaxed) && !recorder.is_finished() {
+            let runs = || !stop.load(Ordering::Relaxed) && !recorder.is_finished();
+            while runs() {
+                let handled = INTERRUPTS.load(Ordering::Relaxed);
                 raw::interrupt(thread);
-                std::thread::yield_now();
+                // A signal that is sent while the handler runs would be delivered as it returns, and the
+                // thread would never get on.
+                while runs() && INTERRUPTS.load(Ordering::Relaxed) == handled {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_micros(handled % 50));
             }
             let (made, counted) = recorder.join().unwrap();
             let interrupts = INTERRUPTS.load(Ordering::Relaxed);
