@@ -23,7 +23,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run every check, in order, up to the first that fails.
+    /// Run every check.
     Test(test::Options),
     /// Write shell completions and the man page into dist/.
     Dist(dist::Options),
