@@ -19,6 +19,9 @@ pub struct Options {
     /// Also run what takes long: many seeds, fuzzing, a soak, fat LTO
     #[arg(long)]
     long: bool,
+    /// Leave out test programs that have passed and not changed since
+    #[arg(long)]
+    changed: bool,
     /// Run only this step; repeat it for several
     #[arg(long, value_name = "STEP")]
     only: Vec<Step>,
@@ -128,6 +131,8 @@ pub struct Context {
     pub workspace: Workspace,
     /// Whether `--long` was given.
     pub long: bool,
+    /// Whether `--changed` was given.
+    pub changed: bool,
     /// A folder that is removed at the end.
     pub temporary: PathBuf,
     /// The test programs, once they are built.
@@ -229,6 +234,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     let mut context = Context {
         workspace: Workspace::find()?,
         long: options.long,
+        changed: options.changed,
         temporary: temporary.path().to_owned(),
         programs: None,
         tests: 0,

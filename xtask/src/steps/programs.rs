@@ -1,10 +1,11 @@
 //! The test programs of the workspace: built once, and run several at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -122,27 +123,97 @@ pub fn run_all(context: &mut Context) -> Result<()> {
     let takes_long =
         ["handover", "handover-harness", "handover-rpc", "handover-net", "handover-suite"];
     queue.make_contiguous().sort_by_key(|program| !takes_long.contains(&program.package.as_str()));
+    let mut history = History::read(&context.workspace.target);
+    if context.changed {
+        let all_count = queue.len();
+        queue.retain(|program| !history.is_current(program));
+        println!("{} test programs have not changed since they passed", all_count - queue.len());
+    }
     let libraries = Run::new("rustc --print target-libdir").read()?;
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || {
-        let (mut passed, mut failures) = (0, Vec::new());
+        let mut work = Worked::default();
         while let Some(program) = next() {
+            let start = SystemTime::now();
             match program.run(long, libraries.trim()) {
-                Ok(count) => passed += count,
-                Err(error) => failures.push(format!("{error:#}")),
+                Ok(count) => {
+                    work.tests += count;
+                    work.passed.push((program.path, start));
+                }
+                Err(error) => work.failures.push(format!("{error:#}")),
             }
         }
-        (passed, failures)
+        work
     };
     let outcomes: Vec<_> = thread::scope(|scope| {
         let workers: Vec<_> = (0..PROGRAMS_AT_ONCE).map(|_| scope.spawn(work)).collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or_default()).collect()
     });
-    context.tests += outcomes.iter().map(|(passed, _)| passed).sum::<u64>();
-    let failures: Vec<String> = outcomes.into_iter().flat_map(|(_, failures)| failures).collect();
+    let mut failures = Vec::new();
+    for work in outcomes {
+        context.tests += work.tests;
+        history.passed.extend(work.passed);
+        failures.extend(work.failures);
+    }
+    history.write()?;
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
+}
+
+/// The result of one thread that runs programs.
+#[derive(Default)]
+struct Worked {
+    tests: u64,
+    /// Programs that passed, with the time at which they started.
+    passed: Vec<(PathBuf, SystemTime)>,
+    failures: Vec<String>,
+}
+
+/// The times at which test programs last passed, kept in the target folder.
+struct History {
+    file: PathBuf,
+    target: PathBuf,
+    passed: BTreeMap<PathBuf, SystemTime>,
+}
+
+impl History {
+    /// Reads the history; an unreadable one is empty, so that everything runs.
+    fn read(target: &Path) -> Self {
+        let file = target.join("handover-tests-passed.json");
+        let text = fs::read(&file).unwrap_or_default();
+        let passed = serde_json::from_slice(&text).unwrap_or_default();
+        Self { file, target: target.to_owned(), passed }
+    }
+
+    /// Writes the history, without programs that are no more.
+    fn write(&mut self) -> Result<()> {
+        self.passed.retain(|program, _| program.exists());
+        let text = serde_json::to_vec(&self.passed)?;
+        fs::write(&self.file, text).with_context(|| self.file.display().to_string())
+    }
+
+    /// Returns `true` if the program has passed since it, its package's files and the binaries that tests start
+    /// were last written.
+    fn is_current(&self, program: &Program) -> bool {
+        let Some(passed) = self.passed.get(&program.path) else { return false };
+        let has_binary = program.folder.join("src/main.rs").exists();
+        let binary = has_binary.then(|| self.target.join("debug/handover"));
+        let inputs = [Some(program.path.clone()), Some(program.folder.clone()), binary];
+        inputs.iter().flatten().all(|input| newest(input).is_some_and(|time| time < *passed))
+    }
+}
+
+/// The time at which a file, or a file in a folder or below it, was last written.
+fn newest(path: &Path) -> Option<SystemTime> {
+    let data = fs::symlink_metadata(path).ok()?;
+    if !data.is_dir() {
+        return data.modified().ok();
+    }
+    let entries = fs::read_dir(path).ok()?;
+    let is_source = |path: &PathBuf| !path.ends_with("target");
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_source);
+    paths.filter_map(|path| newest(&path)).max()
 }
 
 impl Program {
@@ -168,6 +239,37 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn program_is_current_until_it_or_its_package_is_written_again() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("it-1");
+        let package = folder.path().join("package");
+        fs::create_dir_all(package.join("tests"))?;
+        fs::write(&path, "")?;
+        fs::write(package.join("tests/data"), "")?;
+        let written = newest(&package).max(newest(&path)).context("times")?;
+        let program = Program {
+            folder: package.clone(),
+            package: "package".into(),
+            target: "it".into(),
+            source: "tests/it/main.rs".into(),
+            path: path.clone(),
+        };
+        let mut history = History::read(folder.path());
+        assert!(!history.is_current(&program), "it has never passed");
+        history.passed.insert(path.clone(), written + Duration::from_secs(1));
+        history.write()?;
+        let history = History::read(folder.path());
+        assert!(history.is_current(&program));
+        for changed in [package.join("tests/data"), path] {
+            let file = fs::File::options().write(true).open(&changed)?;
+            file.set_modified(written + Duration::from_secs(2))?;
+            assert!(!history.is_current(&program), "{}", changed.display());
+            file.set_modified(written)?;
+        }
+        Ok(())
+    }
 
     #[test]
     fn test_programs_are_found_among_what_cargo_tells() {

@@ -48,7 +48,7 @@ pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
 /// Copies past the caches with stores of one width.
 ///
 /// # Panics
-/// As [`stream`], and when the processor lacks the width.
+/// As `stream`, and when the processor lacks the width.
 pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
     assert!(from.len() == to.len() && from.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
     let is_on_line = |place: *const u8| place.align_offset(LINE_BYTES) == 0;
