@@ -36,7 +36,45 @@ struct Curve<'a> {
     role: Role,
     /// By the argument.
     points: Vec<(f64, &'a Record)>,
-    law: Option<Usl>,
+    law: Result<Usl, NoLaw>,
+}
+
+/// Arguments that count those who share the work, the only ones of which the law speaks.
+const SHARERS: [&str; 10] = [
+    "clients_count",
+    "concurrency_count",
+    "connections_count",
+    "fibers_count",
+    "parties_count",
+    "processes_count",
+    "producers_count",
+    "providers_count",
+    "ranks_count",
+    "threads_count",
+];
+
+/// Greatest error of a law that is shown, as the root of the mean square of the relative error.
+const ERROR_MAX: f64 = 0.2;
+
+/// The reason why a contender has no law.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum NoLaw {
+    /// The argument does not count those who share the work.
+    NotSharers,
+    /// There are fewer than four values, or values below 1.
+    TooFew,
+    /// The law that comes nearest is off by this much.
+    Off(f64),
+}
+
+/// The law of a curve, unless there is none.
+fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
+    if !SHARERS.contains(&argument) {
+        return Err(NoLaw::NotSharers);
+    }
+    let law = Usl::fit(points).ok_or(NoLaw::TooFew)?;
+    let error = law.error(points);
+    if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::Off(error)) }
 }
 
 /// Every figure of a document that was measured with several values of one argument, all others alike.
@@ -72,14 +110,15 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
                 (_, count) => Role::Nth(u8::try_from(count % 8).unwrap_or(0)),
             };
             let contender = &record.contender;
-            curves.push(Curve { contender, role, points: Vec::new(), law: None });
+            let law = Err(NoLaw::TooFew);
+            curves.push(Curve { contender, role, points: Vec::new(), law });
             curves.len() - 1
         });
         curves[place].points.push((value, record));
     }
     for curve in &mut curves {
         curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        curve.law = Usl::fit(&curve.rates());
+        curve.law = fit(argument, &curve.rates());
     }
     Some(Sweep { id, argument, curves, unit: first.unit })
 }
@@ -100,7 +139,7 @@ impl Sweep<'_> {
 
     /// The law of a contender's rate, if its points determine one.
     pub fn law(&self, contender: &str) -> Option<Usl> {
-        self.curves.iter().find(|it| it.contender == contender)?.law
+        self.curves.iter().find(|it| it.contender == contender)?.law.ok()
     }
 
     /// The figure with its intervals, by the argument.
@@ -139,13 +178,13 @@ impl Sweep<'_> {
         let mut chart = Chart::new(
             format!("{}: rate, by {}", self.id, self.argument),
             self.axis(),
-            axis("rate; dashed: the fitted Universal Scalability Law", Quantity::PerSecond, rates),
+            axis(self.rate_title(), Quantity::PerSecond, rates),
         )
         .described(self.what())
         .sized(WIDTH_PX, HEIGHT_PX)
         .headed();
         for curve in &self.curves {
-            if let Some(law) = curve.law {
+            if let Ok(law) = curve.law {
                 chart = chart.with(Series::new("", curve.role, Mark::Dashed, drawn(curve, law)));
             }
         }
@@ -159,12 +198,19 @@ impl Sweep<'_> {
             };
             let points = curve.points.iter().map(point).collect();
             let name = match curve.law {
-                Some(law) => format!("{}: {}", curve.contender, coefficients(law)),
-                None => curve.contender.to_string(),
+                Ok(law) => format!("{}: {}", curve.contender, coefficients(law)),
+                Err(_) => curve.contender.to_string(),
             };
             chart = chart.with(Series::new(name, curve.role, Mark::Line, points));
         }
         chart
+    }
+
+    fn rate_title(&self) -> &'static str {
+        match self.curves.iter().any(|it| it.law.is_ok()) {
+            true => "rate; dashed: the fitted Universal Scalability Law",
+            false => "rate",
+        }
     }
 
     fn axis(&self) -> Axis {
@@ -213,17 +259,23 @@ impl Sweep<'_> {
             lines.push(Line::new(text.trim_end(), tone));
         }
         lines.push(Line::default());
-        for curve in &self.curves {
-            let said = match curve.law {
-                Some(law) => law_in_words(law, &curve.rates()),
-                None => "no law: it takes four values of the argument, from 1".to_string(),
-            };
-            lines.extend(wrap(&format!("{}: {said}", curve.contender), Tone::Plain, 2, width));
+        if SHARERS.contains(&self.argument) {
+            for curve in &self.curves {
+                let said = match curve.law {
+                    Ok(law) => law_in_words(law, &curve.rates()),
+                    Err(NoLaw::Off(error)) => format!(
+                        "no law: the nearest is off by {}, more than {}",
+                        words::share(error),
+                        words::share(ERROR_MAX)
+                    ),
+                    Err(_) => "no law: it takes four values of the argument, from 1".to_string(),
+                };
+                lines.extend(wrap(&format!("{}: {said}", curve.contender), Tone::Plain, 2, width));
+            }
         }
-        if self.curves.iter().any(|it| it.law.is_some()) {
+        if self.curves.iter().any(|it| it.law.is_ok()) {
             let law = format!(
-                "The law, of N = {}: X(N) = γN / (1 + σ(N - 1) + κN(N - 1)), γ being what one alone does. It speaks of \
-                 those who share the work; of a size or a time it is a curve, and no more.",
+                "The law, of N = {}: X(N) = γN / (1 + σ(N - 1) + κN(N - 1)), γ being what one alone does.",
                 self.argument
             );
             lines.extend(wrap(&law, Tone::Faint, 2, width));
@@ -299,5 +351,22 @@ fn scientific(value: f64) -> String {
         0.0 => "0".to_string(),
         v if v < 0.001 => format!("{v:.1e}"),
         v => format!("{v:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn law_is_fitted_to_sharers_alone_and_refused_where_it_does_not_fit() {
+        let law = Usl { gamma: 1000.0, sigma: 0.05, kappa: 0.001 };
+        let on_it: Vec<_> = [1.0, 2.0, 4.0, 8.0].map(|n| (n, law.throughput(n))).into();
+        assert!(fit("threads_count", &on_it).is_ok());
+        assert_eq!(fit("size_bytes", &on_it), Err(NoLaw::NotSharers));
+        assert_eq!(fit("threads_count", &on_it[..3]), Err(NoLaw::TooFew));
+        let off = [(1.0, 1000.0), (2.0, 100.0), (4.0, 3000.0), (8.0, 50.0), (16.0, 9000.0)];
+        let refused = fit("threads_count", &off);
+        assert!(matches!(refused, Err(NoLaw::Off(error)) if error > ERROR_MAX), "{refused:?}");
     }
 }

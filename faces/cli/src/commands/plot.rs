@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
     after_help = "The law is X(N) = γN / (1 + σ(N - 1) + κN(N - 1)): σ is contention, what is done one \
 after the other; κ is coherency, what each costs every other. With coherency there is a peak, beyond \
 which more do less (N. J. Gunther, Guerrilla Capacity Planning, 2007). It is fitted by least squares of \
-the relative error, and takes four values of the argument.\n\n\
+the relative error to four values or more of an argument that counts those who share the work \
+(threads_count, say), and refused where it is off by more than 20 %.\n\n\
 FILE is what `handover export` or `handover show --json` has written, or a .dat file of \
 sweep-abt-eventual-bench."
 )]
