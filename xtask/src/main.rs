@@ -3,6 +3,7 @@
 
 mod bench_twice;
 mod dist;
+mod layouts;
 mod peers;
 mod run;
 mod steps;
@@ -27,6 +28,8 @@ enum Command {
     Test(test::Options),
     /// Write shell completions and the man page into dist/.
     Dist(dist::Options),
+    /// Link one commit several times, its functions in another order each time.
+    Layouts(layouts::Options),
     /// Run the ladder twice and say whether this machine says the same twice.
     BenchTwice(bench_twice::Options),
     /// Install other tracers and run them beside ours, on the same C program.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Test(options) => test::test(&options),
         Command::Dist(options) => dist::dist(&options),
+        Command::Layouts(options) => layouts::layouts(&options),
         Command::BenchTwice(options) => bench_twice::bench_twice(&options),
         Command::Peers(options) => peers::peers(&options),
     };

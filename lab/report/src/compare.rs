@@ -144,7 +144,7 @@ pub struct Row {
     pub b: f64,
     /// B by A: above 1, B takes more (Hodges and Lehmann's estimate); `None` where a figure is not above 0.
     pub ratio: Option<f64>,
-    /// Lower end of its 95 % interval.
+    /// Lower end of its 95 % interval; `None` also of too few processes.
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
@@ -279,18 +279,35 @@ fn measured(side: &[Document]) -> Vec<&Document> {
     }
 }
 
-/// Of a figure told in both ways, the one that tells more: the one that differs, or else the narrower. What
-/// is better in one way and worse in the other is neither.
+/// The row of a figure, of the two by its median and by its best tenth: the one that differs, or else the one with
+/// the narrower interval. A figure that is better in one and worse in the other is too noisy to say, and it is the
+/// same only if it is in both: the best tenth alone says nothing of a median that may have moved.
 fn chosen([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
+    let is_told = |row: &Row| width(row) < f64::INFINITY;
     match (differs(&median), differs(&tenth)) {
         (true, true) if median.verdict != tenth.verdict => {
             Row { verdict: Verdict::TooNoisy, ..median }
         }
         (true, false) => median,
         (false, true) => tenth,
-        _ if width(&tenth) < width(&median) => tenth,
-        _ => median,
+        (true, true) => {
+            if width(&tenth) < width(&median) {
+                tenth
+            } else {
+                median
+            }
+        }
+        // The one that keeps the figure from being the same is shown.
+        (false, false) if !is_told(&tenth) || median.verdict == Verdict::TooNoisy => median,
+        (false, false) if !is_told(&median) || tenth.verdict == Verdict::TooNoisy => tenth,
+        (false, false) => {
+            if width(&tenth) < width(&median) {
+                tenth
+            } else {
+                median
+            }
+        }
     }
 }
 
@@ -485,6 +502,7 @@ fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
     let ln = |values: &[f64]| -> Vec<f64> { values.iter().map(|it| it.ln()).collect() };
     let shift = if above_0 { ranks::shift(&ln(&a), &ln(&b)) } else { None };
     let few = a.len().min(b.len()) < PROCESSES_MIN;
+    let interval = shift.filter(|_| !few);
     let equal = a.iter().chain(&b).all(|it| Some(it) == a.first());
     let why = if cell.smoke {
         "run with smoke values: shown to work, not measured".to_string()
@@ -505,8 +523,8 @@ fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
         a: middle(&a),
         b: middle(&b),
         ratio: shift.map(|it| it.0.exp()),
-        low: shift.map(|it| it.1.exp()),
-        high: shift.map(|it| it.2.exp()),
+        low: interval.map(|it| it.1.exp()),
+        high: interval.map(|it| it.2.exp()),
         p: ranks::mann_whitney(&a, &b),
         p_corrected: 1.0,
         delta: ranks::cliffs_delta(&a, &b),

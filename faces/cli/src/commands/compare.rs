@@ -7,6 +7,7 @@ use crate::console;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
+use globset::Glob;
 use handover_harness::Scratch;
 use handover_record::{Document, SCHEMA};
 use handover_report::compare::{self, Rules};
@@ -43,9 +44,10 @@ pub struct Compare {
     /// The side to compare with
     #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
     baseline: Option<String>,
-    /// Measure two builds of handover here, in turn, and compare them
+    /// Measure builds of handover here, in turn, and compare them: two files, or two patterns of files as in 'old/*',
+    /// whose builds take turns within their side
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
-    ab: Vec<PathBuf>,
+    ab: Vec<String>,
     /// With --ab: processes of each; five are needed to say anything
     #[arg(long, value_name = "COUNT", default_value = "7", requires = "ab")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
@@ -226,17 +228,19 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
 /// whether or not it could be stored.
 fn measured_in_turn(
     args: &Compare,
-    old: &Path,
-    new: &Path,
+    old: &str,
+    new: &str,
 ) -> anyhow::Result<([NamedSide; 2], Result<(), StoreError>)> {
     if let Some(name) = &args.name {
         handover_store::check_tag(&format!("{name}/old")).map_err(usage)?;
     }
-    let builds = [old, new];
-    for build in builds {
-        if !std::fs::metadata(build).is_ok_and(|it| it.is_file()) {
-            return Err(usage(format!("--ab {}: no such file", build.display())));
-        }
+    let builds = [builds_of(old)?, builds_of(new)?];
+    let most = builds[0].len().max(builds[1].len());
+    if most > args.pairs as usize {
+        return Err(usage(format!(
+            "--pairs {}: fewer than the {most} builds of a side, so that some would not run; take --pairs {most}",
+            args.pairs
+        )));
     }
     let mut keep = match &args.name {
         Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
@@ -250,7 +254,9 @@ fn measured_in_turn(
     for pair in 0..args.pairs {
         for turn in 0..2 {
             let which = (turn + pair as usize) % 2;
-            let document = one_process(args, builds[which], folder.path(), &interrupted)?;
+            let of_side = &builds[which];
+            let build = &of_side[pair as usize % of_side.len()];
+            let document = one_process(args, build, folder.path(), &interrupted)?;
             if let (Some(store), Some(name), Ok(())) = (&mut keep, &args.name, &kept) {
                 kept = put(store, &document, &format!("{name}/{}", ["old", "new"][which]));
             }
@@ -259,8 +265,33 @@ fn measured_in_turn(
         console::tell(format_args!("pair {} of {} measured", pair + 1, args.pairs));
     }
     let [a, b] = sides;
-    let shown = |path: &Path| path.display().to_string();
-    Ok(([(shown(old), a), (shown(new), b)], kept))
+    Ok(([(old.to_string(), a), (new.to_string(), b)], kept))
+}
+
+/// The builds that a word of `--ab` names: a file, or the executable files of a pattern, in order of their names.
+fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.is_file());
+    let path = Path::new(word);
+    if is_file(path) {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
+    let pattern = name.and_then(|name| name.to_str()).unwrap_or_default();
+    let Ok(glob) = Glob::new(pattern).map(|glob| glob.compile_matcher()) else {
+        return Err(usage(format!("--ab {word}: no such file, and no pattern of files")));
+    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let matches = |path: &PathBuf| path.file_name().is_some_and(|name| glob.is_match(name));
+    let mut builds: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| is_file(path) && matches(path)).collect();
+    builds.sort();
+    match builds.is_empty() {
+        true => Err(usage(format!(
+            "--ab {word}: no such file; a build of handover, or a pattern as in 'old/*'"
+        ))),
+        false => Ok(builds),
+    }
 }
 
 /// Stores a run that was measured, with its name.
@@ -332,7 +363,7 @@ fn one_process(
 
 #[cfg(test)]
 mod tests {
-    use super::{is_one_repeat, share};
+    use super::{builds_of, is_one_repeat, share};
 
     #[test]
     fn processes_of_one_repeat_have_one_command_line_and_follow_each_other() {
@@ -341,6 +372,23 @@ mod tests {
         assert!(!is_one_repeat(&of(3), &of(1)), "another repeat");
         assert!(!is_one_repeat("handover run --nth=1 ring --repeat 3", &of(2)));
         assert!(!is_one_repeat("handover run lock", "handover run lock"));
+    }
+
+    #[test]
+    fn builds_are_a_file_or_the_files_of_a_pattern() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b-2", "b-1", "other"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(folder.path().join("b-folder")).unwrap();
+        let named = |name: &str| folder.path().join(name).display().to_string();
+        let builds = |name: &str| builds_of(&named(name)).map_err(|error| error.to_string());
+        let [first, second, other] = ["b-1", "b-2", "other"].map(|name| folder.path().join(name));
+        assert_eq!(builds("b-*"), Ok(vec![first, second]));
+        assert_eq!(builds("other"), Ok(vec![other]));
+        for word in ["none", "c-*", "b-folder", "[", "nowhere/*"] {
+            assert!(builds(word).is_err_and(|error| error.contains("--ab")), "{word}");
+        }
     }
 
     #[test]

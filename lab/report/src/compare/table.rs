@@ -89,15 +89,21 @@ fn draw(rows: &[Row], width: usize, style: Style, lines: &mut Vec<Line>) {
             (Some(low), Some(high)) => {
                 Line::new(format!("{}..{}", fixed(low), fixed(high)), Tone::Faint)
             }
-            _ => Line::default(),
+            _ => Line::plain("–"),
         }),
         column("by", false, &|row| Line::new(row.by.words(), Tone::Faint)),
-        column("p", true, &|row| Line::plain(chance(row.p))),
+        column("p", true, &|row| match row.verdict {
+            Verdict::CannotSay => Line::plain("–"),
+            _ => Line::plain(chance(row.p)),
+        }),
         column("p of any", true, &|row| match row.verdict {
             Verdict::CannotSay => Line::plain("–"),
             _ => Line::plain(chance(row.p_corrected)),
         }),
-        column("delta", true, &|row| Line::plain(format!("{:+.2}", row.delta))),
+        column("delta", true, &|row| match row.verdict {
+            Verdict::CannotSay => Line::plain("–"),
+            _ => Line::plain(format!("{:+.2}", row.delta)),
+        }),
         column("verdict", false, &|row| Line::new(row.verdict.words(), tone(row.verdict))),
     ];
     let total = |columns: &[Column]| -> usize {
