@@ -29,6 +29,7 @@
 use super::gate::{Gate, Opened};
 use super::kernel::fetch;
 use super::queue::{Link, Linked};
+use super::sanitizer::Shadow;
 use super::stack::{Stack, Stacks};
 use crate::drive::post::{Post, Shared};
 use crate::drive::waiter::Waiter;
@@ -118,9 +119,12 @@ pub(crate) struct Control {
     /// Few have one.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static Stacks,
+    shadow: Shadow,
 }
 
-const _: () = assert!(CONTROL_BYTES == 2 * LINE_BYTES);
+/// The sanitizers keep more.
+const IS_SANITIZED: bool = cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
+const _: () = assert!(CONTROL_BYTES == 2 * LINE_BYTES || IS_SANITIZED);
 
 impl Control {
     pub(super) fn name(&self) -> Option<&str> {
@@ -278,6 +282,7 @@ impl Runnable {
         let switch = unsafe { &mut *place };
         // SAFETY: prepare() has made it, and it is never dropped.
         let switch = unsafe { switch.assume_init_mut() };
+        self.control().shadow.enter();
         match switch.resume(()) {
             CoroutineResult::Yield(Action(commit)) => {
                 let Some(commit) = NonNull::new(commit) else {
@@ -288,7 +293,10 @@ impl Runnable {
                 // SAFETY: run belongs to this commit, and is called once.
                 Outcome::Parked(unsafe { run(commit, self) })
             }
-            CoroutineResult::Return(()) => Outcome::Ended(Ended(control)),
+            CoroutineResult::Return(()) => {
+                self.control().shadow.end();
+                Outcome::Ended(Ended(control))
+            }
         }
     }
 }
@@ -465,6 +473,7 @@ where
             control.has_panicked.set(true);
             std::mem::forget(payload); // whose drop might panic again
         }
+        control.shadow.leave();
     };
     let base = StackPointer::new(top).unwrap_or(StackPointer::MIN);
     let limit = StackPointer::new(stack.limit).unwrap_or(StackPointer::MIN);
@@ -488,6 +497,7 @@ where
         drop_result: drop_slot::<T>,
         name: spec.name.map(Box::new),
         stack_pool: stack.pool,
+        shadow: Shadow::new(),
     };
     // SAFETY: the stack is ours, and this is the place on it for that.
     unsafe { control.write(fresh) };
@@ -548,6 +558,7 @@ fn act(running: NonNull<Control>, action: Action) {
     control.frame.set((&raw const action).cast::<u8>().wrapping_sub(LINE_BYTES));
     // SAFETY: set when the fiber began; it lives as long as the fiber's run.
     let yielder = unsafe { &*control.yielder.get() };
+    control.shadow.leave();
     yielder.suspend(action);
 }
 
