@@ -29,7 +29,7 @@
 use super::gate::{Gate, Opened};
 use super::kernel::fetch;
 use super::queue::{Link, Linked};
-use super::sanitizer::Shadow;
+use super::sanitizer::{self, Shadow};
 use super::stack::{Stack, Stacks};
 use crate::drive::post::{Post, Shared};
 use crate::drive::waiter::Waiter;
@@ -282,8 +282,10 @@ impl Runnable {
         let switch = unsafe { &mut *place };
         // SAFETY: prepare() has made it, and it is never dropped.
         let switch = unsafe { switch.assume_init_mut() };
-        self.control().shadow.enter();
-        match switch.resume(()) {
+        self.control().shadow.leave_worker();
+        let result = switch.resume(());
+        self.control().shadow.enter_worker();
+        match result {
             CoroutineResult::Yield(Action(commit)) => {
                 let Some(commit) = NonNull::new(commit) else {
                     return Outcome::Yielded(self);
@@ -294,7 +296,7 @@ impl Runnable {
                 Outcome::Parked(unsafe { run(commit, self) })
             }
             CoroutineResult::Return(()) => {
-                self.control().shadow.end();
+                self.control().shadow.destroy();
                 Outcome::Ended(Ended(control))
             }
         }
@@ -450,6 +452,7 @@ where
     T: 'static,
 {
     let control = stack.control;
+    sanitizer::clear(&stack);
     // The closure, until it is called, and then its result lie in one place above the switch's frames.
     let result_bytes = if is_attached { size_of::<Slot<T>>() } else { 0 };
     let align = align_of::<F>().max(align_of::<Slot<T>>()).max(16);
@@ -461,6 +464,7 @@ where
     let body = move |yielder: &Yielder<(), Action>, ()| {
         // SAFETY: the control block is valid while its fiber runs.
         let control = unsafe { control.as_ref() };
+        control.shadow.enter_fiber();
         control.yielder.set(yielder);
         // SAFETY: written above, and read here alone: a fiber begins once.
         let f = unsafe { closure.read() };
@@ -473,7 +477,7 @@ where
             control.has_panicked.set(true);
             std::mem::forget(payload); // whose drop might panic again
         }
-        control.shadow.leave();
+        control.shadow.leave_fiber();
     };
     let base = StackPointer::new(top).unwrap_or(StackPointer::MIN);
     let limit = StackPointer::new(stack.limit).unwrap_or(StackPointer::MIN);
@@ -558,8 +562,9 @@ fn act(running: NonNull<Control>, action: Action) {
     control.frame.set((&raw const action).cast::<u8>().wrapping_sub(LINE_BYTES));
     // SAFETY: set when the fiber began; it lives as long as the fiber's run.
     let yielder = unsafe { &*control.yielder.get() };
-    control.shadow.leave();
+    control.shadow.leave_fiber();
     yielder.suspend(action);
+    control.shadow.enter_fiber();
 }
 
 /// Has the fiber that runs stay with its worker from now on, or not; whether it did before.

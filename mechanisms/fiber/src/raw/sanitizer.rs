@@ -1,7 +1,26 @@
-//! The switch between stacks, told to ThreadSanitizer where a build is for it; without, nothing.
+//! Switches between stacks, reported to ThreadSanitizer in builds for it; no code in others.
 //!
-//! It keeps a shadow of each call stack, which it takes for its thread's unless it is told. AddressSanitizer is told
-//! by `corosensei`, with its feature `sanitizer`.
+//! ThreadSanitizer keeps a shadow of each call stack, by the calls and returns that it sees. It needs the address of
+//! the shadow before a switch. `corosensei` reports its switches to AddressSanitizer, with its feature `sanitizer`.
+
+use super::stack::Stack;
+
+/// Lets a stack that was used before be written: frames that were on it at the end of its last fiber did not return,
+/// so that AddressSanitizer has them as in use.
+pub(super) fn clear(stack: &Stack) {
+    #[cfg(handover_sanitizer = "address")]
+    {
+        // SAFETY: the signature is that of sanitizer/asan_interface.h.
+        unsafe extern "C" {
+            fn __asan_unpoison_memory_region(start: *const u8, bytes: usize);
+        }
+        let start = stack.control.as_ptr().cast::<u8>().with_addr(stack.limit);
+        // SAFETY: the memory from the limit to the control block is the stack's, and nobody uses it.
+        unsafe { __asan_unpoison_memory_region(start, stack.control.addr().get() - stack.limit) };
+    }
+    #[cfg(not(handover_sanitizer = "address"))]
+    let _ = stack;
+}
 
 #[cfg(handover_sanitizer = "thread")]
 pub(super) use with::Shadow;
@@ -11,19 +30,22 @@ pub(super) use without::Shadow;
 #[cfg(not(handover_sanitizer = "thread"))]
 mod without {
     /// The shadow of a fiber's stack: none.
-    #[derive(Clone, Copy)]
     pub(in crate::raw) struct Shadow;
 
     impl Shadow {
-        pub(in crate::raw) const fn new() -> Self {
+        pub(in crate::raw) fn new() -> Self {
             Self
         }
         #[inline(always)]
-        pub(in crate::raw) fn enter(&self) {}
+        pub(in crate::raw) fn leave_worker(&self) {}
         #[inline(always)]
-        pub(in crate::raw) fn leave(&self) {}
+        pub(in crate::raw) fn enter_fiber(&self) {}
         #[inline(always)]
-        pub(in crate::raw) fn end(&self) {}
+        pub(in crate::raw) fn leave_fiber(&self) {}
+        #[inline(always)]
+        pub(in crate::raw) fn enter_worker(&self) {}
+        #[inline(always)]
+        pub(in crate::raw) fn destroy(&self) {}
     }
 }
 
@@ -33,50 +55,75 @@ mod with {
     use std::ffi::{c_uint, c_void};
     use std::ptr;
 
-    // SAFETY: these are the signatures of sanitizer/tsan_interface.h.
+    type Address = *mut c_void;
+
+    // SAFETY: the signatures are those of sanitizer/tsan_interface.h; the first two take no pointer.
     unsafe extern "C" {
-        safe fn __tsan_get_current_fiber() -> *mut c_void;
-        safe fn __tsan_create_fiber(flags: c_uint) -> *mut c_void;
-        fn __tsan_destroy_fiber(fiber: *mut c_void);
-        fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: c_uint);
+        safe fn __tsan_get_current_fiber() -> Address;
+        safe fn __tsan_create_fiber(flags: c_uint) -> Address;
+        fn __tsan_destroy_fiber(fiber: Address);
+        fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// The thread's own order of the two stacks' accesses is an order for the sanitizer too.
+    /// Accesses before a switch happen before those after it: one thread makes both.
     const IS_ORDERED: c_uint = 0;
 
-    /// The shadow of a fiber's stack, and of the stack of the worker that runs it.
+    /// The shadows of a fiber's stack and of the stack of the worker that runs it.
+    ///
+    /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
+    /// shadow, which belongs to the fiber, and in which they are in balance from the fiber's begin to its end.
     pub(in crate::raw) struct Shadow {
-        fiber: Cell<*mut c_void>,
-        worker: Cell<*mut c_void>,
+        fiber: Cell<Address>,
+        switch: Cell<Address>,
+        worker: Cell<Address>,
     }
 
     impl Shadow {
-        pub(in crate::raw) const fn new() -> Self {
-            Self { fiber: Cell::new(ptr::null_mut()), worker: Cell::new(ptr::null_mut()) }
+        pub(in crate::raw) fn new() -> Self {
+            let null = || Cell::new(ptr::null_mut());
+            Self { fiber: null(), switch: null(), worker: null() }
         }
 
-        /// The worker is about to switch to the fiber.
+        /// Is called on the worker's stack before it switches to the fiber's.
         #[inline(always)]
-        pub(in crate::raw) fn enter(&self) {
+        pub(in crate::raw) fn leave_worker(&self) {
             if self.fiber.get().is_null() {
                 self.fiber.set(__tsan_create_fiber(0));
+                self.switch.set(__tsan_create_fiber(0));
             }
             self.worker.set(__tsan_get_current_fiber());
-            // SAFETY: created above or in an earlier call, and not destroyed: only end() does that.
+            // SAFETY: created by the first call, and not destroyed before the fiber's end.
+            unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
+        }
+
+        /// Is called on the fiber's stack after a switch to it.
+        #[inline(always)]
+        pub(in crate::raw) fn enter_fiber(&self) {
+            // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.fiber.get(), IS_ORDERED) };
         }
 
-        /// The fiber is about to switch to its worker.
+        /// Is called on the fiber's stack before it switches to the worker's.
         #[inline(always)]
-        pub(in crate::raw) fn leave(&self) {
-            // SAFETY: the shadow of this thread's own stack, which enter() has found.
+        pub(in crate::raw) fn leave_fiber(&self) {
+            // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
+            unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
+        }
+
+        /// Is called on the worker's stack after a switch to it.
+        #[inline(always)]
+        pub(in crate::raw) fn enter_worker(&self) {
+            // SAFETY: the shadow of this thread, found by leave_worker() before the fiber ran.
             unsafe { __tsan_switch_to_fiber(self.worker.get(), IS_ORDERED) };
         }
 
-        /// The fiber is over, and the worker runs.
-        pub(in crate::raw) fn end(&self) {
-            // SAFETY: created by enter(); leave() has switched away from it, and nobody enters it any more.
-            unsafe { __tsan_destroy_fiber(self.fiber.replace(ptr::null_mut())) };
+        /// Is called on the worker's stack after the fiber's end.
+        pub(in crate::raw) fn destroy(&self) {
+            for shadow in [&self.fiber, &self.switch] {
+                // SAFETY: created by leave_worker(); enter_worker() has made another the current one, and the
+                // fiber is not resumed any more.
+                unsafe { __tsan_destroy_fiber(shadow.replace(ptr::null_mut())) };
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use handover_base::sync::auto_traits;
 use handover_rpc::{
-    Bulk, BulkMemory, Call, Caller, Context, Endpoint, Method, Moment, Observed, Peer, Pending,
-    Progress, Stopper, Timer, Transfer,
+    BulkMemory, Call, Caller, Context, Endpoint, Method, Moment, Observed, Peer, Pending, Progress,
+    Stopper, Timer, Transfer,
 };
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use std::rc::Rc;
 fn numbers_and_handles_of_other_threads_may_go_anywhere() {
     assert_eq!(auto_traits!((Peer, Method, Timer, Transfer)), "Send + Sync");
     assert_eq!(auto_traits!((Stopper, Caller, Progress)), "Send + Sync");
-    assert_eq!(auto_traits!((Bulk, BulkMemory)), "Send + Sync");
+    assert_eq!(auto_traits!(BulkMemory), "Send + Sync");
     assert_eq!(auto_traits!(Observed<'static>), "Send + Sync");
     // They hold no result: it is read from bytes where it is asked for.
     assert_eq!(auto_traits!(Call<Rc<u8>>), "Send + Sync");
