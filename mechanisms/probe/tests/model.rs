@@ -143,15 +143,13 @@ fn mixed_writes_reads_and_a_close_give_each_recorded_event_once_and_in_order() {
         let lane = lane(2);
         let writer = Writer::new(Arc::clone(&lane));
         let thread = thread::spawn(move || {
-            let wrote = [
-                writer.write(4, 1),
-                writer.write_1(4, 2, 20),
-                writer.write(4, 3),
-                writer.write_1(4, 4, 40),
-            ];
-            let closed = wrote.iter().position(|it| *it == Wrote::Closed).unwrap_or(wrote.len());
-            assert!(wrote[closed..].iter().all(|it| *it == Wrote::Closed));
-            wrote.iter().filter(|it| **it == Wrote::Recorded).count()
+            let write = |ticks| match ticks % 2 {
+                0 => writer.write_1(4, ticks, 10 * ticks),
+                _ => writer.write(4, ticks),
+            };
+            // A writer to a closed lane is dropped.
+            let wrote = (1..=4u64).map(write).take_while(|it| *it != Wrote::Closed);
+            wrote.filter(|it| *it == Wrote::Recorded).count()
         });
         let mut drainer = Drainer::default();
         let mut seen: Vec<Drained> = drainer.next(&lane).into_iter().collect();
