@@ -6,4 +6,5 @@ pub mod deny;
 pub mod models;
 pub mod prerequisites;
 pub mod programs;
+pub mod sanitizers;
 pub mod sources;

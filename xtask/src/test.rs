@@ -58,6 +58,8 @@ pub enum Step {
     Miri,
     /// The release binary measures, and survives its faults (with --long)
     Release,
+    /// The mechanisms' tests under ThreadSanitizer and AddressSanitizer (with --long)
+    Sanitizers,
     /// Every fuzz target, for a minute (with --long)
     Fuzz,
     /// A hundred million messages, each accounted for (with --long)
@@ -87,7 +89,7 @@ impl Step {
             Self::Clippy | Self::Docs | Self::Doctests | Self::Loom | Self::Deny | Self::Miri => {
                 Phase::Compiler
             }
-            Self::Release | Self::Fuzz | Self::Soak | Self::Dist => Phase::Long,
+            Self::Release | Self::Sanitizers | Self::Fuzz | Self::Soak | Self::Dist => Phase::Long,
         }
     }
 
@@ -113,6 +115,7 @@ impl Step {
             Self::Docs => steps::sources::docs(context),
             Self::Loom => steps::models::loom(context),
             Self::Miri => steps::models::miri(context),
+            Self::Sanitizers => steps::sanitizers::sanitizers(context),
             Self::Fuzz => steps::models::fuzz(context),
             Self::Soak => steps::models::soak(context),
             Self::Binary => steps::binary::ladder(context).map(drop),
@@ -133,6 +136,8 @@ pub struct Context {
     pub long: bool,
     /// Whether `--changed` was given.
     pub changed: bool,
+    /// Whether steps were named with `--only`.
+    pub only: bool,
     /// A folder that is removed at the end.
     pub temporary: PathBuf,
     /// The test programs, once they are built.
@@ -235,6 +240,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         workspace: Workspace::find()?,
         long: options.long,
         changed: options.changed,
+        only: !options.only.is_empty(),
         temporary: temporary.path().to_owned(),
         programs: None,
         tests: 0,
@@ -288,7 +294,7 @@ mod tests {
         assert_eq!(names(Phase::First), ["fmt", "build", "tidy"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
         assert_eq!(names(Phase::Compiler), ["clippy", "docs", "doctests", "loom", "deny", "miri"]);
-        assert_eq!(names(Phase::Long), ["release", "fuzz", "soak", "dist"]);
+        assert_eq!(names(Phase::Long), ["release", "sanitizers", "fuzz", "soak", "dist"]);
     }
 
     #[test]

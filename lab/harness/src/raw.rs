@@ -59,6 +59,15 @@ impl Drop for Mapping {
 }
 
 /// A `T` in memory that the parties share, as threads or as processes. All zero when rigged.
+///
+/// As with an [`Arc`], no more than `&T` comes out, so that a region may pass for one of a shorter lifetime; and
+/// for a `T` that may not be shared, nothing comes out:
+///
+/// ```compile_fail,E0277
+/// fn read(region: &handover_harness::Region<std::cell::Cell<u32>>) -> u32 {
+///     region.get()
+/// }
+/// ```
 pub struct Region<T> {
     mapping: Arc<Mapping>,
     holds: PhantomData<fn() -> T>,
@@ -278,6 +287,8 @@ fn become_program(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use handover_base::sync::auto_traits;
+    use std::cell::Cell;
 
     #[test]
     fn two_attachments_of_one_descriptor_are_the_same_memory() {
@@ -286,6 +297,14 @@ mod tests {
         assert_eq!(theirs.load(Ordering::Relaxed), 0);
         ours.store(7, Ordering::Relaxed);
         assert_eq!(theirs.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn region_goes_anywhere_and_is_read_only_as_a_type_that_may_be_shared() {
+        assert_eq!(auto_traits!(Region<AtomicU32>), "Send + Sync");
+        // Holds no `T`, and gives none out: only `Region<T: Sync>` can be made and dereferenced.
+        assert_eq!(auto_traits!(Region<Cell<u32>>), "Send + Sync");
+        assert_eq!(auto_traits!(Mapping), "Send + Sync");
     }
 
     #[test]

@@ -81,12 +81,20 @@ pub struct Config {
     pub spin: handover_notify::Config,
 }
 
+/// Frames of functions that a sanitizer watches are several times as large.
+const STACK_BYTES: usize =
+    if cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread")) {
+        1 << 20
+    } else {
+        64 << 10
+    };
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             workers_count: 1,
             cpus: Vec::new(),
-            stack_bytes: 64 << 10,
+            stack_bytes: STACK_BYTES,
             pools: vec![PoolConfig::new("default", 4)],
             stealing: Stealing::Off,
             spin: handover_notify::Config::default(),

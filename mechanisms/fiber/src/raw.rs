@@ -23,6 +23,8 @@ mod promise;
 mod queue;
 mod race;
 #[cfg(not(handover_loom))]
+mod sanitizer;
+#[cfg(not(handover_loom))]
 mod stack;
 
 pub use biased::Biased;

@@ -2,6 +2,20 @@
 //!
 //! Blocks have six words here, two of them for events, so that a few events are enough to begin, fill and
 //! use a block again.
+//!
+//! # Which calls are mixed
+//! In each row, every call of one column meets every call of the other at every point that three preemptions
+//! allow. Each lane has two blocks, and loses what it has no room for.
+//!
+//! | model | writer | another thread |
+//! |---|---|---|
+//! | `events_arrive_*` | `write_1` three times, each of which fills a block | drainer: `next`, `release`, twice |
+//! | `a_block_that_is_taken_*` | `write` three times, two of which fill a block | drainer: `rest`, `pass`, `release`, twice |
+//! | `a_lane_that_is_closed_*` | `write` three times | `close` |
+//! | `mixed_*` | `write`, `write_1`, drop | drainer: `next`, `release`, `close`, `next` to the end |
+//!
+//! Not modelled: a writer that waits for room, whose futex is the kernel's; `give_up`; signal handlers that
+//! write while they interrupt the writer, which is one thread.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -120,5 +134,35 @@ fn a_lane_that_is_closed_meanwhile_is_given_up_at_the_next_event() {
         let written = [first, second, third].iter().filter(|it| **it == Wrote::Recorded).count();
         drop(writer);
         assert_eq!(lane.counts(), (written as u64, 0));
+    });
+}
+
+#[test]
+fn mixed_writes_reads_and_a_close_give_each_recorded_event_once_and_in_order() {
+    model(|| {
+        let lane = lane(2);
+        let writer = Writer::new(Arc::clone(&lane));
+        let thread = thread::spawn(move || {
+            let write = |ticks| match ticks % 2 {
+                0 => writer.write_1(4, ticks, 10 * ticks),
+                _ => writer.write(4, ticks),
+            };
+            // A writer to a closed lane is dropped.
+            let wrote = (1..=4u64).map(write).take_while(|it| *it != Wrote::Closed);
+            wrote.filter(|it| *it == Wrote::Recorded).count()
+        });
+        let mut drainer = Drainer::default();
+        let mut seen: Vec<Drained> = drainer.next(&lane).into_iter().collect();
+        drainer.release(&lane);
+        lane.close();
+        seen.extend(drainer.next(&lane));
+        drainer.release(&lane);
+        let recorded = thread.join().unwrap();
+        seen.extend(std::iter::from_fn(|| drainer.next(&lane)));
+        assert_eq!(seen.len(), recorded);
+        assert!(seen.windows(2).all(|pair| pair[0].ticks < pair[1].ticks));
+        let value = |event: &Drained| if event.ticks % 2 == 0 { 10 * event.ticks } else { 0 };
+        assert!(seen.iter().all(|event| event.values == [value(event), 0]));
+        assert_eq!(lane.counts().0, recorded as u64);
     });
 }

@@ -12,6 +12,8 @@ mod raw;
 mod stage;
 mod stats;
 pub mod tls;
+#[cfg(doctest)]
+mod variance;
 
 pub use config::{Backend, Config, WhenFull};
 pub use drive::{

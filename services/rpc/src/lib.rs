@@ -12,6 +12,8 @@ mod raw;
 #[cfg(test)]
 mod simulation;
 mod stage;
+#[cfg(doctest)]
+mod variance;
 
 #[cfg(feature = "tls")]
 pub use rustls;

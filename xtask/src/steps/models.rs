@@ -1,5 +1,6 @@
 //! What threads may do to each other: loom's models, Miri, fuzzing, and a soak.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -20,15 +21,15 @@ const SOAK_MAX: Duration = Duration::from_secs(1800);
 /// How many schedules Miri tries with `--long`.
 const MIRI_SEEDS: u32 = 16;
 
-/// What Miri runs of a crate, each time and with `--long`: where all of its tests take minutes there, or
-/// ask for what Miri does not know (signals, limits, timed sleeps in epoll); nothing of a crate whose only
-/// `unsafe` asks for memory ahead, and nothing of fibers, whose switch is assembly. Of other crates all.
+/// Options and filter of the tests that Miri runs of a crate, usually and with `--long`. All tests of other crates run.
+/// Left out are tests that take minutes there or need what Miri does not have (signals, limits, timed sleeps in epoll);
+/// of sched, whose only `unsafe` asks for memory ahead, all but one module; of fiber, whose switch is assembly, all.
 const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-fiber", "", ""),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
-    ("handover-ring", "--lib --test api", "--lib --tests"),
-    ("handover-sched", "", "--test drive_lanes"),
-    ("handover-timer", "--lib", "--lib --test api"),
+    ("handover-ring", "--lib --test it -- api::", "--lib --tests"),
+    ("handover-sched", "", "--test it -- drive_lanes::"),
+    ("handover-timer", "--lib", "--lib --test it -- api::"),
     ("handover-event", "--lib", "--lib"),
 ];
 
@@ -59,21 +60,33 @@ pub fn loom(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The mechanisms' tests under Miri, and with `--long` what decodes the words of peers.
+/// The tests of changed mechanisms under Miri; of all mechanisms where the step was asked for, and with `--long` those
+/// of what decodes the words of peers, too.
 pub fn miri(context: &mut Context) -> Result<()> {
+    let mut mechanisms = context.workspace.crates_below("mechanisms");
+    if !(context.long || context.only) {
+        mechanisms.retain(|one| differs_from_origin(&context.workspace.root, &one.folder));
+        if mechanisms.is_empty() {
+            println!("no mechanism differs from origin/HEAD; `--only miri` runs all of them");
+            return Ok(());
+        }
+    }
+    let mechanisms: Vec<Crate> = mechanisms.into_iter().cloned().collect();
     if let Err(why) = miri_at_hand() {
         context.skip("miri", format!("{why:#}"));
         return Ok(());
     }
-    let mechanisms = context.workspace.crates_below("mechanisms");
     let mut flags = String::from("-Zmiri-disable-isolation");
     if context.long {
         flags += &format!(" -Zmiri-many-seeds=0..{MIRI_SEEDS}");
     }
     let part = |one: &Crate| MIRI_PARTS.iter().find(|(name, ..)| *name == one.name);
-    let whole = mechanisms.iter().copied().filter(|one| part(one).is_none()).collect();
-    let mut runs: Vec<(Vec<&Crate>, &str)> = vec![(whole, "--lib --tests")];
-    for one in mechanisms {
+    let whole: Vec<&Crate> = mechanisms.iter().filter(|one| part(one).is_none()).collect();
+    let mut runs: Vec<(Vec<&Crate>, &str)> = Vec::new();
+    if !whole.is_empty() {
+        runs.push((whole, "--lib --tests"));
+    }
+    for one in &mechanisms {
         if let Some((_, each_time, long)) = part(one) {
             let tests = if context.long { long } else { each_time };
             if !tests.is_empty() {
@@ -89,9 +102,9 @@ pub fn miri(context: &mut Context) -> Result<()> {
     let mut passed = 0;
     for (crates, tests) in runs {
         passed += Run::new("cargo +nightly miri test")
-            .args(tests.split_whitespace())
             .args(packages(&crates))
             .arg_path("--target-dir", &context.workspace.target.join("miri"))
+            .args(tests.split_whitespace())
             .set("MIRIFLAGS", &flags)
             .set("PROPTEST_CASES", "8")
             .within(&context.workspace.root)
@@ -99,6 +112,16 @@ pub fn miri(context: &mut Context) -> Result<()> {
     }
     context.tests += passed;
     Ok(())
+}
+
+/// Whether files of a folder are not committed, or committed and not on the branch that a clone starts from.
+fn differs_from_origin(root: &Path, folder: &Path) -> bool {
+    let lists_some = |line: &str| {
+        let listed = Run::new(line).args([folder]).within(root).read();
+        listed.is_ok_and(|text| !text.trim().is_empty())
+    };
+    lists_some("git status --porcelain --")
+        || lists_some("git diff --name-only origin/HEAD...HEAD --")
 }
 
 fn miri_at_hand() -> Result<()> {
@@ -132,7 +155,7 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
 /// Messages among machines that are stopped at random: each is handled, refused, dropped by policy or
 /// handed back. Each time it is a million of them, as one of the tests.
 pub fn soak(context: &mut Context) -> Result<()> {
-    let passed = Run::new("cargo test --release -p handover-event --test contract soak")
+    let passed = Run::new("cargo test --release -p handover-event --test it soak")
         .set("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())
         .within(&context.workspace.root)
         .at_most(SOAK_MAX)

@@ -6,7 +6,7 @@ use handover_event::{
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -233,6 +233,7 @@ fn a_descriptor_is_handled_among_messages_until_it_is_not_watched_any_more() {
     struct Reader {
         socket: Arc<UnixStream>,
         read: Vec<u8>,
+        is_read: mpsc::Sender<()>,
     }
     impl Handler for Reader {
         type Message = Event;
@@ -243,6 +244,9 @@ fn a_descriptor_is_handled_among_messages_until_it_is_not_watched_any_more() {
                     let mut bytes = [0; 16];
                     let count = (&*self.socket).read(&mut bytes).expect("it is readable");
                     self.read.extend(&bytes[..count]);
+                    if self.read == b"hello" {
+                        self.is_read.send(()).expect("it is waited for");
+                    }
                 }
                 Event::Quit => cx.stop(),
             }
@@ -250,13 +254,14 @@ fn a_descriptor_is_handled_among_messages_until_it_is_not_watched_any_more() {
     }
     let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
     let socket = Arc::new(ours);
-    let reader = Reader { socket: Arc::clone(&socket), read: Vec::new() };
+    let (is_read, read) = mpsc::channel();
+    let reader = Reader { socket: Arc::clone(&socket), read: Vec::new(), is_read };
     let mut machine = Machine::new(reader, Config::default()).expect("valid");
     let address = machine.address().clone();
     let watch = machine.context().watch(socket, Interest::READ, Event::Readable).expect("watched");
     let other = thread::spawn(move || {
         theirs.write_all(b"hello").expect("written");
-        thread::sleep(10 * MS); // let it be read: this side's end is not what is tested
+        read.recv().expect("it is read"); // else the machine may stop before
         address.pass(Event::Quit).expect("room");
         theirs
     });
@@ -616,7 +621,7 @@ impl Drop for AsksWhenDropped {
 /// What a subscriber's function owns is dropped where it may use the topic, whose lock would be taken twice.
 #[test]
 fn a_subscription_is_dropped_without_the_lock_of_its_topic() {
-    let (done, is_done) = std::sync::mpsc::channel();
+    let (done, is_done) = mpsc::channel();
     // A thread that may hang, and is then left behind.
     thread::spawn(move || {
         let topic = Topic::new();

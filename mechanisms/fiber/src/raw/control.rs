@@ -29,6 +29,7 @@
 use super::gate::{Gate, Opened};
 use super::kernel::fetch;
 use super::queue::{Link, Linked};
+use super::sanitizer::{self, Shadow};
 use super::stack::{Stack, Stacks};
 use crate::drive::post::{Post, Shared};
 use crate::drive::waiter::Waiter;
@@ -118,9 +119,12 @@ pub(crate) struct Control {
     /// Few have one.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static Stacks,
+    shadow: Shadow,
 }
 
-const _: () = assert!(CONTROL_BYTES == 2 * LINE_BYTES);
+/// The sanitizers keep more.
+const IS_SANITIZED: bool = cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
+const _: () = assert!(CONTROL_BYTES == 2 * LINE_BYTES || IS_SANITIZED);
 
 impl Control {
     pub(super) fn name(&self) -> Option<&str> {
@@ -278,7 +282,10 @@ impl Runnable {
         let switch = unsafe { &mut *place };
         // SAFETY: prepare() has made it, and it is never dropped.
         let switch = unsafe { switch.assume_init_mut() };
-        match switch.resume(()) {
+        self.control().shadow.leave_worker();
+        let result = switch.resume(());
+        self.control().shadow.enter_worker();
+        match result {
             CoroutineResult::Yield(Action(commit)) => {
                 let Some(commit) = NonNull::new(commit) else {
                     return Outcome::Yielded(self);
@@ -288,7 +295,10 @@ impl Runnable {
                 // SAFETY: run belongs to this commit, and is called once.
                 Outcome::Parked(unsafe { run(commit, self) })
             }
-            CoroutineResult::Return(()) => Outcome::Ended(Ended(control)),
+            CoroutineResult::Return(()) => {
+                self.control().shadow.destroy();
+                Outcome::Ended(Ended(control))
+            }
         }
     }
 }
@@ -442,6 +452,7 @@ where
     T: 'static,
 {
     let control = stack.control;
+    sanitizer::clear(&stack);
     // The closure, until it is called, and then its result lie in one place above the switch's frames.
     let result_bytes = if is_attached { size_of::<Slot<T>>() } else { 0 };
     let align = align_of::<F>().max(align_of::<Slot<T>>()).max(16);
@@ -453,6 +464,7 @@ where
     let body = move |yielder: &Yielder<(), Action>, ()| {
         // SAFETY: the control block is valid while its fiber runs.
         let control = unsafe { control.as_ref() };
+        control.shadow.enter_fiber();
         control.yielder.set(yielder);
         // SAFETY: written above, and read here alone: a fiber begins once.
         let f = unsafe { closure.read() };
@@ -465,6 +477,7 @@ where
             control.has_panicked.set(true);
             std::mem::forget(payload); // whose drop might panic again
         }
+        control.shadow.leave_fiber();
     };
     let base = StackPointer::new(top).unwrap_or(StackPointer::MIN);
     let limit = StackPointer::new(stack.limit).unwrap_or(StackPointer::MIN);
@@ -488,6 +501,7 @@ where
         drop_result: drop_slot::<T>,
         name: spec.name.map(Box::new),
         stack_pool: stack.pool,
+        shadow: Shadow::new(),
     };
     // SAFETY: the stack is ours, and this is the place on it for that.
     unsafe { control.write(fresh) };
@@ -548,7 +562,9 @@ fn act(running: NonNull<Control>, action: Action) {
     control.frame.set((&raw const action).cast::<u8>().wrapping_sub(LINE_BYTES));
     // SAFETY: set when the fiber began; it lives as long as the fiber's run.
     let yielder = unsafe { &*control.yielder.get() };
+    control.shadow.leave_fiber();
     yielder.suspend(action);
+    control.shadow.enter_fiber();
 }
 
 /// Has the fiber that runs stay with its worker from now on, or not; whether it did before.

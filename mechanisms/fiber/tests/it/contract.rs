@@ -54,7 +54,8 @@ fn a_stack_that_overflows_ends_the_process_with_the_name_of_its_fiber() -> Outco
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(text.contains("fiber 'digger' (number "), "{text}");
-    assert!(text.contains("has overflowed its stack of 65536 bytes"), "{text}");
+    let stack_bytes = Config::default().stack_bytes;
+    assert!(text.contains(&format!("has overflowed its stack of {stack_bytes} bytes")), "{text}");
     Ok(())
 }
 

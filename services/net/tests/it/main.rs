@@ -1,9 +1,10 @@
-//! Fairness, faults, replies, TLS and simulation of the event handler.
+//! Fairness, faults, handles, replies, TLS and simulation of the event handler.
 
 #[cfg(feature = "tls")]
 mod backends;
 mod fairness;
 mod faults;
+mod handles;
 mod replies;
 #[cfg(feature = "tls")]
 mod secured;

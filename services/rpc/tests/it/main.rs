@@ -1,10 +1,11 @@
-//! Calls, bulk transfers, hostile peers and proxies.
+//! Calls, bulk transfers, handles, hostile peers and proxies.
 
 mod api;
 mod bulk;
 #[cfg(feature = "tls")]
 mod credentials;
 mod halves;
+mod handles;
 mod hostile;
 mod proxy;
 mod threads;

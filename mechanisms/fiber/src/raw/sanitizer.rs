@@ -1,0 +1,129 @@
+//! Switches between stacks, reported to ThreadSanitizer in builds for it; no code in others.
+//!
+//! ThreadSanitizer keeps a shadow of each call stack, by the calls and returns that it sees. It needs the address of
+//! the shadow before a switch. `corosensei` reports its switches to AddressSanitizer, with its feature `sanitizer`.
+
+use super::stack::Stack;
+
+/// Lets a stack that was used before be written: frames that were on it at the end of its last fiber did not return,
+/// so that AddressSanitizer has them as in use.
+pub(super) fn clear(stack: &Stack) {
+    #[cfg(handover_sanitizer = "address")]
+    {
+        // SAFETY: the signature is that of sanitizer/asan_interface.h.
+        unsafe extern "C" {
+            fn __asan_unpoison_memory_region(start: *const u8, bytes: usize);
+        }
+        let start = stack.control.as_ptr().cast::<u8>().with_addr(stack.limit);
+        // SAFETY: the memory from the limit to the control block is the stack's, and nobody uses it.
+        unsafe { __asan_unpoison_memory_region(start, stack.control.addr().get() - stack.limit) };
+    }
+    #[cfg(not(handover_sanitizer = "address"))]
+    let _ = stack;
+}
+
+#[cfg(handover_sanitizer = "thread")]
+pub(super) use with::Shadow;
+#[cfg(not(handover_sanitizer = "thread"))]
+pub(super) use without::Shadow;
+
+#[cfg(not(handover_sanitizer = "thread"))]
+mod without {
+    /// The shadow of a fiber's stack: none.
+    pub(in crate::raw) struct Shadow;
+
+    impl Shadow {
+        pub(in crate::raw) fn new() -> Self {
+            Self
+        }
+        #[inline(always)]
+        pub(in crate::raw) fn leave_worker(&self) {}
+        #[inline(always)]
+        pub(in crate::raw) fn enter_fiber(&self) {}
+        #[inline(always)]
+        pub(in crate::raw) fn leave_fiber(&self) {}
+        #[inline(always)]
+        pub(in crate::raw) fn enter_worker(&self) {}
+        #[inline(always)]
+        pub(in crate::raw) fn destroy(&self) {}
+    }
+}
+
+#[cfg(handover_sanitizer = "thread")]
+mod with {
+    use std::cell::Cell;
+    use std::ffi::{c_uint, c_void};
+    use std::ptr;
+
+    type Address = *mut c_void;
+
+    // SAFETY: the signatures are those of sanitizer/tsan_interface.h; the first two take no pointer.
+    unsafe extern "C" {
+        safe fn __tsan_get_current_fiber() -> Address;
+        safe fn __tsan_create_fiber(flags: c_uint) -> Address;
+        fn __tsan_destroy_fiber(fiber: Address);
+        fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
+    }
+
+    /// Accesses before a switch happen before those after it: one thread makes both.
+    const IS_ORDERED: c_uint = 0;
+
+    /// The shadows of a fiber's stack and of the stack of the worker that runs it.
+    ///
+    /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
+    /// shadow, which belongs to the fiber, and in which they are in balance from the fiber's begin to its end.
+    pub(in crate::raw) struct Shadow {
+        fiber: Cell<Address>,
+        switch: Cell<Address>,
+        worker: Cell<Address>,
+    }
+
+    impl Shadow {
+        pub(in crate::raw) fn new() -> Self {
+            let null = || Cell::new(ptr::null_mut());
+            Self { fiber: null(), switch: null(), worker: null() }
+        }
+
+        /// Is called on the worker's stack before it switches to the fiber's.
+        #[inline(always)]
+        pub(in crate::raw) fn leave_worker(&self) {
+            if self.fiber.get().is_null() {
+                self.fiber.set(__tsan_create_fiber(0));
+                self.switch.set(__tsan_create_fiber(0));
+            }
+            self.worker.set(__tsan_get_current_fiber());
+            // SAFETY: created by the first call, and not destroyed before the fiber's end.
+            unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
+        }
+
+        /// Is called on the fiber's stack after a switch to it.
+        #[inline(always)]
+        pub(in crate::raw) fn enter_fiber(&self) {
+            // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
+            unsafe { __tsan_switch_to_fiber(self.fiber.get(), IS_ORDERED) };
+        }
+
+        /// Is called on the fiber's stack before it switches to the worker's.
+        #[inline(always)]
+        pub(in crate::raw) fn leave_fiber(&self) {
+            // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
+            unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
+        }
+
+        /// Is called on the worker's stack after a switch to it.
+        #[inline(always)]
+        pub(in crate::raw) fn enter_worker(&self) {
+            // SAFETY: the shadow of this thread, found by leave_worker() before the fiber ran.
+            unsafe { __tsan_switch_to_fiber(self.worker.get(), IS_ORDERED) };
+        }
+
+        /// Is called on the worker's stack after the fiber's end.
+        pub(in crate::raw) fn destroy(&self) {
+            for shadow in [&self.fiber, &self.switch] {
+                // SAFETY: created by leave_worker(); enter_worker() has made another the current one, and the
+                // fiber is not resumed any more.
+                unsafe { __tsan_destroy_fiber(shadow.replace(ptr::null_mut())) };
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! No handle of a type that borrows for long is one of a type that borrows for short: the handle sends commands
+//! with values of that type to the thread that keeps them. Each of these must not compile.
+
+/// ```compile_fail
+/// use handover_net::Handle;
+/// fn shorten<'a>(long: Handle<&'static str>) -> Handle<&'a str> {
+///     long
+/// }
+/// ```
+struct HandleIsInvariant;
+
+/// ```compile_fail
+/// use handover_net::Stopper;
+/// fn shorten<'a>(long: Stopper<&'static str>) -> Stopper<&'a str> {
+///     long
+/// }
+/// ```
+struct StopperIsInvariant;
+
+/// ```compile_fail
+/// use handover_net::{Conn, engine::Lines};
+/// fn shorten<'c, 'a>(long: Conn<'c, Lines, &'static str>) -> Conn<'c, Lines, &'a str> {
+///     long
+/// }
+/// ```
+struct ConnIsInvariant;
+
+/// ```compile_fail
+/// use handover_net::{Room, engine::Lines};
+/// fn shorten<'c, 'a>(long: Room<'c, Lines, &'static str>) -> Room<'c, Lines, &'a str> {
+///     long
+/// }
+/// ```
+struct RoomIsInvariant;

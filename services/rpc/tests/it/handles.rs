@@ -1,0 +1,26 @@
+//! The threads between which handles may pass.
+
+use handover_base::sync::auto_traits;
+use handover_rpc::{
+    BulkMemory, Call, Caller, Context, Endpoint, Method, Moment, Observed, Peer, Pending, Progress,
+    Stopper, Timer, Transfer,
+};
+use std::rc::Rc;
+
+#[test]
+fn numbers_and_handles_of_other_threads_may_go_anywhere() {
+    assert_eq!(auto_traits!((Peer, Method, Timer, Transfer)), "Send + Sync");
+    assert_eq!(auto_traits!((Stopper, Caller, Progress)), "Send + Sync");
+    assert_eq!(auto_traits!(BulkMemory), "Send + Sync");
+    assert_eq!(auto_traits!(Observed<'static>), "Send + Sync");
+    // They hold no result: it is read from bytes where it is asked for.
+    assert_eq!(auto_traits!(Call<Rc<u8>>), "Send + Sync");
+    assert_eq!(auto_traits!(Pending<Rc<u8>>), "Send + Sync");
+}
+
+#[test]
+fn endpoint_goes_to_another_thread_and_is_not_shared() {
+    assert_eq!(auto_traits!(Endpoint), "Send");
+    assert_eq!(auto_traits!(Context<'static>), "Send");
+    assert_eq!(auto_traits!(Moment<'static>), "Send");
+}

@@ -1,0 +1,112 @@
+//! ThreadSanitizer and AddressSanitizer, with `--long`.
+//!
+//! The standard library is built with each sanitizer, from its sources: without, its locks and threads are no order
+//! for ThreadSanitizer. There are no suppressions.
+//!
+//! | crate | thread | address and leaks |
+//! |---|---|---|
+//! | `lock`, `notify`, `ring` | all tests | all tests |
+//! | `event` | all tests | all tests but one of [`ADDRESS_SKIPPED`] |
+//! | `fiber` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
+//!
+//! Switches between the stacks of fibers are reported to both: `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered:
+//! other processes (ThreadSanitizer sees one, and each mapping as memory of its own); an order by fences alone, which
+//! ThreadSanitizer does not know, and the loom models do; C code of dependencies; `rpc`, whose tests take too long.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::prerequisites::component;
+use crate::run::Run;
+use crate::test::Context;
+
+/// The crates whose threads share memory through `unsafe`.
+const CRATES: [&str; 5] =
+    ["handover-lock", "handover-notify", "handover-ring", "handover-event", "handover-fiber"];
+
+/// Longest time of one sanitizer, its build of the standard library included.
+const SANITIZER_MAX: Duration = Duration::from_secs(3600);
+
+/// The target, which has to be named for the standard library to be built.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Tests that ThreadSanitizer cannot run, each by its reason.
+const THREAD_SKIPPED: [&str; 4] = [
+    // It handles faults itself, and these end in one.
+    "a_fault_that_is_no_overflow_goes_to_who_handled_it_before",
+    // Its shadow memory takes the address space, or the mappings, that these limit.
+    "no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on",
+    "where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on",
+    // Its fibers ran in another order once in these builds, beside load. The cause is not known.
+    "what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten",
+];
+
+/// Tests that AddressSanitizer cannot run, each by its reason.
+const ADDRESS_SKIPPED: [&str; 7] = [
+    // As for ThreadSanitizer.
+    THREAD_SKIPPED[0],
+    THREAD_SKIPPED[1],
+    THREAD_SKIPPED[2],
+    THREAD_SKIPPED[3],
+    // These abandon a runtime, whose memory is not freed by design.
+    "an_idle_runtime_is_woken_less_than_five_times_a_second",
+    "an_abandoned_runtime_leaves_those_who_wait_and_may_be_spoken_to",
+    // Ends without a descriptor, which the search for leaks needs.
+    "without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused",
+];
+
+/// Runs the crates' tests with each sanitizer.
+pub fn sanitizers(context: &mut Context) -> Result<()> {
+    if let Err(why) = sources_at_hand() {
+        context.skip("sanitizers", format!("{why:#}"));
+        return Ok(());
+    }
+    run(context, "thread", &THREAD_SKIPPED, ("TSAN_OPTIONS", "allocator_may_return_null=1"))?;
+    run(context, "address", &ADDRESS_SKIPPED, ("ASAN_OPTIONS", "allocator_may_return_null=1"))
+}
+
+fn run(
+    context: &mut Context,
+    sanitizer: &str,
+    skipped: &[&str],
+    (variable, options): (&str, &str),
+) -> Result<()> {
+    let flags = format!("-Zsanitizer={sanitizer} --cfg handover_sanitizer=\"{sanitizer}\"");
+    let mut run =
+        Run::new("cargo +nightly test -Zbuild-std --lib --test it --target").args([TARGET]);
+    for name in CRATES {
+        run = run.args(["-p", name]);
+    }
+    if sanitizer == "address" {
+        run = run.args(["--features", "corosensei/sanitizer"]);
+    }
+    let folder = context.workspace.target.join("sanitizer").join(sanitizer);
+    run = run.arg_path("--target-dir", &folder).args(["--"]);
+    for test in skipped {
+        run = run.args(["--skip", test]);
+    }
+    let passed = run
+        .set("RUSTFLAGS", &flags)
+        .set(variable, options)
+        // Naming the frames of an expected panic takes seconds in these programs.
+        .set("RUST_BACKTRACE", "0")
+        .unset("CARGO_ENCODED_RUSTFLAGS")
+        .within(&context.workspace.root)
+        .at_most(SANITIZER_MAX)
+        .count()?;
+    ensure!(passed > 0, "no test ran with the {sanitizer} sanitizer");
+    context.tests += passed;
+    Ok(())
+}
+
+fn sources_at_hand() -> Result<()> {
+    let nightly = Run::new("cargo +nightly --version").works();
+    ensure!(nightly, "no nightly toolchain: rustup toolchain install nightly");
+    let has_sources = Run::new("sh -c").args([SOURCES]);
+    component(Some("nightly"), &["rust-src"], has_sources)
+}
+
+/// Succeeds where the sources of nightly's standard library are.
+const SOURCES: &str =
+    "test -e \"$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock\"";
