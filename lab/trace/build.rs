@@ -6,8 +6,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: [&str; 7] =
-    ["config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
+const SOURCES: [&str; 8] =
+    ["bus.c", "config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
 
 fn main() {
     println!("cargo::rerun-if-changed=c");

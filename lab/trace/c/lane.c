@@ -223,6 +223,16 @@ static void anchor(uint64_t words[3])
 	words[2] = ns_of(CLOCK_REALTIME);
 }
 
+/* A stretch of the file, mapped; MAP_FAILED where that cannot be done. */
+static void *map(int fd, uint64_t offset, uint64_t bytes, int flags)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, offset);
+	if (memory == MAP_FAILED || handover_bus_watch(memory, bytes))
+		return memory;
+	munmap(memory, bytes);
+	return MAP_FAILED;
+}
+
 static int open_file(void)
 {
 	int fd = open(file.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -285,7 +295,7 @@ static bool make_file(void)
 		return false;
 	void *header = MAP_FAILED;
 	if (reserve(fd, 0, PAGE))
-		header = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		header = map(fd, 0, PAGE, 0);
 	close(fd);
 	if (header == MAP_FAILED) {
 		unlink(file.path);
@@ -308,7 +318,7 @@ static bool make_file(void)
 /* Here, or where the rings are emptied. */
 static bool has_failed(void)
 {
-	return file.has_failed ||
+	return file.has_failed || handover_bus_is_cut() ||
 	       (file.header && __atomic_load_n(&file.header[H_STATE], __ATOMIC_RELAXED) == STATE_FAILED);
 }
 
@@ -384,7 +394,7 @@ void handover_file_function(uint32_t number)
 		int fd = open_file();
 		void *memory = MAP_FAILED;
 		if (fd >= 0 && reserve(fd, file.end, bytes))
-			memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, file.end);
+			memory = map(fd, file.end, bytes, 0);
 		if (fd >= 0)
 			close(fd);
 		let_signal(&before);
@@ -471,7 +481,7 @@ static bool take_new(struct thread *thread)
 		return false;
 	void *memory = MAP_FAILED;
 	if (reserve(fd, file.end, bytes)) {
-		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, file.end);
+		memory = map(fd, file.end, bytes, MAP_POPULATE);
 		if (memory == MAP_FAILED)
 			failed(errno);
 	} else if (ftruncate(fd, file.end)) {
@@ -564,6 +574,10 @@ static bool begin_block(struct thread *thread, uint64_t now)
 	note(thread);
 	if (is_closed())
 		return false;
+	if (handover_bus_is_cut()) {
+		failed(ENODATA);
+		return handover_count_lost(1), false;
+	}
 	if (!handover_config.overwrites && (is_full(thread) || has_failed())) {
 		thread->lost++;
 		note(thread);
@@ -616,8 +630,9 @@ void handover_event_values(struct thread *thread, uint64_t code, const uint64_t 
 	/* Signals come through meanwhile, and may record what they call. */
 	if (handover_config.wait_ticks && !handover_config.overwrites)
 		wait_for_room(thread);
-	/* A block is begun undisturbed: a signal's handler would find half of one. */
-	uint64_t all = ~(uint64_t)0, before;
+	/* A block is begun undisturbed: a signal's handler would find half of one. But a fault that is blocked would
+	 * end the program: see bus.c. */
+	uint64_t all = ~((uint64_t)1 << (SIGBUS - 1)), before;
 	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all);
 	uint64_t now = handover_ticks();
 	if (!put_event(thread, now, code, values, count) && begin_block(thread, now))
@@ -681,6 +696,7 @@ void handover_count_lost(uint64_t count)
 void handover_lanes_fork(void)
 {
 	memset(&file, 0, sizeof file);
+	handover_bus_fork();
 	lost_without_lane = threads_refused = 0;
 }
 
@@ -690,6 +706,8 @@ void handover_finish(void)
 	if (!file.is_made)
 		return;
 	anchor(file.header + H_END);
+	if (handover_bus_is_cut())
+		failed(ENODATA);
 	if (file.header[H_STATE] == STATE_RECORDING)
 		file.header[H_STATE] = STATE_FINISHED;
 }

@@ -161,6 +161,15 @@ bool handover_lock(void) __attribute__((warn_unused_result));
 void handover_unlock(void);
 void handover_lock_forget(void);
 
+/* bus.c */
+/* Keeps the process alive where the file behind this mapping is cut short; false where that cannot be done.
+ * Locked by the caller; the memory is never unmapped. */
+bool handover_bus_watch(void *start, size_t bytes) __attribute__((warn_unused_result));
+/* A mapped file was cut short: what is recorded reaches nobody. */
+bool handover_bus_is_cut(void);
+/* The child records into another file. */
+void handover_bus_fork(void);
+
 /* functions.c */
 #define FUNCTIONS_MAX ((1u << 18) - 1)
 #define MODULES_MAX 1024

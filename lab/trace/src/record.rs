@@ -55,6 +55,8 @@ const GRACE: Duration = Duration::from_millis(2);
 const LOG_BYTES: u64 = 1 << 14;
 /// Bounds of [`Options::depth`]: as many calls as a thread has room for.
 const DEPTH_MAX: u32 = 1023;
+/// The library's word for a file of its own that was cut short.
+const CUT_SHORT: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
 /// What to record, and where to.
 #[derive(Debug, Clone)]
@@ -554,7 +556,10 @@ impl Place {
         let failure = std::fs::read(self.failure()).unwrap_or_default();
         let errno = failure.first_chunk().map_or(0, |word| i32::from_le_bytes(*word));
         if errno != 0 {
-            let why = io::Error::from_raw_os_error(errno);
+            let why = match errno {
+                CUT_SHORT => "its file was cut short while it was recorded".to_owned(),
+                errno => io::Error::from_raw_os_error(errno).to_string(),
+            };
             notes.push(format!("not everything could be recorded: {why}"));
         } else if found.loads_library && log.is_empty() {
             notes.push(

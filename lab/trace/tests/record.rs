@@ -513,6 +513,71 @@ fn of_calls_that_find_no_room_both_ends_are_missing() {
     }
 }
 
+/// Cuts its own trace short and goes on. Its own handler, which was there before the library's, still has the faults in
+/// files of the program; with an argument there is none, and such a fault ends it.
+const CUT_SHORT: &str = "
+    #include <pthread.h>
+    #include <setjmp.h>
+    #include <signal.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+    #define UNTRACED __attribute__((no_instrument_function, patchable_function_entry(0)))
+    __attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x + 1; }
+    static sigjmp_buf place;
+    UNTRACED static void handler(int signal) { siglongjmp(place, signal); }
+    UNTRACED static __attribute__((constructor)) void before(int count, char **words) {
+        (void)words;
+        if (count == 1) signal(SIGBUS, handler);
+    }
+    UNTRACED static int cut(void) {
+        static char line[8192];
+        int count = 0;
+        FILE *maps = fopen(\"/proc/self/maps\", \"r\");
+        while (maps && fgets(line, sizeof line, maps)) {
+            char *path = strchr(line, '/');
+            if (!path || !strstr(line, \"rw-s\")) continue;
+            path[strcspn(path, \"\\n\")] = 0;
+            count += !truncate(path, 0);
+        }
+        return count;
+    }
+    UNTRACED static void fault(void) {
+        FILE *file = tmpfile();
+        char *memory = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+        *(volatile char *)memory = 1;
+    }
+    static void *thread(void *unused) { for (int i = 0; i < 100000; i++) work(i); return unused; }
+    int main(void) {
+        pthread_t other;
+        for (int i = 0; i < 1000; i++) work(i);
+        if (cut() < 2) return 2;
+        thread(0);
+        if (pthread_create(&other, 0, thread, 0) || pthread_join(other, 0)) return 3;
+        if (sigsetjmp(place, 1) == SIGBUS) return 0;
+        fault();
+        return 4;
+    }
+";
+
+#[test]
+fn program_goes_on_when_its_trace_is_cut_short_while_it_is_recorded() {
+    for flag in [HOOKS, PATCHABLE] {
+        for policy in [Policy::Last, Policy::Stream] {
+            let Some(built) = build(CUT_SHORT, "cut.c", &[flag, "-O1", "-pthread"]) else { return };
+            let options = Options { policy, ..options(&built) };
+            let recorded = run(&built, &options);
+            assert_eq!(recorded.exit_code(), 0, "{flag} {policy} {recorded:?}");
+            assert!(is_noted(&recorded, "cut short"), "{flag} {policy} {recorded:?}");
+            let words = [OsString::from(&built.path), "fault".into()];
+            let recorded = record(&options, &words, &|| None).unwrap();
+            assert_eq!(recorded.exit_code(), 128 + 7, "{flag} {policy} {recorded:?}"); // SIGBUS
+        }
+    }
+}
+
 #[test]
 fn that_no_file_could_be_made_is_not_taken_for_there_being_nothing_to_record() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };

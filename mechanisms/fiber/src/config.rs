@@ -10,7 +10,15 @@ const PAGE_BYTES: usize = 4096;
 /// The greatest number of a priority: the least urgent.
 pub(crate) const PRIORITY_MAX: u8 = 7;
 
-/// Whether a worker that has nothing to do takes fibers from another.
+/// Fibers that a worker that has nothing to do takes from another worker. Suspended ones are taken only in a runtime
+/// made by [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
+///
+/// That needs a promise, so that no configuration can ask for it:
+///
+/// ```compile_fail
+/// use handover_fiber::{Config, Stealing};
+/// let config = Config { stealing: Stealing::Suspended, ..Config::workers(2) };
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Stealing {
@@ -21,14 +29,7 @@ pub enum Stealing {
     /// A fiber that has not begun may be taken by a worker that serves its pool, unless
     /// [`Builder::worker`](crate::Builder::worker) says where it begins.
     Fresh,
-    /// One that is suspended too; only by [`Config::steal_suspended`], which says why.
-    #[doc(hidden)]
-    Suspended(Promise),
 }
-
-/// That [`Config::steal_suspended`] was called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Promise(pub(crate) ());
 
 /// A queue of fibers that some workers serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub struct Config {
     pub stack_bytes: usize,
     /// The pools. The first is where fibers go that name none. Default one pool, called "default".
     pub pools: Vec<PoolConfig>,
-    /// Whether workers take from each other. Default off.
+    /// Fibers that workers take from each other. Default none.
     pub stealing: Stealing,
     /// How long a worker without work spins at most before it sleeps; it does so only while that pays. Default
     /// as for [`handover_notify`].

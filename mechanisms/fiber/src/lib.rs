@@ -14,7 +14,7 @@ mod raw;
 mod variance;
 
 #[cfg(not(handover_loom))]
-pub use config::{Config, PoolConfig, Promise, Stealing};
+pub use config::{Config, PoolConfig, Stealing};
 #[cfg(not(handover_loom))]
 pub use drive::{
     Barrier, Builder, Condition, Eventual, Handle, JoinHandle, Mutex, MutexGuard, Pool, Receiver,

@@ -50,7 +50,8 @@ pub struct Config {
     /// How long a peer may take to agree on a connection, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
     /// How long a message of a peer on a stream may take from its first byte to its last, in ms, while this endpoint is
-    /// driven; 0 is for ever. A peer that takes longer is disconnected, up to a quarter later. Default 30,000.
+    /// driven; 0 is for ever. The same holds for a record of TLS. A peer that takes longer is disconnected, up to a
+    /// quarter later. Default 30,000.
     pub message_timeout_ms: u32,
     /// How many connections may be accepted and not agreed upon yet. Beyond, connections wait in the kernel's queue
     /// (4,096 of each listener, or as many as `net.core.somaxconn` says) until one of these is settled, or has been

@@ -18,7 +18,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
-use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer};
+use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
 use meeting::{Patience, Place};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,7 +45,7 @@ const WAIT_S_MAX: u64 = 86_400;
 /// What both programs take.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Transport: sm://, tcp://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
+    /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
     /// ofi+tcp;ofi_rxm://, ucx+tcp://); with a place behind it, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: Given,
@@ -61,6 +61,15 @@ pub struct Options {
     /// '{"spin_ns_max": 50000}'; -d shows every key
     #[arg(long, value_name = "JSON|FILE")]
     config: Option<String>,
+    /// With -n tls://: this rank's certificate, a PEM file; that of a rank that is connected to must name its host
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    cert: Option<String>,
+    /// With -n tls://: its private key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<String>,
+    /// With -n tls://: the authorities that sign the other rank's certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    ca: Option<String>,
     /// Meet at an address of rank 0's host: needed across hosts only
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
@@ -170,6 +179,7 @@ pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.options();
+    options.check_certificates()?;
     let interrupted = console::interrupted().context("cannot listen for signals")?;
     let (side, via) = options.role(P::NAME)?;
     let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
@@ -237,10 +247,13 @@ fn serve<P: Program>(
         }
         Via::Host(place, job) => {
             let mut met = meeting::wait_at(&place, &job, patience)?;
-            if at == Address::Tcp(String::new()) {
-                // By which the other rank has found this host once already.
-                at = Address::Tcp(SocketAddr::new(met.host()?, 0).to_string());
-            }
+            // By which the other rank has found this host once already.
+            let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
+            at = match at {
+                Address::Tcp(place) if place.is_empty() => Address::Tcp(here()?),
+                Address::Tls(place) if place.is_empty() => Address::Tls(here()?),
+                at => at,
+            };
             met.tell(&endpoint.listen(&at)?)?;
             first_peer(&mut endpoint, patience, || met.is_released())?
         }
@@ -356,6 +369,28 @@ impl Options {
 
     /// What the command line says of endpoints.
     fn config(&self) -> anyhow::Result<Config> {
+        let config = self.config_in_json()?;
+        let (Some(certificates), Some(private_key), Some(roots)) =
+            (self.cert.clone(), self.key.clone(), self.ca.clone())
+        else {
+            return Ok(config);
+        };
+        Ok(Config { tls: Some(TlsFiles { certificates, private_key, roots }), ..config })
+    }
+
+    /// Refuses tls:// without certificates, and certificates without tls://.
+    fn check_certificates(&self) -> anyhow::Result<()> {
+        let is_tls = matches!(self.transport.address, Address::Tls(_));
+        if self.cert.is_some() && !is_tls {
+            return Err(usage("--cert needs -n tls://"));
+        }
+        if is_tls && self.config()?.tls.is_none() {
+            return Err(usage("-n tls:// needs --cert, --key and --ca, or `tls` in --config"));
+        }
+        Ok(())
+    }
+
+    fn config_in_json(&self) -> anyhow::Result<Config> {
         let Some(given) = &self.config else { return Ok(Config::default()) };
         let json = match given.trim_start().starts_with('{') {
             true => given.clone(),
@@ -412,11 +447,16 @@ impl Options {
         if let Some(Timeouts { client_ms, server_ms }) = self.timeouts {
             words.extend(["-t".into(), format!("{client_ms},{server_ms}").into()]);
         }
-        if let Some(file) = &self.diagnostics {
-            words.extend(["-d".into(), file.into()]);
-        }
-        if let Some(config) = &self.config {
-            words.extend(["--config".into(), config.into()]);
+        for (name, given) in [
+            ("-d", &self.diagnostics),
+            ("--config", &self.config),
+            ("--cert", &self.cert),
+            ("--key", &self.key),
+            ("--ca", &self.ca),
+        ] {
+            if let Some(given) = given {
+                words.extend([name.into(), given.into()]);
+            }
         }
         if let Some(place) = self.place {
             words.extend(["--place".into(), place.name().into()]);

@@ -87,6 +87,48 @@ fn margo_p2p_latency_prints_its_table_over_each_transport_and_starts_its_partner
     }
 }
 
+/// Makes NAME.pem and NAME.key there, a certificate for 127.0.0.1 that is its own authority.
+fn certificate(home: &Home, name: &str) {
+    let made = handover_net::tls::Identity::made_for(&["127.0.0.1"]).expect("a certificate");
+    let file = |end: &str| home.cwd().join(format!("{name}.{end}"));
+    fs::write(file("pem"), made.certificate_pem()).expect("a file");
+    fs::write(file("key"), made.key_pem()).expect("a file");
+}
+
+#[test]
+fn margo_programs_use_tls_by_certificates_and_refuse_others() {
+    let home = home();
+    certificate(&home, "here");
+    certificate(&home, "there");
+    let files = |cert: &str, ca: &str| format!("--cert {cert}.pem --key {cert}.key --ca {ca}.pem");
+    let ours = files("here", "here");
+    let latency = "./margo-p2p-latency -n tls:// -i 30 -x 100 -w 3";
+    let said_alone = said(home.shell(&format!("{latency} {ours}"))).code(0);
+    let more = check_latency(&said_alone, "noop\t30\t3\t100\t");
+    assert_eq!(more[0], "tls", "{said_alone}");
+    // Ranks that are started apart meet first; the server's thread has a connection of its own.
+    let line = format!("./margo-p2p-bw -D 1 -w 0 -n tls:// -x 1000 -X 3000 -c 4 -T 1 {ours}");
+    let [server, client] = ranks(&home, &line);
+    assert!(server.code(0).out.is_empty());
+    assert_eq!(check_bw(&client.code(0), [4, 1, 1000, 3000, 0])[..2], ["tls", "messages"]);
+
+    // Neither trusts itself, and so not its partner, which has the same certificate.
+    let strangers = files("here", "there");
+    home.run(&format!("margo-p2p-latency -n tls:// -i 1 {strangers}"))
+        .code(1)
+        .tells(&["TLS failed: "]);
+    for (words, says) in [
+        ("tls://", "-n tls:// needs --cert, --key and --ca, or `tls` in --config"),
+        (&format!("tcp:// {ours}"), "--cert needs -n tls://"),
+        ("tls:// --cert here.pem", "--key <FILE>"),
+        (&format!("tls:// {}", files("none", "here")), "none.pem: no certificates: "),
+    ] {
+        let said = home.run(&format!("margo-p2p-bw -D 1 -x 1 -X 10 -n {words}"));
+        assert!(!said.status.success(), "{said}");
+        said.tells(&[says]);
+    }
+}
+
 const BW_HEADER: &str = "<op>\t<warmup_seconds>\t<concurrency>\t<threads>\t<xfer_size>\t<total_bytes>\t\
     <seconds>\t<MiB/s>\t<xfer_memory>\t<align_buffer>";
 
@@ -148,7 +190,6 @@ fn margo_p2p_bw_prints_its_table_and_what_has_arrived_is_right() {
         let line = format!("./margo-p2p-bw -D 1 -w 0 -n {more}");
         let said = said(home.shell(&line)).code(0);
         assert_eq!(check_bw(&said, *numbers)[..3], *told, "{said}");
-        assert!(!home.cwd().join("buffer.0").exists());
     }
     if is_long {
         let [server, client] = ranks(&home, "./margo-p2p-bw -D 1 -w 0 -n sm -x 4096 -X 8192");
@@ -165,10 +206,8 @@ fn margo_p2p_bw_prints_its_table_and_what_has_arrived_is_right() {
     home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 1000000000000")
         .code(1)
         .tells(&["-X 1000000000000: 2 buffers"]);
-    fs::write(home.cwd().join("taken.0"), "theirs").expect("a file");
-    let said = home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 10 -m taken").code(1);
-    said.tells(&["taken.0", "File exists"]);
-    assert_eq!(fs::read_to_string(home.cwd().join("taken.0")).expect("it is there"), "theirs");
+    let said = home.run("margo-p2p-bw -n sm -D 1 -x 1 -X 10 -m nowhere/buffer").code(1);
+    said.tells(&["-m nowhere/buffer", "No such file or directory"]);
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) posts: Box<[Post]>,
     pub(crate) pools: Box<[PoolOf]>,
     pub(crate) config: Config,
+    /// Workers take suspended fibers from each other, too.
+    pub(crate) steals_suspended: bool,
     pub(crate) stacks: &'static Stacks,
     /// No more spawns from outside; the workers end when all fibers have.
     pub(crate) is_closing: AtomicBool,
@@ -105,7 +107,7 @@ pub(crate) struct PoolOf {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config) -> Arc<Self> {
+    pub(crate) fn new(config: Config, steals_suspended: bool) -> Arc<Self> {
         let all: Vec<u32> = (0..config.workers_count).collect();
         let pools = config.pools.iter().zip(0..).map(|(pool, index)| {
             let workers = if pool.workers.is_empty() { &all } else { &pool.workers };
@@ -124,6 +126,7 @@ impl Shared {
             pools,
             stacks,
             config,
+            steals_suspended,
             is_closing: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             spawned_outside: AtomicU64::new(0),
@@ -151,7 +154,7 @@ impl Shared {
     }
 
     pub(crate) fn steals(&self) -> bool {
-        self.config.stealing != Stealing::Off
+        self.steals_suspended || self.config.stealing != Stealing::Off
     }
 
     pub(crate) fn ring_all(&self) {

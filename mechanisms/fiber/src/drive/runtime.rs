@@ -78,11 +78,16 @@ impl Runtime {
     /// # Cost
     /// A thread for each worker, and the first time in a process that of calibrating the clock.
     pub fn new(config: Config) -> Result<Self, StartError> {
+        Self::start_all(config, false)
+    }
+
+    pub(crate) fn start_all(config: Config, steals_suspended: bool) -> Result<Self, StartError> {
         config.validate()?;
         config.spin.validate()?;
         let workers_count = config.workers_count;
         let cpus = config.cpus.clone();
-        let mut runtime = Self { shared: Shared::new(config), threads: Vec::new() };
+        let mut runtime =
+            Self { shared: Shared::new(config, steals_suspended), threads: Vec::new() };
         for worker in 0..workers_count {
             let cpu = cpus.get(worker as usize).copied();
             if let Err(error) = runtime.start(worker, cpu) {

@@ -5,7 +5,7 @@ use super::post::{PoolOf, Shared};
 use super::runtime::Pool;
 use super::worker::Worker;
 use crate::raw::{self, Spec};
-use crate::{Panicked, SpawnError, Stealing};
+use crate::{Panicked, SpawnError};
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
 use std::fmt;
@@ -215,14 +215,13 @@ fn spec(
     home: std::ptr::NonNull<super::post::Post>,
     id: u64,
 ) -> Spec {
-    let is_migrant = matches!(shared.config.stealing, Stealing::Suspended(_));
     Spec {
         home,
         level: pool.level,
         pool: pool.index,
         is_local: plan.is_local,
         is_placed: plan.worker.is_some(),
-        is_migrant,
+        is_migrant: shared.steals_suspended,
         id,
         name: plan.name.clone(),
     }

@@ -330,7 +330,7 @@ impl Worker {
     /// Somebody's handle was dropped while its fiber ran: has a fiber drop what that returned.
     #[cold]
     fn drop_unread(&self, unread: Unread) {
-        let drops = move || super::spawn::give_back(unread.finish());
+        let drops = move || unread.finish(super::spawn::give_back);
         // Without a stack for it, the result stays undropped.
         let _ = super::spawn::spawn_local_detached(self, drops);
     }

@@ -14,8 +14,8 @@
 //!
 //! - A fiber that has **not begun** is its closure, which is `Send` unless it was spawned to stay
 //!   ([`Spec::is_local`]); such a one is never handed to another worker.
-//! - A fiber that **has begun** goes to another worker only under `Stealing::Suspended`, which takes an
-//!   `unsafe` promise: that no fiber holds across a suspension what is tied to a thread. Everything else on
+//! - A fiber that **has begun** goes to another worker only in a runtime made by
+//!   `Runtime::stealing_suspended`, which takes an `unsafe` promise: that no fiber holds across a suspension what is tied to a thread. Everything else on
 //!   its stack was made from a `Send` closure, moves with it, and is reached by one thread at a time, as a
 //!   [`Runnable`] is owned and goes through queues that synchronise.
 //! - **Thread-local variables** are what the promise is about: a reference that `LocalKey::with` has lent, or
@@ -39,7 +39,7 @@ use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -350,15 +350,22 @@ pub(crate) struct Unread(NonNull<Control>);
 unsafe impl Send for Unread {}
 
 impl Unread {
-    /// Drops it; and its stack can be used again.
-    pub(crate) fn finish(self) -> Stack {
+    /// Drops the result, and gives the stack back, also where the drop panics.
+    ///
+    /// # Panics
+    /// With what the drop has panicked with.
+    pub(crate) fn finish(self, give_back: impl FnOnce(Stack)) {
         // SAFETY: it is over and no handle is left: the block is there, and is ours.
         let control = unsafe { self.0.as_ref() };
         // SAFETY: the result was written when the fiber ended, nobody has read it, and the function is for its
         // type.
-        unsafe { (control.drop_result)(control.result) };
-        // SAFETY: as above.
-        unsafe { reclaim(self.0) }
+        let drops = AssertUnwindSafe(|| unsafe { (control.drop_result)(control.result) });
+        let dropped = catch_unwind(drops);
+        // SAFETY: the fiber is over, no handle is left, and `control` is not used from here on.
+        give_back(unsafe { reclaim(self.0) });
+        if let Err(payload) = dropped {
+            resume_unwind(payload);
+        }
     }
 }
 

@@ -1,9 +1,20 @@
 //! What cannot be checked, only promised.
 
-use crate::{Config, Promise, Stealing};
+use crate::{Config, Runtime, StartError};
 
-impl Config {
-    /// Lets workers take fibers that are suspended, too.
+impl Runtime {
+    /// Starts the workers, as [`new`](Self::new) does, and lets them take fibers from each other that are suspended
+    /// or have not begun, whatever [`Config::stealing`] says.
+    ///
+    /// Only `unsafe` code makes such a runtime:
+    ///
+    /// ```compile_fail,E0133
+    /// use handover_fiber::{Config, Runtime};
+    /// let runtime = Runtime::stealing_suspended(Config::workers(2));
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
     ///
     /// # Safety
     /// No fiber of the runtime holds across a suspension (a yield, a sleep, any wait) what is tied to the thread on
@@ -12,9 +23,7 @@ impl Config {
     /// be closed on its thread. Nothing of that is `Send`, and no compiler looks at what lies on a stack. A function
     /// that reads a thread-local variable before and after a suspension must do so in functions that are never
     /// inlined.
-    #[must_use]
-    pub unsafe fn steal_suspended(mut self) -> Self {
-        self.stealing = Stealing::Suspended(Promise(()));
-        self
+    pub unsafe fn stealing_suspended(config: Config) -> Result<Self, StartError> {
+        Self::start_all(config, true)
     }
 }

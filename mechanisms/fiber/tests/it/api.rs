@@ -81,6 +81,32 @@ fn what_a_fiber_owns_is_dropped_once_whether_joined_detached_or_ended_by_panic()
 }
 
 #[test]
+fn stack_of_an_abandoned_fiber_is_used_again_although_its_results_drop_panics() -> Outcome {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in the drop of a result");
+        }
+    }
+    const ROUNDS: u64 = 200;
+    // A size that no other test has, as runtimes share the stacks of one size.
+    let runtime = Runtime::new(Config { stack_bytes: 44 << 10, ..Config::default() })?;
+    runtime
+        .spawn(|| {
+            for _ in 0..ROUNDS {
+                drop(handover_fiber::spawn(|| Bomb).unwrap());
+                yield_now(); // the fiber ends
+                yield_now(); // its result is dropped
+            }
+        })?
+        .join()?;
+    let stats = runtime.stats();
+    assert_eq!(stats.panicked_count, ROUNDS, "one for each fiber that dropped a result");
+    assert!(stats.stacks_count < ROUNDS as usize, "{} stacks", stats.stacks_count);
+    Ok(())
+}
+
+#[test]
 fn a_sleep_lasts_as_long_as_it_was_to_and_others_run_meanwhile() -> Outcome {
     let runtime = Runtime::new(Config::default())?;
     let begin = Instant::now();

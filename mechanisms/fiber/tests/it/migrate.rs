@@ -3,7 +3,7 @@
 #[path = "../raw/promise.rs"]
 mod raw;
 
-use handover_fiber::{Builder, Eventual, Runtime, current_worker, spawn_local, yield_now};
+use handover_fiber::{Builder, Eventual, current_worker, spawn_local, yield_now};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -25,7 +25,7 @@ fn read_here() -> u32 {
 
 #[test]
 fn a_fiber_that_migrates_keeps_its_stack_and_finds_other_thread_locals() {
-    let runtime = Runtime::new(raw::two_that_steal()).unwrap();
+    let runtime = raw::two_that_steal();
     let migrates = Builder::new().worker(0).spawn_on(&runtime.handle(), || {
         let has_moved = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&has_moved);
@@ -51,7 +51,7 @@ fn a_fiber_that_migrates_keeps_its_stack_and_finds_other_thread_locals() {
 
 #[test]
 fn who_waits_until_a_time_is_where_its_timer_is_and_may_move_on_afterwards() {
-    let runtime = Runtime::new(raw::two_that_steal()).unwrap();
+    let runtime = raw::two_that_steal();
     let fibers: Vec<_> = (0..64u64)
         .map(|i| {
             let goes = move || {

@@ -273,7 +273,7 @@ impl Link for Stream {
 
 impl Stream {
     fn is_within_frame(&self) -> bool {
-        self.incoming.is_some() || self.inbound.pending_bytes() > 0
+        self.incoming.is_some() || self.inbound.pending_bytes() > 0 || self.wire.is_within_record()
     }
 
     /// Reads what there is to where it belongs.

@@ -65,7 +65,7 @@ impl TlsSetup {
         // There is one wherever this endpoint listens.
         let config = self.server.clone().ok_or(Gone::Closed)?;
         let connection = ServerConnection::new(config).map_err(failed)?;
-        Ok(TlsSession { fd, connection: connection.into() })
+        Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
     }
 
     /// Connected to that `HOST:PORT`.
@@ -77,7 +77,7 @@ impl TlsSetup {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
-        Ok(TlsSession { fd, connection: connection.into() })
+        Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
     }
 }
 
@@ -94,10 +94,49 @@ fn failed(error: rustls::Error) -> Gone {
     Gone::Tls(error.to_string().into())
 }
 
+/// Bytes of a record's header, the last two of which are the length of the rest (RFC 8446, section 5.1).
+const RECORD_HEADER_BYTES: usize = 5;
+
+/// Position of the stream that comes within its records: rustls tells of those alone that are whole.
+#[derive(Debug, Default)]
+struct Records {
+    header: [u8; RECORD_HEADER_BYTES],
+    /// Bytes of the header that have come; 0 between two records.
+    header_bytes: usize,
+    /// Bytes behind the header that are still to come.
+    rest_bytes: usize,
+}
+
+impl Records {
+    fn pass(&mut self, mut bytes: &[u8]) {
+        while let [first, behind @ ..] = bytes {
+            if self.header_bytes < RECORD_HEADER_BYTES {
+                self.header[self.header_bytes] = *first;
+                self.header_bytes += 1;
+                let [.., high, low] = self.header;
+                self.rest_bytes = u16::from_be_bytes([high, low]).into();
+                bytes = behind;
+            } else {
+                let count = self.rest_bytes.min(bytes.len());
+                self.rest_bytes -= count;
+                bytes = &bytes[count..];
+            }
+            if self.header_bytes == RECORD_HEADER_BYTES && self.rest_bytes == 0 {
+                *self = Self::default();
+            }
+        }
+    }
+
+    fn is_within_one(&self) -> bool {
+        self.header_bytes > 0
+    }
+}
+
 /// TLS of one connection, on either side. The handshake goes on by itself while something is received.
 pub(crate) struct TlsSession {
     fd: OwnedFd,
     connection: Connection,
+    incoming: Records,
 }
 
 impl fmt::Debug for TlsSession {
@@ -135,7 +174,8 @@ impl TlsSession {
                     return Err(Gone::Tls(cut.into()));
                 }
             }
-            match self.connection.read_tls(&mut Socket(self.fd.as_fd())) {
+            let (fd, records) = (self.fd.as_fd(), &mut self.incoming);
+            match self.connection.read_tls(&mut Incoming { fd, records }) {
                 // 0 is the end, which the reader tells of next.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -173,6 +213,11 @@ impl TlsSession {
     pub(crate) fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
+
+    /// Returns `true` if a record has begun to come, and is not whole.
+    pub(crate) fn is_within_record(&self) -> bool {
+        self.incoming.is_within_one()
+    }
 }
 
 /// The peer can tell an end that was meant from a stream that was cut.
@@ -184,14 +229,22 @@ impl Drop for TlsSession {
     }
 }
 
-/// The socket as rustls reads and writes it.
-struct Socket<'a>(BorrowedFd<'a>);
+/// The socket as rustls reads it.
+struct Incoming<'a> {
+    fd: BorrowedFd<'a>,
+    records: &'a mut Records,
+}
 
-impl Read for Socket<'_> {
+impl Read for Incoming<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        Ok(socket::receive(self.0, into)?)
+        let count = socket::receive(self.fd, into)?;
+        self.records.pass(&into[..count]);
+        Ok(count)
     }
 }
+
+/// The socket as rustls writes it.
+struct Socket<'a>(BorrowedFd<'a>);
 
 impl Write for Socket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -207,5 +260,36 @@ impl Write for Socket<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_followed_however_they_are_cut() {
+        // Of 3 bytes, of none, and of 300.
+        let lengths = [3u16, 0, 300];
+        let stream: Vec<u8> = lengths
+            .iter()
+            .flat_map(|length| {
+                let [high, low] = length.to_be_bytes();
+                let mut record = vec![23, 3, 3, high, low];
+                record.resize(RECORD_HEADER_BYTES + usize::from(*length), 0xff);
+                record
+            })
+            .collect();
+        let ends = [0, 8, 13, 318];
+        assert_eq!(stream.len(), 318);
+        for first in 0..=stream.len() {
+            for second in [first, (first + 4).min(stream.len()), stream.len()] {
+                let mut records = Records::default();
+                for (part, end) in [(0..first, first), (first..second, second)] {
+                    records.pass(&stream[part]);
+                    assert_eq!(records.is_within_one(), !ends.contains(&end), "{first} {second}");
+                }
+            }
+        }
     }
 }

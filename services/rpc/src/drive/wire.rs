@@ -177,6 +177,17 @@ impl Wire {
         }
     }
 
+    /// Returns `true` while a record of TLS has begun to come, of which nothing can be read before it is whole.
+    pub(crate) fn is_within_record(&self) -> bool {
+        match self {
+            Wire::Socket(_) => false,
+            #[cfg(feature = "tls")]
+            Wire::Tls(tls) => tls.is_within_record(),
+            #[cfg(test)]
+            Wire::Simulated(_) => false,
+        }
+    }
+
     /// Returns `true` while something was taken that the kernel has no room for.
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {

@@ -65,8 +65,10 @@ struct Slot {
     body: Vec<u8>,
 }
 
-/// More than this is given back when a call is over.
+/// Longest result whose memory is kept when a call is over.
 const BODY_KEPT_BYTES: usize = 1 << 16;
+/// Memory that is kept by all places that are free.
+const BODIES_KEPT_BYTES: usize = 1 << 20;
 const NONE: u32 = u32::MAX;
 
 /// The calls under way of one caller.
@@ -92,13 +94,15 @@ pub struct Calls {
     calls_max: u32,
     under_way: u32,
     late: u64,
+    /// Capacity of the bodies of places that are free.
+    kept_bytes: usize,
 }
 
 impl Calls {
     /// Room for so many at a time; memory follows the most that ever were.
     #[must_use]
     pub fn new(calls_max: u32) -> Self {
-        Self { slots: Vec::new(), free: NONE, calls_max, under_way: 0, late: 0 }
+        Self { slots: Vec::new(), free: NONE, calls_max, under_way: 0, late: 0, kept_bytes: 0 }
     }
 
     /// A call to that peer begins. `None` when there are as many as may be.
@@ -112,6 +116,7 @@ impl Calls {
         let State::Free { next } = slot.state else { unreachable!("the list of the free") };
         self.free = next;
         self.under_way += 1;
+        self.kept_bytes -= slot.body.capacity();
         slot.state = State::Pending;
         slot.peer = peer;
         slot.deadline_ns = deadline_ns;
@@ -211,8 +216,11 @@ impl Calls {
         let slot = &mut self.slots[place as usize];
         slot.state = State::Free { next: self.free };
         slot.generation = slot.generation.wrapping_add(1);
-        if slot.body.capacity() > BODY_KEPT_BYTES {
+        let bytes = slot.body.capacity();
+        if bytes > BODY_KEPT_BYTES.min(BODIES_KEPT_BYTES - self.kept_bytes) {
             slot.body = Vec::new();
+        } else {
+            self.kept_bytes += bytes;
         }
         self.free = place;
         self.under_way -= 1;
@@ -261,6 +269,25 @@ mod tests {
         assert_ne!(three, one);
         assert_eq!([calls.deadline_ns(one), calls.deadline_ns(three)], [None, Some(8)]);
         assert_eq!((calls.is_done(two), calls.count()), (Some(false), 2));
+    }
+
+    #[test]
+    fn memory_kept_for_later_results_is_bounded_for_all_calls_together() {
+        const RESULT_BYTES: usize = 60_000;
+        let held = |calls: &Calls| calls.slots.iter().map(|it| it.body.capacity()).sum::<usize>();
+        let mut calls = Calls::new(100);
+        for round in 0..3 {
+            let ids: Vec<CallId> = (0..100).map_while(|_| calls.start(PEER, 0)).collect();
+            for id in &ids {
+                assert!(calls.complete(id.word(), PEER, Outcome::Result, &[7; RESULT_BYTES]));
+            }
+            assert!(held(&calls) >= 100 * RESULT_BYTES, "round {round}");
+            for id in ids {
+                assert_eq!(calls.take(id, |_, body| body.len()), Some(RESULT_BYTES));
+            }
+            assert!((RESULT_BYTES..=BODIES_KEPT_BYTES).contains(&held(&calls)), "round {round}");
+            assert_eq!(calls.kept_bytes, held(&calls));
+        }
     }
 
     #[test]

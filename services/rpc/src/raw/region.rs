@@ -13,8 +13,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 
 /// A mapping so long is worth huge pages.
@@ -55,6 +57,23 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
+/// An empty file of this user alone. A process that is killed leaves nothing of it; where the file system makes none
+/// without a name, it leaves a file of no bytes, if it is killed between two system calls.
+fn unnamed_file(folder: &Path) -> Result<OwnedFd, Refused> {
+    let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
+    match open(folder, OFlags::TMPFILE | usual, mode) {
+        Err(Errno::OPNOTSUPP) => {}
+        opened => return opened.map_err(refused("open(O_TMPFILE)")),
+    }
+    let mut number = [0; 16];
+    getrandom(&mut number, GetRandomFlags::empty()).map_err(refused("getrandom"))?;
+    let path = folder.join(format!(".handover-{:032x}", u128::from_ne_bytes(number)));
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | usual;
+    let file = open(&path, flags, mode).map_err(refused("open"))?;
+    unlink(&path).map_err(refused("unlink"))?;
+    Ok(file)
+}
+
 impl Region {
     /// Fresh memory of zeros, of this user alone and of no name, which other processes can map. All of it is
     /// there: what there is no room for is refused now, and not by a signal later.
@@ -89,18 +108,12 @@ impl Region {
         }
     }
 
-    /// A fresh file of so many zeros at that path, of this user alone, and mapped. As anybody who may write
+    /// Fresh memory of zeros, mapped, in a file without a name in that folder's file system. As anybody who may write
     /// the file may cut it off, which is answered by SIGBUS, no peer is given it.
-    pub(crate) fn in_file(path: &std::path::Path, bytes: usize) -> Result<Self, Refused> {
-        let flags =
-            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(refused("open"))?;
-        let filled = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
-        let filled = filled.map_err(refused("fallocate"));
-        filled.and_then(|()| Self::mapped(file.as_fd(), bytes, true)).inspect_err(|_| {
-            // It was made here, and is of no use to anybody.
-            let _ = unlink(path);
-        })
+    pub(crate) fn in_folder(folder: &Path, bytes: usize) -> Result<Self, Refused> {
+        let file = unnamed_file(folder)?;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(refused("fallocate"))?;
+        Self::mapped(file.as_fd(), bytes, true)
     }
 
     /// Maps a file that a peer has passed on, which says that it is so long.
@@ -117,7 +130,7 @@ impl Region {
         }
         let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; the file
-        // is at least `bytes` long and stays so: by its seal, or, of in_file(), as nobody else may write it.
+        // is at least `bytes` long and stays so: by its seal, or, of in_folder(), as nobody else may write it.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(refused("mmap"))?;
         if bytes >= HUGE_BYTES {
@@ -239,5 +252,36 @@ impl Drop for Region {
                 drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.bytes, capacity) });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
+    #[test]
+    fn memory_in_a_folder_never_has_a_name_there() {
+        let folder =
+            std::env::temp_dir().join(format!("handover-rpc-region-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("inotify");
+        inotify::add_watch(&watch, &folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)
+            .expect("a watch");
+        let region = Region::in_folder(&folder, 1 << 16).expect("there is room");
+        assert_eq!(region.bytes(), 1 << 16);
+        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        if open(&folder, unnamed, Mode::RUSR).is_ok() {
+            let mut events = [0; 4096];
+            assert_eq!(
+                rustix::io::read(&watch, &mut events),
+                Err(Errno::AGAIN),
+                "a file was named"
+            );
+        }
+        assert_eq!(folder.read_dir().expect("it is there").count(), 0);
+        std::fs::remove_dir(&folder).expect("it is empty");
+        let refused = Region::in_folder(&folder, 1 << 16).map(drop);
+        assert_eq!(refused, Err(("open(O_TMPFILE)", Errno::NOENT)));
     }
 }

@@ -68,8 +68,7 @@ pub struct Bandwidth {
     #[arg(short = 'T', value_name = "COUNT", default_value_t = 0, allow_negative_numbers = true)]
     #[arg(value_parser = crate::classic::whole(0..=THREADS_MAX))]
     threads: u64,
-    /// Let the server's buffer be a file, FILE.0, which must not be there; its name is removed as soon as it is
-    /// mapped
+    /// Let the server's buffer be a file in FILE's folder; it has no name, and goes with the server however that ends
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
     /// Bytes of each side's buffer, which transfers walk over
@@ -242,17 +241,8 @@ impl Bandwidth {
         Ok(match (&options.transport.address, &options.rendezvous) {
             (Address::Sm(_), _) => Address::Sm(String::new()),
             (Address::Uds(_), _) => Address::Uds(String::new()),
-            (Address::Tls(_), _) => {
-                anyhow::bail!("tls:// needs certificates, of which this tool has none: use tcp://")
-            }
-            (Address::Tcp(_), None) => Address::Tcp(String::new()),
-            (Address::Tcp(_), Some(place)) => {
-                // By which of its addresses this host reaches the server's: nothing is sent.
-                let socket = UdpSocket::bind("0.0.0.0:0").context("a socket")?;
-                socket.connect(place).with_context(|| format!("--rendezvous {place}"))?;
-                let ip = socket.local_addr().context("a socket")?.ip();
-                Address::Tcp(SocketAddr::new(ip, 0).to_string())
-            }
+            (Address::Tcp(_), place) => Address::Tcp(own_place(place.as_deref())?),
+            (Address::Tls(_), place) => Address::Tls(own_place(place.as_deref())?),
         })
     }
 
@@ -290,6 +280,16 @@ impl Bandwidth {
         )?;
         Ok(out.flush()?)
     }
+}
+
+/// Where this host can be reached from the one that the ranks meet at; nothing for loopback.
+fn own_place(rendezvous: Option<&str>) -> anyhow::Result<String> {
+    let Some(place) = rendezvous else { return Ok(String::new()) };
+    // By which of its addresses this host reaches the server's: nothing is sent.
+    let socket = UdpSocket::bind("0.0.0.0:0").context("a socket")?;
+    socket.connect(place).with_context(|| format!("--rendezvous {place}"))?;
+    let ip = socket.local_addr().context("a socket")?.ip();
+    Ok(SocketAddr::new(ip, 0).to_string())
 }
 
 /// The client's side of a run.

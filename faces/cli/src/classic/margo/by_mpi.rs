@@ -68,10 +68,11 @@ impl ByMpi {
     ) -> anyhow::Result<()> {
         let its = self.hear(1)?;
         let (its_machine, its_host) = its.split_once(' ').context("rank 1 says who it is")?;
+        let is_elsewhere = its_machine != machine();
+        let here = || seen_by(its_host).map(|host| host.to_string());
         let listened = match at {
-            Address::Tcp(place) if place.is_empty() && its_machine != machine() => {
-                seen_by(its_host).map(|host| Address::Tcp(host.to_string()))
-            }
+            Address::Tcp(place) if place.is_empty() && is_elsewhere => here().map(Address::Tcp),
+            Address::Tls(place) if place.is_empty() && is_elsewhere => here().map(Address::Tls),
             at => Ok(at),
         };
         let listened = listened.and_then(|at| Ok(listen(&at)?));

@@ -637,9 +637,10 @@ fn number() -> anyhow::Result<String> {
 pub fn reachable(told: &str) -> anyhow::Result<Address> {
     let (its, text) = told.split_once(' ').context("rank 0 does not say where it listens")?;
     let address: Address = text.parse()?;
-    if address.transport() != Transport::Tcp && its != machine() {
+    if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && its != machine() {
         let how = address.transport();
-        return Err(usage(format!("-n {how}://: the ranks are on different hosts; take tcp://")));
+        let say = "the ranks are on different hosts; take tls:// or tcp://";
+        return Err(usage(format!("-n {how}://: {say}")));
     }
     Ok(address)
 }

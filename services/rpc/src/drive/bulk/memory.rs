@@ -61,13 +61,13 @@ impl BulkMemory {
         }
     }
 
-    /// Fresh memory of zeros in a file, which must not be there yet; it is for the caller to remove. Of this
-    /// user alone. Peers reach it as they do a vector's.
+    /// Fresh memory of zeros in a file of that folder's file system. The file has no name, is this user's alone, and
+    /// goes with the memory, or with a process that is killed. Peers reach it as they do a vector's.
     ///
     /// # Errors
-    /// [`MemoryError::Refused`] when there is such a file, or no room for it.
-    pub fn in_file(path: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
-        match Region::in_file(path, bytes) {
+    /// [`MemoryError::Refused`] when there is no such folder, or no room.
+    pub fn in_folder(folder: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
+        match Region::in_folder(folder, bytes) {
             Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
             Err((call, errno)) => Err(MemoryError::Refused { bytes, call, errno }),
         }

@@ -215,6 +215,7 @@ mod tls {
     use handover_rpc::{CallError, TlsFiles};
     use std::net::TcpListener;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const HOW: &str = "tls://127.0.0.1:0";
 
@@ -343,5 +344,112 @@ mod tls {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A relay that passes everything on, until the client is to go silent: then so many more of its bytes.
+    struct Relay {
+        address: Address,
+        passes_all: Arc<AtomicBool>,
+        client: JoinHandle<()>,
+    }
+
+    impl Relay {
+        fn new(server: &Address, more_bytes: usize) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = Address::Tls(listener.local_addr().unwrap().to_string());
+            let (place, passes_all) = (server.place().to_owned(), Arc::new(AtomicBool::new(true)));
+            let passes = Arc::clone(&passes_all);
+            let client = std::thread::spawn(move || {
+                let (mut client, _) = listener.accept().unwrap();
+                let mut server = TcpStream::connect(place).unwrap();
+                let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    // Until the server has closed it.
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+                let (mut bytes, mut left) = (vec![0; 1 << 16], more_bytes);
+                while let Ok(count @ 1..) = client.read(&mut bytes) {
+                    let passed = match passes.load(Ordering::SeqCst) {
+                        true => count,
+                        false => count.min(left),
+                    };
+                    if !passes.load(Ordering::SeqCst) {
+                        left -= passed;
+                    }
+                    // Refused when the server has closed it.
+                    let _ = server.write_all(&bytes[..passed]);
+                }
+            });
+            Self { address, passes_all, client }
+        }
+    }
+
+    #[test]
+    fn message_that_is_begun_and_not_ended_ends_a_connection_under_tls() {
+        const MESSAGE_TIMEOUT_MS: u32 = 80;
+        // Within the header of a record, within a record, between two, and within a message of several.
+        for more_bytes in [3, 30, 46, 20_000] {
+            let config =
+                Config { message_timeout_ms: MESSAGE_TIMEOUT_MS, ..with_tls(Config::default()) };
+            let (mut server, address) = listening(HOW, config, None);
+            let relay = Relay::new(&address, more_bytes);
+            let client = connecting(&relay.address, with_tls(Config::default()), None);
+            let (mut client, peer) = settled(&mut server, client).unwrap();
+            let began = Instant::now();
+            relay.passes_all.store(false, Ordering::SeqCst);
+            let asking = std::thread::spawn(move || {
+                client.call_within::<_, u64>(peer, ECHO, &vec![7u8; 100_000], 8 * SOON)
+            });
+            while server.stats().gone_count == 0 {
+                server.progress(std::time::Duration::from_millis(1));
+                assert!(began.elapsed() < 4 * SOON, "{more_bytes} bytes of it have come");
+            }
+            let took = began.elapsed();
+            assert!(took >= std::time::Duration::from_millis(MESSAGE_TIMEOUT_MS.into()));
+            assert_eq!(server.stats().requests_count, 0);
+            let ended = asking.join().unwrap();
+            assert!(matches!(ended, Err(CallError::Gone(_))), "{more_bytes}: {ended:?}");
+            relay.client.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn silent_strangers_under_tls_keep_a_peer_out_for_a_part_of_their_time() {
+        const HANDSHAKES_MAX: u32 = 8;
+        const SILENCE_MS: u32 = 50;
+        let limits = Config {
+            handshakes_max: HANDSHAKES_MAX,
+            handshake_timeout_ms: 16 * SILENCE_MS,
+            ..with_tls(Config::default())
+        };
+        let (mut server, address) = listening(HOW, limits, None);
+        // Half of them have begun a record.
+        let strangers: Vec<TcpStream> = (0..3 * HANDSHAKES_MAX)
+            .map(|number| {
+                let mut stranger = TcpStream::connect(address.place()).unwrap();
+                stranger.write_all(&[22, 3, 1, 2, 0, 1][..6 * (number as usize % 2)]).unwrap();
+                stranger
+            })
+            .collect();
+        let began = Instant::now();
+        let client = std::thread::spawn(move || {
+            // Where it is kept from running, it is silent for too long itself.
+            loop {
+                let mut client = Endpoint::new(with_tls(Config::default())).unwrap();
+                match client.connect(&address) {
+                    Ok(peer) => return (client, peer),
+                    Err(error) => assert!(began.elapsed() < 8 * SOON, "{error}"),
+                }
+            }
+        });
+        while server.stats().peers_count == 0 {
+            server.progress(std::time::Duration::from_millis(5));
+            assert!(began.elapsed() < 8 * SOON, "{:?}", server.stats());
+        }
+        // All before it but those for whom there was room have had to go, each after its time.
+        assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
+        assert!(began.elapsed() >= std::time::Duration::from_millis(2 * u64::from(SILENCE_MS)));
+        drop((client.join().unwrap(), strangers));
     }
 }

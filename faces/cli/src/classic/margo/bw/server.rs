@@ -7,6 +7,7 @@ use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, Config, Context, Endpoint,
     Failure, MemoryError, Peer, Rights, Transfer,
 };
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,12 +70,11 @@ impl Server {
         let bytes = usize::try_from(args.buffer_bytes)?;
         let memory = match &args.file {
             Some(file) => {
-                let file = format!("{file}.0");
-                let memory = BulkMemory::in_file(file.as_ref(), bytes)
-                    .with_context(|| format!("-m {file}"))?;
-                // The file stays as long as it is mapped, and goes with this process however that ends.
-                std::fs::remove_file(&file).with_context(|| format!("-m {file}"))?;
-                memory
+                let folder = match Path::new(file).parent() {
+                    Some(folder) if folder != Path::new("") => folder,
+                    _ => Path::new("."),
+                };
+                BulkMemory::in_folder(folder, bytes).with_context(|| format!("-m {file}"))?
             }
             None => BulkMemory::shared(bytes).context("-X asks for too much")?,
         };

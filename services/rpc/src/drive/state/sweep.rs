@@ -1,0 +1,41 @@
+//! Frames that are begun and not ended, and receive buffers that are longer than they need be.
+
+use super::State;
+use crate::{Gone, clock};
+
+/// Sweeps in which a frame may be found begun and not ended.
+const SWEEPS_MAX: u32 = 8;
+/// Time between two sweeps where frames may take as long as they like, in ms.
+const SWEEP_MS: u32 = 4_000;
+
+impl State {
+    #[cold]
+    pub(super) fn sweep_later(&mut self) {
+        let every_ms = match self.config.message_timeout_ms {
+            0 => SWEEP_MS,
+            timeout_ms => (timeout_ms / SWEEPS_MAX).max(1),
+        };
+        self.sweep_at_ns = clock::now_ns() + u64::from(every_ms) * 1_000_000;
+    }
+
+    /// Disconnects peers that do not end a frame, and gives memory back that was not needed lately. Sweeps are counted,
+    /// not time: while this endpoint is not driven, its peers cannot be blamed for what was not read.
+    #[cold]
+    pub(super) fn sweep(&mut self) {
+        self.sweep_at_ns = u64::MAX;
+        let has_limit = self.config.message_timeout_ms > 0;
+        let mut wanted = false;
+        for at in (0..self.active.len()).rev() {
+            let key = self.key(self.active[at]);
+            let Some(link) = self.link(key) else { continue };
+            let sweeps_count = link.sweep();
+            wanted |= link.wants_sweep();
+            if has_limit && sweeps_count > SWEEPS_MAX {
+                self.close(key, &Gone::Stalled);
+            }
+        }
+        if wanted {
+            self.sweep_later();
+        }
+    }
+}
