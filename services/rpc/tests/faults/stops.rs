@@ -7,6 +7,7 @@ use handover_rpc::{
     WithdrawError,
 };
 use rustix::process::Signal;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(30);
@@ -89,8 +90,9 @@ pub fn a_server_is_restarted() {
     std::fs::remove_file(&place).expect("it is ours");
 }
 
-/// One that nobody listens at.
+/// One that nobody listens at, and nobody else is given: at an address of this machine that is this process's own.
 fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let [_, a, b, c] = (std::process::id() + (1 << 23)).to_be_bytes();
+    let listener = std::net::TcpListener::bind((Ipv4Addr::new(127, a, b, c), 0)).expect("a port");
     format!("tcp://{}", listener.local_addr().expect("bound"))
 }

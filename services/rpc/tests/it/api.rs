@@ -1,5 +1,6 @@
 //! The promises of an endpoint, over each transport.
 
+use crate::gate::gate;
 use handover_rpc::engine::{HELLO_BYTES, Hello};
 use handover_rpc::{
     Address, CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, Method, Peer,
@@ -10,6 +11,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,7 +21,7 @@ const EACH: [&str; 4] = ["sm://", "uds://", "tcp://127.0.0.1:0", "tls://127.0.0.
 #[cfg(not(feature = "tls"))]
 const EACH: [&str; 3] = ["sm://", "uds://", "tcp://127.0.0.1:0"];
 const ECHO: Method = Method::named("echo");
-const LATER: Method = Method::named("later");
+const HELD: Method = Method::named("held");
 
 struct Server {
     address: Address,
@@ -53,11 +56,7 @@ fn serve(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Server 
     server.register("fail", 0, |_, ()| Err::<(), _>(Failure::new(-7, "on purpose"))).unwrap();
     server.register("panic", 0, |_, ()| -> Result<(), Failure> { panic!("on purpose") }).unwrap();
     server.start_pool().unwrap();
-    let later = |ms: u64| {
-        thread::sleep(Duration::from_millis(ms));
-        Ok(ms)
-    };
-    server.register_pooled("later", 0, later).unwrap();
+    server.register_pooled("later", 0, |number: u64| Ok(number)).unwrap();
     more(&mut server);
     let stopper = server.stopper();
     let thread = thread::spawn(move || {
@@ -65,6 +64,15 @@ fn serve(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Server 
         server
     });
     Server { address, stopper, thread: Some(thread) }
+}
+
+/// Registers a handler of the pool that returns when `wait` does.
+fn register_held(server: &mut Endpoint, wait: impl Fn() + Send + Sync + 'static) {
+    let held = move |()| {
+        wait();
+        Ok(())
+    };
+    server.register_pooled("held", 0, held).unwrap();
 }
 
 fn client(server: &Server) -> (Endpoint, Peer) {
@@ -126,13 +134,13 @@ fn ten_thousand_calls_are_under_way_and_none_is_lost() {
 #[test]
 fn a_deadline_ends_a_call_and_its_late_answer_is_dropped() {
     for how in EACH {
-        let server = serve(how, Config::default(), |_| {});
+        let (open, wait) = gate();
+        let server = serve(how, Config::default(), |server| register_held(server, wait));
         let (mut client, peer) = client(&server);
-        let began = Instant::now();
-        let late = client.call_within::<_, u64>(peer, LATER, &100u64, Duration::from_millis(5));
+        let late = client.call_within::<_, ()>(peer, HELD, &(), Duration::from_millis(5));
         assert_eq!(late, Err(CallError::Deadline), "{how}");
-        assert!(began.elapsed() < Duration::from_secs(1));
-        assert_eq!(client.call::<_, u64>(peer, LATER, &150u64), Ok(150));
+        drop(open);
+        assert_eq!(client.call::<_, ()>(peer, HELD, &()), Ok(()));
         assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
         assert!(client.stats().late_count <= 1);
     }
@@ -140,27 +148,32 @@ fn a_deadline_ends_a_call_and_its_late_answer_is_dropped() {
 
 #[test]
 fn whichever_is_done_first_is_found_first() {
-    let server = serve("sm://", Config::default(), |_| {});
+    let (open, wait) = gate();
+    let server = serve("sm://", Config::default(), |server| register_held(server, wait));
     let (mut client, peer) = client(&server);
-    let mut start = |ms: u64| client.start::<_, u64>(peer, LATER, &ms).unwrap();
-    let mut calls = vec![start(120), start(1)];
+    let mut calls = vec![
+        client.start::<_, ()>(peer, HELD, &()).unwrap(),
+        client.start::<_, ()>(peer, ECHO, &()).unwrap(),
+    ];
     assert_eq!(client.test(calls[0]), None);
-    assert_eq!(client.wait_any(&mut calls), Some((1, Ok(1))));
-    assert_eq!(client.wait_any(&mut calls), Some((0, Ok(120))));
-    assert_eq!(client.wait_any::<u64>(&mut calls), None);
+    assert_eq!(client.wait_any(&mut calls), Some((1, Ok(()))));
     let soon = Duration::from_millis(3);
-    let mut calls = vec![client.start_within(peer, LATER, &60u64, soon).unwrap()];
-    assert_eq!(client.wait_any::<u64>(&mut calls), Some((0, Err(CallError::Deadline))));
+    let mut late = vec![client.start_within::<_, ()>(peer, HELD, &(), soon).unwrap()];
+    assert_eq!(client.wait_any(&mut late), Some((0, Err(CallError::Deadline))));
+    drop(open);
+    assert_eq!(client.wait_any(&mut calls), Some((0, Ok(()))));
+    assert_eq!(client.wait_any::<()>(&mut calls), None);
 }
 
 #[test]
 fn a_call_that_was_cancelled_is_forgotten_and_does_not_begin() {
     let (tell, told) = std::sync::mpsc::channel();
+    let (open, wait) = gate();
     let config = Config { pool_threads: 1, ..Config::default() };
     let server = serve("sm://", config, |server| {
         let begun = move |number: u64| {
             tell.send(number).unwrap();
-            thread::sleep(Duration::from_millis(if number == 1 { 50 } else { 0 }));
+            wait();
             Ok(())
         };
         server.register_pooled("begun", 0, begun).unwrap();
@@ -171,6 +184,9 @@ fn a_call_that_was_cancelled_is_forgotten_and_does_not_begin() {
     let (first, second, third) = (start(1), start(2), start(3));
     client.cancel(second);
     assert_eq!(client.wait(second), Err(CallError::Stale));
+    // Its answer tells that the cancel, which was sent before it, has been read.
+    assert_eq!(client.call::<_, ()>(peer, ECHO, &()), Ok(()));
+    drop(open);
     assert_eq!((client.wait(first), client.wait(third)), (Ok(()), Ok(())));
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 3]);
 }
@@ -235,9 +251,11 @@ fn who_sleeps_for_an_answer_is_called_back_and_told_that_the_peer_has_left() {
             context.stop();
             Ok(())
         };
+        let (open, wait) = gate();
         let mut server = serve(how, config.clone(), |server| {
             server.register("ask-back", 0, ask_back).unwrap();
             server.register("leave", 0, leave).unwrap();
+            register_held(server, wait);
         });
         let mut client = endpoint(config.clone()).unwrap();
         let peer = client.connect(&server.address).unwrap();
@@ -246,11 +264,16 @@ fn who_sleeps_for_an_answer_is_called_back_and_told_that_the_peer_has_left() {
             let asked = client.call::<_, u64>(peer, Method::named("ask-back"), &number);
             assert_eq!(asked, Ok(number + 1), "{how}");
         }
-        let later = client.start::<_, u64>(peer, LATER, &50u64).unwrap();
+        let held = client.start::<_, ()>(peer, HELD, &()).unwrap();
         client.send(peer, Method::named("leave"), &()).unwrap();
         let thread = server.thread.take().unwrap();
-        let leaving = thread::spawn(move || drop(thread.join().unwrap()));
-        assert_eq!(client.wait(later), Err(CallError::Gone(Gone::HungUp)), "{how}");
+        let leaving = thread::spawn(move || {
+            let stopped = thread.join().unwrap();
+            // The handler's end is waited for, and nobody sends its result any more.
+            drop(open);
+            drop(stopped);
+        });
+        assert_eq!(client.wait(held), Err(CallError::Gone(Gone::HungUp)), "{how}");
         leaving.join().unwrap();
     }
 }
@@ -435,27 +458,32 @@ fn requests_that_cannot_be_kept_are_refused_and_their_sender_stays() {
     for how in EACH {
         let config = Config { queued_bytes_max: 1 << 20, ..Config::default() };
         let server = serve(how, config, |server| {
-            let waits = |context: &mut handover_rpc::Context<'_>, ()| {
+            // Requests that come while it waits for an answer are kept, or refused.
+            let busy = |context: &mut handover_rpc::Context<'_>, ()| {
                 let peer = context.peer();
-                Ok(context.call::<_, ()>(peer, Method::named("slow"), &()).is_ok())
+                while context.call::<_, bool>(peer, Method::named("is-held"), &()) == Ok(true) {}
+                Ok(())
             };
-            server.register("wait", 0, waits).unwrap();
+            server.register("busy", 0, busy).unwrap();
         });
         let (mut client, peer) = client(&server);
-        let slow = |_: &mut handover_rpc::Context<'_>, ()| {
-            thread::sleep(Duration::from_millis(200));
-            Ok(())
-        };
-        client.register("slow", 0, slow).unwrap();
-        let keeps_busy = client.start::<_, bool>(peer, Method::named("wait"), &()).unwrap();
-        let long = vec![7u8; 64 << 10];
+        let held = Arc::new(AtomicBool::new(true));
+        let is_held = Arc::clone(&held);
+        client.register("is-held", 0, move |_, ()| Ok(is_held.load(Ordering::SeqCst))).unwrap();
+        let keeps_busy = client.start::<_, ()>(peer, Method::named("busy"), &()).unwrap();
+        // Text is written and read in one piece, and bytes one by one.
+        let long = "7".repeat(64 << 10);
         let calls: Vec<_> =
-            (0..100).map(|_| client.start::<_, Vec<u8>>(peer, ECHO, &long).unwrap()).collect();
-        let ends: Vec<_> = calls.into_iter().map(|call| client.wait(call).map(|_| ())).collect();
+            (0..40).map(|_| client.start::<_, String>(peer, ECHO, &long).unwrap()).collect();
+        // Behind all that can be kept: its end comes while the handler is busy.
+        let last = client.wait(calls[39]);
+        assert_eq!(last.map(|_| ()), Err(CallError::PeerFull), "{how}");
+        held.store(false, Ordering::SeqCst);
+        let ends: Vec<_> = calls[..39].iter().map(|call| client.wait(*call).map(|_| ())).collect();
         let count = |end: Result<(), CallError>| ends.iter().filter(|it| **it == end).count();
         let (done, refused) = (count(Ok(())), count(Err(CallError::PeerFull)));
-        assert!(refused > 0 && done + refused == 100, "{how}: {ends:?}");
-        assert!(client.wait(keeps_busy) == Ok(true) && client.is_connected(peer), "{how}");
+        assert!(done > 0 && done + refused == 39, "{how}: {ends:?}");
+        assert!(client.wait(keeps_busy) == Ok(()) && client.is_connected(peer), "{how}");
     }
 }
 

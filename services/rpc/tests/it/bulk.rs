@@ -1,13 +1,16 @@
 //! Bulk transfers, over each transport and by each path, of every kind of memory.
 
+use crate::gate::gate;
 use handover_rpc::{
     Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Calling,
     Config, Context, Endpoint, Failure, Method, Peer, Rights, Stopper, WithdrawError,
 };
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const SECOND: Duration = Duration::from_secs(1);
+/// Far more than anything here takes.
+const LIVENESS: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 /// What the server lets others read.
 const OWNED_BYTES: usize = 6 << 20;
@@ -54,7 +57,9 @@ fn ways() -> Vec<Way> {
 struct Server {
     address: Address,
     stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Endpoint>>,
+    /// Until this is dropped, the method `hold` keeps the server busy.
+    open: Option<Sender<()>>,
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
@@ -67,18 +72,33 @@ impl Server {
         let address = server.listen(&way.how.parse().unwrap()).unwrap();
         server.register("turn-over", 0, turn_over).unwrap();
         server.register("echo", 0, |_, number: u64| Ok(number)).unwrap();
-        let sleep = |_: &mut Context<'_>, ms: u32| {
-            std::thread::sleep(ms * MS);
+        let (open, wait) = gate();
+        let hold = move |_: &mut Context<'_>, ()| {
+            wait();
             Ok(())
         };
-        server.register("sleep", 0, sleep).unwrap();
+        server.register("hold", 0, hold).unwrap();
         let memory = BulkMemory::shared(OWNED_BYTES).unwrap();
         memory.write(0, &pattern(OWNED_BYTES));
         let handle = server.register_memory(&memory, Rights::Read).unwrap();
         server.register("handle", 0, move |_, ()| Ok(handle)).unwrap();
         let stopper = server.stopper();
-        let thread = Some(std::thread::spawn(move || server.serve()));
-        Self { address, stopper, thread }
+        let mut new = Self { address, stopper, thread: None, open: Some(open) };
+        new.serve(server);
+        new
+    }
+
+    fn serve(&mut self, mut server: Endpoint) {
+        self.thread = Some(std::thread::spawn(move || {
+            server.serve();
+            server
+        }));
+    }
+
+    /// Stops the thread that serves, and returns the endpoint.
+    fn take_over(&mut self) -> Endpoint {
+        self.stopper.stop();
+        self.thread.take().unwrap().join().unwrap()
     }
 
     fn client(&self, way: &Way) -> (Endpoint, Peer) {
@@ -90,9 +110,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.open = None;
         self.stopper.stop();
         let ended = self.thread.take().map(JoinHandle::join);
-        assert!(matches!(ended, Some(Ok(()))) || std::thread::panicking(), "the server panicked");
+        assert!(!matches!(ended, Some(Err(_))) || std::thread::panicking(), "the server panicked");
     }
 }
 
@@ -169,7 +190,7 @@ fn memory_of_every_kind_is_pulled_and_pushed_over_every_transport() {
                 assert_eq!(path, expected, "{} {kind} {:?}", way.how, way.config);
                 let inverted: Vec<u8> = sent.iter().map(|byte| !byte).collect();
                 assert!(memory.to_vec() == inverted, "{} {kind} {bytes}", way.how);
-                assert_eq!(client.withdraw_memory(&handle, SECOND), Ok(()));
+                assert_eq!(client.withdraw_memory(&handle, LIVENESS), Ok(()));
                 let back = memory.into_vecs().expect("nobody uses it any more");
                 assert_eq!(back.concat(), inverted);
             }
@@ -230,15 +251,16 @@ fn a_handle_that_lies_is_refused_by_its_owner() {
 #[test]
 fn a_deadline_passes_while_the_owner_is_busy_and_later_transfers_are_right() {
     for way in ways().into_iter().filter(|it| it.shared == BulkPath::Messages) {
-        let server = Server::new(&way);
+        let mut server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
         let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
         let ours = BulkMemory::plain(vec![0; 5000]);
-        client.send(peer, Method::named("sleep"), &100u32).unwrap();
+        client.send(peer, Method::named("hold"), &()).unwrap();
         let began = Instant::now();
         let late = client.pull(peer, &handle, &ours, BulkPart::of(5000).within(10 * MS));
         assert_eq!(late, Err(BulkError::Deadline));
         assert!(began.elapsed() >= 10 * MS, "{}", way.how);
+        server.open = None;
         assert_eq!(client.pull(peer, &handle, &ours, BulkPart::of(100).at(7, 3)), Ok(()));
         assert_eq!(ours.to_vec()[3..103], pattern(107)[7..]);
         assert_eq!(ours.to_vec()[103..], [0; 4897], "what came late went nowhere");
@@ -262,17 +284,25 @@ fn a_deadline_passes_while_there_is_always_something_to_copy() {
 #[test]
 fn calls_get_in_between_the_pieces_of_a_long_transfer() {
     for way in ways().into_iter().filter(|it| it.config.message_bytes_max > 1000) {
-        let server = Server::new(&way);
+        let mut server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
         let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
         let ours = BulkMemory::shared(OWNED_BYTES).unwrap();
         let part = BulkPart::of(OWNED_BYTES as u64);
-        // So many that they are not done before the server has its turn on a busy machine.
+        // Both in this thread, so that neither has more turns than the other.
+        let mut owner = server.take_over();
         let mut transfers: Vec<_> =
             (0..100).map(|_| client.start_pull(peer, &handle, &ours, part).unwrap()).collect();
-        assert_eq!(client.call::<_, u64>(peer, Method::named("echo"), &5u64), Ok(5));
+        let call = client.start::<_, u64>(peer, Method::named("echo"), &5u64).unwrap();
         let last = transfers[99];
+        let mut answer = None;
+        while answer.is_none() {
+            owner.progress(Duration::ZERO);
+            answer = client.test(call);
+        }
+        assert_eq!(answer, Some(Ok(5)));
         assert_eq!(client.test_transfer(last), None, "{}: the call had to wait", way.how);
+        server.serve(owner);
         transfers.drain(7..99).for_each(|it| client.cancel_transfer(it));
         while let Some((_, result)) = client.wait_any_transfer(&mut transfers) {
             assert_eq!(result, Ok(()));
@@ -295,7 +325,7 @@ fn an_owner_that_is_gone_is_noticed_by_transfers_that_are_done_at_once() {
     let gone = loop {
         let transfer = client.start_pull(peer, &handle, &ours, part);
         let done = transfer.and_then(|it| client.wait_transfer(it));
-        if done.is_err() || began.elapsed() > 5 * SECOND {
+        if done.is_err() || began.elapsed() > LIVENESS {
             break done;
         }
     };
@@ -320,18 +350,19 @@ fn a_transfer_that_is_cancelled_leaves_the_memory_to_its_owner() {
 #[test]
 fn memory_that_a_peer_may_write_is_not_given_back_before_the_peer_says_so() {
     let way = &ways()[0];
-    let server = Server::new(way);
+    let mut server = Server::new(way);
     let (mut client, peer) = server.client(way);
     let memory = BulkMemory::plain(vec![1; 1000]);
     let handle = client.register_memory(&memory, Rights::ReadWrite).unwrap();
     let asked = (handle, 1000u64, false);
     client.call::<_, u8>(peer, Method::named("turn-over"), &asked).unwrap();
-    client.send(peer, Method::named("sleep"), &100u32).unwrap();
+    client.send(peer, Method::named("hold"), &()).unwrap();
     let early = client.withdraw_memory(&handle, 10 * MS);
     assert_eq!(early, Err(WithdrawError::InUse { peers_count: 1 }));
     let memory = memory.into_vecs().expect_err("the peer may be writing");
-    assert_eq!(client.withdraw_memory(&handle, SECOND), Ok(()));
-    assert_eq!(client.withdraw_memory(&handle, SECOND), Err(WithdrawError::Unknown));
+    server.open = None;
+    assert_eq!(client.withdraw_memory(&handle, LIVENESS), Ok(()));
+    assert_eq!(client.withdraw_memory(&handle, LIVENESS), Err(WithdrawError::Unknown));
     assert_eq!(memory.into_vecs().unwrap(), [vec![!1; 1000]]);
     let gone = client.call::<_, u8>(peer, Method::named("turn-over"), &asked);
     assert!(gone.unwrap_err().to_string().contains("no such memory"));

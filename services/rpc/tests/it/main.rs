@@ -4,6 +4,7 @@ mod api;
 mod bulk;
 #[cfg(feature = "tls")]
 mod credentials;
+mod gate;
 mod halves;
 mod handles;
 mod hostile;

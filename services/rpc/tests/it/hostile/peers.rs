@@ -2,6 +2,7 @@
 
 use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
 use handover_rpc::{BulkHandle, Calling, Config, Endpoint, Method, Peer, Rights, Stopper};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -18,8 +19,8 @@ pub const ECHO: Method = Method::named("echo");
 pub const SLOTS: u32 = 4;
 pub const SHARED_BYTES: u32 = 8192;
 pub const MESSAGE_MAX: u32 = 4096;
-/// What a peer who is disconnected is given to notice it, with slack.
-pub const SOON: Duration = Duration::from_secs(5);
+/// Bound on waits for what happens at once: ten times what a busy machine takes.
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// A server, and a client in good order beside the hostile ones.
 pub struct House {
@@ -277,13 +278,21 @@ impl Hostile {
         self.write(slot, &[self.sent]);
     }
 
-    /// Waits until the house has taken what was said, but so many at most.
+    /// Waits until the house has taken what was said, but so many at most, or has disconnected.
     pub fn is_heard_but(&self, untaken_max: u64) {
         let began = Instant::now();
         let taken = || self.get::<1>(SIDE_BYTES + TAKEN_AT)[0];
-        while taken() + untaken_max < self.sent && began.elapsed() < SOON {
+        while taken() + untaken_max < self.sent && !self.has_ended() && began.elapsed() < SOON {
             std::thread::sleep(Duration::from_micros(100));
         }
+    }
+
+    /// Returns `true` if the house has closed the connection.
+    fn has_ended(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        // An error is an interruption: nothing is known.
+        let _ = poll(&mut socket, Some(&Timespec::default()));
+        socket[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
     }
 }
 
