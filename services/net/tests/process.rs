@@ -14,10 +14,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, ten times over.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 /// How long the server gives who does not shake hands, in ms.
 const HANDSHAKE_MS: u32 = 1_000;
 
@@ -149,9 +150,9 @@ fn framed(number: u64) -> [u8; 12] {
     message
 }
 
-/// Writes numbered messages until it is told to stop or cannot any more; reads answers until the end. How
-/// many came, which must be the first ones, none missing.
-fn talk(peer: TcpStream) -> u64 {
+/// Writes numbered messages until it is told to stop or cannot any more; reads answers until the end, and tells of
+/// the first. How many came, which must be the first ones, none missing.
+fn talk(peer: TcpStream, first: &Sender<()>) -> u64 {
     let mut writer = peer.try_clone().unwrap();
     let writing = std::thread::spawn(move || {
         let mut number = 0;
@@ -172,6 +173,9 @@ fn talk(peer: TcpStream) -> u64 {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
             Err(error) => panic!("{error} instead of an end after {answers} answers"),
         }
+        if answers == 0 {
+            first.send(()).unwrap();
+        }
         answers += 1;
     }
     let _ = peer.shutdown(std::net::Shutdown::Both);
@@ -181,13 +185,15 @@ fn talk(peer: TcpStream) -> u64 {
 
 fn on_sigterm() {
     let served = Served::start("plain");
+    let (first, firsts) = channel();
     let clients: Vec<_> = (0..6)
         .map(|_| {
-            let peer = served.connect().unwrap();
-            std::thread::spawn(move || talk(peer))
+            let (peer, first) = (served.connect().unwrap(), first.clone());
+            std::thread::spawn(move || talk(peer, &first))
         })
         .collect();
-    std::thread::sleep(Duration::from_millis(100));
+    // All of them are at it.
+    (0..6).for_each(|_| firsts.recv_timeout(SOON).unwrap());
     served.terminate();
     let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
     let [messages, accepted, _] = served.ended();

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// Longer than anything here takes, ten times over.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Echoes; as a client it says hello first. Tells what comes and what goes.
 struct Echo(Sender<Result<Vec<u8>, CloseReason>>);
