@@ -3,7 +3,7 @@
 
 use handover_probe::read::{End, Event, EventKind, Trace};
 use handover_probe::{Config, Recording, StartError, disable, enable, prepare, probe, span};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -186,17 +186,27 @@ fn a_long_stream_of_several_threads_loses_nothing_and_is_small() {
     assert_eq!(depths, [0; 4]);
 }
 
+/// Returns `true` if the stream has the end of its first thread, and the thread that writes it sleeps again: the ring
+/// is free then.
+fn is_written(path: &Path) -> bool {
+    let trace = Trace::open(path).unwrap();
+    let has_ended = trace.threads().first().is_some_and(|thread| thread.end_ticks.is_some());
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    has_ended && stats.into_iter().any(|stat| stat.contains("(handover-probe) S "))
+}
+
 #[test]
 fn threads_beyond_the_rings_are_refused_and_counted_and_rings_are_used_again() {
     let (_alone, folder) = alone();
     for config in [Config::last(path(&folder)), Config::stream(path(&folder))] {
         let is_last = config.policy() == handover_probe::Policy::Last;
-        let recording = Recording::start(config.threads_max(1)).unwrap();
+        let recording = Recording::start(config.clone().threads_max(1)).unwrap();
         enable("few.*").unwrap();
         let work = || (0..10).for_each(|_| probe!("few.mark"));
         std::thread::spawn(work).join().unwrap();
-        if !is_last {
-            std::thread::sleep(std::time::Duration::from_millis(100)); // it is written meanwhile
+        while !is_last && !is_written(config.path()) {
+            std::thread::yield_now();
         }
         std::thread::spawn(move || {
             work(); // in the ring of the first
@@ -273,7 +283,7 @@ fn what_is_no_trace_is_refused_and_stays() {
         (&fifo, "not a regular file"),
         (&dangling, "a link to nothing"),
         (folder.path(), "not a regular file"),
-        (std::path::Path::new("/dev/null"), "not a regular file"),
+        (Path::new("/dev/null"), "not a regular file"),
     ] {
         for config in [Config::last(place), Config::stream(place)] {
             let before = std::fs::symlink_metadata(place).unwrap();

@@ -373,10 +373,17 @@ fn a_machine_with_nothing_to_do_sleeps_until_it_is_stopped() {
             machine.context().watch(ours, Interest::READ, |ready| ready).expect("watched");
         }
         let stopper = machine.stopper();
+        let stat = format!("/proc/self/task/{}/stat", rustix::thread::gettid().as_raw_pid());
+        // It looks for work for a while, and yields to others, before it sleeps.
+        let (is_running, runs) = std::sync::mpsc::channel();
         let other = thread::spawn(move || {
-            thread::sleep(300 * MS); // on a busy machine it first yields to others, for a while
+            runs.recv().expect("it runs");
+            while !std::fs::read_to_string(&stat).expect("a thread").contains(") S ") {
+                thread::yield_now();
+            }
             stopper.stop();
         });
+        is_running.send(()).expect("the other");
         assert_eq!(machine.run(), Ok(Ended::Stopped));
         other.join().expect("the other");
         let stats = machine.stats();

@@ -143,18 +143,17 @@ mod with_cpus {
     #[test]
     fn two_sides_on_one_cpu_never_spin_for_each_other() {
         let cpu = affinity::mask()[0];
-        // A notification that comes while the receiver lies down, between its last look and its word
-        // that it sleeps, is found at once where no spinning was tried: one round in a great many.
-        let all_slept = (0..10).any(|_| {
-            ping_pong([cpu, cpu]).map(|stats| {
-                // Pinned to one CPU before the first wait, so not even that one spins.
-                assert_eq!(stats.spins, 0, "{stats:?}");
-                assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
-                assert!(stats.unspun_shared_cpu >= stats.by_sleeping, "{stats:?}");
-                stats.unspun_shared_cpu == stats.by_sleeping
-            }) == [true, true]
+        let slept = ping_pong([cpu, cpu]).map(|stats| {
+            // Pinned to one CPU before the first wait, so not even that one spins.
+            assert_eq!(stats.spins, 0, "{stats:?}");
+            assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
+            // Not equal: a notification that comes between the last look and the declaration of the sleep is
+            // found at once.
+            assert!(stats.unspun_shared_cpu >= stats.by_sleeping, "{stats:?}");
+            stats.by_sleeping
         });
-        assert!(all_slept, "waits that were not spun for did not sleep, in each of ten tries");
+        // The CPU changes hands by a sleep of one side or the other.
+        assert!(slept[0] + slept[1] > 0, "{slept:?}");
     }
 
     #[test]
@@ -183,7 +182,8 @@ mod with_cpus {
         sender.notify();
         affinity::pin(here).expect("allowed");
         receiver.wait(); // the last notification came from over there
-        assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
+        // Far more than a preempted thread waits for its CPU: a wait whose time is over does not spin.
+        assert_eq!(receiver.wait_timeout(Duration::from_millis(200)), None);
         let spun = receiver.stats();
         assert!(spun.spins > 0 && spun.unspun_shared_cpu == 0, "{spun:?}");
         sender.notify(); // from here
@@ -201,6 +201,7 @@ mod in_an_epoll_set {
     use handover_notify::adaptive_fd;
     use rustix::event::epoll::{self, EventData, EventFlags};
     use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::atomic::Ordering::Relaxed;
 
     struct Set(OwnedFd);
 
@@ -309,11 +310,16 @@ mod in_an_epoll_set {
         const STORM_COUNT: u64 = 20_000;
         let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
         let sent = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let parked = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let storm = thread::spawn({
-            let sent = Arc::clone(&sent);
+            let (sent, parked) = (Arc::clone(&sent), Arc::clone(&parked));
             move || {
                 for number in 1..=STORM_COUNT {
-                    sent.store(number, std::sync::atomic::Ordering::Relaxed);
+                    // Once it is certain: the last one finds a receiver that is parked.
+                    while number == STORM_COUNT && !parked.load(Relaxed) {
+                        thread::yield_now();
+                    }
+                    sent.store(number, Relaxed);
                     sender.notify();
                     if number % 64 == 0 {
                         thread::sleep(Duration::from_micros(60)); // long enough to be parked
@@ -325,10 +331,12 @@ mod in_an_epoll_set {
         let mut seen = 0;
         while seen < STORM_COUNT {
             if receiver.spin_wait().is_none() && receiver.prepare_park() {
+                parked.store(true, Relaxed);
                 assert_eq!(set.ready_count(LONG), 1, "a wake-up was lost after {seen}");
+                parked.store(false, Relaxed);
             }
             receiver.cancel_park();
-            seen = sent.load(std::sync::atomic::Ordering::Relaxed);
+            seen = sent.load(Relaxed);
         }
         storm.join().expect("the storm");
         let stats = receiver.stats();

@@ -360,7 +360,7 @@ fn across_threads_every_value_arrives_once_and_in_order<Q: Queue>() {
 
 fn push_in_all_ways(producer: &mut impl Push<Box<usize>>, began: Instant) -> u64 {
     let mut next = 0;
-    while next < VALUES_COUNT && began.elapsed() < TIME_MAX {
+    while next == 0 || next < VALUES_COUNT && began.elapsed() < TIME_MAX {
         let pushed = if next % 3 == 0 {
             let end = (next + 1 + next % 40).min(VALUES_COUNT) as usize;
             producer.push_batch(&mut (next as usize..end).map(Box::new))
