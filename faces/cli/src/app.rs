@@ -205,6 +205,7 @@ impl RunOptions {
             processes: self.processes,
             peers: !self.no_peers,
             set: self.set.clone(),
+            ..Plan::default()
         }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Stage {
     pub count_hardware: bool,
     /// The round is recorded: where to, by processes that are parties.
     pub trace: Option<TraceTo>,
+    /// [`Plan::patience`](crate::lab::Plan::patience).
+    pub patience: Duration,
 }
 
 impl Stage {
@@ -48,7 +50,7 @@ impl Stage {
     /// How long a round may take before its parties are given up.
     fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
-        rounds.min(ROUNDS_PATIENCE_MAX) + Duration::from_secs(10)
+        rounds.min(ROUNDS_PATIENCE_MAX) + self.patience
     }
 }
 

@@ -118,9 +118,13 @@ pub struct Plan {
     pub peers: bool,
     /// Arguments, `(name, text)`, for every benchmark that takes them.
     pub set: Vec<(String, String)>,
+    /// Time beyond that of ten rounds after which a party that has not finished is given up.
+    pub patience: Duration,
 }
 
 impl Plan {
+    /// The default of [`patience`](Self::patience).
+    pub const PATIENCE: Duration = Duration::from_secs(10);
     /// The longest pause between hand-overs.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
     /// The least and the most time that a benchmark may be given.
@@ -138,6 +142,7 @@ impl Default for Plan {
             processes: false,
             peers: true,
             set: Vec::new(),
+            patience: Plan::PATIENCE,
         }
     }
 }

@@ -69,6 +69,7 @@ pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         processes: args.processes,
         peers: !args.no_peers,
         set: args.set.clone(),
+        ..Plan::default()
     };
     let lab = Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::of_plan)?;
     let over = Some(args.over.name.as_str());

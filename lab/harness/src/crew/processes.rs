@@ -4,6 +4,7 @@ use super::threads::{play, words_of};
 use super::{RigTogether, Stage, gather};
 use crate::bench::Bench;
 use crate::fault::Fault;
+use crate::lab::Plan;
 use crate::raw::{Control, Region, start_again, take_over};
 use crate::rig::{Rig, inheritable, numbers};
 use crate::samples::{Notes, Samples, Timing};
@@ -305,6 +306,8 @@ fn play_assigned(
         check: false,
         count_hardware: told.count_hardware,
         trace: told.trace.clone(),
+        // The coordinator gives parties up.
+        patience: Plan::PATIENCE,
     };
     // Ended before the answer is given: then this process is killed.
     let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;

@@ -299,6 +299,7 @@ mod tests {
             check: false,
             count_hardware: false,
             trace: None,
+            patience: crate::lab::Plan::PATIENCE,
         };
         for last in 0..3 {
             let mut left = last;

@@ -174,6 +174,7 @@ impl Measuring<'_> {
             check: false,
             count_hardware: counters::available(),
             trace: None,
+            patience: lab.plan.patience,
         };
         Ok(Lane::new(bench, stage, roles, notes, is_floor))
     }
