@@ -11,7 +11,9 @@ use std::time::Duration;
 const MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 fn record(path: &Path, events: u64) -> u64 {
-    let recording = Recording::start(Config::stream(path).ring_bytes(1 << 26)).unwrap();
+    // The writer shares the CPUs with whoever else is there: it is waited for.
+    let config = Config::stream(path).ring_bytes(1 << 20).wait_max(Duration::from_secs(600));
+    let recording = Recording::start(config).unwrap();
     enable("memory.*").unwrap();
     prepare();
     for number in 0..events / 5 {
@@ -20,10 +22,6 @@ fn record(path: &Path, events: u64) -> u64 {
             let _inner = span!("memory.inner", number);
         }
         probe!("memory.mark");
-        if number % 20_000 == 0 {
-            // Not faster than the writer, which shares the CPUs with whoever else is there.
-            std::thread::sleep(Duration::from_millis(2));
-        }
     }
     disable("memory.*").unwrap();
     recording.finish().recorded
@@ -53,7 +51,7 @@ fn a_long_trace_is_written_in_constant_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.trace");
     let recorded = record(&path, events);
-    assert!(recorded > events / 2, "{recorded} of {events}");
+    assert_eq!(recorded, events);
     for format in Format::ALL {
         let out = folder.path().join(format.to_string());
         let peak = peak_bytes(|| {

@@ -114,12 +114,12 @@ fn a_call_is_dropped_for_its_own_time_and_not_for_that_of_others() {
     const SOURCE: &str = "
         #include <unistd.h>
         __attribute__((noinline)) void brief(void) { __asm__ volatile(\"\"); }
-        __attribute__((noinline)) void slow(void) { brief(); usleep(20000); brief(); }
+        __attribute__((noinline)) void slow(void) { brief(); usleep(300000); brief(); }
         int main(void) { for (int i = 0; i < 300; i++) brief(); slow(); brief(); return 0; }
     ";
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(SOURCE, "slow.c", &[flag, "-O1"]) else { return };
-        let options = Options { min_duration_ns: 15_000_000, ..options(&built) };
+        let options = Options { min_duration_ns: 250_000_000, ..options(&built) };
         run(&built, &options);
         let calls = calls(&Trace::open(&options.file).unwrap());
         assert_eq!(calls, counts([("/main", 1), ("main/slow", 1)]), "{flag}");
