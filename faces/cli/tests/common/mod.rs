@@ -8,16 +8,18 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What takes longer than this hangs: far more than any run here needs on busy CPUs, unoptimised.
-pub const DEADLINE: Duration = Duration::from_secs(120);
+pub const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The binary: the one built with these tests, or one of another profile, named by `HANDOVER_BINARY`.
 pub fn binary() -> &'static Path {
@@ -143,6 +145,16 @@ fn environment(id: u32) -> Vec<u8> {
         }
         sleep(Duration::from_millis(1));
     }
+}
+
+/// An address at which nobody listens, and which nobody else is given: it is of an IP address of its own.
+pub fn free_address() -> SocketAddr {
+    static COUNT: AtomicU8 = AtomicU8::new(1);
+    // Relaxed: a count.
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let listener = TcpListener::bind((Ipv4Addr::new(127, number, high, low), 0));
+    listener.and_then(|it| it.local_addr()).expect("a port")
 }
 
 /// Waits for something to become true.

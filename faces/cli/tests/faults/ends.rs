@@ -1,14 +1,14 @@
 //! Ends before the end: kill -9, SIGINT and SIGTERM, and parties that die.
 
-use crate::common::{Home, Running, Said, benchmarks, pid, skipped, wait_until};
+use crate::common::{Home, Running, Said, benchmarks, pid, wait_until};
 use rustix::process::{Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A run that is asked to stop does so within a second; here with ten times slack.
-const STOPS_WITHIN: Duration = Duration::from_secs(10);
+/// A run that is asked to stop does so within a second; here with the slack of a busy machine.
+const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
 /// How many runs are killed; more with `HANDOVER_KILLS`.
 fn kills_count() -> u32 {
@@ -27,18 +27,21 @@ fn start<'a>(home: &'a Home, line: &str) -> Running<'a> {
 #[test]
 fn what_had_been_measured_when_a_run_was_killed_is_in_the_store() {
     let home = Home::new();
-    let began = Instant::now();
-    home.ok("run * --profile smoke --no-report");
-    let usual = began.elapsed();
-    let first = home.last().run.id;
+    let line = "run clock lock null --profile smoke --no-report";
+    home.ok(line);
+    let first = home.last();
+    let measured_count = benchmarks(&first).len();
+    let first = first.run.id;
     let before = home.ok(&format!("export {first}"));
     let mut known = BTreeSet::from([first.clone()]);
     let count = kills_count();
     let mut partial_count = 0;
     for turn in 0..count {
-        let run = start(&home, "run * --profile smoke --no-report");
-        // From the first moment to a little beyond the end.
-        sleep(usual * turn / count);
+        let mut run = start(&home, line);
+        // From the first moment to the last benchmark, and a while into the one that follows.
+        let after = measured_count * turn as usize / count as usize;
+        wait_until("so many are measured", || told(&run.told()).len() >= after || run.has_ended());
+        sleep(Duration::from_millis(u64::from(turn * 7 % 40)));
         run.signal(Signal::KILL);
         let said = run.finish();
         let told = told(&said.err);
@@ -174,6 +177,12 @@ fn parties_do_not_outlive_a_killed_coordinator() {
     home.ok("run notify/round-trip --processes --profile smoke --no-report");
 }
 
+/// Returns `true` if a signal has stopped that process.
+fn is_stopped(id: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.contains(") T ")
+}
+
 /// A child of a run that has not become a party yet: until then its environment is that of the run.
 fn forked(run: &Running) -> Option<u32> {
     let environment = |id: u32| fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
@@ -197,8 +206,7 @@ fn party_stopped_before_it_calls_exec_does_not_hold_up_a_signal() {
         let _ = kill_process(pid(id), Signal::STOP);
         // The signal is acted upon at once, unless the process is just being replaced.
         sleep(Duration::from_millis(20));
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        let is_stopped = stat.contains(") T ") && forked(&run) == Some(id);
+        let is_stopped = is_stopped(id) && forked(&run) == Some(id);
         if !is_stopped {
             let _ = kill_process(pid(id), Signal::CONT);
         }
@@ -236,7 +244,7 @@ fn processes_of_a_repeated_run_end_with_it() {
 #[test]
 fn run_started_by_nohup_does_not_end_with_its_terminal() {
     let home = Home::new();
-    let line = "trap '' HUP; exec handover run floor/empty floor/futex --no-report";
+    let line = "trap '' HUP; exec handover run floor/empty floor/futex --time 1s --no-report";
     let mut run = home.start(home.shell(line));
     run.wait_for("floor/empty measured\n");
     run.signal(Signal::HUP);
@@ -302,23 +310,17 @@ fn file_of_margo_p2p_bw_is_gone_when_rank_0_is_killed() {
 #[test]
 fn a_party_stopped_for_good_does_not_hold_up_a_signal() {
     let home = Home::new();
-    let mut run = start(&home, "run floor/empty floor/futex --processes");
+    let mut run = start(&home, "run floor/empty floor/futex --processes --time 1min");
     run.wait_for("floor/empty measured\n");
-    // Rounds are short, and soon given up; the check before them is given more time.
-    sleep(Duration::from_secs(1));
-    wait_until("two parties", || parties(&run).len() == 2 || run.has_ended());
-    // It neither answers nor dies.
-    let stopped = parties(&run).last().map(|party| kill_process(pid(*party), Signal::STOP));
-    if stopped.is_none_or(|sent| sent.is_err()) {
-        skipped("a party stopped for good", "it had ended already");
-        return;
-    }
+    // It neither answers nor dies. One that has given its answer is killed in its turn: then the next one.
+    wait_until("a party that is stopped and waited for", || {
+        assert!(!run.has_ended(), "{}", run.told());
+        let Some(id) = parties(&run).last().copied() else { return false };
+        let _ = kill_process(pid(id), Signal::STOP);
+        sleep(Duration::from_millis(100));
+        is_stopped(id)
+    });
     let asked = Instant::now();
     run.signal(Signal::INT);
-    let said = run.finish();
-    if said.status.code() == Some(0) {
-        skipped("a party stopped for good", "it had given its answer already");
-        return;
-    }
-    check_stopped(&home, said, asked);
+    check_stopped(&home, run.finish(), asked);
 }

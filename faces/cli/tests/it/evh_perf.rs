@@ -315,7 +315,7 @@ fn a_server_that_is_killed_under_load_costs_messages_and_no_hang() {
     let began = Instant::now();
     serving.signal(Signal::KILL);
     let said = loading.finish().code(1).tells(&["messages are missing", "connections failed"]);
-    assert!(began.elapsed() < Duration::from_secs(10), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(100), "{said}");
     let texts = texts(&said.out);
     let lost = found(&texts, r"^\(ERROR\) Perf test failed: ([\d,]+) of 800,000,000 messages");
     assert_eq!(number(&lost[0]) + received(&texts), 800_000_000, "{said}");
@@ -327,7 +327,7 @@ fn a_server_that_falls_silent_is_given_up() {
     let (serving, port) = server(&home, "");
     serving.signal(Signal::STOP);
     let said = client(port, "--timeout 0.3").code(1).tells(&["nothing came back for 300ms"]);
-    assert!(said.took < Duration::from_secs(10), "{said}");
+    assert!(said.took < Duration::from_secs(100), "{said}");
     serving.signal(Signal::CONT);
     serving.signal(Signal::TERM);
     serving.finish().code(0);

@@ -1,6 +1,6 @@
 //! margo's programs: alone, as ranks of a launcher, and across hosts.
 
-use crate::common::{Home, Running, Said, said, skipped, wait_until};
+use crate::common::{Home, Running, Said, free_address, said, skipped, wait_until};
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
@@ -280,7 +280,7 @@ fn ranks_on_different_hosts_are_told_what_they_need() {
 #[test]
 fn ranks_meet_at_an_address_where_strangers_are_sent_away() {
     let home = home();
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let free = free_address();
     let line = format!("./margo-p2p-latency -i 20 --rendezvous {free} -n");
     let server = home.start(home.shell(&format!("exec {line} tcp:// --rank 0")));
     wait_until("it waits there", || std::net::TcpStream::connect(free).is_ok());
@@ -296,7 +296,7 @@ fn ranks_meet_at_an_address_where_strangers_are_sent_away() {
 #[test]
 fn rank_0_ends_when_rank_1_ends_before_it_connects() {
     let home = home();
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let free = free_address();
     let line = format!("{LATENCY} --wait 600 --rendezvous {free} --rank 0");
     let server = home.start(home.shell(&format!("exec {line}")));
     let mut stream = None;
@@ -360,7 +360,7 @@ fn rank_1_does_not_connect_to_itself() {
 #[test]
 fn nobody_waits_for_ever_for_a_rank_that_does_not_come() {
     let home = home();
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let free = free_address();
     let at = format!("{LATENCY} --wait 1 --rendezvous {free}");
     let lines = [LATENCY.to_owned() + " --wait 1", at];
     let waiting: Vec<_> = lines

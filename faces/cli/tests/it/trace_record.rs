@@ -1,7 +1,7 @@
 //! `handover trace record`: C programs are compiled, run and traced as a user would.
 #![cfg(target_arch = "x86_64")]
 
-use crate::common::binary;
+use crate::common::{binary, wait_until};
 use handover_probe::read::{End, Trace};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -120,11 +120,8 @@ fn when_recorder_and_program_are_killed_the_rings_are_read_and_the_names_looked_
     let mut line = String::new();
     BufReader::new(recorder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "worked\n");
-    // The recorder finds the program's rings within milliseconds; kill it once it has.
-    while !file.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    // Killed once the recorder has found the program's rings: each call has two events.
+    wait_until("the rings", || Trace::open(&file).is_ok_and(|it| it.merged().count() > 2 * CALLS));
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     drop(recorder.stdin.take()); // the program ends by itself, as its input does
@@ -187,7 +184,7 @@ fn switched_on(folder: &TempDir, mut program: Command) -> Option<(Option<i32>, S
         .current_dir(folder.path())
         .output()
         .unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(100);
     let count = || Trace::open(folder.path().join("a.trace")).map_or(0, |it| it.merged().count());
     while output.status.success() && count() < 10 && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(5));
