@@ -1,7 +1,7 @@
 //! A run to draw, and what drawings are compared with.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
-use handover_record::{
+use handover_record::{Wait, 
     Cache, ContenderKind, Document, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit,
     Warning, WarningCode,
 };
@@ -76,6 +76,8 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
         spec: id.into(),
         contender: contender.into(),
         kind,
+        waits: Wait::None,
+        allocates: false,
         what: String::new(),
         unit: Unit::Ns,
         ladder: true,
@@ -106,6 +108,7 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
         empty: Some(0.25),
         floor: None,
         peers: vec![],
+        beside: Vec::new(),
         modes: vec![],
         counters: BTreeMap::new(),
         hardware: None,
