@@ -16,5 +16,8 @@ pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
 pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
 pub use over::{Over, OverError};
-pub use record::{Beside, Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning, WarningCode};
+pub use record::{
+    Beside, Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,
+    WarningCode,
+};
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

@@ -1,7 +1,7 @@
 //! What the lab's rooms rely on.
 
-use handover_record::{Beside, Wait, 
-    Args, Bytes, Kind, Nanos, Param, Part, Record, Spec, Warning, WarningCode, args,
+use handover_record::{
+    Args, Beside, Bytes, Kind, Nanos, Param, Part, Record, Spec, Wait, Warning, WarningCode, args,
 };
 use handover_record::{ContenderKind, Parties, Ratio, Round, Summary, Unit};
 

@@ -298,19 +298,19 @@ fn row<'a>(
         peer: record
             .best_peer()
             .map(|it| RatioCell {
-            ratio: words::ratio(it.ratio),
-            name: &it.contender,
-            tone: match it {
-                it if it.high < 1.0 => "good",
-                it if it.low > 1.0 => "bad",
-                _ => "",
-            },
-        })
-        .or_else(|| {
-            let beside = record.best_beside()?;
-            let ratio = beside.waits.word().to_string();
-            Some(RatioCell { ratio, name: &beside.contender, tone: "" })
-        }),
+                ratio: words::ratio(it.ratio),
+                name: &it.contender,
+                tone: match it {
+                    it if it.high < 1.0 => "good",
+                    it if it.low > 1.0 => "bad",
+                    _ => "",
+                },
+            })
+            .or_else(|| {
+                let beside = record.best_beside()?;
+                let ratio = beside.waits.word().to_string();
+                Some(RatioCell { ratio, name: &beside.contender, tone: "" })
+            }),
         cpus: words::cpus(record),
         doubts,
         place,

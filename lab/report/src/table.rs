@@ -157,7 +157,14 @@ fn facts(record: &Record) -> Vec<Fact> {
     say("p99", Line::plain(words::figure(record.unit, record.summary.p99)));
     say("rate", Line::plain(words::rate(record)));
     if let Some(floor) = &record.floor {
-        say("floor", Line::plain(format!("{} {}", words::ratio(floor.ratio), words::floor_name(record, floor))));
+        say(
+            "floor",
+            Line::plain(format!(
+                "{} {}",
+                words::ratio(floor.ratio),
+                words::floor_name(record, floor)
+            )),
+        );
     }
     if let Some(peer) = record.best_peer() {
         let mut value = Line::new(words::ratio(peer.ratio), rival_tone(peer));
@@ -337,9 +344,9 @@ impl Column {
             },
             Column::PeerRatio => match record.best_peer() {
                 Some(peer) => Line::new(words::ratio(peer.ratio), rival_tone(peer)),
-                None => record.best_beside().map_or_else(Line::default, |peer| {
-                    Line::new(peer.waits.word(), Tone::Faint)
-                }),
+                None => record
+                    .best_beside()
+                    .map_or_else(Line::default, |peer| Line::new(peer.waits.word(), Tone::Faint)),
             },
             Column::PeerName => match record.best_peer() {
                 Some(peer) => Line::plain(&peer.contender),

@@ -140,7 +140,9 @@ pub(crate) fn doubt(code: WarningCode) -> &'static str {
         WarningCode::Resolution => "resolution: less than this clock and loop can tell",
         WarningCode::Few => "few: fewer rounds than an interval needs",
         WarningCode::Placement => "placement: the parties do not run where they were asked to",
-        WarningCode::FloorBeaten => "floor beaten: the floor does more than it has to, so it is none",
+        WarningCode::FloorBeaten => {
+            "floor beaten: the floor does more than it has to, so it is none"
+        }
         WarningCode::Smoke => "smoke: shown to work, not measured",
     }
 }

@@ -11,9 +11,12 @@ use handover_event::{Config, ThreadConfig};
 use handover_harness::{Bench, Fault, Rig};
 use handover_notify::EventFd;
 use handover_record::{Contender, Wait};
-use own::{Array, By, ByAddress, Classic, Deque, Dispatch, Hello, Letter, Looped, Map, Match, Pooled, Search};
 #[cfg(feature = "peers")]
 use own::Local;
+use own::{
+    Array, By, ByAddress, Classic, Deque, Dispatch, Hello, Letter, Looped, Map, Match, Pooled,
+    Search,
+};
 use pair::{Bare, Beats, Eager, Numbers, OnDescriptor, Parked, Polled, Stream, Streamed};
 use queues::Std;
 #[cfg(feature = "peers")]
@@ -101,7 +104,9 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Beats<Eager>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
     Bench::many::<Numbers<Std, Eager>>(Contender::peer("std").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Crossbeam, Eager>>(Contender::peer("crossbeam").waits(Wait::SpinThenSleep)),
+    Bench::many::<Numbers<Crossbeam, Eager>>(
+        Contender::peer("crossbeam").waits(Wait::SpinThenSleep),
+    ),
     #[cfg(feature = "peers")]
     Bench::many::<Numbers<Kanal, Eager>>(Contender::peer("kanal").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]

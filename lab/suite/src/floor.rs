@@ -15,8 +15,8 @@ mod packet;
 mod page;
 mod pipelined;
 pub(crate) mod relay;
-mod signature;
 mod served;
+mod signature;
 pub(crate) mod socket;
 
 #[doc(hidden)]
@@ -45,10 +45,16 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Relay<kernel::Eventfd>>(Contender::floor("kernel").waits(Wait::Sleep)),
     Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel").waits(Wait::Sleep)),
     Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::many::<Relay<socket::Ends<TcpStream, true>>>(Contender::floor("kernel").waits(Wait::Spin)),
+    Bench::many::<Relay<socket::Ends<TcpStream, true>>>(
+        Contender::floor("kernel").waits(Wait::Spin),
+    ),
     Bench::many::<Relay<pipelined::Sockets>>(Contender::floor("kernel").waits(Wait::Spin)),
-    Bench::many::<Relay<socket::Ends<UnixStream, false>>>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::many::<Relay<socket::Ends<UnixStream, true>>>(Contender::floor("kernel").waits(Wait::Spin)),
+    Bench::many::<Relay<socket::Ends<UnixStream, false>>>(
+        Contender::floor("kernel").waits(Wait::Sleep),
+    ),
+    Bench::many::<Relay<socket::Ends<UnixStream, true>>>(
+        Contender::floor("kernel").waits(Wait::Spin),
+    ),
     Bench::many::<connect::Connects>(Contender::floor("kernel").waits(Wait::Sleep)),
     Bench::one::<signature::Signature>(Contender::floor("aws-lc")),
     Bench::one::<signature::Agreement>(Contender::floor("aws-lc")),

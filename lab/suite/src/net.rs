@@ -17,11 +17,17 @@ use handover_record::{Contender, Wait};
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
     Bench::many::<echo::Relayed<echo::Ours<0>>>(Contender::ours("handover").waits(Wait::Sleep)),
-    Bench::many::<echo::Relayed<echo::Ours<50_000>>>(Contender::ours("spin").waits(Wait::SpinThenSleep)),
+    Bench::many::<echo::Relayed<echo::Ours<50_000>>>(
+        Contender::ours("spin").waits(Wait::SpinThenSleep),
+    ),
     Bench::many::<echo::Relayed<echo::Epoll<false>>>(Contender::peer("epoll").waits(Wait::Sleep)),
     Bench::many::<echo::Relayed<echo::Bare>>(Contender::floor("spin").waits(Wait::SpinThenSleep)),
-    Bench::many::<echo::Spinning<echo::Ours<50_000>>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
-    Bench::many::<echo::Spinning<echo::Epoll<true>>>(Contender::peer("epoll").waits(Wait::SpinThenSleep)),
+    Bench::many::<echo::Spinning<echo::Ours<50_000>>>(
+        Contender::ours("handover").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<echo::Spinning<echo::Epoll<true>>>(
+        Contender::peer("epoll").waits(Wait::SpinThenSleep),
+    ),
     Bench::many::<echo::Spinning<echo::Bare>>(Contender::floor("spin").waits(Wait::SpinThenSleep)),
     Bench::many::<load::Load<servers::Bare>>(Contender::floor("unframed").waits(Wait::Sleep)),
     Bench::many::<load::Load<servers::Ours<false>>>(Contender::ours("handover").waits(Wait::Sleep)),
@@ -39,9 +45,15 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Connect<connect::Tokio>>(Contender::peer("tokio").waits(Wait::Sleep)),
     Bench::many::<idle::Idle<false>>(Contender::ours("handover").waits(Wait::Sleep)),
     Bench::many::<idle::Idle<true>>(Contender::ours("tls").waits(Wait::Sleep)),
-    Bench::many::<secured::Load<secured::Ours<false>, false>>(Contender::ours("handover").waits(Wait::Sleep)),
-    Bench::many::<secured::Load<secured::Ours<true>, true>>(Contender::ours("each").waits(Wait::Sleep)),
-    Bench::many::<secured::Load<buffered::Epoll, false>>(Contender::peer("rustls").waits(Wait::Sleep)),
+    Bench::many::<secured::Load<secured::Ours<false>, false>>(
+        Contender::ours("handover").waits(Wait::Sleep),
+    ),
+    Bench::many::<secured::Load<secured::Ours<true>, true>>(
+        Contender::ours("each").waits(Wait::Sleep),
+    ),
+    Bench::many::<secured::Load<buffered::Epoll, false>>(
+        Contender::peer("rustls").waits(Wait::Sleep),
+    ),
     Bench::one::<handshake::Handshake<handshake::Ours>>(Contender::ours("handover")),
     Bench::one::<handshake::Handshake<buffered::Sides>>(Contender::peer("rustls")),
 ];

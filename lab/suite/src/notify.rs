@@ -10,10 +10,10 @@ use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_notify::shared::Shared;
 use handover_notify::{Config, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive};
+use handover_record::{Contender, Nanos, Part, Spec, Wait as Waits, args};
+use others::{By, StdCondvar, StdPark};
 #[cfg(feature = "peers")]
 use others::{EventListener, ParkingLot, Tokio};
-use others::{By, StdCondvar, StdPark};
-use handover_record::{Contender, Nanos, Part, Spec, Wait as Waits, args};
 use rustix::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

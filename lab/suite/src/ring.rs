@@ -5,9 +5,9 @@ mod channels;
 use crate::floor::bed::{Bed, Manner};
 use crate::floor::relay::{Medium, Relay};
 use crate::raw::ahead;
-use channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
 #[cfg(feature = "peers")]
 use channels::{ArrayQueue, Crossbeam, Flume, Kanal, Rtrb};
+use channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples, Workload};
 use handover_record::{Contender, Spec, Wait, args};
@@ -752,7 +752,9 @@ pub const ALL: &[Bench] = &[
     #[cfg(feature = "peers")]
     Bench::many::<Relay<ThereAndBack<Crossbeam>>>(Contender::peer("crossbeam").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<ArrayQueue>>>(Contender::peer("array-queue").waits(Wait::Spin)),
+    Bench::many::<Relay<ThereAndBack<ArrayQueue>>>(
+        Contender::peer("array-queue").waits(Wait::Spin),
+    ),
     #[cfg(feature = "peers")]
     Bench::many::<Relay<ThereAndBack<Kanal>>>(Contender::peer("kanal").waits(Wait::Spin)),
     #[cfg(feature = "peers")]

@@ -25,12 +25,7 @@ pub(super) fn ratio_to_floor(
 }
 
 /// A floor among the contenders of the same benchmark that waits alike, before one that does not wait.
-fn own_floor(
-    context: &Context<'_>,
-    lanes: &[Lane],
-    ours: &Lane,
-    index: usize,
-) -> Option<Ratio> {
+fn own_floor(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -> Option<Ratio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return None;
     }
@@ -43,11 +38,9 @@ fn own_floor(
     };
     let waits = ours.waits(index);
     let of = |wanted: Wait| {
-        floors()
-            .filter(|lane| lane.waits(index) == wanted)
-            .find_map(|lane| {
-                ratio(&ours.parts[index], &lane.parts[index], &id, lane.bench.contender().name)
-            })
+        floors().filter(|lane| lane.waits(index) == wanted).find_map(|lane| {
+            ratio(&ours.parts[index], &lane.parts[index], &id, lane.bench.contender().name)
+        })
     };
     of(waits).or_else(|| of(Wait::None))
 }

@@ -14,8 +14,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use handover_base::clock;
 use handover_record::{
-    Beside, ContenderKind, Hardware, Mode, Parties, Ratio, Record, Round, Spec, Summary, Unit, Wait,
-    Warning, WarningCode,
+    Beside, ContenderKind, Hardware, Mode, Parties, Ratio, Record, Round, Spec, Summary, Unit,
+    Wait, Warning, WarningCode,
 };
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};

@@ -1,8 +1,8 @@
 //! Runs and records to store, and what the tests look at.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
-use handover_record::{Wait, 
-    ContenderKind, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit, Warning,
+use handover_record::{
+    ContenderKind, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit, Wait, Warning,
     WarningCode,
 };
 use std::collections::BTreeMap;

@@ -191,10 +191,12 @@ impl Deque {
         while let Some(message) = self.queue.pop_front() {
             match message {
                 Message::Quit => break,
-                Message::Hello(number) => self.queue.push_back(match self.counted.received(number) {
-                    Next::Stop => Message::Quit,
-                    _ => Message::Hello(number + 1),
-                }),
+                Message::Hello(number) => {
+                    self.queue.push_back(match self.counted.received(number) {
+                        Next::Stop => Message::Quit,
+                        _ => Message::Hello(number + 1),
+                    })
+                }
             }
         }
     }
@@ -261,7 +263,12 @@ impl Workload for Array {
     };
 
     fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Array { slots: Box::new([0; SLOTS as usize]), head: 0, tail: 0, counted: Counted::default() })
+        Ok(Array {
+            slots: Box::new([0; SLOTS as usize]),
+            head: 0,
+            tail: 0,
+            counted: Counted::default(),
+        })
     }
 
     fn check(&mut self) -> Result<(), Fault> {

@@ -239,29 +239,29 @@ fn serve_by_epoll(
     load: &NetLoad,
     whole_bytes: impl Fn(&[u8]) -> usize,
 ) -> Result<Usage, Fault> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        let mut talks = Vec::new();
-        for stream in streams {
-            stream.set_nonblocking(true)?;
-            epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
-            talks.push(Talk::new(stream));
-        }
-        let (mut buffer, mut left) = (buffer(load), talks.len());
-        let mut events = Vec::with_capacity(256);
-        let set_up = usage::thread();
-        while left > 0 {
-            wait(&set, &mut events, None)?;
-            for event in &events {
-                let data = event.data;
-                let talk = &mut talks[data.u64() as usize];
-                let had_ended = talk.has_ended && talk.unsent.is_empty();
-                if !had_ended && talk.serve(&mut buffer, &whole_bytes)? {
-                    left -= 1;
-                }
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+    let mut talks = Vec::new();
+    for stream in streams {
+        stream.set_nonblocking(true)?;
+        epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
+        talks.push(Talk::new(stream));
+    }
+    let (mut buffer, mut left) = (buffer(load), talks.len());
+    let mut events = Vec::with_capacity(256);
+    let set_up = usage::thread();
+    while left > 0 {
+        wait(&set, &mut events, None)?;
+        for event in &events {
+            let data = event.data;
+            let talk = &mut talks[data.u64() as usize];
+            let had_ended = talk.has_ended && talk.unsent.is_empty();
+            if !had_ended && talk.serve(&mut buffer, &whole_bytes)? {
+                left -= 1;
             }
         }
-        Ok(set_up)
+    }
+    Ok(set_up)
 }
 
 /// The thin layer that many runtimes stand on.

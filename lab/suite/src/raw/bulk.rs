@@ -116,6 +116,7 @@ pub(crate) fn copy_to_process(pid: i32, address: u64, from: &[u8]) -> std::io::R
     let ours = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
     // SAFETY: the kernel reads nothing but the slice; what it writes it looks at itself, in a process that
     // has told the place for that.
-    let count = unsafe { libc::process_vm_writev(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
+    let count =
+        unsafe { libc::process_vm_writev(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
 }

@@ -30,7 +30,8 @@ impl Mapped {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; the file
         // was made so long.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
         // SAFETY: the mapping just made; the advice changes no content.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
         // SAFETY: as above; touching the pages changes no content either.

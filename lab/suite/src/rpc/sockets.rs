@@ -74,7 +74,8 @@ fn take(mut end: &UnixStream) -> Result<u8, Fault> {
         match end.read(&mut byte) {
             Ok(0) => return Err(Fault::new("the other end has ended")),
             Ok(_) => return Ok(byte[0]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.into()),
         }
     }

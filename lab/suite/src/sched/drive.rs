@@ -616,14 +616,30 @@ pub(super) const ALL: &[Bench] = &[
     Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr").waits(Wait::Spin)),
     Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq").waits(Wait::Spin)),
     Bench::many::<Driver<OfWf2qPlus, Laps, Algorithms>>(Contender::ours("wf2q+").waits(Wait::Spin)),
-    Bench::many::<Locked<OfFifo, false>>(Contender::peer("mutex-fifo").against("fifo").waits(Wait::SpinThenSleep)),
-    Bench::many::<Locked<OfDrr, false>>(Contender::peer("mutex-drr").against("drr").waits(Wait::SpinThenSleep)),
-    Bench::many::<Locked<OfQfq, false>>(Contender::peer("mutex-qfq").against("qfq").waits(Wait::SpinThenSleep)),
-    Bench::many::<Locked<OfWf2qPlus, false>>(Contender::peer("mutex-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep)),
-    Bench::many::<Locked<OfFifo, true>>(Contender::peer("mutex-each-fifo").against("fifo").waits(Wait::SpinThenSleep)),
-    Bench::many::<Locked<OfDrr, true>>(Contender::peer("mutex-each-drr").against("drr").waits(Wait::SpinThenSleep)),
-    Bench::many::<Locked<OfQfq, true>>(Contender::peer("mutex-each-qfq").against("qfq").waits(Wait::SpinThenSleep)),
-    Bench::many::<Locked<OfWf2qPlus, true>>(Contender::peer("mutex-each-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep)),
+    Bench::many::<Locked<OfFifo, false>>(
+        Contender::peer("mutex-fifo").against("fifo").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfDrr, false>>(
+        Contender::peer("mutex-drr").against("drr").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfQfq, false>>(
+        Contender::peer("mutex-qfq").against("qfq").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfWf2qPlus, false>>(
+        Contender::peer("mutex-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfFifo, true>>(
+        Contender::peer("mutex-each-fifo").against("fifo").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfDrr, true>>(
+        Contender::peer("mutex-each-drr").against("drr").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfQfq, true>>(
+        Contender::peer("mutex-each-qfq").against("qfq").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfWf2qPlus, true>>(
+        Contender::peer("mutex-each-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep),
+    ),
     Bench::many::<Driver<OfDrr, Laps, Mailboxes>>(Contender::ours("laps").waits(Wait::Spin)),
     Bench::many::<Driver<OfDrr, Marks, Mailboxes>>(Contender::ours("marks").waits(Wait::Spin)),
     Bench::many::<Driver<OfDrr, Lines, Mailboxes>>(Contender::ours("lines").waits(Wait::Spin)),
@@ -632,7 +648,9 @@ pub(super) const ALL: &[Bench] = &[
     #[cfg(feature = "peers")]
     Bench::many::<Driver<OfDrr, Rtrb, Mailboxes>>(Contender::peer("rtrb").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfDrr, Crossbeam, Mailboxes>>(Contender::peer("array-queue").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Crossbeam, Mailboxes>>(
+        Contender::peer("array-queue").waits(Wait::Spin),
+    ),
     Bench::many::<Driver<OfDrr, Laps, NoStamps>>(Contender::ours("none").waits(Wait::Spin)),
     Bench::many::<Driver<OfDrr, Laps, StampsOf<false>>>(Contender::ours("batch").waits(Wait::Spin)),
     Bench::many::<Driver<OfDrr, Laps, StampsOf<true>>>(Contender::ours("packet").waits(Wait::Spin)),

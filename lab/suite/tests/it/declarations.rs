@@ -112,8 +112,8 @@ fn every_floor_is_a_figure_that_is_measured() {
             assert!(figures.contains(floor), "{id}: no figure {floor}");
             assert_ne!(floor, id, "{id} is its own floor");
         }
-        let own = benches()
-            .any(|it| it.spec().id == id && it.contender().kind == ContenderKind::Floor);
+        let own =
+            benches().any(|it| it.spec().id == id && it.contender().kind == ContenderKind::Floor);
         if own && spec.floor.is_none() {
             continue;
         }

@@ -1,5 +1,5 @@
 use super::*;
-use handover_record::{Wait, Parties, Ratio, Summary, Warning, WarningCode};
+use handover_record::{Parties, Ratio, Summary, Wait, Warning, WarningCode};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 

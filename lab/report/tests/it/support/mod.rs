@@ -1,9 +1,9 @@
 //! A run to draw, and what drawings are compared with.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
-use handover_record::{Wait, 
+use handover_record::{
     Cache, ContenderKind, Document, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit,
-    Warning, WarningCode,
+    Wait, Warning, WarningCode,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
