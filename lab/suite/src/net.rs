@@ -21,14 +21,14 @@ pub const ALL: &[Bench] = &[
         Contender::ours("spin").waits(Wait::SpinThenSleep),
     ),
     Bench::many::<echo::Relayed<echo::Epoll<false>>>(Contender::peer("epoll").waits(Wait::Sleep)),
-    Bench::many::<echo::Relayed<echo::Bare>>(Contender::floor("spin").waits(Wait::SpinThenSleep)),
+    Bench::many::<echo::Relayed<echo::Bare>>(Contender::floor("bare").waits(Wait::SpinThenSleep)),
     Bench::many::<echo::Spinning<echo::Ours<50_000>>>(
         Contender::ours("handover").waits(Wait::SpinThenSleep),
     ),
     Bench::many::<echo::Spinning<echo::Epoll<true>>>(
         Contender::peer("epoll").waits(Wait::SpinThenSleep),
     ),
-    Bench::many::<echo::Spinning<echo::Bare>>(Contender::floor("spin").waits(Wait::SpinThenSleep)),
+    Bench::many::<echo::Spinning<echo::Bare>>(Contender::floor("bare").waits(Wait::SpinThenSleep)),
     Bench::many::<load::Load<servers::Bare>>(Contender::floor("unframed").waits(Wait::Sleep)),
     Bench::many::<load::Load<servers::Ours<false>>>(Contender::ours("handover").waits(Wait::Sleep)),
     Bench::many::<load::Load<servers::Ours<true>>>(Contender::ours("own").waits(Wait::Sleep)),
