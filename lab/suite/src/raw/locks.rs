@@ -11,7 +11,7 @@ struct Guarded<L> {
 }
 
 macro_rules! locks {
-    ($($(#[$doc:meta])* $name:ident: $raw:ty, $fresh:expr, $lock:path, $unlock:path;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $raw:ty, $blank:expr, $init:expr, $lock:path, $unlock:path;)*) => {$(
         $(#[$doc])*
         pub(crate) struct $name(Pin<Box<Guarded<$raw>>>);
 
@@ -23,7 +23,12 @@ macro_rules! locks {
 
         impl $name {
             pub(crate) fn new() -> Self {
-                Self(Box::pin(Guarded { lock: UnsafeCell::new($fresh), count: UnsafeCell::new(0) }))
+                let guarded = Guarded { lock: UnsafeCell::new($blank), count: UnsafeCell::new(0) };
+                let guarded = Box::pin(guarded);
+                // SAFETY: at its final place, and nobody else knows of it yet.
+                let refused = unsafe { $init(guarded.lock.get()) };
+                assert_eq!(refused, 0, "the C library cannot make a {}", stringify!($name));
+                Self(guarded)
             }
 
             /// Waits for the lock, and frees it afterwards.
@@ -44,7 +49,10 @@ macro_rules! locks {
 locks! {
     /// `pthread_mutex_lock`, of the default kind: it sleeps at once.
     PthreadMutex: libc::pthread_mutex_t, libc::PTHREAD_MUTEX_INITIALIZER,
+        |lock| libc::pthread_mutex_init(lock, std::ptr::null()),
         libc::pthread_mutex_lock, libc::pthread_mutex_unlock;
     /// `pthread_spin_lock`.
-    PthreadSpin: libc::pthread_spinlock_t, 0, libc::pthread_spin_lock, libc::pthread_spin_unlock;
+    PthreadSpin: libc::pthread_spinlock_t, 0,
+        |lock| libc::pthread_spin_init(lock, libc::PTHREAD_PROCESS_PRIVATE),
+        libc::pthread_spin_lock, libc::pthread_spin_unlock;
 }
