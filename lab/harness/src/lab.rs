@@ -1,6 +1,7 @@
 //! The run: which benchmarks, in what blocks, until when.
 
 pub(crate) mod bout;
+mod floors;
 mod measure;
 mod summarise;
 

@@ -124,6 +124,7 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     let contenders = benches.iter().copied().filter(|it| it.spec().id == spec.id).collect();
     let mut named: Vec<&'static str> = spec.floor.into_iter().collect();
     named.extend(spec.parts.iter().filter_map(|part| part.floor));
+    named.extend(spec.floors);
     named.dedup();
     let mut floors: Vec<(&'static str, &'static Bench, usize)> = Vec::new();
     for id in named {

@@ -3,6 +3,7 @@
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
+use handover_record::ContenderKind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
@@ -89,7 +90,17 @@ fn missing(
         spec.parts.iter().any(|part| part.optional && id.ends_with(&format!("/{}", part.name)))
     };
     let mut absent = Vec::new();
+    // A floor beside other contenders has the figures of those that wait as it does, and no others.
+    let has_others =
+        selection.contenders.iter().any(|it| it.contender().kind != ContenderKind::Floor);
     for bench in selection.contenders.iter().filter(|bench| !processes || bench.in_processes()) {
+        if has_others && bench.contender().kind == ContenderKind::Floor {
+            let name = bench.contender().name;
+            if !records.iter().any(|it| it.spec == spec.id && it.contender == name) {
+                absent.push(format!("{} [{name}]", spec.id));
+            }
+            continue;
+        }
         for id in spec.figure_ids().into_iter().filter(|id| !optional(id)) {
             let name = bench.contender().name;
             if !records.iter().any(|record| record.id == id && record.contender == name) {

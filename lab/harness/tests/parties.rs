@@ -5,7 +5,7 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
     Bench, Fault, Handover, Lab, Party, Plan, Profile, Region, Rig, Role, Samples, Watch, Workload,
 };
-use handover_record::{Contender, ContenderKind, Part, Record, Spec, args};
+use handover_record::{Contender, ContenderKind, Part, Record, Spec, Wait, args};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -145,6 +145,51 @@ impl<const WRONG: bool> Workload for Nothing<WRONG> {
             }
         });
     }
+}
+
+/// The same work for contenders that declare to wait in different ways.
+struct Ways;
+
+impl Workload for Ways {
+    type Args = ();
+    const SPEC: Spec = Spec { id: "ways/of-waiting", what: "a black box", ..Spec::DEFAULT };
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Ways)
+    }
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for i in 0..n {
+                std::hint::black_box(i);
+            }
+        });
+    }
+}
+
+const WAYS: &[Bench] = &[
+    Bench::one::<Ways>(Contender::ours("ours").waits(Wait::Spin)),
+    Bench::one::<Ways>(Contender::peer("spinner").waits(Wait::Spin)),
+    Bench::one::<Ways>(Contender::peer("sleeper").waits(Wait::Sleep).allocates()),
+    Bench::one::<Ways>(Contender::floor("asleep").waits(Wait::Sleep)),
+    Bench::one::<Ways>(Contender::floor("awake").waits(Wait::Spin)),
+];
+
+fn ratios_are_taken_between_contenders_that_wait_alike() {
+    let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
+    let lab = Lab::new(&[WAYS], &["ways".to_string()], plan).expect("a sound plan");
+    let outcome = lab.run(&mut (), &AtomicBool::new(false));
+    assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+    let of = |name: &str| outcome.records.iter().find(|it| it.contender == name).expect("a record");
+    let names = |it: &Record| it.peers.iter().map(|it| it.contender.clone()).collect::<Vec<_>>();
+    let floor = |it: &Record| it.floor.as_ref().map(|it| (it.id.clone(), it.contender.clone()));
+    let id = || "ways/of-waiting".to_string();
+    let (ours, sleeper) = (of("ours"), of("sleeper"));
+    assert_eq!(names(ours), ["spinner"]);
+    let [beside] = ours.beside.as_slice() else { panic!("{:?}", ours.beside) };
+    assert_eq!((beside.contender.as_str(), beside.waits), ("sleeper", Wait::Sleep));
+    assert_eq!(floor(ours), Some((id(), "awake".to_string())));
+    assert_eq!(floor(sleeper), Some((id(), "asleep".to_string())));
+    assert_eq!((sleeper.waits, sleeper.allocates, ours.allocates), (Wait::Sleep, true, false));
+    assert!(floor(of("awake")).is_none() && of("awake").beside.is_empty());
 }
 
 const ALL: &[&[Bench]] = &[&[
@@ -346,6 +391,10 @@ fn main() -> ExitCode {
         (
             "a figure comes with interval, floor and null",
             a_figure_comes_with_interval_floor_and_null,
+        ),
+        (
+            "ratios between contenders that wait alike",
+            ratios_are_taken_between_contenders_that_wait_alike,
         ),
         ("parties as processes", parties_as_processes_yield_the_same_kind_of_record),
         ("every measured party counts", every_measured_party_counts_and_absent_parts_are_absent),

@@ -17,7 +17,7 @@ pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
 pub use over::{Over, OverError};
 pub use record::{
-    Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,
+    Beside, Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,
     WarningCode,
 };
-pub use spec::{Contender, ContenderKind, Part, Spec, Unit};
+pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

@@ -3,7 +3,7 @@
 use crate::anatomy::Anatomy;
 use crate::finding::Finding;
 use crate::host::Host;
-use crate::spec::{ContenderKind, Unit};
+use crate::spec::{ContenderKind, Unit, Wait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -50,6 +50,12 @@ pub struct Record {
     pub contender: String,
     /// What the contender stands for.
     pub kind: ContenderKind,
+    /// How it waited for the other participants.
+    #[serde(default, skip_serializing_if = "Wait::is_none")]
+    pub waits: Wait,
+    /// Whether each operation allocates memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allocates: bool,
     /// What exactly is timed.
     pub what: String,
     /// The unit of every figure below that does not name its own.
@@ -81,8 +87,11 @@ pub struct Record {
     pub empty: Option<f64>,
     /// Ratio to the floor.
     pub floor: Option<Ratio>,
-    /// Ratios to the other contenders that stand for peers.
+    /// Ratios to the other contenders that stand for peers and wait alike.
     pub peers: Vec<Ratio>,
+    /// Peers that wait in another way: shown beside, never divided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Beside>,
     /// Two modes with their shares, where the samples fall apart in two; otherwise empty.
     pub modes: Vec<Mode>,
     /// Further counts that the workload tells, by name (`slept_share`).
@@ -109,6 +118,11 @@ impl Record {
     /// The best peer: the one whose figure is least, so the greatest ratio of ours to it.
     pub fn best_peer(&self) -> Option<&Ratio> {
         self.peers.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+
+    /// The peer with the least figure among those that wait in another way.
+    pub fn best_beside(&self) -> Option<&Beside> {
+        self.beside.iter().min_by(|a, b| a.other.total_cmp(&b.other))
     }
 }
 
@@ -241,6 +255,17 @@ pub struct Ratio {
     pub high: f64,
 }
 
+/// A peer that waits in another way, so that no ratio to it means anything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// The other's contender.
+    pub contender: String,
+    /// How it waited.
+    pub waits: Wait,
+    /// Its own figure in this spec's blocks.
+    pub other: f64,
+}
+
 /// One of two modes of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
@@ -292,6 +317,8 @@ pub enum WarningCode {
     Few,
     /// The parties could not be placed as asked.
     Placement,
+    /// The interval of the ratio to the floor lies below 1: the floor does more than it has to.
+    FloorBeaten,
     /// Run with smoke values: correct, but no measurement.
     Smoke,
 }
@@ -315,6 +342,7 @@ impl WarningCode {
             WarningCode::Resolution => "r",
             WarningCode::Few => "f",
             WarningCode::Placement => "p",
+            WarningCode::FloorBeaten => "fb",
             WarningCode::Smoke => "sm",
         }
     }

@@ -16,6 +16,9 @@ pub struct Spec {
     /// The id (of a spec, or `spec/part`) of what physics or the kernel allows; measured in the same
     /// blocks. `None` only for floors themselves.
     pub floor: Option<&'static str>,
+    /// Further floors, for contenders that wait in another way than those over `floor`: each contender
+    /// stands over the first floor that waits as it does.
+    pub floors: &'static [&'static str],
     /// The classic tool that measured this first, if one did.
     pub classic: Option<&'static str>,
     /// Whether the default run takes it.
@@ -41,6 +44,7 @@ impl Spec {
         what: "",
         unit: Unit::Ns,
         floor: None,
+        floors: &[],
         classic: None,
         ladder: false,
         parts: &[],
@@ -68,6 +72,8 @@ pub struct Part {
     pub what: &'static str,
     /// The part's own floor; `None` takes the spec's.
     pub floor: Option<&'static str>,
+    /// How those waited that are counted here, where only some are; `None` takes the contender's.
+    pub waits: Option<Wait>,
     /// Whether the default run shows this figure on the ladder.
     pub ladder: bool,
     /// A figure that exists only when its event happened (a wake-up that was spun, say): its absence
@@ -78,12 +84,18 @@ pub struct Part {
 impl Part {
     /// A part with the spec's floor, on the ladder.
     pub const fn new(name: &'static str, what: &'static str) -> Part {
-        Part { name, what, floor: None, ladder: true, optional: false }
+        Part { name, what, floor: None, waits: None, ladder: true, optional: false }
     }
 
     /// The same, with a floor of its own.
     pub const fn floor(mut self, id: &'static str) -> Part {
         self.floor = Some(id);
+        self
+    }
+
+    /// The same, of operations that waited in this way, however their contender waits otherwise.
+    pub const fn waits(mut self, waits: Wait) -> Part {
+        self.waits = Some(waits);
         self
     }
 
@@ -122,6 +134,47 @@ impl fmt::Display for Unit {
     }
 }
 
+/// The way in which a contender waits for what another participant does.
+///
+/// Ratios are taken between equals only: a party that spins answers in the time of a cache line, one that
+/// sleeps in the time of a wake-up, and the quotient of the two says nothing about either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// It waits for nobody.
+    #[default]
+    None,
+    /// It polls, and never leaves its CPU to the kernel while there is nobody else to run on it.
+    Spin,
+    /// It polls for a bounded time, and then sleeps in the kernel.
+    SpinThenSleep,
+    /// It sleeps in the kernel at once.
+    Sleep,
+}
+
+impl Wait {
+    /// Returns `true` for the way of a contender that waits for nobody.
+    pub fn is_none(&self) -> bool {
+        *self == Wait::None
+    }
+
+    /// The verb for tables: `spins`, `spins, then sleeps`, `sleeps`; empty without waiting.
+    pub fn word(self) -> &'static str {
+        match self {
+            Wait::None => "",
+            Wait::Spin => "spins",
+            Wait::SpinThenSleep => "spins, then sleeps",
+            Wait::Sleep => "sleeps",
+        }
+    }
+
+    /// Whether a floor that waits in this way is a lower bound of a contender that waits in that way: both
+    /// wait alike, or the floor does not wait at all.
+    pub fn is_below(self, contender: Wait) -> bool {
+        self.is_none() || self == contender
+    }
+}
+
 /// One implementation that a benchmark is run with.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
@@ -131,32 +184,55 @@ pub struct Contender {
     pub kind: ContenderKind,
     /// The one contender that it is held against, where it is no rival of all.
     pub rival_of: Option<&'static str>,
+    /// How it waits for the other participants.
+    pub waits: Wait,
+    /// Whether each operation allocates memory.
+    pub allocates: bool,
 }
 
 impl Contender {
+    const fn new(name: &'static str, kind: ContenderKind) -> Contender {
+        Contender { name, kind, rival_of: None, waits: Wait::None, allocates: false }
+    }
+
     /// A mechanism of this project.
     pub const fn ours(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Ours, rival_of: None }
+        Contender::new(name, ContenderKind::Ours)
     }
 
     /// What a user would pick instead.
     pub const fn peer(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Peer, rival_of: None }
+        Contender::new(name, ContenderKind::Peer)
     }
 
     /// What physics, the compiler or the kernel allows.
     pub const fn floor(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Floor, rival_of: None }
+        Contender::new(name, ContenderKind::Floor)
     }
 
     /// One of two that are the same thing.
     pub const fn null(name: &'static str) -> Contender {
-        Contender { name, kind: ContenderKind::Null, rival_of: None }
+        Contender::new(name, ContenderKind::Null)
     }
 
     /// The same, held against one of ours alone: the one that does what it does.
     pub const fn against(self, rival: &'static str) -> Contender {
         Contender { rival_of: Some(rival), ..self }
+    }
+
+    /// The same, waiting in this way.
+    pub const fn waits(self, waits: Wait) -> Contender {
+        Contender { waits, ..self }
+    }
+
+    /// The same, allocating memory in each operation.
+    pub const fn allocates(self) -> Contender {
+        Contender { allocates: true, ..self }
+    }
+
+    /// How the operations waited that a part counts; those of the whole benchmark without one.
+    pub fn waits_in(&self, part: Option<&Part>) -> Wait {
+        part.and_then(|part| part.waits).unwrap_or(self.waits)
     }
 
     /// Whether the ratio of this to the other is told: the other is a peer (or this thing a second time), and

@@ -1,7 +1,7 @@
 //! What the lab's rooms rely on.
 
 use handover_record::{
-    Args, Bytes, Kind, Nanos, Param, Part, Record, Spec, Warning, WarningCode, args,
+    Args, Beside, Bytes, Kind, Nanos, Param, Part, Record, Spec, Wait, Warning, WarningCode, args,
 };
 use handover_record::{ContenderKind, Parties, Ratio, Round, Summary, Unit};
 
@@ -83,6 +83,8 @@ fn record() -> Record {
         spec: "lock/passed".into(),
         contender: "handover".into(),
         kind: ContenderKind::Ours,
+        waits: Wait::None,
+        allocates: false,
         what: "a try".into(),
         unit: Unit::Ns,
         ladder: true,
@@ -114,6 +116,7 @@ fn record() -> Record {
                 high: ratio,
             })
             .to_vec(),
+        beside: vec![Beside { contender: "asleep".into(), waits: Wait::Sleep, other: 1e4 }],
         modes: Vec::new(),
         counters: [("spun_share".to_string(), 0.25)].into(),
         hardware: None,
@@ -139,6 +142,30 @@ fn the_best_peer_is_the_one_that_costs_least() {
 }
 
 #[test]
+fn peer_that_waits_in_another_way_has_no_ratio() {
+    let record = record();
+    assert_eq!(record.best_beside().unwrap().waits.word(), "sleeps");
+    assert!(record.peers.iter().all(|peer| peer.contender != "asleep"));
+}
+
+#[test]
+fn floor_is_below_contenders_that_wait_alike_or_does_not_wait() {
+    assert!(Wait::Spin.is_below(Wait::Spin) && Wait::None.is_below(Wait::Sleep));
+    assert!(!Wait::Spin.is_below(Wait::Sleep) && !Wait::Sleep.is_below(Wait::None));
+}
+
+#[test]
+fn record_without_the_fields_of_waiting_is_read() {
+    let text = serde_json::to_string(&record()).unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for name in ["waits", "allocates", "beside"] {
+        value.as_object_mut().unwrap().remove(name);
+    }
+    let read: Record = serde_json::from_value(value).unwrap();
+    assert_eq!((read.waits, read.allocates, read.beside.len()), (Wait::None, false, 0));
+}
+
+#[test]
 fn placement_and_resolution_are_doubts_but_no_noise() {
     let mut record = record();
     assert!(!record.is_noisy());
@@ -154,13 +181,14 @@ fn placement_and_resolution_are_doubts_but_no_noise() {
         WarningCode::Resolution,
         WarningCode::Few,
         WarningCode::Placement,
+        WarningCode::FloorBeaten,
         WarningCode::Smoke,
     ]
     .map(WarningCode::letter)
     .to_vec();
     letters.sort_unstable();
     letters.dedup();
-    assert_eq!(letters.len(), 10, "each has letters of its own");
+    assert_eq!(letters.len(), 11, "each has letters of its own");
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
             rate: record.bytes_per_s.unwrap_or(record.rate_per_s),
             cpus: record.cpus_user + record.cpus_system,
             samples: summary.samples,
-            floor: record.floor.as_ref().map(|it| beside(it, &it.id)),
+            floor: record.floor.as_ref().map(|it| beside(it, words::floor_name(record, it))),
             peer: record.best_peer().map(|it| beside(it, &it.contender)),
             quantiles: samples.as_ref().map_or_else(Vec::new, quantiles),
             peak,

@@ -321,6 +321,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
         let floor = it.floor.as_ref().map(|floor| words::ratio(floor.ratio)).unwrap_or_default();
         let peer =
             it.best_peer().map(|peer| format!("{} {}", words::ratio(peer.ratio), peer.contender));
+        let beside = || it.best_beside().map(|it| format!("{} {}", it.contender, it.waits.word()));
         let (median, interval) = match it.modes.len() {
             0 | 1 => (words::figure(it.unit, it.summary.median), words::interval(it)),
             _ => (modes(it), String::new()),
@@ -332,7 +333,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
             interval,
             words::figure(it.unit, it.summary.p99),
             floor,
-            peer.unwrap_or_default(),
+            peer.or_else(beside).unwrap_or_default(),
             words::letters(it),
         ];
         let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();

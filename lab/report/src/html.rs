@@ -292,18 +292,25 @@ fn row<'a>(
         rate: words::rate(record),
         floor: record.floor.as_ref().map(|it| RatioCell {
             ratio: words::ratio(it.ratio),
-            name: &it.id,
+            name: words::floor_name(record, it),
             tone: "",
         }),
-        peer: record.best_peer().map(|it| RatioCell {
-            ratio: words::ratio(it.ratio),
-            name: &it.contender,
-            tone: match it {
-                it if it.high < 1.0 => "good",
-                it if it.low > 1.0 => "bad",
-                _ => "",
-            },
-        }),
+        peer: record
+            .best_peer()
+            .map(|it| RatioCell {
+                ratio: words::ratio(it.ratio),
+                name: &it.contender,
+                tone: match it {
+                    it if it.high < 1.0 => "good",
+                    it if it.low > 1.0 => "bad",
+                    _ => "",
+                },
+            })
+            .or_else(|| {
+                let beside = record.best_beside()?;
+                let ratio = beside.waits.word().to_string();
+                Some(RatioCell { ratio, name: &beside.contender, tone: "" })
+            }),
         cpus: words::cpus(record),
         doubts,
         place,

@@ -85,7 +85,8 @@ impl Rungs {
         let nearest = record.modes.first().map_or(summary.median, |mode| mode.median);
         let farthest = record.modes.last().map_or(summary.median, |mode| mode.median);
         if let Some(floor) = &record.floor {
-            let text = format!("{} ({})", say("floor", floor.other), floor.id);
+            let text =
+                format!("{} ({})", say("floor", floor.other), words::floor_name(record, floor));
             self.floor.push(Point::at(floor.other, row).told(text));
             self.stretch.push(Point::at(floor.other, row).between(floor.other, nearest));
         }

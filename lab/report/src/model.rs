@@ -9,6 +9,8 @@ pub(crate) struct Model<'a> {
     /// Figures that the ladder does not show.
     pub off_ladder_count: usize,
     records: &'a [Record],
+    /// Whether every contender has a row.
+    pub all: bool,
 }
 
 /// The figures of one mechanism.
@@ -60,7 +62,7 @@ impl<'a> Model<'a> {
             }
         }
         groups.retain(|group| !group.figures.is_empty());
-        Model { groups, off_ladder_count, records }
+        Model { groups, off_ladder_count, records, all }
     }
 
     /// Every record that has a row, in order.

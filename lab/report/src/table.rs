@@ -90,7 +90,9 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
         lines.extend(wrap(&null, Tone::Plain, 2, width));
     }
     let guide = "± is half the 95 % interval of the median. × floor: the median by its floor's. \
-                 × peer: by the best peer's; below 1, ours takes less.";
+                 × peer: by that of the \
+                 best peer that waits alike; below 1, ours takes less. A peer that sleeps where ours spins \
+                 is named with the word, and no ratio.";
     lines.extend(wrap(guide, Tone::Faint, 2, width));
     if model.off_ladder_count > 0 {
         let count = model.off_ladder_count;
@@ -155,12 +157,21 @@ fn facts(record: &Record) -> Vec<Fact> {
     say("p99", Line::plain(words::figure(record.unit, record.summary.p99)));
     say("rate", Line::plain(words::rate(record)));
     if let Some(floor) = &record.floor {
-        say("floor", Line::plain(format!("{} {}", words::ratio(floor.ratio), floor.id)));
+        say(
+            "floor",
+            Line::plain(format!(
+                "{} {}",
+                words::ratio(floor.ratio),
+                words::floor_name(record, floor)
+            )),
+        );
     }
     if let Some(peer) = record.best_peer() {
         let mut value = Line::new(words::ratio(peer.ratio), rival_tone(peer));
         value.push(format!(" {}", peer.contender), Tone::Plain);
         say("peer", value);
+    } else if let Some(peer) = record.best_beside() {
+        say("peer", Line::plain(format!("{} {}", peer.contender, peer.waits.word())));
     }
     say("CPUs", Line::plain(words::cpus(record)));
     if !record.warnings.is_empty() {
@@ -213,6 +224,8 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
 enum Column {
     Id,
     Contender,
+    /// How it waits; only where every contender has a row.
+    Waits,
     /// What a sweep varies.
     Argument,
     Median,
@@ -229,9 +242,10 @@ enum Column {
 
 impl Column {
     /// In the order of the table.
-    const ALL: [Column; 13] = [
+    const ALL: [Column; 14] = [
         Column::Id,
         Column::Contender,
+        Column::Waits,
         Column::Argument,
         Column::Median,
         Column::Interval,
@@ -247,8 +261,9 @@ impl Column {
 
     /// In the order in which they leave; `None` is the ids' first step, which then stands above each
     /// group. The others stay.
-    const LEAVING: [Option<Column>; 7] = [
+    const LEAVING: [Option<Column>; 8] = [
         Some(Column::FloorId),
+        Some(Column::Waits),
         Some(Column::Cpus),
         Some(Column::Rate),
         Some(Column::Contender),
@@ -261,6 +276,7 @@ impl Column {
         match self {
             Column::Id => "id",
             Column::Contender => "contender",
+            Column::Waits => "waits",
             Column::Argument => "with",
             Column::Median => "median",
             Column::Interval => "± 95 %",
@@ -280,6 +296,7 @@ impl Column {
             self,
             Column::Id
                 | Column::Contender
+                | Column::Waits
                 | Column::Interval
                 | Column::FloorId
                 | Column::PeerName
@@ -301,6 +318,8 @@ impl Column {
         let line = match self {
             Column::Id => Line::plain(&record.id),
             Column::Contender => Line::plain(&record.contender),
+            Column::Waits if model.all => Line::new(record.waits.word(), Tone::Faint),
+            Column::Waits => Line::default(),
             Column::Argument => Line::plain(model.varied(record)),
             Column::Median if record.modes.len() > 1 => {
                 let shown =
@@ -320,16 +339,21 @@ impl Column {
                 None => Line::default(),
             },
             Column::FloorId => match &record.floor {
-                Some(floor) => Line::new(&floor.id, Tone::Faint),
+                Some(floor) => Line::new(words::floor_name(record, floor), Tone::Faint),
                 None => Line::default(),
             },
             Column::PeerRatio => match record.best_peer() {
                 Some(peer) => Line::new(words::ratio(peer.ratio), rival_tone(peer)),
-                None => Line::default(),
+                None => record
+                    .best_beside()
+                    .map_or_else(Line::default, |peer| Line::new(peer.waits.word(), Tone::Faint)),
             },
             Column::PeerName => match record.best_peer() {
                 Some(peer) => Line::plain(&peer.contender),
-                None => Line::default(),
+                None => record.best_beside().map_or_else(Line::default, |peer| {
+                    let figure = words::figure(record.unit, peer.other);
+                    Line::plain(format!("{} {figure}", peer.contender))
+                }),
             },
             Column::Cpus => Line::plain(words::cpus(record)),
             Column::Doubt => Line::new(words::letters(record), Tone::Doubt),

@@ -1,7 +1,7 @@
 //! Figures in words, the same for the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Record, Unit, WarningCode};
+use handover_record::{Ratio, Record, Unit, WarningCode};
 
 /// Above this, in whatever unit, a figure is written with an exponent.
 const PLAIN_MAX: f64 = 1e15;
@@ -74,6 +74,11 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
+/// The name of a floor: its id or, where it is a contender of the same figure, that contender's.
+pub(crate) fn floor_name<'a>(record: &Record, floor: &'a Ratio) -> &'a str {
+    if floor.id == record.id { &floor.contender } else { &floor.id }
+}
+
 /// Operations a second, or bytes where an operation moves bytes.
 pub(crate) fn rate(record: &Record) -> String {
     let per_s = record.bytes_per_s.unwrap_or(record.rate_per_s);
@@ -135,6 +140,9 @@ pub(crate) fn doubt(code: WarningCode) -> &'static str {
         WarningCode::Resolution => "resolution: less than this clock and loop can tell",
         WarningCode::Few => "few: fewer rounds than an interval needs",
         WarningCode::Placement => "placement: the parties do not run where they were asked to",
+        WarningCode::FloorBeaten => {
+            "floor beaten: the floor does more than it has to, so it is none"
+        }
         WarningCode::Smoke => "smoke: shown to work, not measured",
     }
 }

@@ -5,7 +5,8 @@
 //! and end without `..`: a field added to the record does not compile until it is considered here.
 
 use handover_record::{
-    Anatomy, AnatomyFloor, AnatomyStage, Hardware, Host, Mode, Ratio, Record, Round, Run, Summary,
+    Anatomy, AnatomyFloor, AnatomyStage, Beside, Hardware, Host, Mode, Ratio, Record, Round, Run,
+    Summary,
 };
 
 /// The first field of a run that is not finite, and its value.
@@ -65,6 +66,8 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         spec: _,
         contender: _,
         kind: _,
+        waits: _,
+        allocates: _,
         what: _,
         unit: _,
         ladder: _,
@@ -81,6 +84,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         empty,
         floor,
         peers,
+        beside,
         modes,
         counters,
         hardware,
@@ -103,6 +107,9 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     }
     for (place, ratio) in peers.iter().enumerate() {
         find.ratio(&format!("peers[{place}]"), ratio);
+    }
+    for (place, Beside { contender: _, waits: _, other }) in beside.iter().enumerate() {
+        find.number(&format!("beside[{place}].other"), *other);
     }
     for (place, Mode { share, median }) in modes.iter().enumerate() {
         find.number(&format!("modes[{place}].share"), *share);

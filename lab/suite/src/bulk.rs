@@ -1,10 +1,12 @@
 //! Memory of another process, moved in bulk: registered and mapped by both, plain, and over a stream.
 
+use crate::floor::bed::{Bed, Manner};
 use crate::floor::moved::Pieces;
+use crate::raw::mapped::{self, Mapped};
 use crate::rpc::{Place, fault};
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
-use handover_record::{Bytes, Contender, Spec, args};
+use handover_record::{Bytes, Contender, Spec, Wait, args};
 use handover_rpc::{
     Bulk, BulkHandle, BulkMemory, BulkPart, Calling, Config, Context, Endpoint, Method, Peer,
     Rights, Transfer,
@@ -79,7 +81,12 @@ impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
             "size_bytes pushed over loopback TCP, from memory to memory",
         ],
     ];
-    const FLOORS: [&'static str; 3] = ["floor/streamed-copy", "floor/process-copy", "floor/stream"];
+    /// The floor of registered memory is a contender beside it.
+    const FLOORS: [[Option<&'static str>; 2]; 3] = [
+        [None, None],
+        [Some("floor/process-copy"), Some("floor/process-copy-out")],
+        [Some("floor/stream-adaptive"), Some("floor/stream-adaptive")],
+    ];
 
     fn own(&self) -> Result<(), Fault> {
         let mut owner = Endpoint::new(Config::default()).map_err(fault)?;
@@ -185,7 +192,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
     const SPEC: Spec = Spec {
         id: Self::IDS[Self::DECLARED][PUSHES as usize],
         what: Self::WHATS[Self::DECLARED][PUSHES as usize],
-        floor: Some(Self::FLOORS[Self::DECLARED]),
+        floor: Self::FLOORS[Self::DECLARED][PUSHES as usize],
         classic: Some("margo-p2p-bw"),
         ladder: Self::DECLARED == SHARED as usize && !PUSHES,
         hands_over: true,
@@ -249,6 +256,114 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
     }
 }
 
+/// The bare copy between two mappings of the kind that is registered, with the stores of the widest kind; or
+/// `HALVED` between the two participants, who tell each other by a word.
+struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
+    owned: Mapped,
+    moved: Mapped,
+    pieces: Pieces,
+    words: Region<[Bed; 2]>,
+    manner: Manner,
+}
+
+/// What each side has in its memory.
+const OWNED: u8 = 0xa5;
+const MOVED: u8 = 0x5a;
+/// Told in place of a piece: the round is over.
+const END: u32 = u32::MAX;
+
+impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSHES> {
+    #[inline]
+    fn copy(&self, at: usize, bytes: usize) {
+        let (from, to) = match PUSHES {
+            true => (&self.moved, &self.owned),
+            false => (&self.owned, &self.moved),
+        };
+        from.stream_to(to, at, bytes);
+    }
+
+    /// Where the halves meet, on a whole block.
+    fn half_bytes(&self) -> usize {
+        self.pieces.size_bytes / 2 / 256 * 256
+    }
+
+    fn assist(&self) {
+        let [asked, done] = &*self.words;
+        let (mut pieces, mut turn) = (self.pieces, 0);
+        let half = self.half_bytes();
+        loop {
+            turn += 1;
+            let (told, _) = asked.wait(self.manner, |it| it == turn || it == END);
+            if told == END {
+                return;
+            }
+            let at = pieces.next();
+            self.copy(at + half, self.pieces.size_bytes - half);
+            done.hand(turn, self.manner);
+        }
+    }
+}
+
+impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_BETWEEN, PUSHES> {
+    type Args = Move;
+    const SPEC: Spec = <Moved<SHARED, PUSHES> as Handover>::SPEC;
+    const PROCESSES: bool = true;
+
+    fn roles(_: &Move) -> Vec<Role> {
+        vec![Role::measured("mover"), Role::serving("owner")]
+    }
+
+    fn rig(args: &Move, rig: &mut Rig) -> Result<Self, Fault> {
+        if !args.size_bytes.0.is_multiple_of(256) {
+            return Err(Fault::new("size_bytes must be a multiple of 256"));
+        }
+        let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
+        let mut map = || -> Result<Mapped, Fault> {
+            let file = rig.fd(|| Ok(mapped::file(pieces.memory_bytes)?))?;
+            Ok(Mapped::of(&file, pieces.memory_bytes)?)
+        };
+        let (owned, moved) = (map()?, map()?);
+        let manner = Manner::of(Wait::SpinThenSleep, rig);
+        Ok(Self { owned, moved, pieces, words: rig.region()?, manner })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let [asked, done] = &*self.words;
+        if party.index > 0 {
+            self.owned.fill(OWNED);
+            done.hand(END, self.manner);
+            if HALVED_BETWEEN {
+                self.assist();
+            }
+            return Ok(());
+        }
+        self.moved.fill(MOVED);
+        done.wait(self.manner, |it| it == END);
+        let mut pieces = self.pieces;
+        let (mut turn, half) = (0, self.half_bytes());
+        let mut step = || {
+            let at = pieces.next();
+            if !HALVED_BETWEEN {
+                return self.copy(at, self.pieces.size_bytes);
+            }
+            turn += 1;
+            asked.hand(turn, self.manner);
+            self.copy(at, half);
+            done.wait(self.manner, |it| it == turn);
+        };
+        // Once untimed, which touches every page.
+        (0..self.pieces.memory_bytes / self.pieces.size_bytes).for_each(|_| step());
+        out.bytes_per_op(self.pieces.size_bytes as u64);
+        out.batches(|n| (0..n).for_each(|_| step()));
+        asked.hand(END, self.manner);
+        let (to, byte) = if PUSHES { (&self.owned, MOVED) } else { (&self.moved, OWNED) };
+        match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte(at) == byte) {
+            true => Ok(()),
+            false => Err(Fault::new("the copy differs")),
+        }
+    }
+}
+
 /// The declarations of what is moved between memories that both processes have mapped.
 #[cfg(feature = "mpi")]
 pub(crate) const PULL_SPEC: Spec = <Moved<SHARED, false> as Handover>::SPEC;
@@ -258,11 +373,19 @@ pub(crate) const PUSH_SPEC: Spec = <Moved<SHARED, true> as Handover>::SPEC;
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
     Bench::many::<Moved<SHARED, false>>(Contender::ours("handover")),
-    Bench::many::<Moved<HALVED, false>>(Contender::ours("halves")),
+    Bench::many::<Moved<HALVED, false>>(HALVES),
+    Bench::many::<Copied<false, false>>(Contender::floor("copy")),
+    Bench::many::<Copied<true, false>>(TWO_COPIES),
     Bench::many::<Moved<SHARED, true>>(Contender::ours("handover")),
-    Bench::many::<Moved<HALVED, true>>(Contender::ours("halves")),
+    Bench::many::<Moved<HALVED, true>>(HALVES),
+    Bench::many::<Copied<false, true>>(Contender::floor("copy")),
+    Bench::many::<Copied<true, true>>(TWO_COPIES),
+    // The mover copies, or has the kernel copy: nobody is waited for.
     Bench::many::<Moved<PLAIN, false>>(Contender::ours("handover")),
     Bench::many::<Moved<PLAIN, true>>(Contender::ours("handover")),
-    Bench::many::<Moved<TCP, false>>(Contender::ours("handover")),
-    Bench::many::<Moved<TCP, true>>(Contender::ours("handover")),
+    Bench::many::<Moved<TCP, false>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
+    Bench::many::<Moved<TCP, true>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
 ];
+
+const HALVES: Contender = Contender::ours("halves").waits(Wait::SpinThenSleep);
+const TWO_COPIES: Contender = Contender::floor("copy-halves").waits(Wait::SpinThenSleep);

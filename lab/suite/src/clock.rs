@@ -231,6 +231,7 @@ impl Reading for RealtimeCoarse {
         what: "clock_gettime(CLOCK_REALTIME_COARSE): the time of the kernel's last tick",
         file: file!(),
         line: line!(),
+        floor: Some("floor/empty"),
         ..READING
     };
     const SETTABLE: bool = true;
@@ -272,6 +273,7 @@ impl Reading for MonotonicCoarse {
         what: "clock_gettime(CLOCK_MONOTONIC_COARSE): the time of the kernel's last tick",
         file: file!(),
         line: line!(),
+        floor: Some("floor/empty"),
         ..READING
     };
     type Stamp = (i64, i64);

@@ -10,8 +10,13 @@ mod topic;
 use handover_event::{Config, ThreadConfig};
 use handover_harness::{Bench, Fault, Rig};
 use handover_notify::EventFd;
-use handover_record::Contender;
-use own::{By, ByAddress, Classic, Deque, Dispatch, Hello, Letter, Looped, Pooled, Search};
+use handover_record::{Contender, Wait};
+#[cfg(feature = "peers")]
+use own::Local;
+use own::{
+    Array, By, ByAddress, Classic, Deque, Dispatch, Hello, Letter, Looped, Map, Match, Pooled,
+    Search,
+};
 use pair::{Bare, Beats, Eager, Numbers, OnDescriptor, Parked, Polled, Stream, Streamed};
 use queues::Std;
 #[cfg(feature = "peers")]
@@ -63,8 +68,9 @@ type Written = Arc<Letter>;
 
 /// The benchmarks of the event machine.
 pub const ALL: &[Bench] = &[
-    Bench::one::<Deque>(Contender::floor("std")),
+    Bench::one::<Array>(Contender::floor("array")),
     Bench::one::<Hello<By<false>>>(Contender::ours("handover")),
+    Bench::one::<Deque>(Contender::peer("VecDeque")),
     Bench::one::<Hello<By<true>>>(Contender::ours("handover-pass")),
     Bench::one::<Hello<ByAddress>>(Contender::ours("handover-pass-to")),
     Bench::one::<Hello<Classic>>(Contender::ours("handover-hello")),
@@ -77,72 +83,78 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Looped<Flume, u64>>(Contender::peer("flume")),
     #[cfg(feature = "peers")]
     Bench::one::<Looped<Tokio, u64>>(Contender::peer("tokio")),
+    #[cfg(feature = "peers")]
+    Bench::one::<Local>(Contender::peer("tokio-local").allocates()),
     Bench::one::<Pooled>(Contender::ours("handover")),
-    Bench::one::<Looped<Std, Written>>(Contender::peer("std")),
+    Bench::one::<Looped<Std, Written>>(Contender::peer("std").allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Crossbeam, Written>>(Contender::peer("crossbeam")),
+    Bench::one::<Looped<Crossbeam, Written>>(Contender::peer("crossbeam").allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Kanal, Written>>(Contender::peer("kanal")),
+    Bench::one::<Looped<Kanal, Written>>(Contender::peer("kanal").allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Flume, Written>>(Contender::peer("flume")),
+    Bench::one::<Looped<Flume, Written>>(Contender::peer("flume").allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Looped<Tokio, Written>>(Contender::peer("tokio")),
+    Bench::one::<Looped<Tokio, Written>>(Contender::peer("tokio").allocates()),
     Bench::one::<Dispatch<handover_event::Table<own::Among, own::Numbered>>>(Contender::ours(
         "handover",
     )),
     Bench::one::<Dispatch<Search>>(Contender::peer("search")),
-    Bench::many::<Beats<Eager>>(Contender::ours("handover")),
-    Bench::many::<Numbers<Std, Eager>>(Contender::peer("std")),
+    Bench::one::<Dispatch<Map>>(Contender::peer("HashMap")),
+    Bench::one::<Dispatch<Match>>(Contender::peer("match")),
+    Bench::many::<Beats<Eager>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
+    Bench::many::<Numbers<Std, Eager>>(Contender::peer("std").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Crossbeam, Eager>>(Contender::peer("crossbeam")),
+    Bench::many::<Numbers<Crossbeam, Eager>>(
+        Contender::peer("crossbeam").waits(Wait::SpinThenSleep),
+    ),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Kanal, Eager>>(Contender::peer("kanal")),
+    Bench::many::<Numbers<Kanal, Eager>>(Contender::peer("kanal").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Flume, Eager>>(Contender::peer("flume")),
+    Bench::many::<Numbers<Flume, Eager>>(Contender::peer("flume").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Tokio, Eager>>(Contender::peer("tokio")),
+    Bench::many::<Numbers<Tokio, Eager>>(Contender::peer("tokio").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<TokioMulti, Eager>>(Contender::peer("tokio-multi")),
-    Bench::many::<Beats<Polled>>(Contender::ours("handover")),
-    Bench::many::<Numbers<Std, Polled>>(Contender::peer("std")),
+    Bench::many::<Numbers<TokioMulti, Eager>>(Contender::peer("tokio-multi").waits(Wait::Sleep)),
+    Bench::many::<Beats<Polled>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<Numbers<Std, Polled>>(Contender::peer("std").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Crossbeam, Polled>>(Contender::peer("crossbeam")),
+    Bench::many::<Numbers<Crossbeam, Polled>>(Contender::peer("crossbeam").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Kanal, Polled>>(Contender::peer("kanal")),
+    Bench::many::<Numbers<Kanal, Polled>>(Contender::peer("kanal").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Numbers<Flume, Polled>>(Contender::peer("flume")),
-    Bench::many::<Beats<Parked>>(Contender::ours("handover")),
-    Bench::many::<Beats<OnDescriptor>>(Contender::ours("handover-eventfd")),
-    Bench::many::<Bare<EventFd>>(Contender::peer("eventfd")),
-    Bench::many::<Streamed>(Contender::ours("handover")),
-    Bench::many::<Stream<Std>>(Contender::peer("std")),
+    Bench::many::<Numbers<Flume, Polled>>(Contender::peer("flume").waits(Wait::Spin)),
+    Bench::many::<Beats<Parked>>(Contender::ours("handover").waits(Wait::Sleep)),
+    Bench::many::<Beats<OnDescriptor>>(Contender::ours("handover-eventfd").waits(Wait::Sleep)),
+    Bench::many::<Bare<EventFd>>(Contender::peer("eventfd").waits(Wait::Sleep)),
+    Bench::many::<Streamed>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
+    Bench::many::<Stream<Std>>(Contender::peer("std").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::many::<Stream<Crossbeam>>(Contender::peer("crossbeam").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Kanal>>(Contender::peer("kanal")),
+    Bench::many::<Stream<Kanal>>(Contender::peer("kanal").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Flume>>(Contender::peer("flume")),
+    Bench::many::<Stream<Flume>>(Contender::peer("flume").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Tokio>>(Contender::peer("tokio")),
+    Bench::many::<Stream<Tokio>>(Contender::peer("tokio").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<TokioMulti>>(Contender::peer("tokio-multi")),
-    Bench::many::<Served>(Contender::ours("handover")),
-    Bench::many::<ServedBy<Std>>(Contender::peer("std")),
+    Bench::many::<Stream<TokioMulti>>(Contender::peer("tokio-multi").waits(Wait::Sleep)),
+    Bench::many::<Served>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
+    Bench::many::<ServedBy<Std>>(Contender::peer("std").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<ServedBy<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::many::<ServedBy<Crossbeam>>(Contender::peer("crossbeam").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<ServedBy<Kanal>>(Contender::peer("kanal")),
+    Bench::many::<ServedBy<Kanal>>(Contender::peer("kanal").waits(Wait::SpinThenSleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<ServedBy<Flume>>(Contender::peer("flume")),
+    Bench::many::<ServedBy<Flume>>(Contender::peer("flume").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<ServedBy<Tokio>>(Contender::peer("tokio")),
+    Bench::many::<ServedBy<Tokio>>(Contender::peer("tokio").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
-    Bench::many::<ServedBy<TokioMulti>>(Contender::peer("tokio-multi")),
+    Bench::many::<ServedBy<TokioMulti>>(Contender::peer("tokio-multi").waits(Wait::Sleep)),
     Bench::one::<Grouped>(Contender::ours("handover")),
     #[cfg(feature = "peers")]
     Bench::one::<Tasks>(Contender::peer("tokio")),
     Bench::one::<Topical>(Contender::ours("handover")),
-    Bench::one::<Deques>(Contender::peer("std")),
+    Bench::one::<Deques>(Contender::peer("std").allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Broadcast>(Contender::peer("tokio")),
+    Bench::one::<Broadcast>(Contender::peer("tokio").allocates()),
 ];

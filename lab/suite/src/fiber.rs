@@ -9,10 +9,10 @@ mod peers;
 
 pub use eventuals::{EventualsError, Load, Turns, eventuals};
 
-use contenders::{Bare, Ours, Threads};
+use contenders::{Bare, Kernel, Ours, Threads, Words};
 use handover_base::usage;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Spec, args};
+use handover_record::{Contender, Spec, Wait, args};
 use std::marker::PhantomData;
 use std::time::Instant;
 
@@ -68,7 +68,7 @@ fn none<T>() -> Result<T, Fault> {
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident: $workers:literal, $method:ident, $batch:literal, $id:literal, $what:literal,
-        $floor:literal, ladder: $ladder:literal;)*) => {$(
+        $floor:expr, ladder: $ladder:literal;)*) => {$(
         $(#[$doc])*
         struct $name<F>(F, PhantomData<F>);
 
@@ -77,7 +77,7 @@ macro_rules! operations {
             const SPEC: Spec = Spec {
                 id: $id,
                 what: $what,
-                floor: Some($floor),
+                floor: $floor,
                 ladder: $ladder,
                 batched: true,
                 file: file!(),
@@ -112,27 +112,27 @@ macro_rules! operations {
 operations! {
     /// One lets the other run.
     Yields: 1, yields, 4096, "fiber/yield",
-        "of two fibers on one worker, one lets the other run", "floor/empty", ladder: false;
+        "of two fibers on one worker, one lets the other run", None, ladder: false;
     /// Nobody else can run.
     YieldsAlone: 1, yields_alone, 4096, "fiber/yield-alone",
-        "a fiber would let others run, and there are none", "floor/empty", ladder: false;
+        "a fiber would let others run, and there are none", Some("floor/empty"), ladder: false;
     /// Begun and waited for.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
-        "a fiber is spawned, runs, and is joined", "floor/empty", ladder: true;
+        "a fiber is spawned, runs, and is joined", None, ladder: true;
     /// Begun and left alone.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
-        "a fiber is spawned and runs, and nobody asks", "floor/empty", ladder: false;
+        "a fiber is spawned and runs, and nobody asks", None, ladder: false;
     /// Woken on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
-        "on one worker, a fiber sets an eventual for which another has waited", "floor/empty", ladder: true;
+        "on one worker, a fiber sets an eventual for which another has waited", None, ladder: true;
     /// Woken from another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
-        "a fiber sets an eventual for which one on another worker has waited", "floor/cache-line", ladder: false;
+        "a fiber sets an eventual for which one on another worker has waited", None, ladder: false;
     /// A mutex given away.
     Locks: 1, locks, 1024, "fiber/mutex",
-        "of two fibers that want a mutex, one gets it from the other", "floor/empty", ladder: false;
+        "of two fibers that want a mutex, one gets it from the other", None, ladder: false;
     /// Asleep.
-    Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", "floor/empty", ladder: false;
+    Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", None, ladder: false;
 }
 
 args! {
@@ -156,7 +156,6 @@ impl<F: Fibers> Workload for Loops<F> {
     const SPEC: Spec = Spec {
         id: "fiber/loops",
         what: "one of many fibers spawns another that sleeps 1 ms and sets its eventual, and waits",
-        floor: Some("floor/empty"),
         classic: Some("abt-eventual-bench"),
         batched: true,
         file: file!(),
@@ -191,48 +190,66 @@ impl<F: Fibers> Workload for Loops<F> {
     }
 }
 
-/// The benchmarks of fibers.
+const OURS: Contender = Contender::ours("handover");
+/// The switch between two stacks, and nothing that decides which is next.
+const BARE: Contender = Contender::floor("corosensei");
+const THREADS: Contender = Contender::peer("threads");
+#[cfg(feature = "peers")]
+const TOKIO: Contender = Contender::peer("tokio");
+#[cfg(feature = "peers")]
+const GENERATOR: Contender = Contender::peer("generator");
+/// A sleep of the kernel's own.
+const KERNEL: Contender = Contender::floor("kernel").waits(Wait::Sleep);
+/// Two CPUs and a cache line.
+const LINE: Contender = Contender::floor("cache-line").waits(Wait::SpinThenSleep);
+
+/// The benchmarks of fibers. What waits on its own thread for another on it waits for no other participant.
 pub const ALL: &[Bench] = &[
-    Bench::one::<Yields<Ours>>(Contender::ours("handover")),
-    Bench::one::<Yields<Bare>>(Contender::floor("corosensei")),
-    Bench::one::<Yields<Threads>>(Contender::peer("threads")),
+    Bench::one::<Yields<Ours>>(OURS),
+    Bench::one::<Yields<Bare>>(BARE),
+    Bench::one::<Yields<Threads>>(THREADS),
     #[cfg(feature = "peers")]
-    Bench::one::<Yields<peers::Generators>>(Contender::peer("generator")),
+    Bench::one::<Yields<peers::Generators>>(GENERATOR),
     #[cfg(feature = "peers")]
-    Bench::one::<Yields<peers::Tasks>>(Contender::peer("tokio")),
-    Bench::one::<YieldsAlone<Ours>>(Contender::ours("handover")),
-    Bench::one::<YieldsAlone<Bare>>(Contender::floor("corosensei")),
-    Bench::one::<YieldsAlone<Threads>>(Contender::peer("threads")),
+    Bench::one::<Yields<peers::Tasks>>(TOKIO),
+    Bench::one::<YieldsAlone<Ours>>(OURS),
+    Bench::one::<YieldsAlone<Threads>>(THREADS),
     #[cfg(feature = "peers")]
-    Bench::one::<YieldsAlone<peers::Generators>>(Contender::peer("generator")),
+    Bench::one::<YieldsAlone<peers::Generators>>(GENERATOR),
     #[cfg(feature = "peers")]
-    Bench::one::<YieldsAlone<peers::Tasks>>(Contender::peer("tokio")),
-    Bench::one::<Spawns<Ours>>(Contender::ours("handover")),
-    Bench::one::<Spawns<Bare>>(Contender::floor("corosensei")),
-    Bench::one::<Spawns<Threads>>(Contender::peer("threads")),
+    Bench::one::<YieldsAlone<peers::Tasks>>(TOKIO),
+    Bench::one::<Spawns<Ours>>(OURS),
+    Bench::one::<Spawns<Bare>>(BARE),
+    Bench::one::<Spawns<Threads>>(THREADS.waits(Wait::Sleep).allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Spawns<peers::Generators>>(Contender::peer("generator")),
+    Bench::one::<Spawns<peers::Generators>>(GENERATOR.allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Spawns<peers::Tasks>>(Contender::peer("tokio")),
-    Bench::one::<Detaches<Ours>>(Contender::ours("handover")),
-    Bench::one::<Detaches<Threads>>(Contender::peer("threads")),
+    Bench::one::<Spawns<peers::Tasks>>(TOKIO.allocates()),
+    Bench::one::<Detaches<Ours>>(OURS),
+    Bench::one::<Detaches<Bare>>(BARE),
+    Bench::one::<Detaches<Threads>>(THREADS.waits(Wait::Spin).allocates()),
     #[cfg(feature = "peers")]
-    Bench::one::<Detaches<peers::Tasks>>(Contender::peer("tokio")),
-    Bench::one::<Hands<Ours>>(Contender::ours("handover")),
+    Bench::one::<Detaches<peers::Tasks>>(TOKIO.allocates()),
+    Bench::one::<Hands<Ours>>(OURS),
+    Bench::one::<Hands<Bare>>(BARE),
     #[cfg(feature = "peers")]
-    Bench::one::<Hands<peers::Tasks>>(Contender::peer("tokio")),
-    Bench::one::<HandsAcross<Ours>>(Contender::ours("handover")),
-    Bench::one::<HandsAcross<Threads>>(Contender::peer("threads")),
-    Bench::one::<Locks<Ours>>(Contender::ours("handover")),
+    Bench::one::<Hands<peers::Tasks>>(TOKIO),
+    Bench::one::<HandsAcross<Ours>>(OURS.waits(Wait::SpinThenSleep)),
+    Bench::one::<HandsAcross<Words>>(LINE),
+    Bench::one::<HandsAcross<Threads>>(THREADS.waits(Wait::SpinThenSleep)),
+    Bench::one::<Locks<Ours>>(OURS),
+    Bench::one::<Locks<Bare>>(BARE),
     #[cfg(feature = "peers")]
-    Bench::one::<Locks<peers::Tasks>>(Contender::peer("tokio")),
-    Bench::one::<Sleeps<Ours>>(Contender::ours("handover")),
-    Bench::one::<Sleeps<Threads>>(Contender::peer("threads")),
+    Bench::one::<Locks<peers::Tasks>>(TOKIO),
+    Bench::one::<Sleeps<Ours>>(OURS.waits(Wait::Sleep)),
+    Bench::one::<Sleeps<Kernel>>(KERNEL),
+    Bench::one::<Sleeps<Threads>>(THREADS.waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
-    Bench::one::<Sleeps<peers::Tasks>>(Contender::peer("tokio")),
-    Bench::one::<Loops<Ours>>(Contender::ours("handover")),
+    Bench::one::<Sleeps<peers::Tasks>>(TOKIO.waits(Wait::Sleep)),
+    Bench::one::<Loops<Ours>>(OURS.waits(Wait::Sleep).allocates()),
+    Bench::one::<Loops<Kernel>>(KERNEL),
     #[cfg(feature = "peers")]
-    Bench::one::<Loops<peers::Tasks>>(Contender::peer("tokio")),
+    Bench::one::<Loops<peers::Tasks>>(TOKIO.waits(Wait::Sleep).allocates()),
     parked::OURS,
     parked::THREADS,
     #[cfg(feature = "peers")]

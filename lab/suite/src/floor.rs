@@ -5,6 +5,7 @@
 //! Those of one party stand here; those that go to another CPU and back are media (`relay::Medium`),
 //! played by one procedure (`relay::Relay`).
 
+pub(crate) mod bed;
 pub(crate) mod connect;
 mod kernel;
 mod line;
@@ -12,7 +13,9 @@ mod memory;
 pub(crate) mod moved;
 mod packet;
 mod page;
+mod pipelined;
 pub(crate) mod relay;
+mod served;
 mod signature;
 pub(crate) mod socket;
 
@@ -21,7 +24,7 @@ pub use crate::raw::bulk::{Width, stream_by};
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Spec};
+use handover_record::{Contender, Spec, Wait};
 use relay::Relay;
 use std::hint::black_box;
 use std::net::TcpStream;
@@ -33,22 +36,34 @@ pub const ALL: &[Bench] = &[
     Bench::one::<ClockPair<false>>(Contender::floor("hardware")),
     Bench::one::<ClockPair<true>>(Contender::floor("hardware")),
     Bench::one::<Syscall>(Contender::floor("kernel")),
-    Bench::many::<CacheLine>(Contender::floor("hardware")),
-    Bench::many::<Relay<line::TwoLines>>(Contender::floor("hardware")),
-    Bench::many::<Relay<kernel::Futex>>(Contender::floor("kernel")),
-    Bench::many::<Relay<kernel::Eventfd>>(Contender::floor("kernel")),
-    Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel")),
-    Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel")),
-    Bench::many::<Relay<socket::Ends<TcpStream, true>>>(Contender::floor("kernel")),
-    Bench::many::<Relay<socket::Ends<UnixStream, false>>>(Contender::floor("kernel")),
-    Bench::many::<Relay<socket::Ends<UnixStream, true>>>(Contender::floor("kernel")),
-    Bench::many::<connect::Connects>(Contender::floor("kernel")),
+    Bench::many::<CacheLine>(Contender::floor("hardware").waits(Wait::Spin)),
+    Bench::many::<Relay<line::TwoLines>>(Contender::floor("hardware").waits(Wait::Spin)),
+    Bench::many::<Relay<bed::Adaptive>>(Contender::floor("hardware").waits(Wait::SpinThenSleep)),
+    Bench::many::<Relay<pipelined::Counters>>(Contender::floor("hardware").waits(Wait::Spin)),
+    Bench::many::<served::Served>(Contender::floor("hardware").waits(Wait::SpinThenSleep)),
+    Bench::many::<Relay<kernel::Futex>>(Contender::floor("kernel").waits(Wait::Sleep)),
+    Bench::many::<Relay<kernel::Eventfd>>(Contender::floor("kernel").waits(Wait::Sleep)),
+    Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel").waits(Wait::Sleep)),
+    Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel").waits(Wait::Sleep)),
+    Bench::many::<Relay<socket::Ends<TcpStream, true>>>(
+        Contender::floor("kernel").waits(Wait::Spin),
+    ),
+    Bench::many::<Relay<pipelined::Sockets>>(Contender::floor("kernel").waits(Wait::Spin)),
+    Bench::many::<Relay<socket::Ends<UnixStream, false>>>(
+        Contender::floor("kernel").waits(Wait::Sleep),
+    ),
+    Bench::many::<Relay<socket::Ends<UnixStream, true>>>(
+        Contender::floor("kernel").waits(Wait::Spin),
+    ),
+    Bench::many::<connect::Connects>(Contender::floor("kernel").waits(Wait::Sleep)),
     Bench::one::<signature::Signature>(Contender::floor("aws-lc")),
     Bench::one::<signature::Agreement>(Contender::floor("aws-lc")),
     Bench::one::<memory::Memcpy>(Contender::floor("libc")),
     Bench::one::<moved::Streamed>(Contender::floor("hardware")),
-    Bench::many::<moved::ByProcess>(Contender::floor("kernel")),
-    Bench::many::<moved::Stream>(Contender::floor("kernel")),
+    Bench::many::<moved::ByProcess<false>>(Contender::floor("kernel")),
+    Bench::many::<moved::ByProcess<true>>(Contender::floor("kernel")),
+    Bench::many::<moved::Stream<false>>(Contender::floor("kernel").waits(Wait::Sleep)),
+    Bench::many::<moved::Stream<true>>(Contender::floor("kernel").waits(Wait::SpinThenSleep)),
     Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
     Bench::one::<page::Page>(Contender::floor("kernel")),
 ];

@@ -32,6 +32,7 @@ pub static ALL: &[&[Bench]] = &[
     clock::ALL,
     call::ALL,
     lock::ALL,
+    lock::WAITED,
     notify::ALL,
     ring::ALL,
     timer::ALL,
@@ -49,3 +50,20 @@ pub static ALL: &[&[Bench]] = &[
     probe::ALL,
     null::ALL,
 ];
+
+/// The peers that this binary was built without, each with what would build it, in one line; `None` if there
+/// are none.
+pub fn not_built() -> Option<String> {
+    let peers: [(bool, &str); 4] = [
+        (
+            cfg!(feature = "peers"),
+            "crossbeam, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, tokio, tracing \
+             (feature peers)",
+        ),
+        (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
+        (cfg!(feature = "mpi"), "Open MPI, MPICH (feature mpi)"),
+        (cfg!(feature = "fastrace"), "fastrace (feature fastrace)"),
+    ];
+    let missing: Vec<&str> = peers.iter().filter(|it| !it.0).map(|it| it.1).collect();
+    (!missing.is_empty()).then(|| format!("not built here: {}", missing.join("; ")))
+}

@@ -1,5 +1,7 @@
 //! Locks: always busy, always free, and passed around.
 
+mod contended;
+
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples, Workload};
@@ -305,6 +307,9 @@ macro_rules! rows {
         ]
     };
 }
+
+/// The benchmarks of locks that are waited for.
+pub const WAITED: &[Bench] = contended::ALL;
 
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &{

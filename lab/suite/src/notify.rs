@@ -1,5 +1,8 @@
 //! Notifications: to a receiver that is busy, to one that sleeps, and there and back.
 
+mod others;
+
+use crate::floor::bed::{Bed, Manner};
 use crate::floor::relay::{Medium, Relay};
 use handover_base::clock;
 use handover_base::futex::Scope;
@@ -7,7 +10,10 @@ use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_notify::shared::Shared;
 use handover_notify::{Config, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive};
-use handover_record::{Contender, Nanos, Part, Spec, args};
+use handover_record::{Contender, Nanos, Part, Spec, Wait as Waits, args};
+use others::{By, StdCondvar, StdPark};
+#[cfg(feature = "peers")]
+use others::{EventListener, ParkingLot, Tokio};
 use rustix::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -96,6 +102,69 @@ impl<M: Mechanism> Wired for Via<M> {
     }
 }
 
+/// A word of memory and nothing else, for each way of waiting: the floors of this file.
+enum Bare<const WAITS: usize> {}
+
+const SPINS: usize = 0;
+const ADAPTS: usize = 1;
+const SLEEPS: usize = 2;
+const WAYS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
+
+/// Pending, in a [`Bed`] that is 0 otherwise.
+const PENDING: u32 = 1;
+
+struct BareSender(Region<Bed>, Manner);
+
+impl Notify for BareSender {
+    #[inline]
+    fn notify(&self) {
+        // One that is pending already is the same as this.
+        if self.0.value() != PENDING {
+            self.0.hand(PENDING, self.1);
+        }
+    }
+}
+
+struct BareReceiver {
+    bed: Region<Bed>,
+    manner: Manner,
+    spun_count: u64,
+}
+
+impl Wait for BareReceiver {
+    #[inline]
+    fn wait(&mut self) -> u64 {
+        let (_, has_slept) = self.bed.wait(self.manner, |it| it == PENDING);
+        self.bed.clear();
+        self.spun_count += u64::from(!has_slept);
+        1
+    }
+
+    fn wait_timeout(&mut self, _: Duration) -> Option<u64> {
+        Some(self.wait())
+    }
+
+    fn try_wait(&mut self) -> Option<u64> {
+        (self.bed.value() == PENDING).then(|| self.wait())
+    }
+}
+
+impl<const WAITS: usize> Wired for Bare<WAITS> {
+    const PROCESSES: bool = true;
+    type Sender = BareSender;
+    type Receiver = BareReceiver;
+
+    fn rig(rig: &mut Rig) -> Result<(BareSender, BareReceiver), Fault> {
+        let (bed, manner) = (rig.region::<Bed>()?, Manner::of(WAYS[WAITS], rig));
+        let receiver = BareReceiver { bed: bed.clone(), manner, spun_count: 0 };
+        Ok((BareSender(bed, manner), receiver))
+    }
+
+    fn spun(receiver: &BareReceiver) -> u64 {
+        receiver.spun_count
+    }
+}
+
 /// The receiving side, for the one party that waits.
 struct Receiving<R>(Mutex<R>);
 
@@ -137,7 +206,6 @@ impl<W: Wired> Handover for Busy<W> {
     const SPEC: Spec = Spec {
         id: "notify/busy",
         what: "a sender that notifies without pause, a receiver that waits without pause",
-        floor: Some("floor/cache-line"),
         classic: Some("notify"),
         ladder: true,
         parts: &[
@@ -207,19 +275,19 @@ impl<W: Wired> Handover for Sleeping<W> {
     const SPEC: Spec = Spec {
         id: "notify/sleeping",
         what: "a notification to a receiver that has had time to fall asleep",
-        floor: Some("floor/futex"),
         classic: Some("notify -S"),
         ladder: true,
         parts: &[
             Part::new("send", "the sender's cost when the receiver truly slept, clock included")
-                .floor("floor/syscall"),
-            Part::new("wake", "from before the notification to after the wait of a true sleeper"),
+                .waits(Waits::Sleep),
+            Part::new("wake", "from before the notification to after the wait of a true sleeper")
+                .waits(Waits::Sleep),
             Part::new("send-spun", "the sender's cost when the receiver was still spinning")
-                .floor("floor/cache-line")
+                .waits(Waits::Spin)
                 .optional()
                 .off_ladder(),
             Part::new("wake-spun", "the same way to a receiver that was still spinning")
-                .floor("floor/cache-line")
+                .waits(Waits::Spin)
                 .optional()
                 .off_ladder(),
         ],
@@ -330,7 +398,6 @@ where
     const SPEC: Spec = Spec {
         id: "notify/round-trip",
         what: "a notification to a thread that waits, and one back",
-        floor: Some("floor/cache-line"),
         ladder: true,
         hands_over: true,
         batched: true,
@@ -379,18 +446,65 @@ where
     }
 }
 
+const OURS: Contender = Contender::ours("handover").waits(Waits::SpinThenSleep);
+const SPINNING: Contender = Contender::floor("spinning").waits(Waits::Spin);
+const ADAPTIVE: Contender = Contender::floor("adaptive").waits(Waits::SpinThenSleep);
+const SLEEPING: Contender = Contender::floor("sleeping").waits(Waits::Sleep);
+const EVENTFD: Contender = Contender::peer("eventfd").waits(Waits::Sleep);
+const PIPE: Contender = Contender::peer("pipe").waits(Waits::Sleep);
+const FUTEX: Contender = Contender::peer("futex").waits(Waits::Sleep);
+
+const CONDVAR: Contender = Contender::peer("std_condvar").waits(Waits::Sleep);
+const PARK: Contender = Contender::peer("std_park").waits(Waits::Sleep);
+#[cfg(feature = "peers")]
+const PARKING_LOT: Contender = Contender::peer("parking_lot").waits(Waits::Sleep);
+#[cfg(feature = "peers")]
+const EVENT_LISTENER: Contender = Contender::peer("event-listener").waits(Waits::Sleep);
+#[cfg(feature = "peers")]
+const TOKIO: Contender = Contender::peer("tokio").waits(Waits::Sleep);
+
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
-    Bench::many::<Busy<Ours>>(Contender::ours("handover")),
-    Bench::many::<Busy<Via<EventFd>>>(Contender::peer("eventfd")),
-    Bench::many::<Busy<Via<Pipe>>>(Contender::peer("pipe")),
-    Bench::many::<Busy<Via<Futex>>>(Contender::peer("futex")),
-    Bench::many::<Sleeping<Ours>>(Contender::ours("handover")),
-    Bench::many::<Sleeping<Via<EventFd>>>(Contender::peer("eventfd")),
-    Bench::many::<Sleeping<Via<Pipe>>>(Contender::peer("pipe")),
-    Bench::many::<Sleeping<Via<Futex>>>(Contender::peer("futex")),
-    Bench::many::<Relay<There<Ours>>>(Contender::ours("handover")),
-    Bench::many::<Relay<There<Via<EventFd>>>>(Contender::peer("eventfd")),
-    Bench::many::<Relay<There<Via<Pipe>>>>(Contender::peer("pipe")),
-    Bench::many::<Relay<There<Via<Futex>>>>(Contender::peer("futex")),
+    Bench::many::<Busy<Ours>>(OURS),
+    Bench::many::<Busy<Bare<ADAPTS>>>(ADAPTIVE),
+    Bench::many::<Busy<Bare<SLEEPS>>>(SLEEPING),
+    Bench::many::<Busy<Via<EventFd>>>(EVENTFD),
+    Bench::many::<Busy<Via<Pipe>>>(PIPE),
+    Bench::many::<Busy<Via<Futex>>>(FUTEX),
+    Bench::many::<Busy<By<StdCondvar>>>(CONDVAR),
+    Bench::many::<Busy<By<StdPark>>>(PARK),
+    #[cfg(feature = "peers")]
+    Bench::many::<Busy<By<ParkingLot>>>(PARKING_LOT),
+    #[cfg(feature = "peers")]
+    Bench::many::<Busy<By<EventListener>>>(EVENT_LISTENER),
+    #[cfg(feature = "peers")]
+    Bench::many::<Busy<By<Tokio>>>(TOKIO),
+    Bench::many::<Sleeping<Ours>>(OURS),
+    Bench::many::<Sleeping<Bare<SPINS>>>(SPINNING),
+    Bench::many::<Sleeping<Bare<SLEEPS>>>(SLEEPING),
+    Bench::many::<Sleeping<Via<EventFd>>>(EVENTFD),
+    Bench::many::<Sleeping<Via<Pipe>>>(PIPE),
+    Bench::many::<Sleeping<Via<Futex>>>(FUTEX),
+    Bench::many::<Sleeping<By<StdCondvar>>>(CONDVAR),
+    Bench::many::<Sleeping<By<StdPark>>>(PARK),
+    #[cfg(feature = "peers")]
+    Bench::many::<Sleeping<By<ParkingLot>>>(PARKING_LOT),
+    #[cfg(feature = "peers")]
+    Bench::many::<Sleeping<By<EventListener>>>(EVENT_LISTENER),
+    #[cfg(feature = "peers")]
+    Bench::many::<Sleeping<By<Tokio>>>(TOKIO),
+    Bench::many::<Relay<There<Ours>>>(OURS),
+    Bench::many::<Relay<There<Bare<ADAPTS>>>>(ADAPTIVE),
+    Bench::many::<Relay<There<Bare<SLEEPS>>>>(SLEEPING),
+    Bench::many::<Relay<There<Via<EventFd>>>>(EVENTFD),
+    Bench::many::<Relay<There<Via<Pipe>>>>(PIPE),
+    Bench::many::<Relay<There<Via<Futex>>>>(FUTEX),
+    Bench::many::<Relay<There<By<StdCondvar>>>>(CONDVAR),
+    Bench::many::<Relay<There<By<StdPark>>>>(PARK),
+    #[cfg(feature = "peers")]
+    Bench::many::<Relay<There<By<ParkingLot>>>>(PARKING_LOT),
+    #[cfg(feature = "peers")]
+    Bench::many::<Relay<There<By<EventListener>>>>(EVENT_LISTENER),
+    #[cfg(feature = "peers")]
+    Bench::many::<Relay<There<By<Tokio>>>>(TOKIO),
 ];

@@ -4,7 +4,7 @@
 use crate::floor::CacheLine;
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples, Workload};
 use handover_lock::TryLock;
-use handover_record::{Contender, Spec};
+use handover_record::{Contender, Spec, Wait};
 use std::hint::black_box;
 
 /// One party: a lock in fresh memory, taken and freed.
@@ -78,6 +78,6 @@ impl Handover for TwoCpus {
 pub const ALL: &[Bench] = &[
     Bench::one::<OneCpu>(Contender::null("one")),
     Bench::one::<OneCpu>(Contender::null("other")),
-    Bench::many::<TwoCpus>(Contender::null("one")),
-    Bench::many::<TwoCpus>(Contender::null("other")),
+    Bench::many::<TwoCpus>(Contender::null("one").waits(Wait::Spin)),
+    Bench::many::<TwoCpus>(Contender::null("other").waits(Wait::Spin)),
 ];

@@ -1,10 +1,13 @@
 //! Everything in this crate that the compiler cannot vouch for: instructions, C functions, shared
 //! objects. Safe to call from the rest of the crate.
 
+pub(crate) mod ahead;
 pub(crate) mod bulk;
 pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod library;
+pub(crate) mod locks;
+pub(crate) mod mapped;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
 pub(crate) mod shared;

@@ -2,13 +2,15 @@
 
 mod channels;
 
+use crate::floor::bed::{Bed, Manner};
 use crate::floor::relay::{Medium, Relay};
-use channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
+use crate::raw::ahead;
 #[cfg(feature = "peers")]
-use channels::{Crossbeam, Flume, Kanal, Rtrb};
+use channels::{ArrayQueue, Crossbeam, Flume, Kanal, Rtrb};
+use channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples, Workload};
-use handover_record::{Contender, Spec, args};
+use handover_record::{Contender, Spec, Wait, args};
 use handover_ring::mailbox;
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -377,6 +379,8 @@ struct Line([AtomicU64; 8]);
 const ITEMS: u64 = 7;
 /// Lines in which the bare stream goes around.
 const LINES: u64 = 128;
+/// Lines for which both sides ask ahead, as our ring does.
+const LINES_AHEAD: u64 = 3;
 
 /// What the bare stream goes through.
 #[derive(FromZeros)]
@@ -386,27 +390,50 @@ struct Lines {
     /// Lines that were read; told by the half turn.
     read: AtomicU64,
     apart: [u64; 15],
+    reader: Bed,
+    writer: Bed,
     counts: Counts,
 }
 
 /// Lines that one CPU writes and another reads, each once in a turn: no items one by one, no refusal,
-/// nobody to close.
-struct LineStream {
+/// nobody to close. Where it `ADAPTS`, whoever has polled for long sleeps.
+struct LineStream<const ADAPTS: bool> {
     shared: Region<Lines>,
     pause: Pause,
+    manner: Manner,
 }
 
-impl LineStream {
+impl<const ADAPTS: bool> LineStream<ADAPTS> {
+    const IDS: [&str; 2] = ["ring/line-stream", "ring/line-stream-adaptive"];
+    const WHATS: [&str; 2] = [
+        "eight bytes of a stream of cache lines that one CPU writes and another reads",
+        "eight bytes of such a stream, both sides ready to sleep after 20 us",
+    ];
+
+    #[inline(always)]
+    fn once(&self, bed: &Bed, polls: &mut u32) {
+        if ADAPTS { bed.nap_after(polls, self.manner) } else { self.pause.once() }
+    }
+
+    #[inline(always)]
+    fn rouse(&self, bed: &Bed) {
+        if ADAPTS {
+            bed.rouse(self.manner);
+        }
+    }
+
     /// Writes line `number`, counted from zero, when the reader is no full turn behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
+        let mut polls = 0;
         while number - *read >= LINES {
             // Acquire: pairs with the Release in play(), after the reader's last look at the line.
             *read = self.shared.read.load(Ordering::Acquire);
             if number - *read >= LINES {
-                self.pause.once();
+                self.once(&self.shared.writer, &mut polls);
             }
         }
+        ahead::claim(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
         let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
         for (item, value) in items.iter().zip(first..) {
             // Relaxed: published by the Release below.
@@ -414,14 +441,15 @@ impl LineStream {
         }
         // Release: publishes the items to the Acquire in play().
         turn.store(number / LINES + 1, Ordering::Release);
+        self.rouse(&self.shared.reader);
     }
 }
 
-impl Handover for LineStream {
+impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
     type Args = Slots;
     const SPEC: Spec = Spec {
-        id: "ring/line-stream",
-        what: "eight bytes of a stream of cache lines that one CPU writes and another reads",
+        id: Self::IDS[ADAPTS as usize],
+        what: Self::WHATS[ADAPTS as usize],
         floor: Some("floor/empty"),
         hands_over: true,
         file: file!(),
@@ -434,7 +462,8 @@ impl Handover for LineStream {
     }
 
     fn rig(_: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
-        Ok(LineStream { pause: Pause::of(rig), shared: rig.region()? })
+        let manner = Manner::of(Wait::SpinThenSleep, rig);
+        Ok(LineStream { pause: Pause::of(rig), manner, shared: rig.region()? })
     }
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
@@ -457,9 +486,14 @@ impl Handover for LineStream {
         let mut wrong = 0;
         loop {
             let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
+            if turn.load(Ordering::Relaxed) == number / LINES + 1 {
+                // Asked for only where the writer is not at work on it.
+                ahead::fetch(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
+            }
+            let mut polls = 0;
             // Acquire: pairs with the Release in write().
             while turn.load(Ordering::Acquire) != number / LINES + 1 {
-                self.pause.once();
+                self.once(&self.shared.reader, &mut polls);
             }
             // Relaxed: ordered by the Acquire above.
             if items[0].load(Ordering::Relaxed) == END {
@@ -472,6 +506,7 @@ impl Handover for LineStream {
             if number.is_multiple_of(LINES / 2) {
                 // Release: the lines have been read; pairs with the Acquire in write().
                 self.shared.read.store(number, Ordering::Release);
+                self.rouse(&self.shared.writer);
             }
         }
         self.shared.counts.arrived(number * ITEMS, wrong);
@@ -491,7 +526,7 @@ impl<C: Channel> Workload for PushPop<C> {
     const SPEC: Spec = Spec {
         id: "ring/push-pop",
         what: "an item pushed and popped by one thread",
-        floor: Some("ring/deque"),
+        floor: Some("ring/array"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT
@@ -523,19 +558,12 @@ impl<C: Channel> Workload for PushPop<C> {
     }
 }
 
-/// The same through a deque that belongs to one thread.
+/// The same through a `VecDeque`, which belongs to one thread: what one takes where there is one.
 struct Deque(VecDeque<u64>);
 
 impl Workload for Deque {
     type Args = Slots;
-    const SPEC: Spec = Spec {
-        id: "ring/deque",
-        what: "an item pushed and popped at a VecDeque, which one thread has to itself",
-        floor: Some("floor/empty"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = PushPop::<Spsc>::SPEC;
 
     fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
         Ok(Deque(VecDeque::with_capacity(args.slots_count as usize)))
@@ -548,6 +576,69 @@ impl Workload for Deque {
                 black_box(self.0.pop_front());
             }
         });
+    }
+}
+
+/// An array and two indices that one thread has to itself: neither is full or empty unnoticed, nothing else.
+struct Array {
+    slots: Box<[u64]>,
+    head: u64,
+    tail: u64,
+}
+
+impl Workload for Array {
+    type Args = Slots;
+    const SPEC: Spec = Spec {
+        id: "ring/array",
+        what: "an item into an array at one index and out of it at another, by one thread",
+        floor: Some("floor/empty"),
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+        let slots_count = args.slots_count.next_power_of_two() as usize;
+        Ok(Array { slots: vec![0; slots_count].into(), head: 0, tail: 0 })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        let popped = [self.pop(), { self.push(7) }.then(|| self.pop()).flatten(), self.pop()];
+        match popped {
+            [None, Some(7), None] => Ok(()),
+            _ => Err(Fault::new(format!("7 was pushed, {popped:?} were popped"))),
+        }
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for item in 0..n {
+                self.push(black_box(item));
+                black_box(self.pop());
+            }
+        });
+    }
+}
+
+impl Array {
+    #[inline(always)]
+    fn push(&mut self, item: u64) -> bool {
+        let has_room = self.tail - self.head < self.slots.len() as u64;
+        if has_room {
+            let mask = self.slots.len() - 1;
+            self.slots[self.tail as usize & mask] = item;
+            self.tail += 1;
+        }
+        has_room
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<u64> {
+        (self.head < self.tail).then(|| {
+            let mask = self.slots.len() - 1;
+            self.head += 1;
+            self.slots[(self.head - 1) as usize & mask]
+        })
     }
 }
 
@@ -578,7 +669,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     const SPEC: Spec = Spec {
         id: "ring/many-to-one",
         what: "one item at the thread that pops what many threads push without pause",
-        floor: Some("floor/cache-line"),
+        floor: Some("ring/line-stream"),
         hands_over: true,
         file: file!(),
         line: line!(),
@@ -652,53 +743,65 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
 
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
-    Bench::many::<Relay<OneLine>>(Contender::ours("handover")),
-    Bench::many::<Relay<ThereAndBack<Spsc>>>(Contender::ours("handover")),
-    Bench::many::<Relay<ThereAndBack<Mpsc>>>(Contender::ours("handover-mpsc")),
-    Bench::many::<Relay<ThereAndBack<Std>>>(Contender::peer("std")),
+    Bench::many::<Relay<OneLine>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<Relay<ThereAndBack<Spsc>>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<Relay<ThereAndBack<Mpsc>>>(Contender::ours("handover-mpsc").waits(Wait::Spin)),
+    Bench::many::<Relay<ThereAndBack<Std>>>(Contender::peer("std").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Rtrb>>>(Contender::peer("rtrb")),
+    Bench::many::<Relay<ThereAndBack<Rtrb>>>(Contender::peer("rtrb").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Crossbeam>>>(Contender::peer("crossbeam")),
+    Bench::many::<Relay<ThereAndBack<Crossbeam>>>(Contender::peer("crossbeam").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Kanal>>>(Contender::peer("kanal")),
+    Bench::many::<Relay<ThereAndBack<ArrayQueue>>>(
+        Contender::peer("array-queue").waits(Wait::Spin),
+    ),
     #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Flume>>>(Contender::peer("flume")),
-    Bench::many::<LineStream>(Contender::floor("hardware")),
-    Bench::many::<Stream<Spsc>>(Contender::ours("handover")),
-    Bench::many::<Stream<Spsc<true>>>(Contender::ours("handover-later")),
-    Bench::many::<Stream<Mpsc>>(Contender::ours("handover-mpsc")),
-    Bench::many::<Stream<Std>>(Contender::peer("std")),
+    Bench::many::<Relay<ThereAndBack<Kanal>>>(Contender::peer("kanal").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Rtrb>>(Contender::peer("rtrb")),
+    Bench::many::<Relay<ThereAndBack<Flume>>>(Contender::peer("flume").waits(Wait::Spin)),
+    Bench::many::<LineStream<false>>(Contender::floor("hardware").waits(Wait::Spin)),
+    Bench::many::<LineStream<true>>(Contender::floor("hardware").waits(Wait::SpinThenSleep)),
+    Bench::many::<Stream<Spsc>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<Stream<Spsc<true>>>(Contender::ours("handover-later").waits(Wait::Spin)),
+    Bench::many::<Stream<Mpsc>>(Contender::ours("handover-mpsc").waits(Wait::Spin)),
+    Bench::many::<Stream<Std>>(Contender::peer("std").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::many::<Stream<Rtrb>>(Contender::peer("rtrb").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Kanal>>(Contender::peer("kanal")),
+    Bench::many::<Stream<Crossbeam>>(Contender::peer("crossbeam").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Stream<Flume>>(Contender::peer("flume")),
-    Bench::many::<BatchedStream<Spsc>>(Contender::ours("handover")),
-    Bench::many::<BatchedStream<Mpsc>>(Contender::ours("handover-mpsc")),
+    Bench::many::<Stream<ArrayQueue>>(Contender::peer("array-queue").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<BatchedStream<Rtrb>>(Contender::peer("rtrb")),
-    Bench::one::<Deque>(Contender::floor("std")),
+    Bench::many::<Stream<Kanal>>(Contender::peer("kanal").waits(Wait::Spin)),
+    #[cfg(feature = "peers")]
+    Bench::many::<Stream<Flume>>(Contender::peer("flume").waits(Wait::Spin)),
+    Bench::many::<BatchedStream<Spsc>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<BatchedStream<Mpsc>>(Contender::ours("handover-mpsc").waits(Wait::Spin)),
+    #[cfg(feature = "peers")]
+    Bench::many::<BatchedStream<Rtrb>>(Contender::peer("rtrb").waits(Wait::Spin)),
+    Bench::one::<Array>(Contender::floor("array")),
     Bench::one::<PushPop<Spsc>>(Contender::ours("handover")),
     Bench::one::<PushPop<Mpsc>>(Contender::ours("handover-mpsc")),
+    Bench::one::<Deque>(Contender::peer("VecDeque")),
     Bench::one::<PushPop<Std>>(Contender::peer("std")),
     #[cfg(feature = "peers")]
     Bench::one::<PushPop<Rtrb>>(Contender::peer("rtrb")),
     #[cfg(feature = "peers")]
     Bench::one::<PushPop<Crossbeam>>(Contender::peer("crossbeam")),
     #[cfg(feature = "peers")]
+    Bench::one::<PushPop<ArrayQueue>>(Contender::peer("array-queue")),
+    #[cfg(feature = "peers")]
     Bench::one::<PushPop<Kanal>>(Contender::peer("kanal")),
     #[cfg(feature = "peers")]
     Bench::one::<PushPop<Flume>>(Contender::peer("flume")),
-    Bench::many::<ManyToOne<Mpsc>>(Contender::ours("handover")),
-    Bench::many::<ManyToOne<Std>>(Contender::peer("std")),
+    Bench::many::<ManyToOne<Mpsc>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<ManyToOne<Std>>(Contender::peer("std").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<Crossbeam>>(Contender::peer("crossbeam")),
+    Bench::many::<ManyToOne<Crossbeam>>(Contender::peer("crossbeam").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<Kanal>>(Contender::peer("kanal")),
+    Bench::many::<ManyToOne<ArrayQueue>>(Contender::peer("array-queue").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<Flume>>(Contender::peer("flume")),
+    Bench::many::<ManyToOne<Kanal>>(Contender::peer("kanal").waits(Wait::Spin)),
+    #[cfg(feature = "peers")]
+    Bench::many::<ManyToOne<Flume>>(Contender::peer("flume").waits(Wait::Spin)),
 ];

@@ -10,7 +10,7 @@ use crate::floor::relay::Relay;
 use calls::{Called, Copied, Echoed, Many, Noop, SLEEPS, SM, SPINS, Sent, TCP, UDS, USUAL};
 use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault};
-use handover_record::Contender;
+use handover_record::{Contender, Wait};
 use std::time::{Duration, Instant};
 use zerocopy::FromZeros;
 
@@ -70,26 +70,47 @@ pub(crate) const NOOP_SPEC: handover_record::Spec =
 
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
-    Bench::many::<Relay<Called<Noop, SM, USUAL>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Noop, SM, SPINS>>>(Contender::ours("spin")),
-    Bench::many::<Relay<sockets::Sockets>>(Contender::peer("socket")),
-    Bench::many::<Relay<Called<Noop, SM, SLEEPS>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Noop, TCP, SLEEPS>>>(Contender::ours("handover")),
+    Bench::many::<Relay<Called<Noop, SM, USUAL>>>(
+        Contender::ours("handover").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Relay<Called<Noop, SM, SPINS>>>(Contender::ours("spin").waits(Wait::Spin)),
+    Bench::many::<Relay<sockets::Memory<true>>>(
+        Contender::peer("memory").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Relay<sockets::Memory<false>>>(Contender::peer("memory-spin").waits(Wait::Spin)),
+    Bench::many::<Relay<sockets::Sockets<false>>>(Contender::peer("socket").waits(Wait::Sleep)),
+    Bench::many::<Relay<sockets::Sockets<true>>>(Contender::peer("socket-spin").waits(Wait::Spin)),
+    Bench::many::<Relay<Called<Noop, SM, SLEEPS>>>(Contender::ours("handover").waits(Wait::Sleep)),
+    Bench::many::<Relay<Called<Noop, TCP, SLEEPS>>>(Contender::ours("handover").waits(Wait::Sleep)),
     #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Tcp>>>(Contender::peer("tarpc")),
+    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Tcp>>>(
+        Contender::peer("tarpc").waits(Wait::Sleep).allocates(),
+    ),
     #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Tcp>>>(Contender::peer("tonic")),
-    Bench::many::<Relay<Called<Noop, TCP, SPINS>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Noop, UDS, SLEEPS>>>(Contender::ours("handover")),
+    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Tcp>>>(
+        Contender::peer("tonic").waits(Wait::Sleep).allocates(),
+    ),
+    Bench::many::<Relay<Called<Noop, TCP, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<Relay<Called<Noop, UDS, SLEEPS>>>(Contender::ours("handover").waits(Wait::Sleep)),
     #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Unix>>>(Contender::peer("tarpc")),
+    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Unix>>>(
+        Contender::peer("tarpc").waits(Wait::Sleep).allocates(),
+    ),
     #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Unix>>>(Contender::peer("tonic")),
-    Bench::many::<Relay<Called<Noop, UDS, SPINS>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Echoed<Copied>, SM, SPINS>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Echoed<Sent>, TCP, SPINS>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Echoed<Sent>, UDS, SPINS>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Many, SM, SPINS>>>(Contender::ours("handover")),
-    Bench::many::<Relay<Called<Many, TCP, SPINS>>>(Contender::ours("handover")),
-    Bench::many::<clients::Clients>(Contender::ours("handover")),
+    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Unix>>>(
+        Contender::peer("tonic").waits(Wait::Sleep).allocates(),
+    ),
+    Bench::many::<Relay<Called<Noop, UDS, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<Relay<Called<Echoed<Copied>, SM, SPINS>>>(
+        Contender::ours("handover").waits(Wait::Spin),
+    ),
+    Bench::many::<Relay<Called<Echoed<Sent>, TCP, SPINS>>>(
+        Contender::ours("handover").waits(Wait::Spin),
+    ),
+    Bench::many::<Relay<Called<Echoed<Sent>, UDS, SPINS>>>(
+        Contender::ours("handover").waits(Wait::Spin),
+    ),
+    Bench::many::<Relay<Called<Many, SM, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<Relay<Called<Many, TCP, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
+    Bench::many::<clients::Clients>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
 ];

@@ -149,6 +149,102 @@ impl Timers for Heap {
     }
 }
 
+/// A heap of four children each that knows where every timer lies in it, so that any can be taken out.
+struct IndexedHeap {
+    /// Deadlines with the timers' places in `timers`.
+    order: Vec<(u64, u32)>,
+    /// Each timer's key, and where it lies in `order`.
+    timers: Vec<(u32, u32)>,
+    vacant: Vec<u32>,
+}
+
+const CHILDREN: usize = 4;
+/// Lies nowhere.
+const NOWHERE: u32 = u32::MAX;
+
+impl IndexedHeap {
+    fn put(&mut self, at: usize, entry: (u64, u32)) {
+        self.order[at] = entry;
+        self.timers[entry.1 as usize].1 = at as u32;
+    }
+
+    /// Moves an entry up from `at`, where there is room, to its place; returns that place.
+    fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
+        while at > 0 {
+            let parent = (at - 1) / CHILDREN;
+            if self.order[parent].0 <= entry.0 {
+                break;
+            }
+            self.put(at, self.order[parent]);
+            at = parent;
+        }
+        self.put(at, entry);
+        at
+    }
+
+    fn sink(&mut self, mut at: usize, entry: (u64, u32)) {
+        loop {
+            let first = at * CHILDREN + 1;
+            let children = first..self.order.len().min(first + CHILDREN);
+            let Some(least) = children.min_by_key(|&child| self.order[child].0) else { break };
+            if entry.0 <= self.order[least].0 {
+                break;
+            }
+            self.put(at, self.order[least]);
+            at = least;
+        }
+        self.put(at, entry);
+    }
+
+    /// Takes out what lies at `at`; returns its key.
+    fn take(&mut self, at: usize) -> Option<u32> {
+        let (_, timer) = *self.order.get(at)?;
+        let last = self.order.pop()?;
+        if at < self.order.len() {
+            let risen = self.rise(at, last);
+            self.sink(risen, last);
+        }
+        self.vacant.push(timer);
+        let (key, place) = &mut self.timers[timer as usize];
+        *place = NOWHERE;
+        Some(*key)
+    }
+}
+
+impl Timers for IndexedHeap {
+    type Id = u32;
+
+    fn new(timers_max: u32) -> Result<Self, Fault> {
+        let places = timers_max as usize + 1;
+        Ok(Self {
+            order: Vec::with_capacity(places),
+            timers: vec![(0, NOWHERE); places],
+            vacant: (0..=timers_max).rev().collect(),
+        })
+    }
+
+    #[inline]
+    fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
+        let timer = self.vacant.pop().expect("as many as were asked for");
+        self.timers[timer as usize].0 = key;
+        self.order.push((deadline_ns, timer));
+        self.rise(self.order.len() - 1, (deadline_ns, timer));
+        timer
+    }
+
+    #[inline]
+    fn cancel(&mut self, timer: u32) -> bool {
+        self.take(self.timers[timer as usize].1 as usize).is_some()
+    }
+
+    #[inline]
+    fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>) {
+        while self.order.first().is_some_and(|first| first.0 <= now_ns) {
+            keys.extend(self.take(0));
+        }
+    }
+}
+
 const START: usize = 0;
 const CANCEL: usize = 1;
 const EXPIRE: usize = 2;
@@ -173,7 +269,6 @@ impl<T: Timers> Workload for Turnover<T> {
     const SPEC: Spec = Spec {
         id: "timer/outstanding",
         what: "one timer among many outstanding ones, due at random within 10 s",
-        floor: Some("floor/empty"),
         ladder: true,
         batched: true,
         parts: &[
@@ -345,11 +440,11 @@ fn obeys<T: Timers>() -> Result<(), Fault> {
 pub const ALL: &[Bench] = &[
     Bench::one::<Turnover<Wheel<u32>>>(Contender::ours("handover")),
     #[cfg(feature = "peers")]
-    Bench::one::<Turnover<peers::HashedWheel>>(Contender::peer("hashed-wheel")),
+    Bench::one::<Turnover<peers::HashedWheel>>(Contender::peer("hashed-wheel").allocates()),
     #[cfg(feature = "peers")]
     Bench::one::<Turnover<peers::Delays>>(Contender::peer("tokio-util")),
     Bench::one::<Turnover<Heap>>(Contender::peer("BinaryHeap")),
-    Bench::one::<Turnover<Tree>>(Contender::peer("BTreeMap")),
-    // Not a floor of its own, as those are measured with their own arguments: this one has as many places.
+    Bench::one::<Turnover<IndexedHeap>>(Contender::peer("indexed-heap")),
+    Bench::one::<Turnover<Tree>>(Contender::peer("BTreeMap").allocates()),
     Bench::one::<Turnover<walk::Walk>>(Contender::floor("random-walk")),
 ];

@@ -3,6 +3,7 @@
 use crate::app::List;
 use crate::exit::usage;
 use handover_harness::{Selection, select};
+use handover_record::ContenderKind;
 use serde_json::json;
 use std::io::Write;
 
@@ -23,8 +24,7 @@ pub fn list(args: &List, out: &mut dyn Write) -> anyhow::Result<()> {
         for part in spec.parts {
             writeln!(out, "    /{}  {}", part.name, part.what)?;
         }
-        let floor = spec.floor.unwrap_or("none: it is one");
-        writeln!(out, "    unit {}; floor {floor}; {}", spec.unit, contenders(it))?;
+        writeln!(out, "    unit {}; floor {}; {}", spec.unit, floors(it), contenders(it))?;
         if let Some(classic) = spec.classic {
             writeln!(out, "    measured first by {classic}")?;
         }
@@ -43,9 +43,27 @@ fn contenders(it: &Selection) -> String {
     let names: Vec<String> = it
         .contenders
         .iter()
-        .map(|bench| format!("{} ({})", bench.contender().name, bench.contender().kind))
+        .map(|bench| {
+            let it = bench.contender();
+            let waits = if it.waits.is_none() { "" } else { ", " };
+            let allocates = if it.allocates { ", allocates" } else { "" };
+            format!("{} ({}{waits}{}{allocates})", it.name, it.kind, it.waits.word())
+        })
         .collect();
-    names.join(", ")
+    names.join("; ")
+}
+
+/// The floors of a benchmark, those among its own contenders first.
+fn floors(it: &Selection) -> String {
+    let own = it.contenders.iter().map(|bench| bench.contender());
+    let own = own.filter(|it| it.kind == ContenderKind::Floor).map(|it| it.name);
+    let named = it.spec.floor.iter().chain(it.spec.floors).copied();
+    let names: Vec<&str> = own.chain(named).collect();
+    match names.is_empty() {
+        true if it.spec.parts.iter().any(|part| part.floor.is_some()) => "by part".to_string(),
+        true => "none".to_string(),
+        false => names.join(", "),
+    }
 }
 
 fn as_json(it: &Selection) -> serde_json::Value {
@@ -53,7 +71,10 @@ fn as_json(it: &Selection) -> serde_json::Value {
     let contenders: Vec<_> = it
         .contenders
         .iter()
-        .map(|bench| json!({"name": bench.contender().name, "kind": bench.contender().kind}))
+        .map(|bench| {
+            let it = bench.contender();
+            json!({"name": it.name, "kind": it.kind, "waits": it.waits, "allocates": it.allocates})
+        })
         .collect();
     let params: Vec<_> = params(it)
         .iter()
@@ -68,6 +89,7 @@ fn as_json(it: &Selection) -> serde_json::Value {
         spec.parts.iter().map(|part| json!({"name": part.name, "what": part.what})).collect();
     json!({
         "id": spec.id, "what": spec.what, "unit": spec.unit, "floor": spec.floor,
+        "floors": spec.floors,
         "classic": spec.classic, "ladder": spec.ladder, "parts": parts, "contenders": contenders,
         "params": params, "source": format!("{}:{}", spec.file, spec.line),
     })

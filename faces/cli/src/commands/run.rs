@@ -261,6 +261,7 @@ fn show(
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
         told.push(format!("the page is {}", shown.display()));
     }
+    told.extend(handover_suite::not_built());
     for line in told {
         match options.json {
             true => console::tell(line),

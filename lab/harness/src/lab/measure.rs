@@ -129,7 +129,11 @@ impl Measuring<'_> {
             lanes.push(self.lane(bench, false)?);
         }
         for (_, bench, _) in &selection.floors {
-            lanes.push(self.lane(bench, true)?);
+            // Two figures of one benchmark may be floors: it is measured once.
+            let is_there = |it: &Lane| it.is_floor && it.bench.spec().id == bench.spec().id;
+            if !lanes.iter().any(is_there) {
+                lanes.push(self.lane(bench, true)?);
+            }
         }
         Ok(lanes)
     }

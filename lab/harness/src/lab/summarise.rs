@@ -1,6 +1,7 @@
 //! From the rounds of a benchmark to its records.
 
 use super::Plan;
+use super::floors;
 use super::measure::first_figure;
 use crate::bench::Bench;
 use crate::crew::Stage;
@@ -13,8 +14,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use handover_base::clock;
 use handover_record::{
-    ContenderKind, Hardware, Mode, Parties, Ratio, Record, Round, Spec, Summary, Unit, Warning,
-    WarningCode,
+    Beside, ContenderKind, Hardware, Mode, Parties, Ratio, Record, Round, Spec, Summary, Unit,
+    Wait, Warning, WarningCode,
 };
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
@@ -37,12 +38,12 @@ pub(super) struct Lane {
     pub neighbour_cpu: Option<u32>,
     pub warm_figure: f64,
     pub warm_batch: u64,
-    parts: Vec<PartLane>,
+    pub(super) parts: Vec<PartLane>,
     totals: Totals,
 }
 
 /// One part of a lane.
-struct PartLane {
+pub(super) struct PartLane {
     rounds: Vec<Round>,
     /// The pace that the cores of each round were judged by.
     paces_ticks: Vec<u64>,
@@ -94,7 +95,7 @@ impl PartLane {
         }
     }
 
-    fn medians(&self) -> Vec<f64> {
+    pub(super) fn medians(&self) -> Vec<f64> {
         // Undisturbed rounds alone, as long as they are enough for an interval.
         let quiet: Vec<f64> =
             self.rounds.iter().filter(|round| !round.marked).map(|round| round.median).collect();
@@ -205,6 +206,11 @@ impl Lane {
         }
     }
 
+    /// How the operations waited that a part counts.
+    pub fn waits(&self, part: usize) -> Wait {
+        self.bench.contender().waits_in(self.bench.spec().parts.get(part))
+    }
+
     fn parties(&self, plan: &Plan) -> Parties {
         let several = self.stage.cpus.len() > 1;
         Parties {
@@ -297,6 +303,7 @@ fn in_few_digits(mut record: Record) -> Record {
         .chain(record.bytes_per_s.iter_mut().chain(&mut record.empty))
         .chain(modes.chain(hardware).chain(record.counters.values_mut()))
         .for_each(|value| *value = in_digits(*value, 6));
+    record.beside.iter_mut().for_each(|it| it.other = in_digits(it.other, 5));
     let ratios = record.floor.iter_mut().chain(&mut record.peers);
     ratios
         .flat_map(|it| [&mut it.other, &mut it.ratio, &mut it.low, &mut it.high])
@@ -379,6 +386,8 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
             .iter()
             .map(|text| Warning { code: WarningCode::Placement, text: text.clone() }),
     );
+    let floor = floors::ratio_to_floor(context, lanes, lane, index);
+    warnings.extend(floor.as_ref().filter(|_| !smoke).and_then(floors::beaten));
     let rate = stats::median(&part.rates);
     let totals = &lane.totals;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
@@ -387,6 +396,8 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         spec: spec.id.to_string(),
         contender: lane.bench.contender().name.to_string(),
         kind: lane.bench.contender().kind,
+        waits: lane.waits(index),
+        allocates: lane.bench.contender().allocates,
         what: declared.map_or(spec.what, |part| part.what).to_string(),
         unit: spec.unit,
         ladder: spec.ladder && declared.is_none_or(|part| part.ladder),
@@ -404,8 +415,9 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
             1 => context.empty.0,
             _ => context.empty.1 + context.empty.0 / batch as f64,
         }),
-        floor: floor_ratio(context, lanes, part, declared.and_then(|part| part.floor)),
+        floor,
         peers: peer_ratios(context, lanes, lane, index),
+        beside: beside(lanes, lane, index),
         modes: modes.map_or_else(Vec::new, |modes| {
             [modes.fast, modes.slow].map(|(share, median)| Mode { share, median }).to_vec()
         }),
@@ -450,20 +462,6 @@ fn encode(histogram: &Histogram<u64>) -> String {
     }
 }
 
-fn floor_ratio(
-    context: &Context<'_>,
-    lanes: &[Lane],
-    ours: &PartLane,
-    own: Option<&'static str>,
-) -> Option<Ratio> {
-    let wanted = own.or(context.spec.floor)?;
-    let (id, bench, part) = context.floors.iter().find(|(id, ..)| *id == wanted)?;
-    let lane = lanes
-        .iter()
-        .find(|lane| lane.is_floor && !lane.out && lane.bench.spec().id == bench.spec().id)?;
-    ratio(ours, &lane.parts[*part], id, lane.bench.contender().name)
-}
-
 fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
     let contender = ours.bench.contender();
     if contender.kind == ContenderKind::Floor {
@@ -472,18 +470,41 @@ fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize)
     let part = context.spec.parts.get(index);
     let id =
         part.map_or(context.spec.id.to_string(), |it| format!("{}/{}", context.spec.id, it.name));
-    lanes
-        .iter()
-        .filter(|lane| !lane.is_floor && !lane.out && !std::ptr::eq(*lane, ours))
-        .filter(|lane| contender.is_held_against(&lane.bench.contender()))
+    rivals(lanes, ours)
+        .filter(|lane| lane.waits(index) == ours.waits(index))
         .filter_map(|lane| {
             ratio(&ours.parts[index], &lane.parts[index], &id, lane.bench.contender().name)
         })
         .collect()
 }
 
+/// Lanes that a lane is compared with, however they wait.
+fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lane> {
+    let contender = ours.bench.contender();
+    lanes
+        .iter()
+        .filter(move |lane| !lane.is_floor && !lane.out && !std::ptr::eq(*lane, ours))
+        .filter(move |lane| contender.is_held_against(&lane.bench.contender()))
+}
+
+/// Peers that wait in another way, with their figures.
+fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
+    if ours.bench.contender().kind == ContenderKind::Floor {
+        return Vec::new();
+    }
+    rivals(lanes, ours)
+        .filter(|lane| lane.waits(index) != ours.waits(index))
+        .filter(|lane| !lane.parts[index].rounds.is_empty())
+        .map(|lane| Beside {
+            contender: lane.bench.contender().name.to_string(),
+            waits: lane.waits(index),
+            other: stats::median(&lane.parts[index].medians()),
+        })
+        .collect()
+}
+
 /// The ratio of two lanes' parts: of rounds in one block, undisturbed in both where there are enough.
-fn ratio(ours: &PartLane, other: &PartLane, id: &str, contender: &str) -> Option<Ratio> {
+pub(super) fn ratio(ours: &PartLane, other: &PartLane, id: &str, contender: &str) -> Option<Ratio> {
     let by_block: BTreeMap<u32, &Round> = other.rounds.iter().map(|it| (it.block, it)).collect();
     let both: Vec<(&Round, &Round)> = ours
         .rounds

@@ -1,7 +1,7 @@
 //! The terminal table, looked at as it is printed.
 
 use crate::support::{assert_golden, ladder, record, run};
-use handover_record::{ContenderKind, Document, Mode, Warning, WarningCode};
+use handover_record::{Beside, ContenderKind, Document, Mode, Ratio, Wait, Warning, WarningCode};
 use handover_report::{Style, html, markdown, row, table};
 use unicode_width::UnicodeWidthStr;
 
@@ -85,6 +85,33 @@ fn the_best_peer_is_the_one_that_takes_least() {
 }
 
 #[test]
+fn peer_that_waits_in_another_way_is_named_with_the_word_and_no_ratio() {
+    let mut document = ladder();
+    let ours = document.records.iter_mut().find(|it| it.id == "lock/busy").expect("a figure");
+    ours.waits = Wait::Spin;
+    ours.peers.clear();
+    ours.beside = vec![Beside { contender: "eventfd".into(), waits: Wait::Sleep, other: 4200.0 }];
+    let drawn = table(&document, 140, PLAIN);
+    let row = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
+    assert!(row.contains("sleeps eventfd 4.20 µs"), "{row}");
+    let all = table(&document, 160, ALL);
+    assert!(all.lines().any(|line| line.contains("waits")) && all.contains("spins"), "{all}");
+    let page = html(&document);
+    assert!(page.contains("<b class=\"\">sleeps</b> <i class=\"under\">eventfd</i>"), "the page");
+}
+
+#[test]
+fn floor_among_the_contenders_is_named_by_its_contender() {
+    let mut document = ladder();
+    let ours = document.records.iter_mut().find(|it| it.id == "lock/busy").expect("a figure");
+    let (id, contender) = (ours.id.clone(), "random-walk".to_string());
+    ours.floor = Some(Ratio { id, contender, other: 1.0, ratio: 1.5, low: 1.4, high: 1.6 });
+    let drawn = table(&document, 220, PLAIN);
+    let row = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
+    assert!(row.contains("1.50× random-walk"), "{row}");
+}
+
+#[test]
 fn every_letter_of_doubt_is_explained_below() {
     let mut document = ladder();
     for (record, code) in document.records.iter_mut().zip([
@@ -95,6 +122,7 @@ fn every_letter_of_doubt_is_explained_below() {
         WarningCode::Wide,
         WarningCode::Drift,
         WarningCode::Resolution,
+        WarningCode::FloorBeaten,
     ]) {
         let text = format!("because of {code:?}");
         record.warnings = vec![handover_record::Warning { code, text }];

@@ -2,8 +2,8 @@
 
 use crate::support::{record, run};
 use handover_record::{
-    Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Ratio, Record,
-    Round, Run, Summary, Unit, Warning, WarningCode,
+    Beside, Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Ratio,
+    Record, Round, Run, Summary, Unit, Wait, Warning, WarningCode,
 };
 use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
 use proptest::collection::{btree_map, vec};
@@ -348,7 +348,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     let numbers = (vec(number(), 5), option::of(number()), option::of(number()));
     let rest = (
         option::of(ratio()),
-        vec(ratio(), 0..3),
+        (vec(ratio(), 0..3), vec((name(), 0..4_usize, number()), 0..3), 0..4_usize, any::<bool>()),
         vec((number(), number()), 0..3),
         btree_map(name(), integer(), 0..3),
         btree_map(name(), number(), 0..3),
@@ -365,6 +365,8 @@ fn any_record() -> impl Strategy<Value = Record> {
         let (n, bytes_per_s, empty) = numbers;
         let (floor, peers, modes, args, counters, hardware, rounds, histogram, warnings, started) =
             rest;
+        let (peers, beside, waits, allocates) = peers;
+        let ways = [Wait::None, Wait::Spin, Wait::SpinThenSleep, Wait::Sleep];
         let codes = [WarningCode::Steal, WarningCode::Bimodal, WarningCode::Smoke];
         Record {
             id,
@@ -375,6 +377,12 @@ fn any_record() -> impl Strategy<Value = Record> {
             args,
             floor,
             peers,
+            beside: beside
+                .into_iter()
+                .map(|(contender, waits, other)| Beside { contender, waits: ways[waits], other })
+                .collect(),
+            waits: ways[waits],
+            allocates,
             counters,
             rounds,
             histogram,

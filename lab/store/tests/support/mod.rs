@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use handover_record::{
-    ContenderKind, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit, Warning,
+    ContenderKind, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit, Wait, Warning,
     WarningCode,
 };
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         spec: id.into(),
         contender: contender.into(),
         kind: ContenderKind::Ours,
+        waits: Wait::None,
+        allocates: false,
         what: "one push and one pop".into(),
         unit: Unit::Ns,
         ladder: true,
@@ -65,6 +67,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         empty: Some(0.3),
         floor: Some(ratio("floor")),
         peers: vec![ratio("one"), ratio("two")],
+        beside: Vec::new(),
         modes: vec![Mode { share: 0.7, median }],
         counters: BTreeMap::from([("slept_share".into(), 0.25)]),
         hardware: None,

@@ -6,7 +6,7 @@ use super::{refused, same};
 use handover_event::{Config, Context, HandleKind, Handler, Kind, Machine, Pool, Shared, Table};
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::{Spec, args};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl Talker for ByAddress {
 const CALL: Spec = Spec {
     id: "event/call",
     what: "a typed message to oneself, from being sent until it was handled",
-    floor: Some("event/deque"),
+    floor: Some("event/array"),
     classic: Some("hello1 -l"),
     ladder: true,
     file: file!(),
@@ -171,10 +171,15 @@ fn handle_number(counted: &mut Counted, number: u64) -> Option<u64> {
     }
 }
 
-/// The barest queue that one thread can have, and the barest call of what is not known when compiling.
+/// A kind of message, as one writes it out by hand beside a `VecDeque`.
+enum Message {
+    Hello(u64),
+    Quit,
+}
+
+/// A `VecDeque` of messages, and a `match`: what one writes where one thread talks to itself.
 pub(super) struct Deque {
-    queue: VecDeque<u64>,
-    handle: Handle,
+    queue: VecDeque<Message>,
     counted: Counted,
 }
 
@@ -182,18 +187,75 @@ impl Deque {
     #[inline]
     fn go(&mut self, count: u64) {
         self.counted.left = count;
-        self.queue.push_back(self.counted.last + 1);
-        while let Some(number) = self.queue.pop_front() {
-            self.queue.extend((self.handle)(&mut self.counted, number));
+        self.queue.push_back(Message::Hello(self.counted.last + 1));
+        while let Some(message) = self.queue.pop_front() {
+            match message {
+                Message::Quit => break,
+                Message::Hello(number) => {
+                    self.queue.push_back(match self.counted.received(number) {
+                        Next::Stop => Message::Quit,
+                        _ => Message::Hello(number + 1),
+                    })
+                }
+            }
         }
     }
 }
 
 impl Workload for Deque {
     type Args = ();
+    const SPEC: Spec = CALL;
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        let queue = VecDeque::with_capacity(SLOTS as usize);
+        Ok(Deque { queue, counted: Counted::default() })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.go(1000);
+        let Counted { left, last, wrong } = self.counted;
+        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.go(n));
+    }
+}
+
+/// An array with two indices, and the handler inlined: the least that queues a number and handles it.
+pub(super) struct Array {
+    slots: Box<[u64; SLOTS as usize]>,
+    head: usize,
+    tail: usize,
+    counted: Counted,
+}
+
+impl Array {
+    #[inline(always)]
+    fn push(&mut self, number: u64) {
+        self.slots[self.tail % SLOTS as usize] = number;
+        self.tail += 1;
+    }
+
+    #[inline]
+    fn go(&mut self, count: u64) {
+        self.counted.left = count;
+        self.push(self.counted.last + 1);
+        while self.head < self.tail {
+            let number = self.slots[self.head % SLOTS as usize];
+            self.head += 1;
+            if self.counted.received(number) != Next::Stop {
+                self.push(number + 1);
+            }
+        }
+    }
+}
+
+impl Workload for Array {
+    type Args = ();
     const SPEC: Spec = Spec {
-        id: "event/deque",
-        what: "a number through a VecDeque to a function that is called through a pointer",
+        id: "event/array",
+        what: "a number into an array and out of it, and to a function that is inlined",
         floor: Some("floor/empty"),
         file: file!(),
         line: line!(),
@@ -201,9 +263,10 @@ impl Workload for Deque {
     };
 
     fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Deque {
-            queue: VecDeque::with_capacity(SLOTS as usize),
-            handle: black_box(handle_number),
+        Ok(Array {
+            slots: Box::new([0; SLOTS as usize]),
+            head: 0,
+            tail: 0,
             counted: Counted::default(),
         })
     }
@@ -304,6 +367,68 @@ impl<Q: Queue, T: Sent> Workload for Looped<Q, T> {
     }
 }
 
+#[cfg(feature = "peers")]
+mod local {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::task::{LocalSet, spawn_local};
+
+    /// A task for each message, on tokio's `LocalSet`: what one posts to a loop of one thread.
+    pub(in crate::event) struct Local {
+        runtime: Runtime,
+        counted: Rc<RefCell<Counted>>,
+    }
+
+    /// Handles a number, and posts the next.
+    fn post(counted: Rc<RefCell<Counted>>, number: u64) {
+        spawn_local(async move {
+            let next = counted.borrow_mut().received(number);
+            if next != Next::Stop {
+                post(counted, number + 1);
+            }
+        });
+    }
+
+    impl Local {
+        fn go(&mut self, count: u64) {
+            let number = {
+                let mut counted = self.counted.borrow_mut();
+                counted.left = count;
+                counted.last + 1
+            };
+            let (tasks, counted) = (LocalSet::new(), Rc::clone(&self.counted));
+            tasks.block_on(&self.runtime, async { post(counted, number) });
+            self.runtime.block_on(tasks);
+        }
+    }
+
+    impl Workload for Local {
+        type Args = ();
+        const SPEC: Spec = CALL;
+
+        fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+            let runtime = Builder::new_current_thread().build()?;
+            Ok(Local { runtime, counted: Rc::default() })
+        }
+
+        fn check(&mut self) -> Result<(), Fault> {
+            self.go(1000);
+            let counted = self.counted.borrow();
+            let said = [counted.left, counted.last, counted.wrong];
+            same("numbers left, the last one, wrong", said, [0, 1000, 0])
+        }
+
+        fn sample(&mut self, out: &mut Samples) {
+            out.batches(|n| self.go(n));
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+pub(super) use local::Local;
+
 /// What is sent where messages are too large to be moved, or have several readers.
 pub(super) type Letter = [u64; 4];
 
@@ -315,7 +440,7 @@ pub(super) fn letter(number: u64) -> Letter {
 const POOLED: Spec = Spec {
     id: "event/pooled",
     what: "a message of 32 bytes that may have several holders: made, sent to oneself, read, let go",
-    floor: Some("event/deque"),
+    floor: Some("event/array"),
     file: file!(),
     line: line!(),
     ..Spec::DEFAULT
@@ -490,6 +615,67 @@ impl Finder for Search {
     }
 }
 
+/// A `HashMap` from the kind to its handler.
+pub(super) struct Map {
+    among: Among,
+    handlers: HashMap<usize, HandleKind<Among, Numbered>>,
+}
+
+impl Handler for Map {
+    type Message = Numbered;
+
+    #[inline]
+    fn handle(&mut self, message: Numbered, cx: &mut Context<'_, Numbered>) {
+        match self.handlers.get(&message.kind) {
+            Some(handle) => handle(&mut self.among, message, cx),
+            None => cx.unhandled(message.kind, message),
+        }
+    }
+}
+
+impl Finder for Map {
+    fn new(among: Among) -> Self {
+        let handlers = (0..among.kinds_count).map(|kind| (kind, ON[kind % HANDLERS])).collect();
+        Map { among, handlers }
+    }
+    fn among(&mut self) -> &mut Among {
+        &mut self.among
+    }
+}
+
+/// A `match` over the kinds, as one writes it where they are known when compiling.
+pub(super) struct Match(Among);
+
+impl Handler for Match {
+    type Message = Numbered;
+
+    #[inline]
+    fn handle(&mut self, message: Numbered, cx: &mut Context<'_, Numbered>) {
+        if message.kind >= self.0.kinds_count {
+            return cx.unhandled(message.kind, message);
+        }
+        match message.kind % HANDLERS {
+            0 => on::<0>(&mut self.0, message, cx),
+            1 => on::<1>(&mut self.0, message, cx),
+            2 => on::<2>(&mut self.0, message, cx),
+            3 => on::<3>(&mut self.0, message, cx),
+            4 => on::<4>(&mut self.0, message, cx),
+            5 => on::<5>(&mut self.0, message, cx),
+            6 => on::<6>(&mut self.0, message, cx),
+            _ => on::<7>(&mut self.0, message, cx),
+        }
+    }
+}
+
+impl Finder for Match {
+    fn new(among: Among) -> Self {
+        Match(among)
+    }
+    fn among(&mut self) -> &mut Among {
+        &mut self.0
+    }
+}
+
 /// A machine that sends itself one message of each of some kinds in turn, and has handlers for more.
 pub(super) struct Dispatch<F: Finder> {
     machine: Machine<F>,
@@ -521,7 +707,7 @@ impl<F: Finder> Workload for Dispatch<F> {
     const SPEC: Spec = Spec {
         id: "event/ids",
         what: "a message to oneself, given to the handler of its kind, the last of ids_count",
-        floor: Some("event/deque"),
+        floor: Some("event/array"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

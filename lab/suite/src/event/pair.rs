@@ -28,7 +28,8 @@ impl Manner for Eager {
     const SPEC: Spec = Spec {
         id: "event/round-trip",
         what: "a message to a machine on another thread that waits as it does by default, and one back",
-        floor: Some("floor/cache-line-2"),
+        floor: Some("floor/adaptive"),
+        floors: &["floor/futex"],
         classic: Some("hello3 -l"),
         ladder: true,
         hands_over: true,
@@ -403,7 +404,7 @@ args! {
 const STREAM: Spec = Spec {
     id: "event/stream",
     what: "one message of a stream to a thread that handles them, the sender waiting where there is no room",
-    floor: Some("ring/line-stream"),
+    floor: Some("ring/line-stream-adaptive"),
     hands_over: true,
     file: file!(),
     line: line!(),

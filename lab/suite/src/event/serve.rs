@@ -22,7 +22,7 @@ args! {
 const SERVE: Spec = Spec {
     id: "event/serve",
     what: "a request of one of clients_count threads and its answer, at the thread that serves them",
-    floor: Some("floor/cache-line-2"),
+    floor: Some("floor/served"),
     classic: Some("hello4 -l"),
     hands_over: true,
     batched: true,
@@ -275,7 +275,7 @@ impl<Q: Queue> Handover for ServedBy<Q> {
 const SHARED: Spec = Spec {
     id: "event/group",
     what: "a request of one of clients_count machines and its answer, all on one thread",
-    floor: Some("event/deque"),
+    floor: Some("event/array"),
     file: file!(),
     line: line!(),
     ..Spec::DEFAULT

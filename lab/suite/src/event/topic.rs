@@ -22,7 +22,7 @@ args! {
 const POST: Spec = Spec {
     id: "event/post",
     what: "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
-    floor: Some("event/deque"),
+    floor: Some("event/array"),
     file: file!(),
     line: line!(),
     ..Spec::DEFAULT

@@ -1,6 +1,7 @@
 //! Ours, bare coroutines, and threads.
 
 use super::Fibers;
+use crate::floor::bed::{Bed, Manner};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use handover_base::{affinity, clock, topology};
@@ -9,6 +10,7 @@ use handover_fiber::{
 };
 use handover_harness::Fault;
 use std::hint::black_box;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -237,6 +239,87 @@ impl Fibers for Bare {
             }
         });
         if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+    }
+
+    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+        self.spawns(count)
+    }
+
+    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+        self.yields(count)
+    }
+
+    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
+        self.yields(count)
+    }
+}
+
+/// The kernel's sleep, which ends as soon as it can.
+pub(super) struct Kernel;
+
+impl Fibers for Kernel {
+    fn begin(_: u32) -> Result<Self, Fault> {
+        Ok(Kernel)
+    }
+
+    fn yields(&mut self, _: u64) -> Result<u64, Fault> {
+        super::none()
+    }
+
+    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+        // The least by which it may end a sleep late.
+        let before = rustix::thread::current_timer_slack().map_err(fault)?;
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(fault)?;
+        let ticks = timed(|| (0..count).for_each(|_| thread::sleep(MS)));
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(before)).map_err(fault)?;
+        Ok(ticks)
+    }
+
+    fn loops(&mut self, _: u32, count: u64) -> Result<u64, Fault> {
+        self.sleeps(count)
+    }
+}
+
+/// Two threads on two CPUs, and a word for each direction.
+pub(super) struct Words;
+
+impl Fibers for Words {
+    fn begin(_: u32) -> Result<Self, Fault> {
+        match topology::allowed().len() {
+            0 | 1 => Err(Fault::new("it takes two CPUs")),
+            _ => Ok(Words),
+        }
+    }
+
+    fn yields(&mut self, _: u64) -> Result<u64, Fault> {
+        super::none()
+    }
+
+    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+        let own = affinity::current_cpu();
+        let other = topology::allowed().into_iter().find(|&cpu| cpu != own);
+        let other = other.ok_or_else(|| Fault::new("it takes two CPUs"))?;
+        let turns = (count / 2) as u32;
+        let (beds, manner) = (Arc::new([Bed::new(), Bed::new()]), Manner::ADAPTIVE);
+        let its = Arc::clone(&beds);
+        let answers = thread::spawn(move || {
+            let pinned = affinity::set_mask(&[other]);
+            for turn in 1..=turns {
+                its[0].wait(manner, |it| it == turn);
+                its[1].hand(turn, manner);
+            }
+            pinned.is_ok()
+        });
+        let ticks = timed(|| {
+            for turn in 1..=turns {
+                beds[0].hand(turn, manner);
+                beds[1].wait(manner, |it| it == turn);
+            }
+        });
+        match answers.join() {
+            Ok(true) => Ok(ticks),
+            _ => Err(Fault::new("the other CPU cannot be had")),
+        }
     }
 }
 

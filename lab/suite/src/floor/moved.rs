@@ -2,6 +2,7 @@
 
 use super::socket::{Ends, Loopback};
 use crate::raw::bulk;
+use handover_base::clock;
 use handover_harness::{Fault, Handover, Party, Rig, Role, Samples, Workload};
 use handover_record::{Bytes, Spec, args};
 use rustix::io::Errno;
@@ -114,8 +115,8 @@ impl Workload for Streamed {
     }
 }
 
-/// The kernel, from one party's vector to the other's.
-pub(crate) struct ByProcess {
+/// The kernel, from one party's vector to the other's; `OUT` into it.
+pub(crate) struct ByProcess<const OUT: bool> {
     near: UnixStream,
     far: UnixStream,
     pieces: Pieces,
@@ -125,8 +126,10 @@ pub(crate) struct ByProcess {
 const PLACE_BYTES: usize = 12;
 /// What is in all of it.
 const OWNED: u8 = 0xa5;
+/// What is in the memory of the one who copies.
+const READ: u8 = 0x5a;
 
-impl ByProcess {
+impl<const OUT: bool> ByProcess<OUT> {
     /// Shows its memory, and keeps it until the other has ended.
     fn own(&self) -> Result<(), Fault> {
         let memory = vec![OWNED; self.pieces.memory_bytes];
@@ -147,11 +150,14 @@ impl ByProcess {
         let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
         let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
         let mut pieces = self.pieces;
-        let mut memory = vec![0u8; pieces.memory_bytes];
+        let mut memory = vec![READ; pieces.memory_bytes];
         let mut copy = || {
             let at = pieces.next();
             let into = &mut memory[at..at + pieces.size_bytes];
-            bulk::copy_from_process(pid, address + at as u64, into)
+            match OUT {
+                true => bulk::copy_to_process(pid, address + at as u64, into),
+                false => bulk::copy_from_process(pid, address + at as u64, into),
+            }
         };
         // Once untimed, which touches every page.
         for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
@@ -166,18 +172,29 @@ impl ByProcess {
                 let _ = copy();
             }
         });
-        match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == OWNED) {
+        if OUT {
+            // What was written there, as it is there.
+            memory.fill(!READ);
+            let into = &mut memory[..self.pieces.size_bytes];
+            bulk::copy_from_process(pid, address, into)?;
+        }
+        let expected = if OUT { READ } else { OWNED };
+        match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
             true => Ok(()),
             false => Err(Fault::new("the copy differs")),
         }
     }
 }
 
-impl Handover for ByProcess {
+impl<const OUT: bool> Handover for ByProcess<OUT> {
     type Args = Walk;
     const SPEC: Spec = Spec {
-        id: "floor/process-copy",
-        what: "size_bytes by process_vm_readv out of another party's vector, through memory_bytes",
+        id: if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
+        what: if OUT {
+            "size_bytes by process_vm_writev into another party's vector, through memory_bytes"
+        } else {
+            "size_bytes by process_vm_readv out of another party's vector, through memory_bytes"
+        },
         hands_over: true,
         file: file!(),
         line: line!(),
@@ -204,18 +221,45 @@ impl Handover for ByProcess {
     }
 }
 
-/// One side writes without end, the other reads.
-pub(crate) struct Stream {
+/// One side writes without end, the other reads: asleep in read, or where it `ADAPTS` after polling for a while.
+pub(crate) struct Stream<const ADAPTS: bool> {
     near: TcpStream,
     far: TcpStream,
     pieces: Pieces,
 }
 
-impl Handover for Stream {
+/// Time for which a reader polls before it sleeps.
+const POLL_NS: u64 = 50_000;
+
+impl<const ADAPTS: bool> Stream<ADAPTS> {
+    fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
+        if !ADAPTS {
+            return (&self.near).read_exact(into);
+        }
+        let until = clock::ticks() + clock::ticks_from_ns(POLL_NS);
+        while !into.is_empty() {
+            let asleep = clock::ticks() >= until;
+            let flags = if asleep { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+            match recv(&self.near, &mut *into, flags) {
+                Ok((0, _)) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                Ok((count, _)) => into = &mut into[count..],
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<const ADAPTS: bool> Handover for Stream<ADAPTS> {
     type Args = Walk;
     const SPEC: Spec = Spec {
-        id: "floor/stream",
-        what: "size_bytes read from a loopback TCP connection that is always being written to",
+        id: if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
+        what: if ADAPTS {
+            "size_bytes read from a loopback TCP connection that is written to without end, polled first"
+        } else {
+            "size_bytes read from a loopback TCP connection that is written to without end"
+        },
         hands_over: true,
         file: file!(),
         line: line!(),
@@ -249,7 +293,7 @@ impl Handover for Stream {
             for _ in 0..n {
                 let at = pieces.next();
                 let into = &mut memory[at..at + pieces.size_bytes];
-                failed = failed.take().or((&self.near).read_exact(into).err());
+                failed = failed.take().or(self.read(into).err());
             }
         });
         self.near.shutdown(Shutdown::Write)?;

@@ -7,7 +7,7 @@ use super::{World, fault};
 use crate::bulk::Move;
 use handover_base::{affinity, clock};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
-use handover_record::{Contender, Spec};
+use handover_record::{Contender, Spec, Wait};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -319,10 +319,10 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for Moved<LAUNCHER, PUSHES
 
 /// MPI's contenders, of both libraries.
 pub const ALL: &[Bench] = &[
-    Bench::many::<PingPong<OPEN_MPI>>(Contender::peer("open-mpi")),
-    Bench::many::<PingPong<MPICH>>(Contender::peer("mpich")),
-    Bench::many::<Moved<OPEN_MPI, false>>(Contender::peer("open-mpi")),
-    Bench::many::<Moved<MPICH, false>>(Contender::peer("mpich")),
-    Bench::many::<Moved<OPEN_MPI, true>>(Contender::peer("open-mpi")),
-    Bench::many::<Moved<MPICH, true>>(Contender::peer("mpich")),
+    Bench::many::<PingPong<OPEN_MPI>>(Contender::peer("open-mpi").waits(Wait::Spin)),
+    Bench::many::<PingPong<MPICH>>(Contender::peer("mpich").waits(Wait::Spin)),
+    Bench::many::<Moved<OPEN_MPI, false>>(Contender::peer("open-mpi").waits(Wait::Spin)),
+    Bench::many::<Moved<MPICH, false>>(Contender::peer("mpich").waits(Wait::Spin)),
+    Bench::many::<Moved<OPEN_MPI, true>>(Contender::peer("open-mpi").waits(Wait::Spin)),
+    Bench::many::<Moved<MPICH, true>>(Contender::peer("mpich").waits(Wait::Spin)),
 ];

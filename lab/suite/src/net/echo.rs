@@ -3,11 +3,14 @@
 use super::wait::wait;
 use crate::floor::relay::{Medium, Relay};
 use crate::floor::socket::Ends;
+use handover_base::clock;
 use handover_harness::{Fault, Rig};
 use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
 use handover_record::{Bytes, Spec, args};
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::TcpStream;
@@ -83,7 +86,7 @@ impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
 }
 
 /// A loop written out for this one stream: no framing beyond its own messages, no state, no limits. Asleep
-/// between messages, or where it `SPINS` asking again and again.
+/// between messages, or where it `SPINS` only after polling for as long as the event handler does.
 pub(super) struct Epoll<const SPINS: bool>;
 
 impl<const SPINS: bool> Echoing for Epoll<SPINS> {
@@ -95,9 +98,14 @@ impl<const SPINS: bool> Echoing for Epoll<SPINS> {
         let mut events = Vec::with_capacity(16);
         let mut buffer = vec![0; 1 << 16];
         let (mut filled, mut turns) = (0, 0);
-        let timeout = SPINS.then(Timespec::default);
+        let mut until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
         loop {
+            let timeout = (SPINS && clock::ticks() < until).then(Timespec::default);
             wait(&set, &mut events, timeout.as_ref())?;
+            if events.is_empty() {
+                continue;
+            }
+            until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
             loop {
                 match far.read(&mut buffer[filled..message_bytes]) {
                     Ok(0) => return Ok(turns),
@@ -119,6 +127,40 @@ impl<const SPINS: bool> Echoing for Epoll<SPINS> {
                 // All there was, as there is only one at a time.
                 break;
             }
+        }
+    }
+}
+
+/// As long as the event handler may poll, before whoever is to be woken sleeps.
+const SPIN_NS: u64 = 50_000;
+
+/// The bare calls: polls for what comes for as long as the event handler does, then sleeps in read.
+pub(super) struct Bare;
+
+impl Echoing for Bare {
+    fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+        far.set_nonblocking(false)?;
+        let mut message = vec![0; message_bytes];
+        let mut turns = 0;
+        loop {
+            let mut filled = 0;
+            let until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
+            while filled < message_bytes {
+                let asleep = clock::ticks() >= until;
+                let flags = if asleep { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+                match recv(&far, &mut message[filled..], flags) {
+                    Ok((0, _)) => return Ok(turns),
+                    Ok((count, _)) => filled += count,
+                    Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            match message[LENGTH_BYTES] {
+                END => return Ok(turns),
+                GREETING => {}
+                _ => turns += 1,
+            }
+            (&far).write_all(&message)?;
         }
     }
 }
@@ -148,7 +190,6 @@ const ASLEEP: Spec = Spec {
 const AWAKE: Spec = Spec {
     id: "net/echo-spin",
     what: "a message to a connection of the event handler, and its echo, both sides spinning",
-    floor: Some("floor/socket-spin"),
     ..SPEC
 };
 

@@ -41,8 +41,10 @@ const SERVER_MESSAGES: u64 = 1_000;
 /// The figures of a load.
 pub(super) const PARTS: &[Part] = &[
     Part::new("message", "between one message that is back and the next, as the client sees it"),
-    Part::new("server", "the CPU time of the server's thread, for a message"),
+    Part::new("server", "the CPU time of the server's thread, for a message")
+        .floor("net/load/server"),
 ];
+const PLAIN_PARTS: &[Part] = &[PARTS[0], Part { floor: None, ..PARTS[1] }];
 
 /// Who echoes messages of all these streams, each until it ends. What its thread had used when it was set up,
 /// so that what it takes to begin is nobody's cost of a message.
@@ -329,10 +331,9 @@ impl<S: Serving> Handover for Load<S> {
     const SPEC: Spec = Spec {
         id: "net/load",
         what: "messages over connections of one server thread, many of them on their way",
-        parts: PARTS,
+        parts: PLAIN_PARTS,
         classic: Some("evh_perf"),
         hands_over: true,
-        floor: Some("floor/socket"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

@@ -161,7 +161,7 @@ impl<S: Securing, const EACH: bool> Handover for Load<S, EACH> {
         parts: PARTS,
         classic: Some("evh_perf"),
         hands_over: true,
-        floor: Some("floor/socket"),
+        floor: Some("net/load/message"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

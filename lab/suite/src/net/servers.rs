@@ -133,6 +133,15 @@ impl Serving for Uring {
     }
 }
 
+/// A loop around epoll that sends back what it has read, wherever a message ends in it.
+pub(super) struct Bare;
+
+impl Serving for Bare {
+    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+        serve_by_epoll(streams, load, |bytes| bytes.len())
+    }
+}
+
 /// How many of these bytes are whole messages.
 pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
@@ -160,7 +169,11 @@ impl<S: Read + Write> Talk<S> {
     }
 
     /// Reads all there is and echoes what is whole; whether the peer has ended and has all it asked for.
-    fn serve(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
+    fn serve(
+        &mut self,
+        buffer: &mut [u8],
+        whole_bytes: impl Fn(&[u8]) -> usize,
+    ) -> Result<bool, Fault> {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
@@ -217,30 +230,38 @@ pub(super) struct Epoll;
 
 impl Serving for Epoll {
     fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        let mut talks = Vec::new();
-        for stream in streams {
-            stream.set_nonblocking(true)?;
-            epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
-            talks.push(Talk::new(stream));
-        }
-        let (mut buffer, mut left) = (buffer(load), talks.len());
-        let mut events = Vec::with_capacity(256);
-        let set_up = usage::thread();
-        while left > 0 {
-            wait(&set, &mut events, None)?;
-            for event in &events {
-                let data = event.data;
-                let talk = &mut talks[data.u64() as usize];
-                let had_ended = talk.has_ended && talk.unsent.is_empty();
-                if !had_ended && talk.serve(&mut buffer)? {
-                    left -= 1;
-                }
+        serve_by_epoll(streams, load, whole_bytes)
+    }
+}
+
+fn serve_by_epoll(
+    streams: Vec<TcpStream>,
+    load: &NetLoad,
+    whole_bytes: impl Fn(&[u8]) -> usize,
+) -> Result<Usage, Fault> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+    let mut talks = Vec::new();
+    for stream in streams {
+        stream.set_nonblocking(true)?;
+        epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
+        talks.push(Talk::new(stream));
+    }
+    let (mut buffer, mut left) = (buffer(load), talks.len());
+    let mut events = Vec::with_capacity(256);
+    let set_up = usage::thread();
+    while left > 0 {
+        wait(&set, &mut events, None)?;
+        for event in &events {
+            let data = event.data;
+            let talk = &mut talks[data.u64() as usize];
+            let had_ended = talk.has_ended && talk.unsent.is_empty();
+            if !had_ended && talk.serve(&mut buffer, &whole_bytes)? {
+                left -= 1;
             }
         }
-        Ok(set_up)
     }
+    Ok(set_up)
 }
 
 /// The thin layer that many runtimes stand on.
@@ -271,7 +292,7 @@ impl Serving for Mio {
             for event in &events {
                 let talk = &mut talks[event.token().0];
                 let had_ended = talk.has_ended && talk.unsent.is_empty();
-                if !had_ended && talk.serve(&mut buffer)? {
+                if !had_ended && talk.serve(&mut buffer, whole_bytes)? {
                     left -= 1;
                 }
             }

@@ -108,3 +108,15 @@ pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::i
     let count = unsafe { libc::process_vm_readv(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
 }
+
+/// Has the kernel copy to that place in a process. How many bytes.
+pub(crate) fn copy_to_process(pid: i32, address: u64, from: &[u8]) -> std::io::Result<usize> {
+    // A place that is none is refused by the kernel.
+    let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: from.len() };
+    let ours = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+    // SAFETY: the kernel reads nothing but the slice; what it writes it looks at itself, in a process that
+    // has told the place for that.
+    let count =
+        unsafe { libc::process_vm_writev(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
+    usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
+}

@@ -180,6 +180,7 @@ as_in_std! {
 #[cfg(feature = "peers")]
 mod peers {
     use super::*;
+    use std::sync::Arc;
 
     /// `rtrb`.
     pub(in crate::ring) enum Rtrb {}
@@ -244,6 +245,27 @@ mod peers {
         Crossbeam: crossbeam_channel, Sender, bounded
     }
 
+    /// `crossbeam-queue`'s `ArrayQueue`.
+    pub(in crate::ring) enum ArrayQueue {}
+
+    impl Channel for ArrayQueue {
+        type Sender = Arc<crossbeam_queue::ArrayQueue<u64>>;
+        type Receiver = Arc<crossbeam_queue::ArrayQueue<u64>>;
+
+        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+            let queue = Arc::new(crossbeam_queue::ArrayQueue::new(slots_count as usize));
+            Ok((Arc::clone(&queue), queue))
+        }
+        #[inline(always)]
+        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+            sender.push(item).is_ok()
+        }
+        #[inline(always)]
+        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+            receiver.pop()
+        }
+    }
+
     /// `kanal`.
     pub(in crate::ring) enum Kanal {}
 
@@ -271,4 +293,4 @@ mod peers {
 }
 
 #[cfg(feature = "peers")]
-pub(super) use peers::{Crossbeam, Flume, Kanal, Rtrb};
+pub(super) use peers::{ArrayQueue, Crossbeam, Flume, Kanal, Rtrb};

@@ -66,10 +66,11 @@ impl Work for Noop {
     const SPECS: [[Spec; 3]; 3] = {
         let memory = Spec {
             ladder: true,
+            floors: &["floor/cache-line-2", "floor/unix-socket"],
             ..spec(
                 "rpc/noop",
                 "a procedure without arguments or a result, called through shared memory",
-                "floor/cache-line-2",
+                "floor/adaptive",
                 true,
             )
         };
@@ -242,13 +243,13 @@ impl Work for Many {
         let memory = spec(
             "rpc/many",
             "a call through shared memory, concurrency_count of them under way, both sides spinning",
-            "floor/cache-line-2",
+            "floor/pipelined",
             true,
         );
         let tcp = spec(
             "rpc/tcp-many",
             "a call over loopback TCP, concurrency_count of them under way, both sides spinning",
-            "floor/socket-spin",
+            "floor/socket-pipelined",
             true,
         );
         [[NONE, memory, NONE], [NONE, tcp, NONE], [NONE; 3]]

@@ -49,7 +49,7 @@ impl Handover for Clients {
             Part::new("call", "between one request and the next at the server"),
             Part::new("least", "the same, if all were served as whoever was served least"),
         ],
-        floor: Some("floor/cache-line-2"),
+        floor: Some("floor/served"),
         hands_over: true,
         file: file!(),
         line: line!(),

@@ -1,14 +1,17 @@
 //! What one would write by hand in place of a call.
 
 use super::calls::{Called, Noop, SM, USUAL};
+use crate::floor::bed::{Bed, Manner};
 use crate::floor::relay::Medium;
-use handover_harness::{Fault, Rig};
-use handover_record::Spec;
-use std::io::{Read, Write};
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Fault, Region, Rig};
+use handover_record::{Spec, Wait};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use zerocopy::FromZeros;
 
-/// A byte over a pair of Unix sockets, and another back.
-pub(super) struct Sockets {
+/// A byte over a pair of Unix sockets, and another back; both sides ask again and again where it `SPINS`.
+pub(super) struct Sockets<const SPINS: bool> {
     near: UnixStream,
     far: UnixStream,
 }
@@ -16,7 +19,7 @@ pub(super) struct Sockets {
 /// In place of a call: the round is over.
 const END: u8 = 0xff;
 
-impl Medium for Sockets {
+impl<const SPINS: bool> Medium for Sockets<SPINS> {
     type Args = ();
     const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
     type Ping = ();
@@ -32,14 +35,18 @@ impl Medium for Sockets {
             Some(far) => Ok(far.into()),
             None => Err(Fault::new("a pair without its far end")),
         })?;
-        Ok(Self { near: near.into(), far: far.into() })
+        let ends = Self { near: near.into(), far: far.into() };
+        for end in [&ends.near, &ends.far] {
+            end.set_nonblocking(SPINS)?;
+        }
+        Ok(ends)
     }
 
     fn ping(&self) {}
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
         (&self.near).write_all(&[1])?;
-        (&self.near).read_exact(&mut [0])?;
+        take(&self.near)?;
         Ok(())
     }
 
@@ -48,14 +55,116 @@ impl Medium for Sockets {
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let (mut turns, mut byte) = (0, [0]);
+        let mut turns = 0;
         loop {
-            (&self.far).read_exact(&mut byte)?;
-            if byte[0] == END {
+            let byte = take(&self.far)?;
+            if byte == END {
                 return Ok(turns);
             }
-            (&self.far).write_all(&byte)?;
+            (&self.far).write_all(&[byte])?;
             turns += 1;
+        }
+    }
+}
+
+/// The next byte.
+fn take(mut end: &UnixStream) -> Result<u8, Fault> {
+    let mut byte = [0];
+    loop {
+        match end.read(&mut byte) {
+            Ok(0) => return Err(Fault::new("the other end has ended")),
+            Ok(_) => return Ok(byte[0]),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// What one writes by hand in shared memory: a slot for a request and one for its answer, each with a length
+/// and bytes, checked by whoever reads it; and a `match` over the procedures.
+pub(super) struct Memory<const ADAPTS: bool> {
+    slots: Region<[Slot; 2]>,
+    manner: Manner,
+}
+
+/// Bytes of a request or an answer, its length before them.
+const SLOT_WORDS: usize = 7;
+
+/// A message, and beside it its number.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+pub(super) struct Slot {
+    bed: Bed,
+    words: [AtomicU64; SLOT_WORDS],
+}
+
+const NOOP: u64 = 1;
+const STOP: u64 = 2;
+
+impl Slot {
+    /// Writes a message of so many words of arguments, and hands it over.
+    #[inline(always)]
+    fn send(&self, number: u32, procedure: u64, manner: Manner) {
+        // Relaxed: published by the Release in hand().
+        self.words[0].store(procedure, Ordering::Relaxed);
+        self.words[1].store(0, Ordering::Relaxed);
+        self.bed.hand(number, manner);
+    }
+
+    /// Waits for that message, and reads which procedure it is for.
+    #[inline(always)]
+    fn receive(&self, number: u32, manner: Manner) -> Result<u64, Fault> {
+        self.bed.wait(manner, |it| it == number);
+        // Relaxed: ordered by the Acquire in wait().
+        let [procedure, words_count] = [0, 1].map(|at| self.words[at].load(Ordering::Relaxed));
+        match words_count as usize > SLOT_WORDS - 2 {
+            true => Err(Fault::new("a message is longer than its slot")),
+            false => Ok(procedure),
+        }
+    }
+}
+
+impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
+    type Args = ();
+    const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
+    type Ping = u32;
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+        let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Spin };
+        Ok(Self { slots: rig.region()?, manner: Manner::of(waits, rig) })
+    }
+
+    fn ping(&self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, number: &mut u32) -> Result<(), Fault> {
+        *number += 1;
+        let [request, answer] = &*self.slots;
+        request.send(*number, NOOP, self.manner);
+        match answer.receive(*number, self.manner)? {
+            NOOP => Ok(()),
+            other => Err(Fault::new(format!("procedure {other} was answered"))),
+        }
+    }
+
+    fn end(&self, number: &mut u32) -> Result<(), Fault> {
+        self.slots[0].send(*number + 1, STOP, self.manner);
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let [request, answer] = &*self.slots;
+        let mut number = 0;
+        loop {
+            match request.receive(number + 1, self.manner)? {
+                NOOP => number += 1,
+                STOP => return Ok(u64::from(number)),
+                other => return Err(Fault::new(format!("there is no procedure {other}"))),
+            }
+            answer.send(number, NOOP, self.manner);
         }
     }
 }

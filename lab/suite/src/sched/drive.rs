@@ -5,7 +5,7 @@
 use crossbeam_queue::ArrayQueue;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
-use handover_record::{Contender, Spec, args};
+use handover_record::{Contender, Spec, Wait, args};
 #[cfg(feature = "peers")]
 use handover_sched::drive::lane::LaneError;
 use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Plain, Post};
@@ -264,7 +264,7 @@ impl Manner for Algorithms {
     const SPEC: Spec = Spec {
         id: "sched/client-arbiter-client",
         what: "a packet from a client through the algorithm and back as a mark, 16 flows",
-        floor: Some("sched/mailbox"),
+        floor: Some("ring/line-stream"),
         ladder: true,
         hands_over: true,
         classic: Some("sched"),
@@ -281,7 +281,7 @@ impl Manner for Mailboxes {
     const SPEC: Spec = Spec {
         id: "sched/through-mailbox",
         what: "a packet from a client through round robin and back, by the mailbox between them",
-        floor: Some("sched/mailbox"),
+        floor: Some("ring/line-stream"),
         hands_over: true,
         classic: Some("sched"),
         file: file!(),
@@ -305,7 +305,7 @@ impl Manner for NoStamps {
     const SPEC: Spec = Spec {
         id: "sched/stamping",
         what: "a packet from a client through round robin and back, its stages stamped",
-        floor: Some("sched/mailbox"),
+        floor: Some("ring/line-stream"),
         hands_over: true,
         file: file!(),
         line: line!(),
@@ -603,37 +603,55 @@ impl<const W: usize> Collect<W> for CrossbeamEnd<W> {
 
 /// The benchmarks of this file.
 pub(super) const ALL: &[Bench] = &[
-    Bench::many::<Mailbox<Laps>>(Contender::ours("laps")),
-    Bench::many::<Mailbox<Marks>>(Contender::ours("marks")),
-    Bench::many::<Mailbox<Lines>>(Contender::ours("lines")),
-    Bench::many::<Mailbox<Cached>>(Contender::ours("cached")),
-    Bench::many::<Mailbox<Plain>>(Contender::ours("plain")),
+    Bench::many::<Mailbox<Laps>>(Contender::ours("laps").waits(Wait::Spin)),
+    Bench::many::<Mailbox<Marks>>(Contender::ours("marks").waits(Wait::Spin)),
+    Bench::many::<Mailbox<Lines>>(Contender::ours("lines").waits(Wait::Spin)),
+    Bench::many::<Mailbox<Cached>>(Contender::ours("cached").waits(Wait::Spin)),
+    Bench::many::<Mailbox<Plain>>(Contender::ours("plain").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Mailbox<Rtrb>>(Contender::peer("rtrb")),
+    Bench::many::<Mailbox<Rtrb>>(Contender::peer("rtrb").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Mailbox<Crossbeam>>(Contender::peer("array-queue")),
-    Bench::many::<Driver<OfFifo, Laps, Algorithms>>(Contender::ours("fifo")),
-    Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr")),
-    Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq")),
-    Bench::many::<Driver<OfWf2qPlus, Laps, Algorithms>>(Contender::ours("wf2q+")),
-    Bench::many::<Locked<OfFifo, false>>(Contender::peer("mutex-fifo").against("fifo")),
-    Bench::many::<Locked<OfDrr, false>>(Contender::peer("mutex-drr").against("drr")),
-    Bench::many::<Locked<OfQfq, false>>(Contender::peer("mutex-qfq").against("qfq")),
-    Bench::many::<Locked<OfWf2qPlus, false>>(Contender::peer("mutex-wf2q+").against("wf2q+")),
-    Bench::many::<Locked<OfFifo, true>>(Contender::peer("mutex-each-fifo").against("fifo")),
-    Bench::many::<Locked<OfDrr, true>>(Contender::peer("mutex-each-drr").against("drr")),
-    Bench::many::<Locked<OfQfq, true>>(Contender::peer("mutex-each-qfq").against("qfq")),
-    Bench::many::<Locked<OfWf2qPlus, true>>(Contender::peer("mutex-each-wf2q+").against("wf2q+")),
-    Bench::many::<Driver<OfDrr, Laps, Mailboxes>>(Contender::ours("laps")),
-    Bench::many::<Driver<OfDrr, Marks, Mailboxes>>(Contender::ours("marks")),
-    Bench::many::<Driver<OfDrr, Lines, Mailboxes>>(Contender::ours("lines")),
-    Bench::many::<Driver<OfDrr, Cached, Mailboxes>>(Contender::ours("cached")),
-    Bench::many::<Driver<OfDrr, Plain, Mailboxes>>(Contender::ours("plain")),
+    Bench::many::<Mailbox<Crossbeam>>(Contender::peer("array-queue").waits(Wait::Spin)),
+    Bench::many::<Driver<OfFifo, Laps, Algorithms>>(Contender::ours("fifo").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr").waits(Wait::Spin)),
+    Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq").waits(Wait::Spin)),
+    Bench::many::<Driver<OfWf2qPlus, Laps, Algorithms>>(Contender::ours("wf2q+").waits(Wait::Spin)),
+    Bench::many::<Locked<OfFifo, false>>(
+        Contender::peer("mutex-fifo").against("fifo").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfDrr, false>>(
+        Contender::peer("mutex-drr").against("drr").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfQfq, false>>(
+        Contender::peer("mutex-qfq").against("qfq").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfWf2qPlus, false>>(
+        Contender::peer("mutex-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfFifo, true>>(
+        Contender::peer("mutex-each-fifo").against("fifo").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfDrr, true>>(
+        Contender::peer("mutex-each-drr").against("drr").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfQfq, true>>(
+        Contender::peer("mutex-each-qfq").against("qfq").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Locked<OfWf2qPlus, true>>(
+        Contender::peer("mutex-each-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep),
+    ),
+    Bench::many::<Driver<OfDrr, Laps, Mailboxes>>(Contender::ours("laps").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Marks, Mailboxes>>(Contender::ours("marks").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Lines, Mailboxes>>(Contender::ours("lines").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Cached, Mailboxes>>(Contender::ours("cached").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Plain, Mailboxes>>(Contender::ours("plain").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfDrr, Rtrb, Mailboxes>>(Contender::peer("rtrb")),
+    Bench::many::<Driver<OfDrr, Rtrb, Mailboxes>>(Contender::peer("rtrb").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfDrr, Crossbeam, Mailboxes>>(Contender::peer("array-queue")),
-    Bench::many::<Driver<OfDrr, Laps, NoStamps>>(Contender::ours("none")),
-    Bench::many::<Driver<OfDrr, Laps, StampsOf<false>>>(Contender::ours("batch")),
-    Bench::many::<Driver<OfDrr, Laps, StampsOf<true>>>(Contender::ours("packet")),
+    Bench::many::<Driver<OfDrr, Crossbeam, Mailboxes>>(
+        Contender::peer("array-queue").waits(Wait::Spin),
+    ),
+    Bench::many::<Driver<OfDrr, Laps, NoStamps>>(Contender::ours("none").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Laps, StampsOf<false>>>(Contender::ours("batch").waits(Wait::Spin)),
+    Bench::many::<Driver<OfDrr, Laps, StampsOf<true>>>(Contender::ours("packet").waits(Wait::Spin)),
 ];

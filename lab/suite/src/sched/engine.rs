@@ -1,15 +1,16 @@
-//! What an algorithm costs for each packet: putting it in and taking it out, less what making up the
-//! packets takes.
+//! The cost of an algorithm for each packet: making it up, putting it in and taking it out; beside it, in
+//! rounds of its own, the same packets through a ring in the scheduler's place. Nothing is subtracted.
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Part, Spec, args};
+use handover_record::{Contender, Spec, args};
 use handover_sched::engine::{
     DeficitRoundRobin, Fifo, Pacing, Priority, Qfq, QfqPlus, Queued, RoundRobin, Wf2qPlus,
 };
 use handover_sched::tester::{Nothing, Options, Tester};
 use handover_sched::{Config, ConfigError, Scheduler};
 use std::hint::black_box;
+use std::marker::PhantomData;
 
 args! {
     /// Among how many flows.
@@ -27,15 +28,6 @@ const SWING_PACKETS: u64 = 64;
 const SWINGS: u64 = 16;
 const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
 const PACKETS: u64 = STEPS / 2;
-/// One after the other, each goes on for about so many packets of every flow: what the others have left
-/// in the caches is a small part of it then.
-const STRETCH_PACKETS: u64 = 16;
-/// But not for longer than this: nothing of so many flows stays in the nearer caches anyway.
-const STRETCH_BATCHES_MAX: u64 = 160;
-
-const NET: usize = 0;
-const MAKING: usize = 1;
-const WALK: usize = 2;
 
 /// An algorithm that is measured. The packets carry 8 bytes of their owner's.
 pub(super) trait Engine: 'static {
@@ -82,15 +74,10 @@ engines! {
         "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
 }
 
-/// An algorithm, and beside it in step the same packets without one.
+/// Packets through an algorithm.
 pub(super) struct Turnover<E: Engine> {
     scheduler: E::Scheduler,
     tester: Tester,
-    nothing: Nothing<u64>,
-    making: Tester,
-    walk: Walk,
-    /// What the batches of a stretch took to make up, in ticks.
-    making_ticks: Vec<u64>,
 }
 
 pub(super) fn fault(error: impl ToString) -> Fault {
@@ -111,74 +98,111 @@ fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<Options, Fault> {
     Options::parse(&["-flowsets", &set, "-qmin", &qmin, "-qmax", &qmax]).map_err(fault)
 }
 
+const fn spec<E: Engine>() -> Spec {
+    Spec { id: E::ID, what: E::WHAT, batched: true, file: file!(), line: line!(), ..Spec::DEFAULT }
+}
+
+/// Packets of a flow set that come and go, once as many as there are, so that memory is in no order.
+fn begun<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Tester, Fault> {
+    let mut tester = Tester::new(options, scheduler).map_err(fault)?.unwatched();
+    let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
+    for _ in 0..2 {
+        tester.run(scheduler, fill);
+    }
+    Ok(tester)
+}
+
 impl<E: Engine> Workload for Turnover<E> {
     type Args = Flows;
-    const SPEC: Spec = Spec {
-        id: E::ID,
-        what: E::WHAT,
-        floor: Some("floor/empty"),
-        batched: true,
-        parts: &[
-            Part::new("net", "less what making up the packets takes"),
-            Part::new("making", "making up the packets, and a ring in a scheduler's place"),
-            Part::new("walk", "one step of a random walk over as much memory"),
-        ],
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = spec::<E>();
 
     fn rig(args: &Flows, _: &mut Rig) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let mut scheduler = E::new(&options.config()).map_err(fault)?;
-        let mut nothing = Nothing::new(options.packets_max());
-        let tester = Tester::new(&options, &mut scheduler).map_err(fault)?.unwatched();
-        let making = Tester::new(&options, &mut nothing).map_err(fault)?.unwatched();
-        // What the flows and their packets take.
-        let walk = Walk::new(options.flows.flows_count() as usize * (64 + 2 * 16));
-        let batches = u64::from(args.flows_count) * STRETCH_PACKETS / PACKETS;
-        let making_ticks = vec![0; batches.clamp(1, STRETCH_BATCHES_MAX) as usize];
-        let mut rigged = Turnover { scheduler, tester, nothing, making, walk, making_ticks };
-        let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
-        for _ in 0..2 {
-            // As many packets again come and go, so that memory is in no order.
-            rigged.tester.run(&mut rigged.scheduler, fill);
-            rigged.making.run(&mut rigged.nothing, fill);
-        }
-        Ok(rigged)
+        let tester = begun(&options, &mut scheduler)?;
+        Ok(Turnover { scheduler, tester })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
         self.tester.run(&mut self.scheduler, STEPS);
-        self.making.run(&mut self.nothing, STEPS);
         let totals = self.scheduler.totals();
         let queued = self.scheduler.len() as u64;
         if totals.refused > 0 || totals.enqueued != totals.dequeued + queued {
             return Err(Fault::new(format!("{totals:?}, and {queued} queued")));
-        }
-        if queued != self.nothing.len() as u64 {
-            return Err(Fault::new("what is subtracted went another way"));
         }
         Ok(())
     }
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            for making in &mut self.making_ticks {
-                *making = timed(|| {
-                    self.making.run(&mut self.nothing, STEPS);
-                });
-            }
-            for making in &self.making_ticks {
-                let gross = timed(|| {
+            out.note_batch(
+                0,
+                timed(|| {
                     self.tester.run(&mut self.scheduler, STEPS);
-                });
-                out.note_batch(NET, gross.saturating_sub(*making), PACKETS);
-                out.note_batch(MAKING, *making, PACKETS);
-            }
-            for _ in &self.making_ticks {
-                out.note_batch(WALK, timed(|| self.walk.run(PACKETS)), PACKETS);
-            }
+                }),
+                PACKETS,
+            );
+        }
+    }
+}
+
+/// The same packets made up, through a ring in the scheduler's place.
+pub(super) struct Making<E> {
+    nothing: Nothing<u64>,
+    tester: Tester,
+    engine: PhantomData<E>,
+}
+
+impl<E: Engine> Workload for Making<E> {
+    type Args = Flows;
+    const SPEC: Spec = spec::<E>();
+
+    fn rig(args: &Flows, _: &mut Rig) -> Result<Self, Fault> {
+        let options = options::<E>(args.flows_count, args.mixed != 0)?;
+        let mut nothing = Nothing::new(options.packets_max());
+        let tester = begun(&options, &mut nothing)?;
+        Ok(Making { nothing, tester, engine: PhantomData })
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        // It goes the way that the algorithms are given: as many packets stay queued.
+        let before = self.nothing.len();
+        self.tester.run(&mut self.nothing, STEPS);
+        match self.nothing.len().abs_diff(before) as u64 <= SWING_PACKETS {
+            true => Ok(()),
+            false => Err(Fault::new(format!("{before} were queued, now {}", self.nothing.len()))),
+        }
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        while out.running() {
+            out.note_batch(
+                0,
+                timed(|| {
+                    self.tester.run(&mut self.nothing, STEPS);
+                }),
+                PACKETS,
+            );
+        }
+    }
+}
+
+/// One step of a random walk over as much memory as flows and their packets take.
+pub(super) struct Walking<E>(Walk, PhantomData<E>);
+
+impl<E: Engine> Workload for Walking<E> {
+    type Args = Flows;
+    const SPEC: Spec = spec::<E>();
+
+    fn rig(args: &Flows, _: &mut Rig) -> Result<Self, Fault> {
+        let options = options::<E>(args.flows_count, args.mixed != 0)?;
+        let bytes = options.flows.flows_count() as usize * (64 + 2 * 16);
+        Ok(Walking(Walk::new(bytes), PhantomData))
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        while out.running() {
+            out.note_batch(0, timed(|| self.0.run(PACKETS)), PACKETS);
         }
     }
 }
@@ -227,14 +251,17 @@ impl Walk {
     }
 }
 
+/// An algorithm; and beside it, in rounds of their own, its packets without it and a walk over its memory.
+macro_rules! rows {
+    ($($engine:ty),*) => {
+        &[$(
+            Bench::one::<Turnover<$engine>>(Contender::ours("handover")),
+            Bench::one::<Making<$engine>>(Contender::floor("making")),
+            Bench::one::<Walking<$engine>>(Contender::floor("walk")),
+        )*]
+    };
+}
+
 /// The benchmarks of this file.
-pub(super) const ALL: &[Bench] = &[
-    Bench::one::<Turnover<FirstIn>>(Contender::ours("handover")),
-    Bench::one::<Turnover<Rr>>(Contender::ours("handover")),
-    Bench::one::<Turnover<Rr1>>(Contender::ours("handover")),
-    Bench::one::<Turnover<Prio>>(Contender::ours("handover")),
-    Bench::one::<Turnover<Wf2q>>(Contender::ours("handover")),
-    Bench::one::<Turnover<QuickFair>>(Contender::ours("handover")),
-    Bench::one::<Turnover<QuickFairPlus>>(Contender::ours("handover")),
-    Bench::one::<Turnover<Paced>>(Contender::ours("handover")),
-];
+pub(super) const ALL: &[Bench] =
+    rows!(FirstIn, Rr, Rr1, Prio, Wf2q, QuickFair, QuickFairPlus, Paced);

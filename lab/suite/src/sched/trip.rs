@@ -6,7 +6,7 @@ use super::drive::{
 };
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
-use handover_record::{Contender, Spec};
+use handover_record::{Contender, Spec, Wait};
 use handover_sched::drive::lane::Laps;
 use handover_sched::drive::{Arbiter, Client, Config, Hub, Null, Offer, Patience, Stop};
 use std::sync::Mutex;
@@ -114,8 +114,8 @@ impl<A: Make> Trip<A> {
 
 /// The benchmarks of this file.
 pub(super) const ALL: &[Bench] = &[
-    Bench::many::<Trip<OfFifo>>(Contender::ours("fifo")),
-    Bench::many::<Trip<OfDrr>>(Contender::ours("drr")),
-    Bench::many::<Trip<OfQfq>>(Contender::ours("qfq")),
-    Bench::many::<Trip<OfWf2qPlus>>(Contender::ours("wf2q+")),
+    Bench::many::<Trip<OfFifo>>(Contender::ours("fifo").waits(Wait::Spin)),
+    Bench::many::<Trip<OfDrr>>(Contender::ours("drr").waits(Wait::Spin)),
+    Bench::many::<Trip<OfQfq>>(Contender::ours("qfq").waits(Wait::Spin)),
+    Bench::many::<Trip<OfWf2qPlus>>(Contender::ours("wf2q+").waits(Wait::Spin)),
 ];

@@ -108,9 +108,14 @@ fn every_floor_is_a_figure_that_is_measured() {
     let figures = figure_ids();
     for (id, spec) in specs() {
         let floors = spec.floor.into_iter().chain(spec.parts.iter().filter_map(|part| part.floor));
-        for floor in floors {
+        for floor in floors.chain(spec.floors.iter().copied()) {
             assert!(figures.contains(floor), "{id}: no figure {floor}");
             assert_ne!(floor, id, "{id} is its own floor");
+        }
+        let own =
+            benches().any(|it| it.spec().id == id && it.contender().kind == ContenderKind::Floor);
+        if own && spec.floor.is_none() {
+            continue;
         }
         let grounded = spec.floor.is_some() || spec.parts.iter().all(|part| part.floor.is_some());
         let is_ground = id.starts_with("floor/");
@@ -127,6 +132,42 @@ fn what_is_handed_over_is_so_declared() {
         let values = handover_record::Values::smoke(bench.params());
         let several = bench.roles(&values).len() > 1;
         assert!(several || !bench.spec().hands_over, "{bench:?} hands over to nobody");
+    }
+}
+
+#[test]
+fn contender_of_several_participants_declares_how_it_waits() {
+    // A try, a passive side, and what copies or holds memory wait for nobody.
+    let waits_for_nobody =
+        |id: &str| id.starts_with("lock/") || id.starts_with("bulk/") || id.contains("-copy");
+    for bench in benches().filter(|it| it.spec().hands_over) {
+        let it = bench.contender();
+        assert!(!it.waits.is_none() || waits_for_nobody(bench.spec().id), "{bench:?}");
+    }
+}
+
+#[test]
+fn contender_of_ours_has_a_floor_that_waits_alike() {
+    for bench in benches().filter(|it| it.contender().kind == ContenderKind::Ours) {
+        let spec = bench.spec();
+        let waits_of = |id: &str| {
+            let part_of = |it: &Bench| it.spec().figure_ids().iter().position(|own| own == id);
+            benches().find_map(|it| {
+                let part = part_of(it)?;
+                Some(it.contender().waits_in(it.spec().parts.get(part)))
+            })
+        };
+        let parts: Vec<_> = spec.parts.iter().map(Some).collect();
+        for part in if parts.is_empty() { vec![None] } else { parts } {
+            let waits = bench.contender().waits_in(part);
+            let own = benches().filter(|it| it.spec().id == spec.id).map(Bench::contender);
+            let own = own.filter(|it| it.kind == ContenderKind::Floor);
+            let own = own.map(|it| it.waits_in(part)).any(|floor| floor.is_below(waits));
+            let named = part.and_then(|part| part.floor).or(spec.floor);
+            let named = named.into_iter().chain(spec.floors.iter().copied());
+            let named = named.filter_map(waits_of).any(|floor| floor.is_below(waits));
+            assert!(own || named, "{bench:?} {part:?}: no floor that {}", waits.word());
+        }
     }
 }
 

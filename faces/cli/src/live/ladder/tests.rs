@@ -1,5 +1,5 @@
 use super::*;
-use handover_record::{Parties, Ratio, Summary, Warning, WarningCode};
+use handover_record::{Parties, Ratio, Summary, Wait, Warning, WarningCode};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 
@@ -18,6 +18,8 @@ fn record(spec: &str, median: f64) -> Record {
         spec: spec.into(),
         contender: "handover".into(),
         kind: ContenderKind::Ours,
+        waits: Wait::None,
+        allocates: false,
         what: String::new(),
         unit: Unit::Ns,
         ladder: true,
@@ -40,6 +42,7 @@ fn record(spec: &str, median: f64) -> Record {
         empty: None,
         floor: None,
         peers: Vec::new(),
+        beside: Vec::new(),
         modes: Vec::new(),
         counters: BTreeMap::new(),
         hardware: None,

@@ -3,7 +3,7 @@
 
 use handover_record::{
     Cache, ContenderKind, Document, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit,
-    Warning, WarningCode,
+    Wait, Warning, WarningCode,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,6 +76,8 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
         spec: id.into(),
         contender: contender.into(),
         kind,
+        waits: Wait::None,
+        allocates: false,
         what: String::new(),
         unit: Unit::Ns,
         ladder: true,
@@ -106,6 +108,7 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
         empty: Some(0.25),
         floor: None,
         peers: vec![],
+        beside: Vec::new(),
         modes: vec![],
         counters: BTreeMap::new(),
         hardware: None,

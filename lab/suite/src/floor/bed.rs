@@ -1,0 +1,216 @@
+//! A word that is handed to another participant, who polls it, sleeps on it, or polls and then sleeps: the
+//! barest form of each way of waiting.
+
+use super::relay::Medium;
+use handover_base::futex::{self, Scope};
+use handover_base::sync::shared::{AtomicU32, Ordering, fence};
+use handover_harness::{Fault, Region, Rig};
+use handover_record::{Spec, Wait};
+use std::time::Duration;
+use zerocopy::FromZeros;
+
+/// Polls before a participant that polls and then sleeps goes to sleep: about 20 us.
+const POLLS_MAX: u32 = 1 << 16;
+/// Bound of a sleep whose wake-up was missed: only a full fence in each hand-over would rule that out, and a
+/// floor does without.
+const NAP: Duration = Duration::from_millis(1);
+
+/// A word alone on a pair of lines, and whether its reader sleeps.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+pub(crate) struct Bed {
+    value: AtomicU32,
+    is_asleep: AtomicU32,
+}
+
+/// How both sides of a [`Bed`] behave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    waits: Wait,
+    scope: Scope,
+    /// Whether participants share a CPU: then who polls yields, and who may sleep does so at once.
+    is_crowded: bool,
+}
+
+impl Manner {
+    /// Of two threads on CPUs of their own.
+    pub(crate) const ADAPTIVE: Manner =
+        Manner { waits: Wait::SpinThenSleep, scope: Scope::Private, is_crowded: false };
+
+    pub(crate) fn of(waits: Wait, rig: &Rig) -> Manner {
+        let mut cpus = rig.cpus().to_vec();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let is_crowded = cpus.len() < rig.cpus().len();
+        let scope = if rig.processes() { Scope::Shared } else { Scope::Private };
+        Manner { waits, scope, is_crowded }
+    }
+
+    /// For participants that share CPUs with each other but not with the one they wait for.
+    pub(crate) fn beside(waits: Wait, rig: &Rig) -> Manner {
+        let shares = rig.cpus().iter().skip(1).any(|cpu| Some(cpu) == rig.cpus().first());
+        Manner { is_crowded: shares, ..Manner::of(waits, rig) }
+    }
+
+    /// Lets others run where the CPU is shared.
+    #[inline(always)]
+    pub(crate) fn give_way(self) {
+        if self.is_crowded {
+            rustix::thread::sched_yield();
+        }
+    }
+
+    fn polls_max(self) -> u32 {
+        match self.waits {
+            Wait::SpinThenSleep if !self.is_crowded => POLLS_MAX,
+            _ => 0,
+        }
+    }
+}
+
+impl Bed {
+    pub(crate) fn new() -> Bed {
+        Bed { value: AtomicU32::new(0), is_asleep: AtomicU32::new(0) }
+    }
+
+    /// The value, as the other side wrote it last.
+    #[inline(always)]
+    pub(crate) fn value(&self) -> u32 {
+        // Acquire: pairs with the Release in hand().
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// Hands a value over, and wakes the reader if it sleeps.
+    #[inline(always)]
+    pub(crate) fn hand(&self, value: u32, manner: Manner) {
+        // Release: publishes what was done before to the Acquire in value().
+        self.value.store(value, Ordering::Release);
+        if manner.waits == Wait::Spin {
+            return;
+        }
+        if manner.waits == Wait::Sleep {
+            // Orders the store before the load below; pairs with the kernel's comparison in sleep().
+            fence(Ordering::SeqCst);
+        }
+        // Relaxed: a missed sleeper wakes by itself after NAP.
+        if self.is_asleep.load(Ordering::Relaxed) != 0 {
+            self.is_asleep.store(0, Ordering::Relaxed);
+            futex::wake(&self.value, 1, manner.scope);
+        }
+    }
+
+    /// Takes what was handed: the value is 0 again.
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        // Relaxed: nothing is published with it.
+        self.value.store(0, Ordering::Relaxed);
+    }
+
+    /// Waits until the value `is_next`, and returns it with whether that took a sleep.
+    #[inline(always)]
+    pub(crate) fn wait(&self, manner: Manner, is_next: impl Fn(u32) -> bool) -> (u32, bool) {
+        let (mut polls, mut has_slept) = (0, false);
+        loop {
+            let value = self.value();
+            if is_next(value) {
+                return (value, has_slept);
+            }
+            if manner.waits == Wait::Spin {
+                if manner.is_crowded {
+                    rustix::thread::sched_yield();
+                }
+            } else if polls < manner.polls_max() {
+                polls += 1;
+            } else {
+                self.sleep(value, manner);
+                has_slept = true;
+            }
+        }
+    }
+
+    /// Sleeps until [`rouse`](Bed::rouse), or for a short time, after so many polls that found nothing.
+    #[inline(always)]
+    pub(crate) fn nap_after(&self, polls: &mut u32, manner: Manner) {
+        *polls += 1;
+        if *polls > manner.polls_max() {
+            *polls = 0;
+            self.sleep(0, manner);
+        }
+    }
+
+    /// Wakes a reader that naps.
+    #[inline(always)]
+    pub(crate) fn rouse(&self, manner: Manner) {
+        // Relaxed: as in hand().
+        if self.is_asleep.load(Ordering::Relaxed) != 0 {
+            futex::wake(&self.value, 1, manner.scope);
+        }
+    }
+
+    /// Sleeps while the value is `last`.
+    #[cold]
+    fn sleep(&self, last: u32, manner: Manner) {
+        self.is_asleep.store(1, Ordering::SeqCst);
+        let nap = (manner.waits == Wait::SpinThenSleep).then_some(NAP);
+        futex::wait(&self.value, last, nap, manner.scope);
+        self.is_asleep.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Told in place of a turn: the round is over. A round of so many turns would last a minute at least.
+const END: u32 = u32::MAX;
+
+/// A word for each direction, between participants that poll and then sleep.
+pub(crate) struct Adaptive {
+    beds: Region<[Bed; 2]>,
+    manner: Manner,
+}
+
+impl Medium for Adaptive {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/adaptive",
+        what: "one cache line to another CPU and a second one back, both sides ready to sleep after 20 us",
+        hands_over: true,
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = u32;
+
+    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+        Ok(Self { beds: rig.region()?, manner: Manner::of(Wait::SpinThenSleep, rig) })
+    }
+
+    fn ping(&self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, turn: &mut u32) -> Result<(), Fault> {
+        *turn += 1;
+        let [there, back] = &*self.beds;
+        there.hand(*turn, self.manner);
+        back.wait(self.manner, |it| it == *turn);
+        Ok(())
+    }
+
+    fn end(&self, _: &mut u32) -> Result<(), Fault> {
+        self.beds[0].hand(END, self.manner);
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let [there, back] = &*self.beds;
+        let mut turn = 0;
+        loop {
+            let (seen, _) = there.wait(self.manner, |it| it != turn);
+            if seen == END {
+                return Ok(u64::from(turn));
+            }
+            turn = seen;
+            back.hand(turn, self.manner);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Several turns under way at a time: the floors of pipelined calls, whose figure is a throughput.
+
+use super::relay::Medium;
+use super::socket::Ends;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Fault, Region, Rig};
+use handover_record::{Spec, args};
+use rustix::io::ioctl_fionbio;
+use rustix::net::{RecvFlags, recv};
+use std::net::TcpStream;
+use zerocopy::FromZeros;
+
+args! {
+    /// How many turns are under way.
+    pub struct Depth {
+        /// Turns under way at a time.
+        concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
+    }
+}
+
+/// Told in place of a turn: the round is over.
+const END: u64 = u64::MAX;
+
+/// A counter alone on a pair of lines.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+struct Counter(AtomicU64);
+
+/// Two counters: how many turns were sent, and how many of them came back.
+pub(crate) struct Counters {
+    counters: Region<[Counter; 2]>,
+    depth: u64,
+    yields: bool,
+}
+
+impl Counters {
+    #[inline(always)]
+    fn wait(&self, counter: &Counter, is_next: impl Fn(u64) -> bool) -> u64 {
+        loop {
+            // Acquire: pairs with the Release of the other side.
+            let count = counter.0.load(Ordering::Acquire);
+            if is_next(count) {
+                return count;
+            }
+            if self.yields {
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+}
+
+/// What the sending side keeps: turns sent, and turns known to be back.
+#[derive(Default)]
+pub(crate) struct Sent {
+    sent: u64,
+    back: u64,
+}
+
+impl Medium for Counters {
+    type Args = Depth;
+    const SPEC: Spec = Spec {
+        id: "floor/pipelined",
+        what: "a turn counted up by one CPU and by another after it, concurrency_count of them under way",
+        hands_over: true,
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = Sent;
+
+    fn rig(args: &Depth, rig: &mut Rig) -> Result<Self, Fault> {
+        let yields = matches!(rig.cpus(), [first, second, ..] if first == second);
+        Ok(Self { counters: rig.region()?, depth: args.concurrency_count.into(), yields })
+    }
+
+    fn ping(&self) -> Sent {
+        Sent::default()
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, Sent { sent, back }: &mut Sent) -> Result<(), Fault> {
+        let [there, echoed] = &*self.counters;
+        if *sent - *back == self.depth {
+            *back = self.wait(echoed, |it| it > *back);
+        }
+        *sent += 1;
+        // Release: pairs with the Acquire in wait().
+        there.0.store(*sent, Ordering::Release);
+        Ok(())
+    }
+
+    fn end(&self, Sent { sent, .. }: &mut Sent) -> Result<(), Fault> {
+        let [there, echoed] = &*self.counters;
+        self.wait(echoed, |it| it == *sent);
+        there.0.store(END, Ordering::Release);
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let [there, echoed] = &*self.counters;
+        let mut turns = 0;
+        loop {
+            let seen = self.wait(there, |it| it != turns);
+            if seen == END {
+                return Ok(turns);
+            }
+            turns = seen;
+            // Release: pairs with the Acquire in wait().
+            echoed.0.store(turns, Ordering::Release);
+        }
+    }
+}
+
+/// Bytes of a turn over a socket.
+const TURN_BYTES: usize = 8;
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 1 << 16;
+
+/// Turns over loopback TCP, as many in one write as have come back, both sides polling.
+pub(crate) struct Sockets {
+    near: TcpStream,
+    far: TcpStream,
+    depth: usize,
+}
+
+/// What the sending side keeps.
+pub(crate) struct Written {
+    lot: Vec<u8>,
+    came: Vec<u8>,
+    /// Turns that were written together with one that was counted.
+    ahead: usize,
+    /// Bytes of a turn that has come in part.
+    part_bytes: usize,
+    fault: Option<Fault>,
+}
+
+type Polled = Ends<TcpStream, true>;
+
+impl Sockets {
+    /// Reads at least one whole turn, and returns how many.
+    fn turns(&self, written: &mut Written) -> Result<usize, Fault> {
+        loop {
+            let count = read_some(&self.near, &mut written.came)?;
+            if count == 0 {
+                return Err(Fault::new("the other end has ended"));
+            }
+            let bytes = written.part_bytes + count;
+            written.part_bytes = bytes % TURN_BYTES;
+            if bytes >= TURN_BYTES {
+                return Ok(bytes / TURN_BYTES);
+            }
+        }
+    }
+}
+
+fn read_some(end: &TcpStream, into: &mut [u8]) -> Result<usize, Fault> {
+    use rustix::io::Errno;
+    loop {
+        match recv(end, &mut *into, RecvFlags::empty()) {
+            Ok((count, _)) => return Ok(count),
+            Err(Errno::WOULDBLOCK) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Medium for Sockets {
+    type Args = Depth;
+    const SPEC: Spec = Spec {
+        id: "floor/socket-pipelined",
+        what: "eight bytes over loopback TCP and back, concurrency_count of them under way, both sides spinning",
+        hands_over: true,
+        batched: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+    type Ping = Written;
+
+    fn rig(args: &Depth, rig: &mut Rig) -> Result<Self, Fault> {
+        let (near, far) = Polled::ends(rig)?;
+        for end in [&near, &far] {
+            ioctl_fionbio(end, true)?;
+        }
+        Ok(Self { near, far, depth: args.concurrency_count as usize })
+    }
+
+    fn ping(&self) -> Written {
+        let lot = vec![0; self.depth * TURN_BYTES];
+        let fault = Polled::write(&self.near, &lot).err();
+        Written { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0, fault }
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, written: &mut Written) -> Result<(), Fault> {
+        if written.ahead > 0 {
+            written.ahead -= 1;
+            return Ok(());
+        }
+        let turns = self.turns(written)?;
+        written.ahead = turns - 1;
+        Polled::write(&self.near, &written.lot[..turns * TURN_BYTES])
+    }
+
+    fn end(&self, written: &mut Written) -> Result<(), Fault> {
+        if let Some(fault) = written.fault.take() {
+            return Err(fault);
+        }
+        let mut left = self.depth;
+        while left > 0 {
+            left -= self.turns(written)?;
+        }
+        // How many turns were sent and are not counted.
+        let uncounted = (self.depth + written.ahead) as u64;
+        Polled::write(&self.near, &(END - uncounted).to_ne_bytes())
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        let mut buffer = vec![0; READ_BYTES];
+        let (mut filled, mut turns) = (0, 0);
+        loop {
+            let count = read_some(&self.far, &mut buffer[filled..])?;
+            if count == 0 {
+                return Err(Fault::new("the other end has ended"));
+            }
+            filled += count;
+            let whole = filled / TURN_BYTES * TURN_BYTES;
+            let last = whole.checked_sub(TURN_BYTES).and_then(|at| buffer[at..].first_chunk());
+            let last = last.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+            if last > END / 2 {
+                // All turns were back when it was sent: it came alone.
+                return Ok(turns - (END - last));
+            }
+            Polled::write(&self.far, &buffer[..whole])?;
+            turns += (whole / TURN_BYTES) as u64;
+            buffer.copy_within(whole..filled, 0);
+            filled -= whole;
+        }
+    }
+}

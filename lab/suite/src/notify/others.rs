@@ -1,0 +1,216 @@
+//! What one takes where both sides are threads: a flag, and something of the library's to sleep on.
+
+use super::Wired;
+use handover_base::sync::shared::{AtomicBool, Ordering};
+use handover_harness::{Fault, Rig};
+use handover_notify::{Notify, Wait};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// Something that one side sets and the other waits for; a second setting before the wait is the same as one.
+pub(super) trait Signal: Send + Sync + Sized + 'static {
+    /// What the waiting thread has for itself.
+    type Own: Send + 'static;
+    fn new() -> Result<(Self, Self::Own), Fault>;
+    fn set(&self);
+    fn take(&self, own: &mut Self::Own);
+}
+
+/// The sending side of a signal.
+pub(super) struct Sender<S>(Arc<S>);
+/// The waiting side.
+pub(super) struct Receiver<S: Signal>(Arc<S>, S::Own);
+
+impl<S: Signal> Notify for Sender<S> {
+    #[inline]
+    fn notify(&self) {
+        self.0.set();
+    }
+}
+
+impl<S: Signal> Wait for Receiver<S> {
+    #[inline]
+    fn wait(&mut self) -> u64 {
+        self.0.take(&mut self.1);
+        1
+    }
+
+    fn wait_timeout(&mut self, _: Duration) -> Option<u64> {
+        Some(self.wait())
+    }
+
+    fn try_wait(&mut self) -> Option<u64> {
+        Some(self.wait())
+    }
+}
+
+/// A signal as a mechanism of one process.
+pub(super) struct By<S>(std::marker::PhantomData<S>);
+
+impl<S: Signal> Wired for By<S> {
+    const PROCESSES: bool = false;
+    type Sender = Sender<S>;
+    type Receiver = Receiver<S>;
+
+    fn rig(_: &mut Rig) -> Result<(Sender<S>, Receiver<S>), Fault> {
+        let (signal, own) = S::new()?;
+        let signal = Arc::new(signal);
+        Ok((Sender(Arc::clone(&signal)), Receiver(signal, own)))
+    }
+
+    fn spun(_: &Receiver<S>) -> u64 {
+        0
+    }
+}
+
+/// `std::sync::Condvar` and its mutex.
+#[derive(Default)]
+pub(super) struct StdCondvar(Mutex<bool>, Condvar);
+
+impl Signal for StdCondvar {
+    type Own = ();
+
+    fn new() -> Result<(Self, ()), Fault> {
+        Ok((Self::default(), ()))
+    }
+
+    #[inline]
+    fn set(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.1.notify_one();
+    }
+
+    #[inline]
+    fn take(&self, (): &mut ()) {
+        let mut is_set = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_set {
+            is_set = self.1.wait(is_set).unwrap_or_else(PoisonError::into_inner);
+        }
+        *is_set = false;
+    }
+}
+
+/// A flag, and `std::thread::park`.
+#[derive(Default)]
+pub(super) struct StdPark {
+    is_set: AtomicBool,
+    waiting: OnceLock<Thread>,
+}
+
+impl Signal for StdPark {
+    type Own = ();
+
+    fn new() -> Result<(Self, ()), Fault> {
+        Ok((Self::default(), ()))
+    }
+
+    #[inline]
+    fn set(&self) {
+        // SeqCst: before the look at the thread; pairs with the swap in take(), after the thread was told.
+        self.is_set.store(true, Ordering::SeqCst);
+        if let Some(waiting) = self.waiting.get() {
+            waiting.unpark();
+        }
+    }
+
+    #[inline]
+    fn take(&self, (): &mut ()) {
+        self.waiting.get_or_init(thread::current);
+        // SeqCst: as in set().
+        while !self.is_set.swap(false, Ordering::SeqCst) {
+            thread::park();
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+mod peers {
+    use super::*;
+    use event_listener::{Event, Listener, listener};
+
+    /// `parking_lot::Condvar` and its mutex.
+    #[derive(Default)]
+    pub(in crate::notify) struct ParkingLot(parking_lot::Mutex<bool>, parking_lot::Condvar);
+
+    impl Signal for ParkingLot {
+        type Own = ();
+
+        fn new() -> Result<(Self, ()), Fault> {
+            Ok((Self::default(), ()))
+        }
+
+        #[inline]
+        fn set(&self) {
+            *self.0.lock() = true;
+            self.1.notify_one();
+        }
+
+        #[inline]
+        fn take(&self, (): &mut ()) {
+            let mut is_set = self.0.lock();
+            while !*is_set {
+                self.1.wait(&mut is_set);
+            }
+            *is_set = false;
+        }
+    }
+
+    /// A flag, and `event-listener`.
+    #[derive(Default)]
+    pub(in crate::notify) struct EventListener {
+        is_set: AtomicBool,
+        event: Event,
+    }
+
+    impl Signal for EventListener {
+        type Own = ();
+
+        fn new() -> Result<(Self, ()), Fault> {
+            Ok((Self::default(), ()))
+        }
+
+        #[inline]
+        fn set(&self) {
+            // SeqCst, here and below: the event orders listening before the second look at the flag.
+            self.is_set.store(true, Ordering::SeqCst);
+            self.event.notify(1);
+        }
+
+        #[inline]
+        fn take(&self, (): &mut ()) {
+            while !self.is_set.swap(false, Ordering::SeqCst) {
+                listener!(self.event => listener);
+                if self.is_set.swap(false, Ordering::SeqCst) {
+                    return;
+                }
+                listener.wait();
+            }
+        }
+    }
+
+    /// `tokio::sync::Notify`, awaited in a runtime of one thread.
+    #[derive(Default)]
+    pub(in crate::notify) struct Tokio(tokio::sync::Notify);
+
+    impl Signal for Tokio {
+        type Own = tokio::runtime::Runtime;
+
+        fn new() -> Result<(Self, Self::Own), Fault> {
+            Ok((Self::default(), tokio::runtime::Builder::new_current_thread().build()?))
+        }
+
+        #[inline]
+        fn set(&self) {
+            self.0.notify_one();
+        }
+
+        #[inline]
+        fn take(&self, runtime: &mut Self::Own) {
+            runtime.block_on(self.0.notified());
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+pub(super) use peers::{EventListener, ParkingLot, Tokio};
