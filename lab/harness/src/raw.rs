@@ -8,7 +8,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setpgid};
 use std::convert::Infallible;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -225,13 +225,13 @@ pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
     Ok(fds)
 }
 
-/// Starts this program again as a child in a process group of its own, with `environment` (`NAME=VALUE`)
-/// and with `/dev/null` as standard input and output. The kernel kills it when the calling thread ends.
+/// Starts this program again as a child in a process group of its own, with `environment` (`NAME=VALUE`),
+/// with `word` on its command line, and with `/dev/null` as standard input and output. The kernel kills it when the calling thread ends.
 ///
 /// By `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with every
 /// signal masked, until the child has called `execve`: a child that is stopped before that would stop its
 /// parent as well.
-pub(crate) fn start_again(environment: &[CString]) -> io::Result<Pid> {
+pub(crate) fn start_again(environment: &[CString], word: Option<&CStr>) -> io::Result<Pid> {
     let mut variables: Vec<*const c_char> = environment.iter().map(|it| it.as_ptr()).collect();
     variables.push(ptr::null());
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -241,7 +241,7 @@ pub(crate) fn start_again(environment: &[CString]) -> io::Result<Pid> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let Err(errno) = become_program(parent, null.as_raw_fd(), &variables);
+            let Err(errno) = become_program(parent, null.as_raw_fd(), word, &variables);
             // SAFETY: ends this process without running anything of the parent's.
             unsafe { libc::_exit(errno.raw_os_error()) }
         }
@@ -253,6 +253,7 @@ pub(crate) fn start_again(environment: &[CString]) -> io::Result<Pid> {
 fn become_program(
     parent: Pid,
     null: i32,
+    word: Option<&CStr>,
     variables: &[*const c_char],
 ) -> Result<Infallible, rustix::io::Errno> {
     setpgid(None, None)?;
@@ -268,8 +269,8 @@ fn become_program(
         }
     }
     let program = c"/proc/self/exe";
-    let arguments = [program.as_ptr(), ptr::null()];
-    // SAFETY: `program`, and each pointer of `arguments` and of `variables` but the null at their ends, is a
+    let arguments = [program.as_ptr(), word.map_or(ptr::null(), CStr::as_ptr), ptr::null()];
+    // SAFETY: `program`, and each pointer of `arguments` and of `variables` but the nulls at their ends, is a
     // C string that outlives the call.
     unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
     Err(rustix::io::Errno::NOENT)

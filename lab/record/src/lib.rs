@@ -17,7 +17,7 @@ pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
 pub use over::{Over, OverError};
 pub use record::{
-    Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,
-    WarningCode,
+    Document, Hardware, Mode, Parties, Quantiles, Ratio, Record, Round, Run, SCHEMA, Summary,
+    TimingKind, Warning, WarningCode,
 };
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit};

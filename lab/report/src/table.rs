@@ -54,7 +54,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
     line.push(&record.contender, Tone::Plain);
     for fact in facts(record) {
         line.push("  ", Tone::Plain);
-        if !matches!(fact.label, "median" | "floor" | "peer" | "doubt") {
+        if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "doubt") {
             line.push(format!("{} ", fact.label), Tone::Faint);
         }
         line.spans.extend(fact.value.spans);
@@ -89,7 +89,8 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
         let null = words::null_line(run.null_one, run.null_several);
         lines.extend(wrap(&null, Tone::Plain, 2, width));
     }
-    let guide = "± is half the 95 % interval of the median. × floor: the median by its floor's. \
+    let guide = "A figure is the median over passes: of medians of operations, or of means of batches. ± is \
+                 half its 95 % interval. p99 is of operations timed alone. × floor: by its floor's figure. \
                  × peer: by the best peer's; below 1, ours takes less.";
     lines.extend(wrap(guide, Tone::Faint, 2, width));
     if model.off_ladder_count > 0 {
@@ -145,14 +146,16 @@ fn facts(record: &Record) -> Vec<Fact> {
             value.push(if place > 0 { " " } else { "" }, Tone::Plain);
             value.spans.extend(mode.spans);
         }
-        say("median", value);
+        say(words::statistic(record), value);
     } else {
         let mut value = median(record);
         value.push(" ", Tone::Plain);
         value.push(words::interval(record), Tone::Faint);
-        say("median", value);
+        say(words::statistic(record), value);
     }
-    say("p99", Line::plain(words::figure(record.unit, record.summary.p99)));
+    if record.summary.quantiles().is_some() {
+        say("p99", Line::plain(words::p99(record)));
+    }
     say("rate", Line::plain(words::rate(record)));
     if let Some(floor) = &record.floor {
         say("floor", Line::plain(format!("{} {}", words::ratio(floor.ratio), floor.id)));
@@ -186,8 +189,8 @@ fn modes(record: &Record) -> Vec<Line> {
 
 fn rival_tone(ratio: &Ratio) -> Tone {
     match ratio {
-        it if it.high < 1.0 => Tone::Good,
-        it if it.low > 1.0 => Tone::Bad,
+        it if it.ends().is_some_and(|ends| ends.1 < 1.0) => Tone::Good,
+        it if it.ends().is_some_and(|ends| ends.0 > 1.0) => Tone::Bad,
         _ => Tone::Plain,
     }
 }
@@ -215,8 +218,10 @@ enum Column {
     Contender,
     /// What a sweep varies.
     Argument,
-    Median,
+    Figure,
     Interval,
+    /// A median, or a mean.
+    Statistic,
     P99,
     Rate,
     FloorRatio,
@@ -229,12 +234,13 @@ enum Column {
 
 impl Column {
     /// In the order of the table.
-    const ALL: [Column; 13] = [
+    const ALL: [Column; 14] = [
         Column::Id,
         Column::Contender,
         Column::Argument,
-        Column::Median,
+        Column::Figure,
         Column::Interval,
+        Column::Statistic,
         Column::P99,
         Column::Rate,
         Column::FloorRatio,
@@ -247,12 +253,13 @@ impl Column {
 
     /// In the order in which they leave; `None` is the ids' first step, which then stands above each
     /// group. The others stay.
-    const LEAVING: [Option<Column>; 7] = [
+    const LEAVING: [Option<Column>; 8] = [
         Some(Column::FloorId),
         Some(Column::Cpus),
         Some(Column::Rate),
         Some(Column::Contender),
         None,
+        Some(Column::Statistic),
         Some(Column::P99),
         Some(Column::PeerName),
     ];
@@ -262,8 +269,9 @@ impl Column {
             Column::Id => "id",
             Column::Contender => "contender",
             Column::Argument => "with",
-            Column::Median => "median",
+            Column::Figure => "figure",
             Column::Interval => "± 95 %",
+            Column::Statistic => "is the",
             Column::P99 => "p99",
             Column::Rate => "rate",
             Column::FloorRatio => "× floor",
@@ -281,6 +289,7 @@ impl Column {
             Column::Id
                 | Column::Contender
                 | Column::Interval
+                | Column::Statistic
                 | Column::FloorId
                 | Column::PeerName
                 | Column::Doubt
@@ -291,7 +300,7 @@ impl Column {
     fn gap(self) -> usize {
         match self {
             Column::Id => 0,
-            Column::Interval | Column::FloorId | Column::PeerName => 1,
+            Column::Interval | Column::Statistic | Column::FloorId | Column::PeerName => 1,
             _ => 2,
         }
     }
@@ -302,18 +311,19 @@ impl Column {
             Column::Id => Line::plain(&record.id),
             Column::Contender => Line::plain(&record.contender),
             Column::Argument => Line::plain(model.varied(record)),
-            Column::Median if record.modes.len() > 1 => {
+            Column::Figure if record.modes.len() > 1 => {
                 let shown =
                     |mode: &Mode| Line::new(words::figure(record.unit, mode.median), Tone::Strong);
                 return record.modes.iter().map(shown).collect();
             }
-            Column::Median => median(record),
+            Column::Figure => median(record),
             Column::Interval if record.modes.len() > 1 => {
                 let shown = |mode: &Mode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
                 return record.modes.iter().map(shown).collect();
             }
             Column::Interval => Line::new(words::interval(record), Tone::Faint),
-            Column::P99 => Line::plain(words::figure(record.unit, record.summary.p99)),
+            Column::Statistic => Line::new(words::statistic(record), Tone::Faint),
+            Column::P99 => Line::plain(words::p99(record)),
             Column::Rate => Line::plain(words::rate(record)),
             Column::FloorRatio => match &record.floor {
                 Some(floor) => Line::plain(words::ratio(floor.ratio)),

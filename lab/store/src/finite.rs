@@ -17,6 +17,7 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         commit: _,
         profile: _,
         command: _,
+        seed: _,
         host,
         findings: _,
         complete: _,
@@ -48,6 +49,10 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         huge_pages: _,
         counters: _,
         load_1min,
+        microcode: _,
+        compiler: _,
+        build_profile: _,
+        features: _,
     } = host;
     let mut find = Find::default();
     find.option("null_one", *null_one);
@@ -143,8 +148,11 @@ impl Find {
 
     fn ratio(&mut self, field: &str, ratio: &Ratio) {
         let Ratio { id: _, contender: _, other, ratio, low, high } = ratio;
-        for (name, value) in [("other", other), ("ratio", ratio), ("low", low), ("high", high)] {
+        for (name, value) in [("other", other), ("ratio", ratio)] {
             self.number(&format!("{field}.{name}"), *value);
+        }
+        for (name, value) in [("low", low), ("high", high)] {
+            self.option(&format!("{field}.{name}"), *value);
         }
     }
 

@@ -200,6 +200,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_recor
         commit: env!("HANDOVER_COMMIT").to_string(),
         profile,
         command: words.join(" "),
+        seed: lab.seed(),
         host: lab.host(),
         findings: Vec::new(),
         complete: false,
@@ -319,9 +320,9 @@ impl Watcher {
 }
 
 impl Watch for Watcher {
-    fn begin(&mut self, index: usize, count: usize, _: &str) {
+    fn begin(&mut self, visit: (usize, usize), group: usize) {
         if let Some(live) = &mut self.live {
-            live.begin(index, count);
+            live.begin(visit, group);
         }
     }
 
