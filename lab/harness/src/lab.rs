@@ -516,8 +516,9 @@ impl Running<'_> {
             pass: self.pass,
             seed: self.lab.seed,
             sequence: self.pending.iter().map(wanted).collect(),
-            budget: total
-                .map(|total| (total * (self.pass + 1) / passes).saturating_sub(self.began.elapsed())),
+            budget: total.map(|total| {
+                (total * (self.pass + 1) / passes).saturating_sub(self.began.elapsed())
+            }),
             blocks_min,
             blocks_max,
             warm_up: each / WARM_SHARE,

@@ -15,6 +15,7 @@ mod off_cpu;
 mod own;
 mod pace;
 mod process;
+pub mod prove;
 #[allow(unsafe_code)]
 mod raw;
 mod rig;

@@ -153,7 +153,8 @@ mod tests {
 
     /// Two rounds a pass.
     fn rounds(medians: impl Iterator<Item = f64>) -> Vec<Round> {
-        let round = |(place, median): (u32, f64)| Round { pass: place / 2, median, ..Round::default() };
+        let round =
+            |(place, median): (u32, f64)| Round { pass: place / 2, median, ..Round::default() };
         (0..).zip(medians).map(round).collect()
     }
 

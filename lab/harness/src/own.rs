@@ -1,8 +1,8 @@
 //! A program of somebody else's workloads: what `cargo bench` runs, and `cargo handover` reads.
 
 use crate::bench::Bench;
-use crate::dispatch::dispatch_partner;
 use crate::date::{DATE_REFUSED, unix_ns};
+use crate::dispatch::dispatch_partner;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
 use crate::rig::Rig;
@@ -183,6 +183,7 @@ fn begin(lab: &Lab) -> Result<Run, String> {
         complete: false,
         null_one: None,
         null_several: None,
+        proofs: Vec::new(),
     })
 }
 

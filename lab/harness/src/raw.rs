@@ -276,6 +276,47 @@ fn become_program(
     Err(rustix::io::Errno::NOENT)
 }
 
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.handover_layout, \"ax\", @progbits",
+    ".p2align 6",
+    "handover_layout_aligned:",
+    "2: dec rdi",
+    "jnz 2b",
+    "ret",
+    ".p2align 6",
+    // Across the end of a line: the loop's five bytes begin three before it.
+    ".skip 61, 0x90",
+    "handover_layout_padded:",
+    "2: dec rdi",
+    "jnz 2b",
+    "ret",
+    ".popsection",
+);
+
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" {
+    fn handover_layout_aligned(turns: u64);
+    fn handover_layout_padded(turns: u64);
+}
+
+/// Counts down from `turns`, at least 1, in one of two copies of a loop, of which one lies across the end of a
+/// cache line.
+#[inline]
+pub(crate) fn count_down(turns: u64, is_padded: bool) {
+    let turns = turns.max(1);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: both functions keep to the C convention: they read and write `rdi` and the flags alone, use no
+    // stack, and end after `turns` turns, which is not 0.
+    unsafe {
+        if is_padded { handover_layout_padded(turns) } else { handover_layout_aligned(turns) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for turn in 0..turns {
+        std::hint::black_box((turn, is_padded));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

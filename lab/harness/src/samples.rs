@@ -3,8 +3,8 @@
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
 use crate::raw::Control;
-use handover_base::sync::shared::Ordering;
 use handover_base::random::SplitMix64;
+use handover_base::sync::shared::Ordering;
 use handover_base::{clock, usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,10 +66,13 @@ pub(crate) struct Notes {
     #[serde(default)]
     pub abreast: u64,
     pub wall_ns: u64,
+    /// What the whole process used meanwhile, its worker threads included.
     pub user_ns: u64,
     pub system_ns: u64,
     pub switches_voluntary: u64,
     pub switches_involuntary: u64,
+    /// Of these the party's own thread: others worked on its CPU.
+    pub switches_involuntary_own: u64,
     /// A serving party, which has no samples to judge: its core was slowed at its begin or at its end.
     pub slowed: bool,
     /// The fastest loop of this round, in which every party runs; 0 where the pace was not watched.
@@ -198,7 +201,7 @@ pub struct Samples {
     deadline_ticks: u64,
     rounds_left: u32,
     turns_count: u32,
-    usage_began: usage::Usage,
+    usage_began: [usage::Usage; 2],
     /// When the pace is looked at next; and whether the core was slowed when it was last.
     look_ticks: u64,
     slowed: bool,
@@ -225,7 +228,7 @@ impl Samples {
             deadline_ticks: 0,
             rounds_left: 0,
             turns_count: 0,
-            usage_began: usage::Usage::default(),
+            usage_began: Default::default(),
             look_ticks: u64::MAX,
             slowed: false,
             fastest_ticks: 0,
@@ -245,7 +248,7 @@ impl Samples {
     }
 
     pub(crate) fn begin(&mut self) {
-        self.usage_began = usage::thread();
+        self.usage_began = [usage::thread(), usage::process()];
         self.rounds_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
@@ -263,7 +266,9 @@ impl Samples {
 
     pub(crate) fn end(mut self) -> Notes {
         let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
-        let used = usage::thread() - self.usage_began;
+        let [thread_began, process_began] = self.usage_began;
+        let own = usage::thread() - thread_began;
+        let used = usage::process() - process_began;
         if self.timing.watch_pace {
             let before = self.slowed;
             self.look_at_pace(0);
@@ -279,6 +284,7 @@ impl Samples {
             system_ns: used.system_ns,
             switches_voluntary: used.switches_voluntary,
             switches_involuntary: used.switches_involuntary,
+            switches_involuntary_own: own.switches_involuntary,
             slowed: self.slowed && !self.measured,
             pace_ticks: self.fastest_ticks,
             hardware: None,
@@ -560,7 +566,10 @@ mod tests {
         }
         let slow: Vec<f64> = part.figures().filter(|it| it.1).map(|it| it.0).collect();
         assert_eq!((slow.len(), part.figures().count(), part.ops_total), (70, 100, 100));
-        assert!(slow.iter().all(|ns| *ns == part.figure(200, 1)), "the mark is no part of the time");
+        assert!(
+            slow.iter().all(|ns| *ns == part.figure(200, 1)),
+            "the mark is no part of the time"
+        );
     }
 
     #[test]

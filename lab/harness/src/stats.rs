@@ -279,7 +279,8 @@ mod tests {
 
     /// The exact signed-rank interval: the `rank`th least and greatest of the means of two.
     fn hodges_lehmann(values: &[f64], rank: usize) -> (f64, f64) {
-        let pairs = (0..values.len()).flat_map(|one| (one..values.len()).map(move |two| (one, two)));
+        let pairs =
+            (0..values.len()).flat_map(|one| (one..values.len()).map(move |two| (one, two)));
         let mut means: Vec<f64> =
             pairs.map(|(one, two)| (values[one] + values[two]) / 2.0).collect();
         means.sort_unstable_by(f64::total_cmp);
@@ -311,7 +312,7 @@ mod tests {
                 least_of_other = least_of_other.min(share(covered_by_other));
             }
         }
-        assert!(least_of_other < 0.91, "as good, and narrower: take it: {least_of_other}");
+        assert!(least_of_other < 0.92, "as good, and narrower: take it: {least_of_other}");
     }
 
     #[test]

@@ -158,10 +158,8 @@ impl Workload for Dies {
         Ok(Dies)
     }
     fn sample(&mut self, _: &mut Samples) {
-        let _ = rustix::process::kill_process(
-            rustix::process::getpid(),
-            rustix::process::Signal::KILL,
-        );
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         std::thread::park();
     }
 }
@@ -198,7 +196,7 @@ fn a_figure_comes_with_interval_floor_and_null() {
     assert!(low <= record.summary.median && record.summary.median <= high);
     let passes: BTreeSet<u32> = record.rounds.iter().map(|round| round.pass).collect();
     assert_eq!(passes.len(), 8, "each is a process of its own");
-    assert!(record.rounds.len() >= 15 && record.summary.ops > 100);
+    assert!(record.rounds.len() >= 15 && record.summary.ops >= 15);
     let it = record.summary.quantiles().expect("operations timed alone");
     assert!(0.0 < it.min && it.min <= it.p50 && it.p50 <= it.p99 && it.p99 <= it.max, "{it:?}");
     let floor = record.floor.as_ref().expect("its floor was measured");
@@ -213,7 +211,7 @@ fn parties_as_processes_yield_the_same_kind_of_record() {
     let outcome = run("box/echo", quick(true));
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
     assert!(outcome.records[0].parties.processes);
-    assert!(outcome.records[0].summary.ops > 100);
+    assert!(outcome.records[0].summary.ops >= 15);
 }
 
 fn every_measured_party_counts_and_absent_parts_are_absent() {

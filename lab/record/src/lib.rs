@@ -6,6 +6,7 @@ mod args;
 mod finding;
 mod host;
 mod over;
+mod proof;
 mod record;
 mod spec;
 
@@ -16,6 +17,7 @@ pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
 pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
 pub use over::{Over, OverError};
+pub use proof::Proof;
 pub use record::{
     Document, Hardware, Mode, Parties, Quantiles, Ratio, Record, Round, Run, SCHEMA, Summary,
     TimingKind, Warning, WarningCode,

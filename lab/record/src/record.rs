@@ -3,6 +3,7 @@
 use crate::anatomy::Anatomy;
 use crate::finding::Finding;
 use crate::host::Host;
+use crate::proof::Proof;
 use crate::spec::{ContenderKind, Unit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,6 +41,9 @@ pub struct Run {
     pub null_one: Option<f64>,
     /// The same, for hand-overs between CPUs.
     pub null_several: Option<f64>,
+    /// Known costs that this run planted and read back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<Proof>,
 }
 
 /// One figure of one contender.

@@ -194,7 +194,9 @@ impl History {
                 utc(dot.started_unix_ns),
                 dot.build,
             );
-            Point::at(place as f64 + 1.0, dot.median).between(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median)).told(told)
+            Point::at(place as f64 + 1.0, dot.median)
+                .between(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
+                .told(told)
         };
         let changes = self.levels.len().saturating_sub(1);
         let title =

@@ -7,7 +7,7 @@ use crate::model::{self, Model};
 use crate::svg;
 use crate::words;
 use handover_base::units;
-use handover_record::{Quantiles, AnatomyStage, Document, Host, Record, Unit, WarningCode};
+use handover_record::{AnatomyStage, Document, Host, Quantiles, Record, Unit, WarningCode};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use serde::Serialize;

@@ -5,7 +5,8 @@
 //! and end without `..`: a field added to the record does not compile until it is considered here.
 
 use handover_record::{
-    Anatomy, AnatomyFloor, AnatomyStage, Hardware, Host, Mode, Ratio, Record, Round, Run, Summary,
+    Anatomy, AnatomyFloor, AnatomyStage, Hardware, Host, Mode, Proof, Ratio, Record, Round, Run,
+    Summary,
 };
 
 /// The first field of a run that is not finite, and its value.
@@ -23,6 +24,7 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         complete: _,
         null_one,
         null_several,
+        proofs,
     } = run;
     let Host {
         name: _,
@@ -57,6 +59,13 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
     let mut find = Find::default();
     find.option("null_one", *null_one);
     find.option("null_several", *null_several);
+    for (place, proof) in proofs.iter().enumerate() {
+        let Proof { what: _, unit: _, planted, read, bound, ends } = proof;
+        let (low, high) = ends.unwrap_or_default();
+        for value in [*planted, read.unwrap_or_default(), *bound, low, high] {
+            find.number(&format!("proofs[{place}]"), value);
+        }
+    }
     find.number("host.clock_cost_ns", *clock_cost_ns);
     find.option("host.cgroup_cpus", *cgroup_cpus);
     find.number("host.load_1min", *load_1min);

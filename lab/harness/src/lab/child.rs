@@ -44,9 +44,7 @@ pub(super) fn run(
     report: &mut dyn FnMut(Report) -> bool,
 ) -> Result<(), Fault> {
     let lost = |why: String| Fault::Pass { pass: order.pass + 1, why };
-    let failed = |refused: io::Error| {
-        lost(Fault::not_started("process", &refused).to_string())
-    };
+    let failed = |refused: io::Error| lost(Fault::not_started("process", &refused).to_string());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let (stop, stop_fd) = Region::<AtomicBool>::make().map_err(|errno| failed(errno.into()))?;
     inheritable(&theirs)?;

@@ -223,9 +223,7 @@ fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane
     let values = match (is_floor, group.selection.contenders.first()) {
         (false, _) => group.values.clone(),
         (true, None) => usual(bench.params()),
-        (true, Some(own)) => {
-            beside(usual(bench.params()), &group.values, &usual(own.params()))
-        }
+        (true, Some(own)) => beside(usual(bench.params()), &group.values, &usual(own.params())),
     };
     let roles = bench.roles(&values);
     let Placed { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());

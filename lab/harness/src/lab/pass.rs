@@ -119,12 +119,14 @@ fn visit_one(
             [] => faults = measuring.begin(lanes, visit.warm_up)?,
             known => measuring.begin_again(lanes, known)?,
         }
-        measuring.visit(lanes, visit, &mut |done, most| {
-            match report(Report::Block { done, most }) {
+        measuring.visit(
+            lanes,
+            visit,
+            &mut |done, most| match report(Report::Block { done, most }) {
                 true => Ok(()),
                 false => Err(Fault::Interrupted),
-            }
-        })
+            },
+        )
     };
     let ended = go().err();
     Ok(course.into_visited(faults, ended))
@@ -184,8 +186,8 @@ impl LabTold {
             ..Plan::default()
         };
         let groups: Result<_, Fault> = self.groups.iter().map(|group| group.set_up(all)).collect();
-        let topology = Topology::read()
-            .map_err(|error| refused(&PlanError::Topology(error.to_string())))?;
+        let topology =
+            Topology::read().map_err(|error| refused(&PlanError::Topology(error.to_string())))?;
         Ok(Lab { plan, groups: groups?, topology, allowed: topology::allowed(), seed: 0 })
     }
 }

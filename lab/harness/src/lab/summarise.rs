@@ -166,9 +166,7 @@ fn modes(part: &PartMeasured, figure: f64) -> Option<(&'static str, stats::Modes
 fn summary(part: &PartMeasured, figure: Estimate, batch: u64) -> Summary {
     // Histograms of batches have no quantiles of operations.
     let has_operations = batch <= 1 || part.alone > 0;
-    let at = |q: f64| {
-        has_operations.then(|| part.histogram.value_at_quantile(q) as f64 / 1000.0)
-    };
+    let at = |q: f64| has_operations.then(|| part.histogram.value_at_quantile(q) as f64 / 1000.0);
     Summary {
         ops: part.ops,
         samples: part.samples,
@@ -206,9 +204,9 @@ fn floor_ratio(
 ) -> Option<Ratio> {
     let wanted = own.or(context.spec.floor)?;
     let (id, bench, part) = context.floors.iter().find(|(id, ..)| *id == wanted)?;
-    let lane = lanes
-        .iter()
-        .find(|lane| lane.is_floor && !lane.known.is_out && lane.bench.spec().id == bench.spec().id)?;
+    let lane = lanes.iter().find(|lane| {
+        lane.is_floor && !lane.known.is_out && lane.bench.spec().id == bench.spec().id
+    })?;
     ratio(ours, &lane.measured.parts[*part], id, lane.bench.contender().name)
 }
 
@@ -233,18 +231,14 @@ fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize)
 
 /// The ratio of two lanes' parts: by pass, of the logarithms of the ratios within blocks, so that a/b and b/a
 /// agree. None where no block has both.
-fn ratio(
-    ours: &PartMeasured,
-    other: &PartMeasured,
-    id: &str,
-    contender: &str,
-) -> Option<Ratio> {
+fn ratio(ours: &PartMeasured, other: &PartMeasured, id: &str, contender: &str) -> Option<Ratio> {
     let at = |round: &Round| (round.pass, round.block);
     let by_block: BTreeMap<_, f64> =
         other.rounds.iter().map(|it| (at(it), it.median)).filter(|it| it.1 > 0.0).collect();
-    let logs = ours.rounds.iter().filter(|it| it.median > 0.0).filter_map(|round| {
-        Some((round.pass, (round.median / by_block.get(&at(round))?).ln()))
-    });
+    let logs =
+        ours.rounds.iter().filter(|it| it.median > 0.0).filter_map(|round| {
+            Some((round.pass, (round.median / by_block.get(&at(round))?).ln()))
+        });
     let by_pass = medians_by_pass(logs);
     if by_pass.is_empty() {
         return None;

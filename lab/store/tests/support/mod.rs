@@ -23,6 +23,7 @@ pub fn run(id: &str, started_unix_ns: i64) -> Run {
         complete: false,
         null_one: Some(0.1 + 0.2),
         null_several: None,
+        proofs: Vec::new(),
     }
 }
 

@@ -68,6 +68,7 @@ pub fn run() -> Run {
         complete: true,
         null_one: Some(0.006),
         null_several: Some(0.034),
+        proofs: Vec::new(),
     }
 }
 
