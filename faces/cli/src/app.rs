@@ -43,6 +43,8 @@ enum Command {
     Run(Run),
     /// Measure one benchmark by one of its arguments
     Sweep(commands::sweep::Sweep),
+    /// Plant known costs, read them back, and say whether the method is right on this machine
+    Prove(commands::prove::Prove),
     /// Draw a sweep: intervals, contenders side by side, and what more would give
     Plot(commands::plot::Plot),
     /// Measure the workloads of the package in this folder (as cargo-handover: `cargo handover`)
@@ -405,6 +407,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
     match app.command.unwrap_or(the_ladder) {
         Command::Run(run) => commands::run::run(&run, &mut out)?,
         Command::Sweep(args) => commands::sweep::sweep(&args, &mut out)?,
+        Command::Prove(args) => commands::prove::prove(&args, &mut out)?,
         Command::Plot(args) => commands::plot::plot(&args, &mut out)?,
         Command::Bench(args) => commands::bench::bench(&args, &mut out)?,
         Command::Compare(args) => commands::compare::compare(&args, &mut out)?,

@@ -11,6 +11,7 @@ pub mod links;
 pub mod list;
 pub mod names;
 pub mod plot;
+pub mod prove;
 pub mod run;
 pub mod stored;
 pub mod sweep;

@@ -59,9 +59,9 @@ impl Live {
         Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, told })
     }
 
-    /// A visit to a benchmark begins: the `index`th of `count`.
-    pub fn begin(&mut self, index: usize, count: usize) {
-        self.ladder.begin(index, count);
+    /// A visit to a benchmark begins: one of so many.
+    pub fn begin(&mut self, visit: (usize, usize), group: usize) {
+        self.ladder.begin(visit, group);
         self.look();
     }
 

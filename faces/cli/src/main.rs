@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     if let Some(played) = handover_suite::mpi::dispatch_rank() {
         return ended(exit::code(played.map_err(anyhow::Error::from)));
     }
-    if let Some(played) = handover_harness::dispatch_partner(handover_suite::ALL) {
+    if let Some(played) = handover_harness::dispatch_partner(&commands::prove::with_planted()) {
         return ended(exit::code(played.map_err(exit::of_party)));
     }
     if let Err(refused) = console::outlive_file_size_limit() {

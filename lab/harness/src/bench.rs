@@ -1,13 +1,11 @@
 //! A workload with one contender, its types erased: what suites list and the lab runs.
 
-use crate::crew::{self, RigTogether, Rigged, Stage};
+use crate::crew::{self, RigTogether, Stage, Together};
 use crate::fault::Fault;
-use crate::rig::Rig;
 use crate::samples::Notes;
 use crate::workload::{Handover, Role, Workload};
 use handover_record::{Args, Contender, Param, Spec, Values};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// One benchmark with one contender.
@@ -120,15 +118,17 @@ impl Bench {
         }
     }
 
-    /// Rigs it for several parties that share it.
-    pub(crate) fn rig_together(
-        &self,
-        values: &Values,
-        rig: &mut Rig,
-    ) -> Result<Arc<dyn Rigged>, Fault> {
+    /// What a party's process needs of it.
+    pub(crate) fn together(&self) -> Result<Together, Fault> {
         match self.parties {
             Parties::One { .. } => Err(Fault::new("a benchmark of one party has no partner")),
-            Parties::Several { rig: together } => together(values, rig),
+            Parties::Several { rig } => Ok(Together {
+                spec: self.spec,
+                contender: self.contender.name,
+                params: self.params,
+                roles: self.roles,
+                rig,
+            }),
         }
     }
 }

@@ -3,14 +3,14 @@
 mod processes;
 mod threads;
 
-pub use processes::{PartyError, dispatch_partner};
+pub(crate) use processes::{PARTY_VARIABLE, Party, Together};
 pub(crate) use threads::{play_alone, round_alone};
 
 use crate::fault::Fault;
 use crate::rig::Rig;
 use crate::samples::{Notes, Samples, Timing};
 use crate::trace::TraceTo;
-use crate::workload::{Handover, Party, Role};
+use crate::workload::{self, Handover, Role};
 use handover_record::{Args, Values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,9 @@ pub(crate) struct Stage {
     pub processes: bool,
     /// Call `check` before the first sample.
     pub check: bool,
+    /// So much memory is taken before the setup and held until the round ends, so that what is set up lies
+    /// elsewhere in each round.
+    pub slack_bytes: usize,
     /// Hardware counters are worth a try.
     pub count_hardware: bool,
     /// The round is recorded: where to, by processes that are parties.
@@ -47,6 +50,11 @@ impl Stage {
         cpus.len() < self.cpus.len()
     }
 
+    /// Takes the memory that is to lie before what is set up.
+    pub(crate) fn slack(&self) -> Vec<u8> {
+        Vec::with_capacity(self.slack_bytes)
+    }
+
     /// How long a round may take before its parties are given up.
     fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
@@ -61,13 +69,13 @@ const ROUNDS_PATIENCE_MAX: Duration = Duration::from_secs(10);
 /// compiled once, and not once for each of a suite's hundreds.
 pub(crate) trait Rigged: Send + Sync {
     /// [`Handover::play`]: one call a party and round.
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault>;
+    fn play(&self, party: workload::Party, out: &mut Samples) -> Result<(), Fault>;
     /// [`Handover::verify`].
     fn verify(&self) -> Result<(), Fault>;
 }
 
 impl<H: Handover> Rigged for H {
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, party: workload::Party, out: &mut Samples) -> Result<(), Fault> {
         Handover::play(self, party, out)
     }
 

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use std::time::Duration;
 
 /// Why a benchmark yielded no figure.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Fault {
     /// The workload could not be set up, or found its own result wrong.
@@ -42,6 +42,14 @@ pub enum Fault {
         /// What the system said.
         why: String,
     },
+    /// The process of a pass could not be started, or ended too early.
+    #[error("pass {pass} was lost with its process: {why}")]
+    Pass {
+        /// Which pass, from 1.
+        pass: u32,
+        /// What became of it.
+        why: String,
+    },
     /// The workload was asked for what it cannot do.
     #[error("{0}")]
     Unsupported(String),
@@ -51,6 +59,10 @@ pub enum Fault {
 }
 
 impl Fault {
+    pub(crate) fn is_interrupted(&self) -> bool {
+        matches!(self, Fault::Interrupted)
+    }
+
     /// A fault in the workload's own words.
     pub fn new(why: impl Into<String>) -> Fault {
         Fault::Workload(why.into())

@@ -80,6 +80,7 @@ fn describe_cpu(host: &mut Host, cpuinfo: &str) {
         })
     };
     host.cpu_model = field("model name").unwrap_or_default();
+    host.microcode = field("microcode");
 }
 
 fn memory_bytes(meminfo: &str) -> u64 {
@@ -194,8 +195,9 @@ mod tests {
     #[test]
     fn a_strange_cpuinfo_is_read_without_fault() {
         let mut host = Host::default();
-        describe_cpu(&mut host, "model name\t: Odd: CPU\nno colon\n:\n");
+        describe_cpu(&mut host, "model name\t: Odd: CPU\nmicrocode\t: 0x1\nno colon\n:\n");
         assert_eq!(host.cpu_model, "Odd: CPU");
+        assert_eq!(host.microcode.as_deref(), Some("0x1"));
         assert_eq!(memory_bytes("MemTotal:  12 kB\n"), 12 * 1024);
         assert_eq!(memory_bytes("rubbish"), 0);
     }

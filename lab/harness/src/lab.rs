@@ -1,18 +1,27 @@
 //! The run: which benchmarks, in what blocks, until when.
 
 pub(crate) mod bout;
+pub(crate) mod child;
+mod course;
 mod floors;
+mod lane;
 mod measure;
+mod pass;
 mod summarise;
 
 use crate::bench::Bench;
+use crate::dispatch;
 use crate::fault::Fault;
 use crate::host;
 use crate::select::{SelectError, Selection, select};
+use course::Course;
 use handover_base::clock;
+use handover_base::random::SplitMix64;
 use handover_base::topology::{self, Placement, Topology};
 use handover_record::{ArgsError, ContenderKind, Host, Over, OverError, Record, Values};
-use std::ops::ControlFlow;
+use pass::{Order, Report, Wanted};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -233,9 +242,10 @@ pub struct Group {
 
 /// What a run tells whoever watches it.
 pub trait Watch {
-    /// A visit to a benchmark begins: the `index`th of `count`. Each benchmark has several.
-    fn begin(&mut self, index: usize, count: usize, id: &str) {
-        let _ = (index, count, id);
+    /// A visit begins, the first of so many of so many: to the benchmark at `group` in [`Lab::groups`]. Each has
+    /// one in each pass, in random order.
+    fn begin(&mut self, visit: (usize, usize), group: usize) {
+        let _ = (visit, group);
     }
     /// So many of at most so many blocks of this visit are done.
     fn block(&mut self, done: u32, most: u32) {
@@ -279,6 +289,7 @@ pub struct Lab {
     groups: Vec<Group>,
     topology: Topology,
     allowed: Vec<u32>,
+    seed: u64,
 }
 
 impl Lab {
@@ -305,7 +316,7 @@ impl Lab {
             groups.push(group(selection, &plan)?);
         }
         let topology = Topology::read().map_err(|error| PlanError::Topology(error.to_string()))?;
-        Ok(Lab { plan, groups, topology, allowed: topology::allowed() })
+        Ok(Lab { plan, groups, topology, allowed: topology::allowed(), seed: seed() })
     }
 
     /// The same for one benchmark, by its full id, with several values of one argument: all of them in
@@ -360,6 +371,11 @@ impl Lab {
         &self.plan
     }
 
+    /// What the random orders and placements of a run are drawn from.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// How many times a run comes by each benchmark.
     pub fn passes_count(&self) -> u32 {
         self.schedule().passes
@@ -379,8 +395,9 @@ impl Lab {
         host::capture()
     }
 
-    /// Measures, in several passes over all benchmarks. Looks at `interrupted` between rounds (every
-    /// 10 ms or so) and then ends, with what was measured.
+    /// Measures, in several passes over all benchmarks, each in a process of its own where the program calls
+    /// [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in this process. Looks at
+    /// `interrupted` between rounds (every 10 ms or so) and then ends, with what was measured.
     pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
         clock::calibration();
         let mut run = Running {
@@ -389,20 +406,24 @@ impl Lab {
             interrupted,
             began: Instant::now(),
             schedule: self.schedule(),
-            courses: self.groups.iter().map(|_| None).collect(),
+            courses: Vec::new(),
+            pass: 0,
+            visits: 0,
+            current: None,
+            pending: Vec::new(),
+            is_refused: false,
             records: vec![Vec::new(); self.groups.len()],
             outcome: Outcome::default(),
         };
-        let ended = run.passes();
-        run.finish(ended)
+        run.begin();
+        run.passes();
+        run.finish()
     }
 }
 
-/// Why a run ends before its last pass.
-enum Ended {
-    Interrupted,
-    /// The figures could not be kept.
-    Refused,
+/// A number below 2^53, which JSON keeps, that nobody knows beforehand.
+fn seed() -> u64 {
+    RandomState::new().hash_one(0) >> 11
 }
 
 /// A run under way.
@@ -412,134 +433,168 @@ struct Running<'a> {
     interrupted: &'a AtomicBool,
     began: Instant,
     schedule: Schedule,
-    /// One for each benchmark that has begun.
-    courses: Vec<Option<measure::Course>>,
+    /// One for each benchmark; none where it could not begin.
+    courses: Vec<Option<Course>>,
+    pass: u32,
+    /// Visits that have begun, of all passes.
+    visits: usize,
+    /// The benchmark that is visited.
+    current: Option<usize>,
+    /// Benchmarks that this pass has not left yet.
+    pending: Vec<usize>,
+    /// The figures could not be kept.
+    is_refused: bool,
     /// What each has told.
     records: Vec<Vec<Record>>,
     outcome: Outcome,
 }
 
 impl Running<'_> {
-    fn passes(&mut self) -> ControlFlow<Ended> {
-        let count = self.lab.groups.len();
+    fn begin(&mut self) {
+        for (index, group) in self.lab.groups.iter().enumerate() {
+            let begun = Course::begin(self.lab, group);
+            let course = begun.map_err(|fault| self.fault(index, None, &fault)).ok();
+            self.courses.push(course);
+        }
+    }
+
+    fn passes(&mut self) {
         for pass in 0..self.schedule.passes {
-            // One that could not begin, or was closed, takes no part of the pass either.
-            let is_open = |index: &usize| match &self.courses[*index] {
-                Some(course) => !course.closed,
-                None => pass == 0,
+            self.pass = pass;
+            let is_open = |index: &usize| {
+                self.courses[*index].as_ref().is_some_and(|course| !course.is_closed)
             };
-            let open: Vec<usize> = (0..count).filter(is_open).collect();
-            let mut left: usize = open.iter().map(|index| self.weight(*index)).sum();
-            for index in open {
-                let id = self.lab.groups[index].selection.spec.id;
-                let place = pass as usize * count + index;
-                self.watch.begin(place, self.schedule.passes as usize * count, id);
-                let weight = self.weight(index);
-                let visit = self.share(pass, weight, left);
-                left = left.saturating_sub(weight);
-                self.visit(index, pass, visit)?;
+            self.pending = (0..self.courses.len()).filter(is_open).collect();
+            // The first one goes in the order of the list, in which it tells and keeps what it yields.
+            if pass > 0 {
+                let place = u64::from(pass) << 32;
+                SplitMix64::new(self.lab.seed ^ place).shuffle(&mut self.pending);
+            }
+            while !self.pending.is_empty() {
                 // Relaxed: a flag alone; nothing is published with it.
-                if self.interrupted.load(Ordering::Relaxed) {
-                    return ControlFlow::Break(Ended::Interrupted);
+                self.outcome.interrupted = self.interrupted.load(Ordering::Relaxed);
+                if self.outcome.interrupted || self.is_refused {
+                    return;
                 }
+                self.go_by();
             }
         }
-        ControlFlow::Continue(())
     }
 
-    /// How much of a pass a benchmark wants: by its contenders and floors, if its figures are not good
-    /// yet.
-    fn weight(&self, index: usize) -> usize {
-        let selection = &self.lab.groups[index].selection;
-        match &self.courses[index] {
-            Some(course) if course.settled => 0,
-            _ => selection.contenders.len() + selection.floors.len(),
+    /// Goes by the benchmarks that the pass has not left yet, until one takes its process with it.
+    fn go_by(&mut self) {
+        let order = self.order();
+        let (lab, interrupted) = (self.lab, self.interrupted);
+        let is_apart = lab.plan.profile != Profile::Smoke && dispatch::is_possible();
+        let mut take = |report| self.take(report);
+        let gone = match is_apart {
+            true => child::run(lab, &order, interrupted, &mut take),
+            false => {
+                pass::run(lab, &order, interrupted, &mut take);
+                Ok(())
+            }
+        };
+        let Err(fault) = gone else { return };
+        let Some(lost) = self.current.take().or(self.pending.first().copied()) else { return };
+        self.pending.retain(|index| *index != lost);
+        if matches!(fault, Fault::Interrupted) {
+            return;
         }
+        if let Some(course) = &mut self.courses[lost] {
+            course.is_closed = true;
+        }
+        self.fault(lost, None, &fault);
     }
 
-    /// What a benchmark may take in this pass: its part of what is left of the pass. What the quiet
-    /// ones leave goes to the noisy ones after them.
-    fn share(&self, pass: u32, weight: usize, left: usize) -> measure::Visit {
+    /// What is left of a pass to do.
+    fn order(&self) -> Order {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
-        let share = total.map(|total| {
-            let end = total * (pass + 1) / passes;
-            let part = weight as f64 / left.max(1) as f64;
-            end.saturating_sub(self.began.elapsed()).mul_f64(part.min(1.0))
-        });
+        let wanted = |group: &usize| {
+            let course = self.courses[*group].as_ref();
+            Wanted {
+                group: *group,
+                weight: course.map_or(0, Course::weight),
+                known: course.map_or_else(Vec::new, Course::known),
+            }
+        };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
-        measure::Visit {
+        Order {
+            pass: self.pass,
+            seed: self.lab.seed,
+            sequence: self.pending.iter().map(wanted).collect(),
+            budget: total.map(|total| {
+                (total * (self.pass + 1) / passes).saturating_sub(self.began.elapsed())
+            }),
             blocks_min,
             blocks_max,
-            until: share.and_then(|share| Instant::now().checked_add(share)),
             warm_up: each / WARM_SHARE,
         }
     }
 
-    fn visit(&mut self, index: usize, pass: u32, visit: measure::Visit) -> ControlFlow<Ended> {
-        let group = &self.lab.groups[index];
-        let id = group.selection.spec.id;
-        let mut measuring = measure::Measuring {
-            lab: self.lab,
-            group,
-            watch: &mut *self.watch,
-            interrupted: self.interrupted,
-        };
-        let mut faults = Vec::new();
-        let mut visited = Ok(());
-        if self.courses[index].is_none() {
-            match measuring.begin(visit) {
-                Ok((course, out)) => {
-                    self.courses[index] = Some(course);
-                    faults =
-                        out.into_iter().map(|(who, why)| (format!("{id} [{who}]"), why)).collect();
+    /// Takes what a pass reports; `false` if it is to end.
+    fn take(&mut self, report: Report) -> bool {
+        match report {
+            Report::Begin { group } => {
+                self.current = Some(group);
+                let count = self.schedule.passes as usize * self.lab.groups.len();
+                self.watch.begin((self.visits, count), group);
+                self.visits += 1;
+            }
+            Report::Block { done, most } => self.watch.block(done, most),
+            Report::Visited { group, mut visited } => {
+                self.current = None;
+                self.pending.retain(|index| *index != group);
+                for (contender, fault) in std::mem::take(&mut visited.faults) {
+                    self.fault(group, Some(&contender), &fault);
                 }
-                Err(fault) => visited = Err(fault),
+                if let Some(fault) = visited.ended.as_ref().filter(|it| !it.is_interrupted()) {
+                    self.fault(group, None, fault);
+                }
+                if let Some(course) = &mut self.courses[group] {
+                    course.absorb(*visited);
+                }
+                if self.pass == 0 {
+                    self.tell(group);
+                }
+            }
+            Report::End { steal } => {
+                let lanes = self.courses.iter_mut().flatten().flat_map(|course| &mut course.lanes);
+                lanes.for_each(|lane| lane.note_steal(self.pass, steal));
             }
         }
-        if let Some(course) = &mut self.courses[index] {
-            visited = measuring.visit(course, visit);
-            course.closed = visited.is_err();
-        }
-        match visited {
-            Ok(()) | Err(Fault::Interrupted) => {}
-            Err(fault) => faults.push((id.to_string(), fault)),
-        }
-        for (name, fault) in faults {
-            self.watch.fault(&name, &fault);
-            self.outcome.faults.push((name, fault.to_string()));
-        }
-        let closed = self.courses[index].as_ref().is_some_and(|course| course.closed);
-        let last = pass + 1 == self.schedule.passes || closed;
-        if pass == 0 || last { self.tell(index) } else { ControlFlow::Continue(()) }
+        // Relaxed: a flag alone; nothing is published with it.
+        !self.is_refused && !self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Tells of a fault of a benchmark, or of one contender of it.
+    fn fault(&mut self, group: usize, contender: Option<&str>, fault: &Fault) {
+        let id = self.lab.groups[group].selection.spec.id;
+        let name = contender.map_or_else(|| id.to_string(), |who| format!("{id} [{who}]"));
+        self.watch.fault(&name, fault);
+        self.outcome.faults.push((name, fault.to_string()));
     }
 
     /// Tells what a benchmark has yielded, if it has yielded more than was told.
-    fn tell(&mut self, index: usize) -> ControlFlow<Ended> {
-        let Some(course) = &mut self.courses[index] else {
-            return ControlFlow::Continue(());
-        };
+    fn tell(&mut self, index: usize) {
         let group = &self.lab.groups[index];
-        if !course.is_news() {
-            return ControlFlow::Continue(());
-        }
+        let Some(course) = self.courses[index].as_mut().filter(|course| course.is_news()) else {
+            return;
+        };
         self.records[index] = course.records(self.lab, group);
-        if self.watch.records(&self.records[index]) {
-            return ControlFlow::Continue(());
+        if !self.watch.records(&self.records[index]) {
+            let id = group.selection.spec.id.to_string();
+            self.outcome.faults.push((id, "could not be kept".to_string()));
+            self.is_refused = true;
         }
-        let id = group.selection.spec.id.to_string();
-        self.outcome.faults.push((id, "could not be kept".to_string()));
-        ControlFlow::Break(Ended::Refused)
     }
 
-    /// A run that was ended before its last pass tells what has come since the first.
-    fn finish(mut self, ended: ControlFlow<Ended>) -> Outcome {
-        self.outcome.interrupted = matches!(ended, ControlFlow::Break(Ended::Interrupted));
-        if !matches!(ended, ControlFlow::Break(Ended::Refused)) {
-            for index in 0..self.courses.len() {
-                if self.tell(index).is_break() {
-                    break;
-                }
+    /// Tells what has come since the first pass.
+    fn finish(mut self) -> Outcome {
+        for index in 0..self.courses.len() {
+            if self.is_refused {
+                break;
             }
+            self.tell(index);
         }
         for (group, records) in self.lab.groups.iter().zip(&self.records) {
             note_null(&mut self.outcome, group.selection.spec.id, records);
@@ -559,7 +614,8 @@ fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
     }
     for record in records {
         for ratio in &record.peers {
-            let width = (ratio.high - 1.0).abs().max((1.0 - ratio.low).abs());
+            let (low, high) = ratio.ends().unwrap_or((ratio.ratio, ratio.ratio));
+            let width = (high - 1.0).abs().max((1.0 - low).abs());
             let several = record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1]);
             let slot = if several { &mut outcome.null_several } else { &mut outcome.null_one };
             *slot = Some(slot.unwrap_or(0.0).max(width));

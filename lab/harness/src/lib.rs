@@ -5,6 +5,7 @@ mod bench;
 mod counters;
 mod crew;
 mod date;
+mod dispatch;
 pub mod doctor;
 mod fault;
 mod host;
@@ -13,6 +14,8 @@ mod noise;
 mod off_cpu;
 mod own;
 mod pace;
+mod process;
+pub mod prove;
 #[allow(unsafe_code)]
 mod raw;
 mod rig;
@@ -25,8 +28,8 @@ mod trace;
 mod workload;
 
 pub use bench::Bench;
-pub use crew::{PartyError, dispatch_partner};
 pub use date::{DATE_REFUSED, unix_ns};
+pub use dispatch::{PartyError, dispatch_partner};
 pub use fault::Fault;
 pub use host::capture as capture_host;
 pub use lab::bout::{Bout, Watched};

@@ -1,18 +1,17 @@
 //! What makes a figure doubtful, told with it rather than averaged away.
 
-use crate::stats::{self, Interval, Modes};
+use crate::stats::{self, Estimate, Modes};
 use handover_record::{Round, Warning, WarningCode};
+use std::collections::BTreeSet;
 
-/// Steal above this share of a round marks it.
-const ROUND_STEAL_MAX: f64 = 0.02;
-/// Steal above this share of all rounds is named as what disturbed them.
+/// Steal above this share of the passes is named as what disturbed the rounds.
 const STEAL_MAX: f64 = 0.02;
-/// Cores slowed for more than this share of the time are named as what disturbed the rounds.
-const SLOWED_MAX: f64 = 0.5;
 /// Involuntary switches above this number mark a round: one or two are the kernel's own business.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// More marked rounds than this share are warned about, where the others are too few.
+/// More disturbed rounds or samples than this share are told where the others are too few.
 const MARKED_MAX: f64 = 0.25;
+/// The figure without what was disturbed is told when it differs by more than this share.
+const UNDISTURBED_MAX: f64 = 0.02;
 /// An interval wider than this on either side, when the budget is spent, is warned about.
 const HALF_WIDTH_MAX: f64 = 0.04;
 /// The last third of the rounds differs from the first by more than this share, and their intervals do
@@ -21,57 +20,48 @@ const HALF_WIDTH_MAX: f64 = 0.04;
 const DRIFT_MAX: f64 = 0.15;
 /// Nothing below this is claimed.
 const RESOLUTION_NS: f64 = 0.2;
-/// An interval of fewer rounds is not worth its name.
+/// The rate, in operations of the figure, may be so many times more or less than one CPU's.
+const RATE_MAX: f64 = 1.5;
+/// Fewer rounds say nothing of their spread.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
-/// Whether a round was disturbed from outside.
-pub(crate) fn is_marked(steal: f64, switches_involuntary: u64, crowded: bool) -> bool {
-    steal > ROUND_STEAL_MAX || (!crowded && switches_involuntary > ROUND_SWITCHES_MAX)
+/// Whether other work disturbed a round. (Steal is no ground: the kernel counts it in steps as long as a round,
+/// over all CPUs.)
+pub(crate) fn is_marked(switches_involuntary: u64, crowded: bool) -> bool {
+    !crowded && switches_involuntary > ROUND_SWITCHES_MAX
+}
+
+/// What is known of one figure.
+#[derive(Clone, Copy)]
+pub(crate) struct Findings<'a> {
+    pub rounds: &'a [Round],
+    pub figure: Estimate,
+    /// The figure without what was disturbed.
+    pub undisturbed: Option<f64>,
+    /// What has two modes, and which.
+    pub modes: Option<(&'static str, Modes)>,
+    pub is_time: bool,
+    pub is_smoke: bool,
 }
 
 /// Everything to be said about one figure.
-pub(crate) fn warnings(
-    rounds: &[Round],
-    figure: Interval,
-    modes: Option<Modes>,
-    is_time: bool,
-    smoke: bool,
-) -> Vec<Warning> {
+pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
+    let Findings { rounds, figure, undisturbed, modes, is_time, is_smoke } = *found;
     let mut said = Vec::new();
     let mut say = |code, text: String| said.push(Warning { code, text });
-    if smoke {
+    if is_smoke {
         say(WarningCode::Smoke, "smoke run: shown to work, not measured".to_string());
         return said;
     }
-    if rounds.len() < ROUNDS_MIN {
-        let text = format!("{} rounds; an interval wants {ROUNDS_MIN}", rounds.len());
+    if figure.ends.is_none() {
+        let passes: BTreeSet<u32> = rounds.iter().map(|round| round.pass).collect();
+        let text = format!("{} passes; an interval needs {}", passes.len(), stats::PASSES_MIN);
         say(WarningCode::Few, text);
     }
-    // Disturbed rounds are left out as long as there are enough others; where there are not, the figure
-    // is one of disturbed rounds, and says by what.
-    let quiet = rounds.iter().filter(|round| !round.marked).count();
-    let marked = 1.0 - quiet as f64 / rounds.len().max(1) as f64;
-    if quiet < ROUNDS_MIN && marked > MARKED_MAX {
-        let mean = |of: &dyn Fn(&Round) -> f64| {
-            rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64
-        };
-        let steal = mean(&|round| round.steal);
-        let slowed = mean(&|round| round.slowed);
-        if steal > STEAL_MAX {
-            let text = format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0);
-            say(WarningCode::Steal, text);
-        } else if slowed > SLOWED_MAX {
-            let text = format!("the cores ran slowed for {:.0} % of the time", slowed * 100.0);
-            say(WarningCode::Slowed, text);
-        } else {
-            let text =
-                format!("{:.0} % of the rounds were disturbed by other work", marked * 100.0);
-            say(WarningCode::Switches, text);
-        }
-    }
-    if let Some(Modes { fast, slow }) = modes {
+    disturbance(rounds, figure.median, undisturbed, &mut say);
+    if let Some((of, Modes { fast, slow })) = modes {
         let text = format!(
-            "two modes: {:.0} % near {}, {:.0} % near {}",
+            "two modes: {:.0} % of the {of} near {}, {:.0} % near {}",
             fast.0 * 100.0,
             handover_base::units::show_ns(fast.1),
             slow.0 * 100.0,
@@ -79,25 +69,13 @@ pub(crate) fn warnings(
         );
         say(WarningCode::Bimodal, text);
     }
-    if figure.half_width() > HALF_WIDTH_MAX {
-        let text =
-            format!("interval ±{:.0} % when the budget was spent", figure.half_width() * 100.0);
+    if let Some(half_width) = figure.half_width().filter(|it| *it > HALF_WIDTH_MAX) {
+        let text = format!("interval ±{:.0} % when the budget was spent", half_width * 100.0);
         say(WarningCode::Wide, text);
     }
-    let taken: Vec<&Round> = match quiet >= ROUNDS_MIN {
-        true => rounds.iter().filter(|round| !round.marked).collect(),
-        false => rounds.iter().collect(),
-    };
-    let third = taken.len() / 3;
-    if third >= 5 {
-        let of =
-            |some: &[&Round]| stats::interval(&some.iter().map(|it| it.median).collect::<Vec<_>>());
-        let (first, last) = (of(&taken[..third]), of(&taken[taken.len() - third..]));
-        let apart = first.high < last.low || last.high < first.low;
-        if apart && first.median > 0.0 && (last.median / first.median - 1.0).abs() > DRIFT_MAX {
-            let by = (last.median / first.median - 1.0) * 100.0;
-            say(WarningCode::Drift, format!("drifted by {by:+.0} % from first to last"));
-        }
+    if let Some(by) = drift(rounds) {
+        let text = format!("drifted by {:+.0} % from first to last", by * 100.0);
+        say(WarningCode::Drift, text);
     }
     if is_time && figure.median < RESOLUTION_NS {
         let text = format!("below {RESOLUTION_NS} ns: less than this method can tell");
@@ -106,42 +84,125 @@ pub(crate) fn warnings(
     said
 }
 
+/// Says how much was disturbed, and what the figure is without it, where that differs or is unknown.
+fn disturbance(
+    rounds: &[Round],
+    figure: f64,
+    undisturbed: Option<f64>,
+    say: &mut impl FnMut(WarningCode, String),
+) {
+    let mean = |of: &dyn Fn(&Round) -> f64| {
+        rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64
+    };
+    let marked = mean(&|round| f64::from(u8::from(round.marked)));
+    let (slowed, steal) = (mean(&|round| round.slowed), mean(&|round| round.steal));
+    let without = match undisturbed {
+        Some(without) if (without / figure - 1.0).abs() <= UNDISTURBED_MAX => return,
+        Some(without) => format!("{:+.0} % without them", (without / figure - 1.0) * 100.0),
+        None if marked.max(slowed) > MARKED_MAX => "too few others for a figure".to_string(),
+        None => return,
+    };
+    let code = match () {
+        () if steal > STEAL_MAX => WarningCode::Steal,
+        () if slowed > marked => WarningCode::Slowed,
+        () => WarningCode::Switches,
+    };
+    let stolen = match code {
+        WarningCode::Steal => {
+            format!("; the hypervisor took {:.0} % of the CPU time", steal * 100.0)
+        }
+        _ => String::new(),
+    };
+    let text = format!(
+        "{:.0} % of the rounds disturbed, {:.0} % of the samples beside a slow core; {without}{stolen}",
+        marked * 100.0,
+        slowed * 100.0
+    );
+    say(code, text);
+}
+
+/// By how much the last third of the rounds differs from the first, if their intervals do not meet.
+fn drift(rounds: &[Round]) -> Option<f64> {
+    let third = rounds.len() / 3;
+    if third < 5 {
+        return None;
+    }
+    let of = |some: &[Round]| stats::interval(&some.iter().map(|it| it.median).collect::<Vec<_>>());
+    let (first, last) = (of(&rounds[..third]), of(&rounds[rounds.len() - third..]));
+    let apart = first.high < last.low || last.high < first.low;
+    let by = last.median / first.median - 1.0;
+    (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
+}
+
+/// Says so where operations a second and time an operation do not belong together: so many participants work
+/// at a time, or the rate includes what the figure does not.
+pub(crate) fn rate(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
+    let product = rate_per_s * figure_ns / 1e9 / at_a_time.max(1.0);
+    let is_far = product > 0.0 && !(1.0 / RATE_MAX..=RATE_MAX).contains(&product);
+    is_far.then(|| Warning {
+        code: WarningCode::Rate,
+        text: format!(
+            "rate × figure is {product:.2}: the rate is by the clock on the wall, with all that is between operations"
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Two rounds a pass.
     fn rounds(medians: impl Iterator<Item = f64>) -> Vec<Round> {
-        medians.map(|median| Round { median, ..Round::default() }).collect()
+        let round =
+            |(place, median): (u32, f64)| Round { pass: place / 2, median, ..Round::default() };
+        (0..).zip(medians).map(round).collect()
     }
 
-    fn codes(rounds: &[Round]) -> Vec<WarningCode> {
-        let medians: Vec<f64> = rounds.iter().map(|round| round.median).collect();
-        let figure = stats::interval(&medians);
-        warnings(rounds, figure, None, true, false).into_iter().map(|it| it.code).collect()
+    fn told(rounds: &[Round], undisturbed: Option<f64>) -> Vec<Warning> {
+        let passes: Vec<f64> = rounds.chunks(2).map(|pass| pass[0].median).collect();
+        let figure = stats::over_passes(&passes);
+        let (modes, is_time, is_smoke) = (None, true, false);
+        warnings(&Findings { rounds, figure, undisturbed, modes, is_time, is_smoke })
+    }
+
+    fn codes(rounds: &[Round], undisturbed: Option<f64>) -> Vec<WarningCode> {
+        told(rounds, undisturbed).into_iter().map(|it| it.code).collect()
     }
 
     #[test]
     fn quiet_rounds_raise_no_doubt() {
-        assert_eq!(codes(&rounds((0..30).map(|it| 100.0 + f64::from(it % 3)))), []);
+        assert_eq!(codes(&rounds((0..30).map(|it| 100.0 + f64::from(it % 3))), None), []);
     }
 
     #[test]
     fn each_kind_of_noise_is_named() {
-        assert_eq!(codes(&rounds((0..3).map(|_| 100.0))), [WarningCode::Few]);
+        assert_eq!(codes(&rounds((0..10).map(|_| 100.0)), None), [WarningCode::Few]);
         let drifting = rounds((0..30).map(|it| 100.0 + f64::from(it)));
-        assert!(codes(&drifting).contains(&WarningCode::Drift));
-        let wide = rounds((0..16).map(|it| 100.0 * (1.0 + f64::from(it % 4) * 0.3)));
-        assert!(codes(&wide).contains(&WarningCode::Wide));
-        assert_eq!(codes(&rounds((0..30).map(|_| 0.1))), [WarningCode::Resolution]);
-        let mut stolen = rounds((0..30).map(|_| 100.0));
-        stolen.iter_mut().for_each(|round| (round.steal, round.marked) = (0.1, true));
-        assert_eq!(codes(&stolen), [WarningCode::Steal]);
+        assert!(codes(&drifting, None).contains(&WarningCode::Drift));
+        let wide = rounds((0..16).map(|it| 100.0 * (1.0 + f64::from(it / 2 % 4) * 0.3)));
+        assert!(codes(&wide, None).contains(&WarningCode::Wide));
+        assert_eq!(codes(&rounds((0..30).map(|_| 0.1)), None), [WarningCode::Resolution]);
+    }
+
+    #[test]
+    fn disturbed_rounds_are_told_where_the_figure_without_them_differs() {
         let mut disturbed = rounds((0..30).map(|_| 100.0));
         disturbed.iter_mut().step_by(2).for_each(|round| round.marked = true);
-        assert_eq!(codes(&disturbed), [], "the other fifteen are enough");
-        disturbed[1].marked = true;
-        assert_eq!(codes(&disturbed), [WarningCode::Switches]);
+        assert_eq!(codes(&disturbed, Some(101.0)), [], "the others say the same");
+        let text = &told(&disturbed, Some(90.0))[0].text;
+        assert!(text.contains("50 % of the rounds disturbed") && text.contains("-10 %"), "{text}");
+        assert_eq!(codes(&disturbed, None), [WarningCode::Switches], "there are too few others");
         disturbed.iter_mut().for_each(|round| round.slowed = 0.6);
-        assert_eq!(codes(&disturbed), [WarningCode::Slowed]);
+        assert_eq!(codes(&disturbed, Some(90.0)), [WarningCode::Slowed]);
+        disturbed.iter_mut().for_each(|round| round.steal = 0.1);
+        assert_eq!(codes(&disturbed, Some(90.0)), [WarningCode::Steal]);
+    }
+
+    #[test]
+    fn rate_that_contradicts_the_figure_is_told() {
+        assert_eq!(rate(1e9 / 100.0, 100.0, 1.0), None);
+        assert_eq!(rate(2e9 / 100.0, 100.0, 2.0), None, "two at a time");
+        let told = rate(0.4e9 / 100.0, 100.0, 1.0).expect("far from 1");
+        assert!(told.code == WarningCode::Rate && told.text.contains("0.40"), "{told:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! A program of somebody else's workloads: what `cargo bench` runs, and `cargo handover` reads.
 
 use crate::bench::Bench;
-use crate::crew::dispatch_partner;
 use crate::date::{DATE_REFUSED, unix_ns};
+use crate::dispatch::dispatch_partner;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
 use crate::rig::Rig;
@@ -39,16 +39,26 @@ const USAGE: &str = "\
 ///
 /// Exit: 0; 1 where a benchmark could not be measured; 2 where the command line is wrong.
 pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
-    if let Some(played) = dispatch_partner(suites) {
+    let suites = with_nulls(suites);
+    if let Some(played) = dispatch_partner(&suites) {
         return match played {
             Ok(()) => ExitCode::SUCCESS,
             Err(refused) => told(&refused, 1),
         };
     }
     match Asked::parse(std::env::args().skip(1)) {
-        Ok(asked) => answer(suites, &asked).unwrap_or_else(|refused| told(&refused, 2)),
+        Ok(asked) => answer(&suites, &asked).unwrap_or_else(|refused| told(&refused, 2)),
         Err(refused) => told(&refused, 2),
     }
+}
+
+/// The suites with nulls, where they have none.
+fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
+    let mut suites = suites.to_vec();
+    if !suites.iter().flat_map(|it| it.iter()).any(|it| it.spec().id.starts_with("null/")) {
+        suites.push(NULLS);
+    }
+    suites
 }
 
 fn told(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
@@ -114,12 +124,6 @@ impl Asked {
 }
 
 fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String> {
-    let mut suites = suites.to_vec();
-    let has_nulls =
-        suites.iter().flat_map(|it| it.iter()).any(|it| it.spec().id.starts_with("null/"));
-    if !has_nulls {
-        suites.push(NULLS);
-    }
     let mut patterns = asked.patterns.clone();
     if patterns.is_empty() {
         patterns.push("*".to_string());
@@ -128,11 +132,11 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
         return print(&format!("{USAGE}\n"));
     }
     if asked.list {
-        let chosen = select(&suites, &patterns).map_err(|refused| refused.to_string())?;
+        let chosen = select(suites, &patterns).map_err(|refused| refused.to_string())?;
         let line = |it: &crate::select::Selection| format!("{}  {}\n", it.spec.id, it.spec.what);
         return print(&chosen.iter().map(line).collect::<String>());
     }
-    let lab = Lab::new(&suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
+    let lab = Lab::new(suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
     if asked.jsonl {
         // For a program, which may end before: cargo, our parent, does not pass its signals on.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
@@ -173,11 +177,13 @@ fn begin(lab: &Lab) -> Result<Run, String> {
         commit: of_cargo("HANDOVER_COMMIT"),
         profile: lab.plan().profile.to_string(),
         command: words.join(" "),
+        seed: lab.seed(),
         host: lab.host(),
         findings: Vec::new(),
         complete: false,
         null_one: None,
         null_several: None,
+        proofs: Vec::new(),
     })
 }
 

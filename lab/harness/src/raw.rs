@@ -8,7 +8,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setpgid};
 use std::convert::Infallible;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -234,13 +234,13 @@ pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
     Ok(fds)
 }
 
-/// Starts this program again as a child in a process group of its own, with `environment` (`NAME=VALUE`)
-/// and with `/dev/null` as standard input and output. The kernel kills it when the calling thread ends.
+/// Starts this program again as a child in a process group of its own, with `environment` (`NAME=VALUE`),
+/// with `word` on its command line, and with `/dev/null` as standard input and output. The kernel kills it when the calling thread ends.
 ///
 /// By `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with every
 /// signal masked, until the child has called `execve`: a child that is stopped before that would stop its
 /// parent as well.
-pub(crate) fn start_again(environment: &[CString]) -> io::Result<Pid> {
+pub(crate) fn start_again(environment: &[CString], word: Option<&CStr>) -> io::Result<Pid> {
     let mut variables: Vec<*const c_char> = environment.iter().map(|it| it.as_ptr()).collect();
     variables.push(ptr::null());
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -250,7 +250,7 @@ pub(crate) fn start_again(environment: &[CString]) -> io::Result<Pid> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let Err(errno) = become_program(parent, null.as_raw_fd(), &variables);
+            let Err(errno) = become_program(parent, null.as_raw_fd(), word, &variables);
             // SAFETY: ends this process without running anything of the parent's.
             unsafe { libc::_exit(errno.raw_os_error()) }
         }
@@ -262,6 +262,7 @@ pub(crate) fn start_again(environment: &[CString]) -> io::Result<Pid> {
 fn become_program(
     parent: Pid,
     null: i32,
+    word: Option<&CStr>,
     variables: &[*const c_char],
 ) -> Result<Infallible, rustix::io::Errno> {
     setpgid(None, None)?;
@@ -277,11 +278,52 @@ fn become_program(
         }
     }
     let program = c"/proc/self/exe";
-    let arguments = [program.as_ptr(), ptr::null()];
-    // SAFETY: `program`, and each pointer of `arguments` and of `variables` but the null at their ends, is a
+    let arguments = [program.as_ptr(), word.map_or(ptr::null(), CStr::as_ptr), ptr::null()];
+    // SAFETY: `program`, and each pointer of `arguments` and of `variables` but the nulls at their ends, is a
     // C string that outlives the call.
     unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
     Err(rustix::io::Errno::NOENT)
+}
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.handover_layout, \"ax\", @progbits",
+    ".p2align 6",
+    "handover_layout_aligned:",
+    "2: dec rdi",
+    "jnz 2b",
+    "ret",
+    ".p2align 6",
+    // Across the end of a line: the loop's five bytes begin three before it.
+    ".skip 61, 0x90",
+    "handover_layout_padded:",
+    "2: dec rdi",
+    "jnz 2b",
+    "ret",
+    ".popsection",
+);
+
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" {
+    fn handover_layout_aligned(turns: u64);
+    fn handover_layout_padded(turns: u64);
+}
+
+/// Counts down from `turns`, at least 1, in one of two copies of a loop, of which one lies across the end of a
+/// cache line.
+#[inline]
+pub(crate) fn count_down(turns: u64, is_padded: bool) {
+    let turns = turns.max(1);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: both functions keep to the C convention: they read and write `rdi` and the flags alone, use no
+    // stack, and end after `turns` turns, which is not 0.
+    unsafe {
+        if is_padded { handover_layout_padded(turns) } else { handover_layout_aligned(turns) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for turn in 0..turns {
+        std::hint::black_box((turn, is_padded));
+    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
 use crate::raw::Control;
+use handover_base::random::SplitMix64;
 use handover_base::sync::shared::Ordering;
 use handover_base::{clock, usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Samples kept of one part in one round; when they are full, every second one is dropped and from
@@ -25,15 +27,17 @@ const SINGLES_LOOK_NS: u64 = 50_000;
 /// How long a party waits for its core's full pace before a round.
 const PACE_WAIT_MAX_NS: u64 = 3_000_000;
 
-/// A round is taken by its samples at full pace when it has so many of them, and they are this share.
-const FULL_PACE_MIN: usize = 16;
-const FULL_PACE_SHARE_MIN: f64 = 0.02;
+/// The bit of a kept sample that was taken beside a slow loop. No span is so long.
+const SLOWED: u64 = 1 << 63;
+
+/// One of so many batches is followed by an operation that is timed alone, on average.
+const BATCHES_PER_ALONE: usize = 4;
 
 /// Beyond this a smoke run is content with as many turns as it has batches.
 const SMOKE_NS: u64 = 100_000_000;
 
 /// How a round is to be timed; the same for every round of a benchmark.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Timing {
     /// How long a measured party goes on.
     pub round_ns: u64,
@@ -46,6 +50,10 @@ pub(crate) struct Timing {
     /// Whether the pace of the parties' cores is looked at: not where the parties themselves, or a
     /// neighbour that was asked for, slow each other.
     pub watch_pace: bool,
+    /// The fastest loop of earlier rounds; 0: none is known.
+    pub pace_ticks: u64,
+    /// For the places of operations that are timed alone.
+    pub seed: u64,
 }
 
 /// What one party noted in one round.
@@ -58,13 +66,16 @@ pub(crate) struct Notes {
     #[serde(default)]
     pub abreast: u64,
     pub wall_ns: u64,
+    /// What the whole process used meanwhile, its worker threads included.
     pub user_ns: u64,
     pub system_ns: u64,
     pub switches_voluntary: u64,
     pub switches_involuntary: u64,
+    /// Of these the party's own thread: others worked on its CPU.
+    pub switches_involuntary_own: u64,
     /// A serving party, which has no samples to judge: its core was slowed at its begin or at its end.
     pub slowed: bool,
-    /// The core's full pace, as it was known then; 0 where it was not watched.
+    /// The fastest loop of this round, in which every party runs; 0 where the pace was not watched.
     pub pace_ticks: u64,
     pub hardware: Option<[u64; 3]>,
     /// In a round that is recorded: how long it waited for a CPU.
@@ -85,36 +96,23 @@ fn between_batches() {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartNotes {
     pub batch: u64,
-    pub samples: Vec<u64>,
+    /// With [`SLOWED`] set in those that were taken while the core ran below its pace.
+    samples: Vec<u64>,
     pub samples_total: u64,
     /// The samples are no times but told by the workload, in thousandths of the spec's unit.
     pub told: bool,
     pub ops_total: u64,
+    /// Operations that were done and are in no sample: of warm-up, and those timed alone.
+    pub ops_beside: u64,
+    /// Ticks of operations drawn at random and timed alone, less the cost of the readings.
+    pub alone: Vec<u64>,
     /// Timed by the workload one by one, between other things: its rate is by the wall clock.
     pub singles: bool,
-    /// The share of the samples that were taken while the core ran below its pace.
-    pub slowed: f64,
-    /// Those are among `samples`, as there were too few others.
-    pub slowed_taken: bool,
     stride: u32,
     skipped: u32,
-    /// What has come since the pace was last looked at.
+    /// Samples before this one have been judged by the core's pace.
     #[serde(skip)]
-    fresh: Sum,
-    /// What was done at full pace, and its samples' end in `samples`.
-    #[serde(skip)]
-    full_pace: Sum,
-    /// Samples of stretches in which the core was slowed.
-    #[serde(skip)]
-    aside: Vec<u64>,
-}
-
-/// Samples (kept ones), operations and ticks.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    samples: usize,
-    ops: u64,
-    ticks: u64,
+    judged: usize,
 }
 
 impl PartNotes {
@@ -125,47 +123,33 @@ impl PartNotes {
             samples_total: 0,
             told: false,
             ops_total: 0,
+            ops_beside: 0,
+            alone: Vec::new(),
             singles: false,
-            slowed: 0.0,
-            slowed_taken: false,
             stride: 1,
             skipped: 0,
-            fresh: Sum::default(),
-            full_pace: Sum::default(),
-            aside: Vec::new(),
+            judged: 0,
         }
     }
 
-    /// Judges what has come since this was last done.
-    fn settle(&mut self, slowed: bool) {
-        let fresh = std::mem::take(&mut self.fresh);
-        let begin = self.full_pace.samples.min(self.samples.len());
+    /// Judges the samples that have come since this was last done.
+    fn judge(&mut self, slowed: bool) {
         if slowed && !self.told {
-            let room = SAMPLES_MAX.saturating_sub(self.aside.len());
-            self.aside.extend(self.samples.drain(begin..).take(room));
-            return;
+            self.samples[self.judged..].iter_mut().for_each(|sample| *sample |= SLOWED);
         }
-        self.full_pace.samples = self.samples.len();
-        self.full_pace.ops += fresh.ops;
-        self.full_pace.ticks += fresh.ticks;
+        self.judged = self.samples.len();
     }
 
-    /// Takes the samples at full pace alone, if they are enough, or all.
-    fn decide(&mut self) {
-        let (full, slowed) = (self.samples.len(), self.aside.len());
-        let share = slowed as f64 / (full + slowed).max(1) as f64;
-        let enough = full >= FULL_PACE_MIN && 1.0 - share >= FULL_PACE_SHARE_MIN;
-        self.slowed = share;
-        if slowed == 0 {
-            return;
-        }
-        if !enough {
-            self.slowed_taken = true;
-            self.samples.append(&mut self.aside);
-        } else if !self.singles {
-            (self.ops_total, self.samples_total) = (self.full_pace.ops, self.full_pace.ticks);
-        }
-        self.aside = Vec::new();
+    /// Whether there is no sample.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// Each kept sample in the order in which it was taken, for one operation, and whether its core was slowed.
+    pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
+        self.samples
+            .iter()
+            .map(|sample| (self.figure(sample & !SLOWED, self.batch), sample & SLOWED != 0))
     }
 
     /// A sample, or a sum of them, for one operation: in ns, or in the spec's unit where it was told.
@@ -178,8 +162,6 @@ impl PartNotes {
     fn note(&mut self, ticks: u64, ops: u64) {
         self.samples_total += ticks;
         self.ops_total += ops;
-        self.fresh.ops += ops;
-        self.fresh.ticks += ticks;
         self.skipped += 1;
         if self.skipped < self.stride {
             return;
@@ -195,13 +177,12 @@ impl PartNotes {
     fn thin(&mut self) {
         let mut keep = false;
         // The first, the third and so on are kept.
-        let mut halve = |_: &u64| {
+        let halve = |_: &u64| {
             keep = !keep;
             keep
         };
-        self.samples.retain(&mut halve);
-        self.full_pace.samples = self.full_pace.samples.div_ceil(2);
-        self.aside.retain(halve);
+        self.samples.retain(halve);
+        self.judged = self.judged.div_ceil(2);
         self.stride = self.stride.saturating_mul(2);
     }
 }
@@ -220,10 +201,12 @@ pub struct Samples {
     deadline_ticks: u64,
     rounds_left: u32,
     turns_count: u32,
-    usage_began: usage::Usage,
+    usage_began: [usage::Usage; 2],
     /// When the pace is looked at next; and whether the core was slowed when it was last.
     look_ticks: u64,
     slowed: bool,
+    fastest_ticks: u64,
+    random: SplitMix64,
 }
 
 impl Samples {
@@ -245,9 +228,11 @@ impl Samples {
             deadline_ticks: 0,
             rounds_left: 0,
             turns_count: 0,
-            usage_began: usage::Usage::default(),
+            usage_began: Default::default(),
             look_ticks: u64::MAX,
             slowed: false,
+            fastest_ticks: 0,
+            random: SplitMix64::new(timing.seed),
         }
     }
 
@@ -258,11 +243,12 @@ impl Samples {
             return;
         }
         let until = clock::ticks() + clock::ticks_from_ns(PACE_WAIT_MAX_NS);
-        while pace::is_slowed() && clock::ticks() < until {}
+        while pace::is_slower(pace::lap_ticks(), self.timing.pace_ticks) && clock::ticks() < until {
+        }
     }
 
     pub(crate) fn begin(&mut self) {
-        self.usage_began = usage::thread();
+        self.usage_began = [usage::thread(), usage::process()];
         self.rounds_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
@@ -271,7 +257,7 @@ impl Samples {
         };
         self.turns_count = 0;
         if self.timing.watch_pace {
-            self.slowed = pace::is_slowed();
+            self.slowed = self.lap_is_slow();
             self.look_ticks = if self.measured { 0 } else { u64::MAX };
         }
         self.began_ticks = clock::ticks();
@@ -280,14 +266,13 @@ impl Samples {
 
     pub(crate) fn end(mut self) -> Notes {
         let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
-        let used = usage::thread() - self.usage_began;
-        let mut pace_ticks = 0;
+        let [thread_began, process_began] = self.usage_began;
+        let own = usage::thread() - thread_began;
+        let used = usage::process() - process_began;
         if self.timing.watch_pace {
             let before = self.slowed;
             self.look_at_pace(0);
-            self.parts.iter_mut().for_each(PartNotes::decide);
             self.slowed |= before;
-            pace_ticks = pace::fastest_ticks();
         }
         Notes {
             parts: self.parts,
@@ -299,8 +284,9 @@ impl Samples {
             system_ns: used.system_ns,
             switches_voluntary: used.switches_voluntary,
             switches_involuntary: used.switches_involuntary,
+            switches_involuntary_own: own.switches_involuntary,
             slowed: self.slowed && !self.measured,
-            pace_ticks,
+            pace_ticks: self.fastest_ticks,
             hardware: None,
             run_delay_ns: None,
             off_cpu: None,
@@ -328,12 +314,14 @@ impl Samples {
         } else if self.timing.batch > 0 {
             // The first batch of a fresh rig meets cold caches; it is done and not noted.
             operations(self.timing.batch);
+            self.parts[part].ops_beside += self.timing.batch;
             self.timing.batch
         } else {
             Self::find_batch(&mut operations)
         };
         self.parts[part].batch = batch;
         let mut left = self.timing.batches_max;
+        let is_drawn = batch > 1 && self.timing.batch > 1 && left == 0;
         loop {
             self.gap();
             between_batches();
@@ -341,6 +329,9 @@ impl Samples {
             operations(batch);
             let ended = clock::ticks();
             self.parts[part].note(ended.saturating_sub(began), batch);
+            if is_drawn && self.random.below(BATCHES_PER_ALONE) == 0 {
+                self.time_alone(part, batch, &mut operations);
+            }
             if self.timing.batches_max > 0 {
                 left -= 1;
                 if left == 0 {
@@ -355,6 +346,20 @@ impl Samples {
             }
         }
         between_batches();
+    }
+
+    /// Times one operation alone, at a random place of a batch, so that the places of what happens every so
+    /// many operations are met as often as all others.
+    #[inline(never)]
+    fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
+        let before = self.random.below(batch as usize) as u64;
+        operations(before);
+        let began = clock::ticks_fenced();
+        operations(1);
+        let ended = clock::ticks_fenced();
+        let notes = &mut self.parts[part];
+        notes.ops_beside += before + 1;
+        notes.alone.push(ended.saturating_sub(began).saturating_sub(readings_ticks()));
     }
 
     /// Doubles the batch until it lasts long enough.
@@ -411,11 +416,19 @@ impl Samples {
     /// Judges the samples since the last look by the core's pace at both ends.
     #[cold]
     fn look_at_pace(&mut self, next_ns: u64) {
-        let before = std::mem::replace(&mut self.slowed, pace::is_slowed());
+        let now = self.lap_is_slow();
+        let before = std::mem::replace(&mut self.slowed, now);
         for part in &mut self.parts {
-            part.settle(before || self.slowed);
+            part.judge(before || self.slowed);
         }
         self.look_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
+    }
+
+    /// Times a loop while every party runs; whether it is slower than the fastest.
+    fn lap_is_slow(&mut self) -> bool {
+        let ticks = pace::lap_ticks();
+        self.fastest_ticks = pace::fastest(self.fastest_ticks, ticks);
+        pace::is_slower(ticks, pace::fastest(self.timing.pace_ticks, self.fastest_ticks))
     }
 
     /// Whether every measured party has ended. Cost: one load of a shared word.
@@ -488,10 +501,22 @@ impl Samples {
     }
 }
 
+/// What two fenced readings of the clock see between them: the median of many.
+fn readings_ticks() -> u64 {
+    static TICKS: OnceLock<u64> = OnceLock::new();
+    *TICKS.get_or_init(|| {
+        let pair = |_| {
+            let began = clock::ticks_fenced();
+            clock::ticks_fenced().saturating_sub(began)
+        };
+        let mut pairs: Vec<u64> = (0..1001).map(pair).collect();
+        *pairs.select_nth_unstable(500).1
+    })
+}
+
 /// What the empty operation costs: alone between two readings of the clock, and in a batch.
 pub(crate) fn empty_ns() -> (f64, f64) {
-    let timing =
-        Timing { round_ns: 300_000, batch: 0, batches_max: 0, idle_gap_ns: 0, watch_pace: false };
+    let timing = Timing { round_ns: 300_000, ..Timing::default() };
     let mut single = Samples::new(timing, 1, true, None);
     single.begin();
     for _ in 0..2000 {
@@ -532,71 +557,75 @@ mod tests {
         assert!((40_000.0..60_000.0).contains(&middle), "{middle}");
     }
 
-    /// A part with samples of 100 ticks at full pace and of 200 at less.
-    fn paced(full_pace_count: usize, slowed_count: usize) -> PartNotes {
-        let mut part = PartNotes::new();
-        for (count, ticks, slowed) in [(full_pace_count, 100, false), (slowed_count, 200, true)] {
-            (0..count).for_each(|_| part.note(ticks, 1));
-            part.settle(slowed);
-        }
-        part.decide();
-        part
-    }
-
     #[test]
-    fn samples_of_a_slowed_core_are_left_out_where_there_are_enough_others() {
-        let part = paced(30, 70);
-        assert_eq!(part.samples, vec![100; 30]);
-        assert_eq!(
-            (part.ops_total, part.samples_total),
-            (30, 3000),
-            "its rate is of the same samples"
+    fn samples_of_a_slowed_core_are_kept_and_marked() {
+        let mut part = PartNotes::new();
+        for (count, ticks, slowed) in [(30, 100, false), (70, 200, true)] {
+            (0..count).for_each(|_| part.note(ticks, 1));
+            part.judge(slowed);
+        }
+        let slow: Vec<f64> = part.figures().filter(|it| it.1).map(|it| it.0).collect();
+        assert_eq!((slow.len(), part.figures().count(), part.ops_total), (70, 100, 100));
+        assert!(
+            slow.iter().all(|ns| *ns == part.figure(200, 1)),
+            "the mark is no part of the time"
         );
-        assert_eq!((part.slowed, part.slowed_taken), (0.7, false));
-        let few = paced(3, 70);
-        assert_eq!((few.samples.len(), few.ops_total, few.slowed_taken), (73, 73, true));
-        let none = paced(70, 0);
-        assert_eq!((none.samples.len(), none.slowed, none.slowed_taken), (70, 0.0, false));
     }
 
     #[test]
     fn what_was_told_counts_whatever_the_core_was_doing() {
-        let timing =
-            Timing { round_ns: 0, batch: 0, batches_max: 0, idle_gap_ns: 0, watch_pace: true };
+        let timing = Timing { watch_pace: true, ..Timing::default() };
         let mut samples = Samples::new(timing, 2, true, None);
         samples.tell(1, 1500.25);
-        samples.parts[1].settle(true);
+        samples.parts[1].judge(true);
         samples.tell(1, -1.0);
-        samples.parts[1].settle(true);
-        samples.parts[1].decide();
+        samples.parts[1].judge(true);
         let part = &samples.parts[1];
-        assert_eq!((part.told, part.slowed, part.samples.len()), (true, 0.0, 2));
-        assert_eq!(part.samples.iter().map(|it| part.figure(*it, 1)).sum::<f64>(), 1500.25);
+        assert!(part.told && part.figures().all(|it| !it.1));
+        assert_eq!(part.figures().map(|it| it.0).sum::<f64>(), 1500.25);
         assert_eq!(part.figure(part.samples_total, part.ops_total), 750.125);
     }
 
     #[test]
-    fn thinning_never_mixes_samples_of_a_slowed_core_with_others() {
+    fn thinning_keeps_the_marks_of_slow_samples() {
         let mut part = PartNotes::new();
         for stretch in 0..1000u64 {
             let slowed = stretch % 3 == 0;
             (0..37).for_each(|_| part.note(if slowed { 200 } else { 100 }, 1));
-            part.settle(slowed);
+            part.judge(slowed);
         }
-        part.decide();
         assert!(part.stride > 1, "thinned");
-        assert!(part.samples.iter().all(|ticks| *ticks == 100) && part.samples.len() > 2000);
+        let slow_ns = part.figure(200, 1);
+        assert!(part.figures().all(|(ns, slowed)| slowed == (ns == slow_ns)));
+    }
+
+    #[test]
+    fn operation_timed_alone_meets_every_place_of_a_pattern() {
+        let mut alone = [0u32; 8];
+        // A round may be interrupted for its whole time.
+        for seed in 0.. {
+            let timing = Timing { round_ns: 5_000_000, batch: 64, seed, ..Timing::default() };
+            let mut samples = Samples::new(timing, 1, true, None);
+            samples.begin();
+            let mut done = 0u64;
+            samples.batches(|n| {
+                if n == 1 {
+                    alone[done as usize % 8] += 1;
+                }
+                done += black_box(n);
+            });
+            let part = &samples.end().parts[0];
+            assert_eq!(part.ops_total + part.ops_beside, done, "each operation is accounted for");
+            if alone.iter().sum::<u32>() > 800 {
+                break;
+            }
+        }
+        assert!(alone.iter().all(|count| *count > 40), "{alone:?}");
     }
 
     #[test]
     fn a_batch_grows_until_the_clock_is_negligible() {
-        let timing = Timing {
-            round_ns: 2_000_000,
-            batch: 0,
-            batches_max: 0,
-            idle_gap_ns: 0,
-            watch_pace: false,
-        };
+        let timing = Timing { round_ns: 2_000_000, ..Timing::default() };
         let mut batches = Vec::new();
         // Both of two may be interrupted, but hardly each time.
         for _ in 0..20 {
@@ -622,13 +651,7 @@ mod tests {
 
     #[test]
     fn a_smoke_run_ends_after_its_batches() {
-        let timing = Timing {
-            round_ns: u64::MAX / 4,
-            batch: 0,
-            batches_max: 3,
-            idle_gap_ns: 0,
-            watch_pace: false,
-        };
+        let timing = Timing { round_ns: u64::MAX / 4, batches_max: 3, ..Timing::default() };
         let mut samples = Samples::new(timing, 1, true, None);
         samples.begin();
         let mut calls = 0;
@@ -643,13 +666,7 @@ mod tests {
 
     #[test]
     fn what_a_smoke_run_times_itself_counts_for_as_many_as_it_is() {
-        let timing = Timing {
-            round_ns: u64::MAX / 4,
-            batch: 0,
-            batches_max: 3,
-            idle_gap_ns: 0,
-            watch_pace: false,
-        };
+        let timing = Timing { round_ns: u64::MAX / 4, batches_max: 3, ..Timing::default() };
         for (ops, expected) in [(1, 300), (100, 3), (4096, 1)] {
             let mut samples = Samples::new(timing, 1, true, None);
             samples.begin();

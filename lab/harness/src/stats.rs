@@ -1,9 +1,9 @@
-//! Medians, bootstrap intervals, ratios within blocks, and two modes told apart.
+//! Medians, their intervals, and two modes told apart.
 //!
-//! The unit of every interval is the round, never the operation: operations of one round share its
-//! memory, its placement and its neighbours (see the book's page on method). Intervals are percentile
-//! bootstraps (Efron, *Bootstrap methods: another look at the jackknife*, 1979) with a fixed seed, so
-//! that the same rounds always give the same interval.
+//! The unit of every stored interval is the pass, a process of its own ([`over_passes`]): operations of one
+//! round share its memory and its placement, and rounds of one process share its address space and its
+//! moment. [`interval`] is for values that are independent as they are: a percentile bootstrap (Efron,
+//! *Bootstrap methods: another look at the jackknife*, 1979) with a fixed seed.
 
 use handover_base::random::SplitMix64;
 
@@ -87,20 +87,66 @@ pub fn interval(values: &[f64]) -> Interval {
     }
 }
 
-/// The ratio of two figures measured in the same blocks: the median of the blocks' ratios with its
-/// interval, by logarithms, so that a/b and b/a agree. Pairs with a value that is not above 0 are
-/// passed over; `None` if none is left.
-pub fn ratio(pairs: &[(f64, f64)]) -> Option<Interval> {
-    let logs: Vec<f64> = pairs
-        .iter()
-        .filter(|(ours, other)| *ours > 0.0 && *other > 0.0)
-        .map(|(ours, other)| (ours / other).ln())
-        .collect();
-    if logs.is_empty() {
-        return None;
+/// Fewer passes have no 95 % interval of their median: the least and the greatest of five enclose it in
+/// 94 of 100 cases.
+pub const PASSES_MIN: usize = 6;
+/// Confidence of the intervals.
+const CONFIDENCE: f64 = 0.95;
+
+/// A figure with the ends of its 95 % interval, if there are enough passes for one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The median.
+    pub median: f64,
+    /// Lower and upper end.
+    pub ends: Option<(f64, f64)>,
+}
+
+impl Estimate {
+    /// Half the width relative to the figure, if there is an interval.
+    pub fn half_width(&self) -> Option<f64> {
+        let (low, high) = self.ends?;
+        Some(if self.median == 0.0 { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
     }
-    let logs = interval(&logs);
-    Some(Interval { median: logs.median.exp(), low: logs.low.exp(), high: logs.high.exp() })
+
+    /// The same, with each number passed through an increasing function.
+    pub fn map(self, through: impl Fn(f64) -> f64) -> Estimate {
+        let ends = self.ends.map(|(low, high)| (through(low), through(high)));
+        Estimate { median: through(self.median), ends }
+    }
+}
+
+/// The median of the passes' figures and its 95 % interval: between two order statistics, interpolated
+/// (Hettmansperger and Sheather, *Confidence intervals based on interpolated order statistics*, 1986), which
+/// assumes nothing of how the figures are distributed. The Hodges-Lehmann interval is narrower, but it
+/// assumes symmetry, and noise makes figures greater only: see the simulation among the tests.
+pub fn over_passes(figures: &[f64]) -> Estimate {
+    let mut sorted = figures.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let estimate = |ends| Estimate { median: median(&sorted), ends };
+    let count = sorted.len();
+    if count < PASSES_MIN {
+        return estimate(None);
+    }
+    // The chance that so many of fair coins, or fewer, show heads; the interval from the `depth`th least to
+    // the `depth`th greatest misses the median in twice that for `depth - 1`.
+    let mut term = 0.5f64.powi(count as i32);
+    let (mut below, mut depth) = (term, 1);
+    let covers = |below: f64| 1.0 - 2.0 * below;
+    loop {
+        term *= (count + 1 - depth) as f64 / depth as f64;
+        if covers(below + term) < CONFIDENCE {
+            break;
+        }
+        (below, depth) = (below + term, depth + 1);
+    }
+    let inward = (covers(below) - CONFIDENCE) / (covers(below) - covers(below + term));
+    let (n, d) = (count as f64, depth as f64);
+    let share = (n - d) * inward / (d + (n - 2.0 * d) * inward);
+    let between = |outer: f64, inner: f64| outer + share * (inner - outer);
+    let low = between(sorted[depth - 1], sorted[depth]);
+    let high = between(sorted[count - depth], sorted[count - depth - 1]);
+    estimate(Some((low, high)))
 }
 
 /// Two modes of a sample: the share and median of each, the faster first.
@@ -112,8 +158,6 @@ pub struct Modes {
     pub slow: (f64, f64),
 }
 
-/// Samples looked at for modes; more are thinned.
-const MODES_SAMPLES_MAX: usize = 4096;
 /// A mode holds at least this share.
 const MODE_SHARE_MIN: f64 = 0.1;
 /// The slower mode's median is at least this many times the faster's.
@@ -125,45 +169,69 @@ const MODE_SPREAD_MAX: f64 = 0.5;
 /// Modes closer than so many steps of the clock are one, which the clock cuts in pieces.
 const MODES_STEPS_MIN: f64 = 4.0;
 
-/// Tells two modes apart, if the samples, of a clock with steps of `clock_step`, have them: the split of the sorted logarithms with the
-/// greatest variance between the halves (Otsu, 1979), accepted when both halves are large, distant and
-/// narrow.
-pub fn modes(samples: &[f64], clock_step: f64) -> Option<Modes> {
-    let step = samples.len().div_ceil(MODES_SAMPLES_MAX).max(1);
-    let mut logs: Vec<f64> =
-        samples.iter().step_by(step).filter(|it| **it > 0.0).map(|it| it.ln()).collect();
-    if logs.len() < 20 {
+/// Fewer values than this have no modes, and one value alone is none.
+const MODES_VALUES_MIN: u64 = 8;
+const MODE_VALUES_MIN: f64 = 2.0;
+
+/// Tells two modes apart, if the values, of a clock with steps of `clock_step`, have them: the split of the
+/// sorted logarithms with the greatest variance between the halves (Otsu, 1979), accepted when both halves
+/// are large, distant and narrow.
+pub fn modes(values: &[f64], clock_step: f64) -> Option<Modes> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let counted: Vec<(f64, u64)> = sorted.into_iter().map(|value| (value, 1)).collect();
+    modes_counted(&counted, clock_step)
+}
+
+/// The same of sorted values, each with how often it was seen.
+pub fn modes_counted(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
+    let logs: Vec<(f64, u64)> =
+        values.iter().filter(|it| it.0 > 0.0 && it.1 > 0).map(|it| (it.0.ln(), it.1)).collect();
+    let count: u64 = logs.iter().map(|it| it.1).sum();
+    if count < MODES_VALUES_MIN {
         return None;
     }
-    logs.sort_unstable_by(f64::total_cmp);
-    let total: f64 = logs.iter().sum();
-    let count = logs.len() as f64;
-    let (mut best, mut split, mut below) = (0.0, 0, 0.0);
-    for (index, log) in logs.iter().enumerate().take(logs.len() - 1) {
-        below += log;
-        let left = (index + 1) as f64;
-        let apart = below / left - (total - below) / (count - left);
-        let between = left * (count - left) * apart * apart;
+    let total: f64 = logs.iter().map(|(log, seen)| log * *seen as f64).sum();
+    let (mut best, mut split, mut share) = (0.0, 0, 0.0);
+    let (mut below, mut left) = (0.0, 0);
+    for (index, (log, seen)) in logs.iter().enumerate().take(logs.len() - 1) {
+        below += log * *seen as f64;
+        left += seen;
+        let right = (count - left) as f64;
+        let apart = below / left as f64 - (total - below) / right;
+        let between = left as f64 * right * apart * apart;
         if between > best {
-            (best, split) = (between, index + 1);
+            (best, split, share) = (between, index + 1, left as f64 / count as f64);
         }
     }
-    let (fast, slow) = logs.split_at(split);
-    let share = fast.len() as f64 / count;
-    if !(MODE_SHARE_MIN..=1.0 - MODE_SHARE_MIN).contains(&share) {
+    let least = share.min(1.0 - share);
+    if least < MODE_SHARE_MIN || least * (count as f64) < MODE_VALUES_MIN {
         return None;
     }
-    let middle = |half: &[f64]| quantile_sorted(half, 0.5);
-    let spread = |half: &[f64]| quantile_sorted(half, 0.9) - quantile_sorted(half, 0.1);
-    let apart = middle(slow) - middle(fast);
+    let (fast, slow) = logs.split_at(split);
+    let spread = |half| quantile_counted(half, 0.9) - quantile_counted(half, 0.1);
+    let (middle_fast, middle_slow) = (quantile_counted(fast, 0.5), quantile_counted(slow, 0.5));
+    let apart = middle_slow - middle_fast;
     if apart < MODES_RATIO_MIN.ln() || spread(fast).max(spread(slow)) > MODE_SPREAD_MAX * apart {
         return None;
     }
-    let (faster, slower) = (middle(fast).exp(), middle(slow).exp());
+    let (faster, slower) = (middle_fast.exp(), middle_slow.exp());
     if slower - faster < MODES_STEPS_MIN * clock_step {
         return None;
     }
     Some(Modes { fast: (share, faster), slow: (1.0 - share, slower) })
+}
+
+/// The value below which a share `q` of sorted, counted values lies; 0 of nothing.
+fn quantile_counted(values: &[(f64, u64)], q: f64) -> f64 {
+    let count: u64 = values.iter().map(|it| it.1).sum();
+    let rank = (q * count as f64).ceil().max(1.0) as u64;
+    let mut seen = 0;
+    let reaches = |it: &&(f64, u64)| {
+        seen += it.1;
+        seen >= rank
+    };
+    values.iter().find(reaches).map_or(0.0, |it| it.0)
 }
 
 #[cfg(test)]
@@ -196,23 +264,70 @@ mod tests {
         assert!((360..=398).contains(&covered), "{covered} of 400");
     }
 
-    #[test]
-    fn a_ratio_and_its_inverse_agree() {
-        let pairs: Vec<_> =
-            noise(1, 31, 50.0, 0.2).into_iter().zip(noise(2, 31, 100.0, 0.2)).collect();
-        let turned: Vec<_> = pairs.iter().map(|(a, b)| (*b, *a)).collect();
-        let (there, back) = (ratio(&pairs).unwrap(), ratio(&turned).unwrap());
-        assert!((there.median * back.median - 1.0).abs() < 1e-9);
-        assert!(there.low < 0.5 && 0.5 < there.high);
-        assert_eq!(ratio(&[(0.0, 1.0)]), None);
+    /// Logarithms of pass figures around 0, their true median: bell-shaped, with tails so heavy that they
+    /// have no mean, skewed upwards, and with every fifth pass disturbed.
+    const SHAPES: [(&str, fn(&mut SplitMix64) -> f64); 4] = [
+        ("normal", |random| 0.02 * random.normal()),
+        ("cauchy", |random| 0.01 * random.normal() / random.normal().abs()),
+        ("skewed", |random| 0.03 * (random.normal().exp() - 1.0)),
+        ("disturbed", |random| {
+            // The median of 80 % around 0 and 20 % far above: the 62.5 % quantile of the former.
+            let quiet = 0.02 * (random.normal() - 0.318_639);
+            if random.below(5) == 0 { quiet.abs() + 0.5 } else { quiet }
+        }),
+    ];
+
+    /// The exact signed-rank interval: the `rank`th least and greatest of the means of two.
+    fn hodges_lehmann(values: &[f64], rank: usize) -> (f64, f64) {
+        let pairs =
+            (0..values.len()).flat_map(|one| (one..values.len()).map(move |two| (one, two)));
+        let mut means: Vec<f64> =
+            pairs.map(|(one, two)| (values[one] + values[two]) / 2.0).collect();
+        means.sort_unstable_by(f64::total_cmp);
+        (means[rank - 1], means[means.len() - rank])
     }
 
     #[test]
-    fn drift_common_to_both_leaves_the_ratio_alone() {
-        let pairs: Vec<_> =
-            (1..=30).map(|block| (2.0 * f64::from(block), f64::from(block))).collect();
-        let it = ratio(&pairs).unwrap();
-        assert!((it.median - 2.0).abs() < 1e-9 && (it.high - it.low) < 1e-9);
+    fn an_interval_over_passes_covers_the_median_whatever_the_distribution() {
+        const TRIALS: usize = 4000;
+        let mut least_of_other = 1.0f64;
+        // The rank of the signed-rank interval of 95 % for so many values.
+        for (count, rank) in [(8, 4), (16, 30)] {
+            for (place, (name, draw)) in SHAPES.iter().enumerate() {
+                let mut random = SplitMix64::new(place as u64 + 1);
+                let (mut covered, mut covered_by_other) = (0, 0);
+                for _ in 0..TRIALS {
+                    let values: Vec<f64> = (0..count).map(|_| draw(&mut random)).collect();
+                    let (low, high) = over_passes(&values).ends.expect("enough passes");
+                    covered += usize::from(low <= 0.0 && 0.0 <= high);
+                    let (low, high) = hodges_lehmann(&values, rank);
+                    covered_by_other += usize::from(low <= 0.0 && 0.0 <= high);
+                }
+                let share = |count: usize| count as f64 / TRIALS as f64;
+                assert!(
+                    (0.935..0.975).contains(&share(covered)),
+                    "{name}, {count} passes: {}",
+                    share(covered)
+                );
+                least_of_other = least_of_other.min(share(covered_by_other));
+            }
+        }
+        assert!(least_of_other < 0.92, "as good, and narrower: take it: {least_of_other}");
+    }
+
+    #[test]
+    fn an_interval_needs_six_passes_and_holds_the_figure() {
+        assert_eq!(over_passes(&[]).ends, None);
+        assert_eq!(over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]), Estimate { median: 3.0, ends: None });
+        for count in PASSES_MIN..=40 {
+            let values: Vec<f64> = (1..=count).map(|it| it as f64).collect();
+            let it = over_passes(&values);
+            let (low, high) = it.ends.expect("enough passes");
+            assert!(1.0 <= low && low < it.median && it.median < high && high <= count as f64);
+            assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
+        }
+        let turned = over_passes(&[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]).map(|it| -it);
+        assert_eq!(turned.median, 3.5);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
     Bench, Fault, Handover, Lab, Party, Plan, Profile, Region, Rig, Role, Samples, Watch, Workload,
 };
-use handover_record::{Contender, ContenderKind, Part, Record, Spec, Wait, args};
+use handover_record::{Contender, ContenderKind, Part, Record, Spec, Wait, WarningCode, args};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -192,7 +193,24 @@ fn ratios_are_taken_between_contenders_that_wait_alike() {
     assert!(floor(of("awake")).is_none() && of("awake").beside.is_empty());
 }
 
+/// Takes the process with it once it is measured.
+struct Dies;
+
+impl Workload for Dies {
+    type Args = ();
+    const SPEC: Spec = Spec { id: "die/late", what: "the end", ..Spec::DEFAULT };
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Dies)
+    }
+    fn sample(&mut self, _: &mut Samples) {
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        std::thread::park();
+    }
+}
+
 const ALL: &[&[Bench]] = &[&[
+    Bench::one::<Dies>(Contender::ours("handover")),
     Bench::many::<Mailbox<true>>(Contender::floor("hardware")),
     Bench::many::<Mailbox<false>>(Contender::ours("handover")),
     Bench::many::<Counting>(Contender::ours("handover")),
@@ -219,11 +237,13 @@ fn a_figure_comes_with_interval_floor_and_null() {
     let outcome = run("box/echo", quick(false));
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
     let record = &outcome.records[0];
-    assert!(record.summary.low <= record.summary.median);
-    assert!(record.summary.median <= record.summary.high);
+    let (low, high) = record.summary.ends().expect("eight passes");
+    assert!(low <= record.summary.median && record.summary.median <= high);
+    let passes: BTreeSet<u32> = record.rounds.iter().map(|round| round.pass).collect();
+    assert_eq!(passes.len(), 8, "each is a process of its own");
     // A busy machine leaves room for few.
     assert!(!record.rounds.is_empty() && record.summary.ops > 0);
-    let it = &record.summary;
+    let it = record.summary.quantiles().expect("operations timed alone");
     assert!(0.0 < it.min && it.min <= it.p50 && it.p50 <= it.p99 && it.p99 <= it.max, "{it:?}");
     let floor = record.floor.as_ref().expect("its floor was measured");
     assert_eq!(floor.id, "box/floor");
@@ -309,8 +329,8 @@ struct Told<'a> {
 }
 
 impl Watch for Told<'_> {
-    fn begin(&mut self, index: usize, _: usize, _: &str) {
-        if index >= self.visits_max {
+    fn begin(&mut self, visit: (usize, usize), _: usize) {
+        if visit.0 >= self.visits_max {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -329,7 +349,7 @@ fn told(visits_max: usize) -> (Vec<(String, usize)>, handover_harness::Outcome) 
     (watch.records, outcome)
 }
 
-fn figures_are_told_after_the_first_pass_and_again_after_the_last() {
+fn figures_are_told_after_the_first_pass_and_again_at_the_end() {
     let (told, outcome) = told(usize::MAX);
     let ids: Vec<_> = told.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(ids, ["box/echo", "null/solo", "box/echo", "null/solo"], "{told:?}");
@@ -344,7 +364,24 @@ fn a_run_that_is_stopped_between_two_passes_tells_all_that_it_has() {
     let again: Vec<_> = told[2..].iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(again, ["box/echo", "null/solo"], "{told:?}");
     assert!(told[2].1 > told[0].1, "{told:?}");
-    assert_eq!(outcome.records[0].rounds.len(), told[2].1);
+    let record = &outcome.records[0];
+    assert_eq!(record.rounds.len(), told[2].1);
+    assert_eq!(record.summary.ends(), None, "two passes or three are too few for an interval");
+    assert!(record.warnings.iter().any(|it| it.code == WarningCode::Few), "{:?}", record.warnings);
+}
+
+fn a_pass_that_dies_is_a_fault_and_what_was_measured_is_kept() {
+    let lab = Lab::new(ALL, &["box/echo".to_string(), "die".to_string()], quick(false));
+    let outcome = lab.expect("a sound plan").run(&mut (), &AtomicBool::new(false));
+    let [(id, why)] = &outcome.faults[..] else { panic!("one fault: {:?}", outcome.faults) };
+    assert_eq!(id, "die/late");
+    assert!(why.contains("pass 1 was lost with its process: it ended early: signal: 9"), "{why}");
+    // The others go on, in another process.
+    for id in ["box/echo", "null/solo"] {
+        let record = outcome.records.iter().find(|it| it.id == id).expect("measured");
+        let passes: BTreeSet<u32> = record.rounds.iter().map(|round| round.pass).collect();
+        assert_eq!(passes.len(), 8, "{id}");
+    }
 }
 
 fn plans_that_make_no_sense_are_refused_with_the_way_out() {
@@ -404,13 +441,14 @@ fn main() -> ExitCode {
         ("a contender that is wrong", a_contender_that_is_wrong_is_not_measured),
         ("an interrupted run", an_interrupted_run_ends_at_once_with_what_it_has),
         (
-            "figures are told after the first pass and after the last",
-            figures_are_told_after_the_first_pass_and_again_after_the_last,
+            "figures are told after the first pass and at the end",
+            figures_are_told_after_the_first_pass_and_again_at_the_end,
         ),
         (
             "a run that is stopped between two passes",
             a_run_that_is_stopped_between_two_passes_tells_all_that_it_has,
         ),
+        ("a pass that dies", a_pass_that_dies_is_a_fault_and_what_was_measured_is_kept),
         ("plans that make no sense", plans_that_make_no_sense_are_refused_with_the_way_out),
         ("a gap and a neighbour", a_gap_and_a_neighbour_are_recorded),
     ];

@@ -54,6 +54,18 @@ pub struct Host {
     pub counters: bool,
     /// Load average over one minute when the run began.
     pub load_1min: f64,
+    /// The CPU's microcode.
+    #[serde(default)]
+    pub microcode: Option<String>,
+    /// The compiler that built this program, as it names itself.
+    #[serde(default)]
+    pub compiler: String,
+    /// The profile and the target that this program was built with.
+    #[serde(default)]
+    pub build_profile: String,
+    /// The features that this program was built with.
+    #[serde(default)]
+    pub features: Vec<String>,
 }
 
 /// One cache of a CPU.

@@ -6,6 +6,7 @@ mod args;
 mod finding;
 mod host;
 mod over;
+mod proof;
 mod record;
 mod spec;
 
@@ -16,8 +17,9 @@ pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
 pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
 pub use over::{Over, OverError};
+pub use proof::Proof;
 pub use record::{
-    Beside, Document, Hardware, Mode, Parties, Ratio, Record, Round, Run, SCHEMA, Summary, Warning,
-    WarningCode,
+    Beside, Document, Hardware, Mode, Parties, Quantiles, Ratio, Record, Round, Run, SCHEMA,
+    Summary, TimingKind, Warning, WarningCode,
 };
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

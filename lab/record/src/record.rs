@@ -3,6 +3,7 @@
 use crate::anatomy::Anatomy;
 use crate::finding::Finding;
 use crate::host::Host;
+use crate::proof::Proof;
 use crate::spec::{ContenderKind, Unit, Wait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,6 +26,9 @@ pub struct Run {
     pub profile: String,
     /// The command line.
     pub command: String,
+    /// What all random orders and placements of the run were drawn from, below 2^53; 0 where none was.
+    #[serde(default)]
+    pub seed: u64,
     /// The machine.
     pub host: Host,
     /// What on it disturbed measurement when the run began, worst first; empty in runs that did not look.
@@ -37,6 +41,9 @@ pub struct Run {
     pub null_one: Option<f64>,
     /// The same, for hand-overs between CPUs.
     pub null_several: Option<f64>,
+    /// Known costs that this run planted and read back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<Proof>,
 }
 
 /// One figure of one contender.
@@ -74,7 +81,8 @@ pub struct Record {
     pub rate_per_s: f64,
     /// Bytes moved a second, where the operation moves bytes.
     pub bytes_per_s: Option<f64>,
-    /// CPUs burnt in user space by all parties while they were measured: 2.0 is two CPUs busy.
+    /// CPUs burnt in user space by the whole process, or by all parties' processes, while it was measured:
+    /// 2.0 is two CPUs busy.
     pub cpus_user: f64,
     /// CPUs burnt in the kernel on their behalf.
     pub cpus_system: f64,
@@ -92,7 +100,7 @@ pub struct Record {
     /// Peers that wait in another way: shown beside, never divided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Beside>,
-    /// Two modes with their shares, where the samples fall apart in two; otherwise empty.
+    /// Two modes with their shares, where operations, rounds or passes fall apart in two; otherwise empty.
     pub modes: Vec<Mode>,
     /// Further counts that the workload tells, by name (`slept_share`).
     pub counters: BTreeMap<String, f64>,
@@ -152,15 +160,74 @@ pub struct Summary {
     pub samples: u64,
     /// Operations in a sample, at the median.
     pub batch: u64,
-    /// **The figure**: the median of the rounds' medians.
+    /// **The figure**: the median of the passes' figures, each the median of its rounds' figures. Of
+    /// operations timed one by one a round's figure is the median; of batches it is a mean (see
+    /// [`Round::median`]).
     pub median: f64,
-    /// Lower end of its 95 % bootstrap interval.
-    pub low: f64,
-    /// Upper end of its 95 % bootstrap interval.
-    pub high: f64,
-    /// Least sample.
+    /// Lower end of its 95 % interval, which is built from the passes; none where they are too few.
+    #[serde(default)]
+    pub low: Option<f64>,
+    /// Upper end of it.
+    #[serde(default)]
+    pub high: Option<f64>,
+    /// The figure without rounds and samples that something foreign disturbed, where some were and enough
+    /// were not.
+    #[serde(default)]
+    pub undisturbed: Option<f64>,
+    /// Operations drawn at random and timed alone, in batch timing. The quantiles are theirs.
+    #[serde(default)]
+    pub alone: u64,
+    /// What the clock can tell of an operation timed alone, in ns.
+    #[serde(default)]
+    pub resolution_ns: f64,
+    /// Least operation that was timed by itself.
+    #[serde(default)]
+    pub min: Option<f64>,
+    /// Quantiles over all operations that were timed by themselves. (Of batches in records of earlier
+    /// versions: see [`Summary::quantiles`].)
+    #[serde(default)]
+    pub p50: Option<f64>,
+    /// 90 %.
+    #[serde(default)]
+    pub p90: Option<f64>,
+    /// 99 %.
+    #[serde(default)]
+    pub p99: Option<f64>,
+    /// 99.9 %.
+    #[serde(default)]
+    pub p999: Option<f64>,
+    /// Greatest operation that was timed by itself.
+    #[serde(default)]
+    pub max: Option<f64>,
+    /// Mean over all operations.
+    pub mean: f64,
+}
+
+/// How the operations of a figure are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimingKind {
+    /// Each operation by itself: the figure is a median of operations.
+    Single,
+    /// Many operations between two readings of the clock: the figure is a mean per operation.
+    Batch,
+}
+
+impl std::fmt::Display for TimingKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TimingKind::Single => "single",
+            TimingKind::Batch => "batch",
+        })
+    }
+}
+
+/// Quantiles of operations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantiles {
+    /// Least.
     pub min: f64,
-    /// Quantiles over all samples.
+    /// 50 %.
     pub p50: f64,
     /// 90 %.
     pub p90: f64,
@@ -168,21 +235,46 @@ pub struct Summary {
     pub p99: f64,
     /// 99.9 %.
     pub p999: f64,
-    /// Greatest sample.
+    /// Greatest.
     pub max: f64,
-    /// Mean over all operations.
-    pub mean: f64,
 }
 
 impl Summary {
-    /// Half the interval's width relative to the figure.
-    pub fn half_width(&self) -> f64 {
-        if self.median > 0.0 { (self.high - self.low) / 2.0 / self.median } else { 0.0 }
+    /// How its operations were timed.
+    pub fn timing(&self) -> TimingKind {
+        if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Every number of it but the counts, by its field's name: who rounds them or looks for what is not finite
-    /// misses none.
-    pub fn numbers_mut(&mut self) -> [(&'static str, &mut f64); 10] {
+    /// The ends of the 95 % interval, if there were passes enough for one.
+    pub fn ends(&self) -> Option<(f64, f64)> {
+        Some((self.low?, self.high?))
+    }
+
+    /// Half the interval's width relative to the figure, if there is an interval.
+    pub fn half_width(&self) -> Option<f64> {
+        let (low, high) = self.ends()?;
+        Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
+    }
+
+    /// Quantiles of operations. None where no operation was timed by itself: a quantile of means of batches
+    /// says nothing of operations.
+    pub fn quantiles(&self) -> Option<Quantiles> {
+        if self.timing() == TimingKind::Batch && self.alone == 0 {
+            return None;
+        }
+        Some(Quantiles {
+            min: self.min?,
+            p50: self.p50?,
+            p90: self.p90?,
+            p99: self.p99?,
+            p999: self.p999?,
+            max: self.max?,
+        })
+    }
+
+    /// Every number of it that is there, but the counts, by its field's name: who rounds them or looks for what
+    /// is not finite misses none.
+    pub fn numbers_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let Summary {
             ops: _,
             samples: _,
@@ -190,6 +282,9 @@ impl Summary {
             median,
             low,
             high,
+            undisturbed,
+            alone: _,
+            resolution_ns,
             min,
             p50,
             p90,
@@ -198,38 +293,45 @@ impl Summary {
             max,
             mean,
         } = self;
-        [
-            ("median", median),
+        let always = [("median", median), ("mean", mean), ("resolution_ns", resolution_ns)];
+        let sometimes = [
             ("low", low),
             ("high", high),
+            ("undisturbed", undisturbed),
             ("min", min),
             ("p50", p50),
             ("p90", p90),
             ("p99", p99),
             ("p999", p999),
             ("max", max),
-            ("mean", mean),
-        ]
+        ];
+        let present = |(name, value): (_, Option<_>)| Some((name, value?));
+        let sometimes = sometimes.map(|(name, value)| (name, value.as_mut()));
+        always.into_iter().chain(sometimes.into_iter().filter_map(present))
     }
 }
 
 /// One round: about 10 ms of one contender, rigged anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
+    /// The pass it belongs to: a process of its own.
+    #[serde(default)]
+    pub pass: u32,
     /// The block it belongs to; rounds of one block are compared with each other.
     pub block: u32,
-    /// The median of its samples; where the clock's step is too coarse for one (above 5 % of it), the
-    /// mean of all but the greatest 1 %.
+    /// Its figure. Of operations timed one by one their median; where the clock's step is too coarse for one
+    /// (above 5 % of it), the mean of all but the greatest 1 %. Of batches the median of ten means, each over
+    /// the batches of a tenth of the round: what happens every so many operations is in each of them, and a
+    /// burst of foreign work is in one or two.
     pub median: f64,
-    /// Their 99 % quantile.
+    /// The 99 % quantile of its samples: of operations in single timing, of means of batches otherwise.
     pub p99: f64,
     /// Total time by total operations: a spinner on the partner's CPU leaves the median and moves this.
     pub mean: f64,
     /// Steal while it ran, as a share of the machine's CPU time.
     pub steal: f64,
     /// The share of the samples that were taken while a party's core ran below its pace (a busy sibling
-    /// thread, a lower frequency). They are left out of the other figures, unless the others were too
-    /// few: then the round is marked.
+    /// thread, a lower frequency).
     #[serde(default)]
     pub slowed: f64,
     /// Involuntary context switches of all parties.
@@ -238,7 +340,8 @@ pub struct Round {
     pub marked: bool,
 }
 
-/// The ratio of this record's figure to another's: the median of the ratios within blocks.
+/// The ratio of this record's figure to another's: the median over passes of the medians of the ratios
+/// within blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The other figure's id.
@@ -249,10 +352,19 @@ pub struct Ratio {
     pub other: f64,
     /// This by the other.
     pub ratio: f64,
-    /// Lower end of its 95 % bootstrap interval.
-    pub low: f64,
-    /// Upper end of its 95 % bootstrap interval.
-    pub high: f64,
+    /// Lower end of its 95 % interval, which is built from the passes; none where they are too few.
+    #[serde(default)]
+    pub low: Option<f64>,
+    /// Upper end of it.
+    #[serde(default)]
+    pub high: Option<f64>,
+}
+
+impl Ratio {
+    /// The ends of the 95 % interval, if there were passes enough for one.
+    pub fn ends(&self) -> Option<(f64, f64)> {
+        Some((self.low?, self.high?))
+    }
 }
 
 /// A peer that waits in another way, so that no ratio to it means anything.
@@ -269,7 +381,7 @@ pub struct Beside {
 /// One of two modes of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
-    /// Its share of the samples.
+    /// Its share of the operations, rounds or passes.
     pub share: f64,
     /// Its median.
     pub median: f64,
@@ -313,8 +425,10 @@ pub enum WarningCode {
     Drift,
     /// Below what this clock and loop can tell.
     Resolution,
-    /// Fewer rounds than an interval needs.
+    /// Fewer passes than an interval needs.
     Few,
+    /// The rate is far from what the figure says.
+    Rate,
     /// The parties could not be placed as asked.
     Placement,
     /// The interval of the ratio to the floor lies below 1: the floor does more than it has to.
@@ -341,6 +455,7 @@ impl WarningCode {
             WarningCode::Drift => "d",
             WarningCode::Resolution => "r",
             WarningCode::Few => "f",
+            WarningCode::Rate => "x",
             WarningCode::Placement => "p",
             WarningCode::FloorBeaten => "fb",
             WarningCode::Smoke => "sm",
@@ -378,7 +493,10 @@ impl std::fmt::Display for Record {
         };
         let it = &self.summary;
         write!(f, "{} [{}] {} ", self.id, self.contender, show(it.median))?;
-        write!(f, "({}..{}, p99 {})", show(it.low), show(it.high), show(it.p99))?;
+        let ends = it.ends().map(|(low, high)| format!("{}..{}", show(low), show(high)));
+        let p99 = it.quantiles().map(|it| format!("p99 {}", show(it.p99)));
+        let beside: Vec<String> = ends.into_iter().chain(p99).collect();
+        write!(f, "({})", beside.join(", "))?;
         for ratio in self.floor.iter().chain(&self.peers) {
             write!(f, ", {:.2} x {}", ratio.ratio, ratio.contender)?;
         }

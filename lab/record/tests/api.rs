@@ -93,8 +93,8 @@ fn record() -> Record {
         started_unix_ns: i64::MAX,
         summary: Summary {
             median: 0.1 + 0.2,
-            low: 1e-300,
-            high: 5e-324,
+            low: Some(1e-300),
+            high: Some(5e-324),
             ops: 7,
             ..Summary::default()
         },
@@ -112,8 +112,8 @@ fn record() -> Record {
                 contender: format!("peer{ratio}"),
                 other: 1.0,
                 ratio,
-                low: ratio,
-                high: ratio,
+                low: Some(ratio),
+                high: Some(ratio),
             })
             .to_vec(),
         beside: vec![Beside { contender: "asleep".into(), waits: Wait::Sleep, other: 1e4 }],

@@ -53,9 +53,9 @@ pub(crate) struct Contender<'a> {
     args: String,
     /// The median with its interval, the 99 % quantile, operations a second, CPUs.
     median: f64,
-    low: f64,
-    high: f64,
-    p99: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    p99: Option<f64>,
     rate: f64,
     cpus: f64,
     samples: u64,
@@ -78,8 +78,8 @@ pub(crate) struct Contender<'a> {
 struct Beside<'a> {
     name: &'a str,
     ratio: f64,
-    low: f64,
-    high: f64,
+    low: Option<f64>,
+    high: Option<f64>,
 }
 
 impl<'a> Details<'a> {
@@ -128,13 +128,17 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
             median: summary.median,
             low: summary.low,
             high: summary.high,
-            p99: summary.p99,
+            p99: summary.quantiles().map(|it| it.p99),
             rate: record.bytes_per_s.unwrap_or(record.rate_per_s),
             cpus: record.cpus_user + record.cpus_system,
             samples: summary.samples,
             floor: record.floor.as_ref().map(|it| beside(it, words::floor_name(record, it))),
             peer: record.best_peer().map(|it| beside(it, &it.contender)),
-            quantiles: samples.as_ref().map_or_else(Vec::new, quantiles),
+            quantiles: match summary.quantiles() {
+                Some(_) => samples.as_ref().map_or_else(Vec::new, quantiles),
+                // A quantile of means of batches says nothing of operations.
+                None => Vec::new(),
+            },
             peak,
             bars,
             doubts: record.warnings.iter().map(|it| it.text.as_str()).collect(),

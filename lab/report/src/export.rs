@@ -68,15 +68,16 @@ struct CsvLine<'a> {
     kind: String,
     args: String,
     unit: String,
+    timing: String,
     median: f64,
-    low: f64,
-    high: f64,
-    min: f64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    min: Option<f64>,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    p99: Option<f64>,
+    p999: Option<f64>,
+    max: Option<f64>,
     mean: f64,
     operations: u64,
     rate_per_s: f64,
@@ -91,7 +92,7 @@ struct CsvLine<'a> {
 }
 
 /// The names of its columns.
-const CSV_HEAD: [&str; 30] = [
+const CSV_HEAD: [&str; 31] = [
     "run",
     "started_unix_ns",
     "host",
@@ -102,6 +103,7 @@ const CSV_HEAD: [&str; 30] = [
     "kind",
     "args",
     "unit",
+    "timing",
     "median",
     "low",
     "high",
@@ -134,6 +136,7 @@ fn csv(documents: &[Document]) -> String {
             it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let doubts: Vec<&str> = it.warnings.iter().map(|it| words::doubt(it.code)).collect();
         let (s, peer) = (&it.summary, it.best_peer());
+        let operations = s.quantiles();
         let line = CsvLine {
             run: &document.run.id,
             started_unix_ns: it.started_unix_ns,
@@ -145,15 +148,16 @@ fn csv(documents: &[Document]) -> String {
             kind: it.kind.to_string(),
             args: args.join(" "),
             unit: it.unit.to_string(),
+            timing: s.timing().to_string(),
             median: s.median,
             low: s.low,
             high: s.high,
-            min: s.min,
-            p50: s.p50,
-            p90: s.p90,
-            p99: s.p99,
-            p999: s.p999,
-            max: s.max,
+            min: operations.map(|it| it.min),
+            p50: operations.map(|it| it.p50),
+            p90: operations.map(|it| it.p90),
+            p99: operations.map(|it| it.p99),
+            p999: operations.map(|it| it.p999),
+            max: operations.map(|it| it.max),
             mean: s.mean,
             operations: s.ops,
             rate_per_s: it.rate_per_s,
@@ -216,7 +220,10 @@ fn open_metrics(documents: &[Document]) -> String {
         let _ =
             writeln!(medians.lines, "handover_figure_seconds{{{labels}}} {}", seconds(s.median));
         let name = "handover_operation_seconds";
-        for (quantile, ns) in [("0.5", s.p50), ("0.9", s.p90), ("0.99", s.p99), ("0.999", s.p999)] {
+        let quantiles = s.quantiles().map_or_else(Vec::new, |it| {
+            vec![("0.5", it.p50), ("0.9", it.p90), ("0.99", it.p99), ("0.999", it.p999)]
+        });
+        for (quantile, ns) in quantiles {
             let ns = seconds(ns);
             let _ = writeln!(times.lines, "{name}{{{labels},quantile=\"{quantile}\"}} {ns}");
         }
@@ -270,7 +277,7 @@ fn hdr_log(documents: &[Document]) -> String {
                 _ => 0.0,
             };
             let tag = format!("{}[{}]", it.id, it.contender).replace([',', ' ', '\n', '\r'], "_");
-            let most = it.summary.max;
+            let most = it.summary.max.unwrap_or(it.summary.median);
             let _ = writeln!(text, "Tag={tag},{start:.3},{length:.3},{most:.3},{}", it.histogram);
         }
     }
@@ -297,7 +304,10 @@ fn github_action(documents: &[Document]) -> String {
             name,
             unit: it.unit.to_string(),
             value: it.summary.median,
-            range: format!("± {:.1} %", it.summary.half_width() * 100.0),
+            range: match it.summary.half_width() {
+                Some(half_width) => format!("± {:.1} %", half_width * 100.0),
+                None => String::new(),
+            },
             extra: &it.what,
         })
         .collect();
@@ -331,7 +341,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
             model.told_apart(it),
             median,
             interval,
-            words::figure(it.unit, it.summary.p99),
+            words::p99(it),
             floor,
             peer.or_else(beside).unwrap_or_default(),
             words::letters(it),

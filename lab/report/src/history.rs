@@ -30,9 +30,9 @@ pub struct Dot {
     /// The figure.
     pub median: f64,
     /// Lower end of its interval.
-    pub low: f64,
+    pub low: Option<f64>,
     /// Upper end of its interval.
-    pub high: f64,
+    pub high: Option<f64>,
 }
 
 /// Runs in a row between which the figure did not change.
@@ -189,12 +189,14 @@ impl History {
                 "{}: {} ({}..{}), {}, {}",
                 dot.run,
                 words::figure(self.unit, dot.median),
-                words::figure(self.unit, dot.low),
-                words::figure(self.unit, dot.high),
+                words::figure(self.unit, dot.low.unwrap_or(dot.median)),
+                words::figure(self.unit, dot.high.unwrap_or(dot.median)),
                 utc(dot.started_unix_ns),
                 dot.build,
             );
-            Point::at(place as f64 + 1.0, dot.median).between(dot.low, dot.high).told(told)
+            Point::at(place as f64 + 1.0, dot.median)
+                .between(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
+                .told(told)
         };
         let changes = self.levels.len().saturating_sub(1);
         let title =

@@ -7,7 +7,7 @@ use crate::model::{self, Model};
 use crate::svg;
 use crate::words;
 use handover_base::units;
-use handover_record::{AnatomyStage, Document, Host, Record, Unit, WarningCode};
+use handover_record::{AnatomyStage, Document, Host, Quantiles, Record, Unit, WarningCode};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use serde::Serialize;
@@ -120,6 +120,7 @@ struct Row<'a> {
     told: bool,
     what: &'a str,
     median: String,
+    statistic: &'static str,
     interval: String,
     modes: Vec<ModeCell>,
     p99: String,
@@ -280,6 +281,7 @@ fn row<'a>(
         told,
         what: &record.what,
         median: shown(record.summary.median),
+        statistic: words::statistic(record),
         interval: words::interval(record),
         modes: modes
             .iter()
@@ -288,7 +290,7 @@ fn row<'a>(
                 share: format!("{:.0} %", it.share * 100.0),
             })
             .collect(),
-        p99: shown(record.summary.p99),
+        p99: words::p99(record),
         rate: words::rate(record),
         floor: record.floor.as_ref().map(|it| RatioCell {
             ratio: words::ratio(it.ratio),
@@ -301,8 +303,8 @@ fn row<'a>(
                 ratio: words::ratio(it.ratio),
                 name: &it.contender,
                 tone: match it {
-                    it if it.high < 1.0 => "good",
-                    it if it.low > 1.0 => "bad",
+                    it if it.ends().is_some_and(|ends| ends.1 < 1.0) => "good",
+                    it if it.ends().is_some_and(|ends| ends.0 > 1.0) => "bad",
                     _ => "",
                 },
             })
@@ -411,16 +413,19 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
         let args = figure.rows.first().map(|record| shared(record)).unwrap_or_default();
         let rows = figure.rows.iter().map(|record| {
             let summary = record.summary;
-            let shown = |value| words::figure(record.unit, value);
+            let quantiles = summary.quantiles();
+            let shown = |of: fn(&Quantiles) -> f64| {
+                quantiles.map_or_else(String::new, |it| words::figure(record.unit, of(&it)))
+            };
             ContenderRow {
                 contender: model.told_apart(record),
                 kind: record.kind.to_string(),
-                min: shown(summary.min),
-                p50: shown(summary.p50),
-                p90: shown(summary.p90),
-                p99: shown(summary.p99),
-                p999: shown(summary.p999),
-                max: shown(summary.max),
+                min: shown(|it| it.min),
+                p50: shown(|it| it.p50),
+                p90: shown(|it| it.p90),
+                p99: shown(|it| it.p99),
+                p999: shown(|it| it.p999),
+                max: shown(|it| it.max),
                 samples: units::show_count(summary.samples as f64),
             }
         });

@@ -94,8 +94,10 @@ impl Rungs {
             let text = say(&format!("best peer {}", peer.contender), peer.other);
             self.peer.push(Point::at(peer.other, row).told(text));
         }
-        self.p99.push(Point::at(summary.p99, row).told(say("99 % quantile", summary.p99)));
-        self.tail.push(Point::at(summary.p99, row).between(farthest, summary.p99));
+        if let Some(p99) = summary.quantiles().map(|it| it.p99) {
+            self.p99.push(Point::at(p99, row).told(say("99 % quantile", p99)));
+            self.tail.push(Point::at(p99, row).between(farthest, p99));
+        }
         let medians = match record.kind {
             ContenderKind::Ours => &mut self.ours,
             _ => &mut self.facts,
@@ -106,8 +108,10 @@ impl Rungs {
                 medians.push(Point::at(mode.median, row).told(text));
             }
         } else {
-            let text = format!("{} {}", say("median", summary.median), words::interval(record));
-            let point = Point::at(summary.median, row).between(summary.low, summary.high);
+            let figure = say(words::statistic(record), summary.median);
+            let text = format!("{figure} {}", words::interval(record));
+            let (low, high) = summary.ends().unwrap_or((summary.median, summary.median));
+            let point = Point::at(summary.median, row).between(low, high);
             medians.push(point.told(text));
         }
     }

@@ -163,7 +163,7 @@ impl Sweep<'_> {
                 let it = &record.summary;
                 let shown = words::figure(self.unit, it.median);
                 Point::at(*value, it.median)
-                    .between(it.low, it.high)
+                    .between(it.low.unwrap_or(it.median), it.high.unwrap_or(it.median))
                     .told(format!("{} at {value}: {shown}", curve.contender))
             };
             let points = curve.points.iter().map(point).collect();
@@ -193,7 +193,8 @@ impl Sweep<'_> {
                 let (rate, it) = (record.rate_per_s, &record.summary);
                 let told = format!("{} at {value}: {}", curve.contender, units::show_rate(rate));
                 // As wide as the figure's own interval, the other way round.
-                let (low, high) = (rate * it.median / it.high, rate * it.median / it.low);
+                let (low, high) = it.ends().unwrap_or((it.median, it.median));
+                let (low, high) = (rate * it.median / high, rate * it.median / low);
                 Point::at(*value, rate).between(low, high).told(told)
             };
             let points = curve.points.iter().map(point).collect();
@@ -235,7 +236,7 @@ impl Sweep<'_> {
                     value.to_string(),
                     words::figure(self.unit, record.summary.median),
                     words::interval(record),
-                    words::figure(self.unit, record.summary.p99),
+                    words::p99(record),
                     units::show_rate(record.rate_per_s),
                     cpus(record),
                 ]);

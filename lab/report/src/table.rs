@@ -54,7 +54,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
     line.push(&record.contender, Tone::Plain);
     for fact in facts(record) {
         line.push("  ", Tone::Plain);
-        if !matches!(fact.label, "median" | "floor" | "peer" | "doubt") {
+        if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "doubt") {
             line.push(format!("{} ", fact.label), Tone::Faint);
         }
         line.spans.extend(fact.value.spans);
@@ -89,10 +89,10 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
         let null = words::null_line(run.null_one, run.null_several);
         lines.extend(wrap(&null, Tone::Plain, 2, width));
     }
-    let guide = "± is half the 95 % interval of the median. × floor: the median by its floor's. \
-                 × peer: by that of the \
-                 best peer that waits alike; below 1, ours takes less. A peer that sleeps where ours spins \
-                 is named with the word, and no ratio.";
+    let guide = "A figure is the median over passes: of medians of operations, or of means of batches. ± is \
+                 half its 95 % interval. p99 is of operations timed alone. × floor: by its floor's figure. \
+                 × peer: by that of the best peer that waits alike; below 1, ours takes less. A peer that \
+                 sleeps where ours spins is named with the word, and no ratio.";
     lines.extend(wrap(guide, Tone::Faint, 2, width));
     if model.off_ladder_count > 0 {
         let count = model.off_ladder_count;
@@ -147,14 +147,16 @@ fn facts(record: &Record) -> Vec<Fact> {
             value.push(if place > 0 { " " } else { "" }, Tone::Plain);
             value.spans.extend(mode.spans);
         }
-        say("median", value);
+        say(words::statistic(record), value);
     } else {
         let mut value = median(record);
         value.push(" ", Tone::Plain);
         value.push(words::interval(record), Tone::Faint);
-        say("median", value);
+        say(words::statistic(record), value);
     }
-    say("p99", Line::plain(words::figure(record.unit, record.summary.p99)));
+    if record.summary.quantiles().is_some() {
+        say("p99", Line::plain(words::p99(record)));
+    }
     say("rate", Line::plain(words::rate(record)));
     if let Some(floor) = &record.floor {
         say(
@@ -197,8 +199,8 @@ fn modes(record: &Record) -> Vec<Line> {
 
 fn rival_tone(ratio: &Ratio) -> Tone {
     match ratio {
-        it if it.high < 1.0 => Tone::Good,
-        it if it.low > 1.0 => Tone::Bad,
+        it if it.ends().is_some_and(|ends| ends.1 < 1.0) => Tone::Good,
+        it if it.ends().is_some_and(|ends| ends.0 > 1.0) => Tone::Bad,
         _ => Tone::Plain,
     }
 }
@@ -228,8 +230,10 @@ enum Column {
     Waits,
     /// What a sweep varies.
     Argument,
-    Median,
+    Figure,
     Interval,
+    /// A median, or a mean.
+    Statistic,
     P99,
     Rate,
     FloorRatio,
@@ -242,13 +246,14 @@ enum Column {
 
 impl Column {
     /// In the order of the table.
-    const ALL: [Column; 14] = [
+    const ALL: [Column; 15] = [
         Column::Id,
         Column::Contender,
         Column::Waits,
         Column::Argument,
-        Column::Median,
+        Column::Figure,
         Column::Interval,
+        Column::Statistic,
         Column::P99,
         Column::Rate,
         Column::FloorRatio,
@@ -261,13 +266,14 @@ impl Column {
 
     /// In the order in which they leave; `None` is the ids' first step, which then stands above each
     /// group. The others stay.
-    const LEAVING: [Option<Column>; 8] = [
+    const LEAVING: [Option<Column>; 9] = [
         Some(Column::FloorId),
         Some(Column::Waits),
         Some(Column::Cpus),
         Some(Column::Rate),
         Some(Column::Contender),
         None,
+        Some(Column::Statistic),
         Some(Column::P99),
         Some(Column::PeerName),
     ];
@@ -278,8 +284,9 @@ impl Column {
             Column::Contender => "contender",
             Column::Waits => "waits",
             Column::Argument => "with",
-            Column::Median => "median",
+            Column::Figure => "figure",
             Column::Interval => "± 95 %",
+            Column::Statistic => "is the",
             Column::P99 => "p99",
             Column::Rate => "rate",
             Column::FloorRatio => "× floor",
@@ -298,6 +305,7 @@ impl Column {
                 | Column::Contender
                 | Column::Waits
                 | Column::Interval
+                | Column::Statistic
                 | Column::FloorId
                 | Column::PeerName
                 | Column::Doubt
@@ -308,7 +316,7 @@ impl Column {
     fn gap(self) -> usize {
         match self {
             Column::Id => 0,
-            Column::Interval | Column::FloorId | Column::PeerName => 1,
+            Column::Interval | Column::Statistic | Column::FloorId | Column::PeerName => 1,
             _ => 2,
         }
     }
@@ -321,18 +329,19 @@ impl Column {
             Column::Waits if model.all => Line::new(record.waits.word(), Tone::Faint),
             Column::Waits => Line::default(),
             Column::Argument => Line::plain(model.varied(record)),
-            Column::Median if record.modes.len() > 1 => {
+            Column::Figure if record.modes.len() > 1 => {
                 let shown =
                     |mode: &Mode| Line::new(words::figure(record.unit, mode.median), Tone::Strong);
                 return record.modes.iter().map(shown).collect();
             }
-            Column::Median => median(record),
+            Column::Figure => median(record),
             Column::Interval if record.modes.len() > 1 => {
                 let shown = |mode: &Mode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
                 return record.modes.iter().map(shown).collect();
             }
             Column::Interval => Line::new(words::interval(record), Tone::Faint),
-            Column::P99 => Line::plain(words::figure(record.unit, record.summary.p99)),
+            Column::Statistic => Line::new(words::statistic(record), Tone::Faint),
+            Column::P99 => Line::plain(words::p99(record)),
             Column::Rate => Line::plain(words::rate(record)),
             Column::FloorRatio => match &record.floor {
                 Some(floor) => Line::plain(words::ratio(floor.ratio)),

@@ -1,7 +1,7 @@
 //! Figures in words, the same for the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Ratio, Record, Unit, WarningCode};
+use handover_record::{Ratio, Record, TimingKind, Unit, WarningCode};
 
 /// Above this, in whatever unit, a figure is written with an exponent.
 const PLAIN_MAX: f64 = 1e15;
@@ -48,17 +48,29 @@ impl Short {
 
 /// Half the interval's width beside the figure: `±0.4 %`.
 pub(crate) fn interval(record: &Record) -> String {
-    if record.warnings.iter().any(|it| it.code == WarningCode::Smoke) {
-        // One round or two tell nothing of it.
-        return "–".to_string();
-    }
-    let percent = record.summary.half_width() * 100.0;
+    // Too few passes tell nothing of it.
+    let Some(half_width) = record.summary.half_width() else { return "–".to_string() };
+    let percent = half_width * 100.0;
     match percent {
         p if !p.is_finite() => "±?".to_string(),
         p if p < 9.95 => format!("±{p:.1} %"),
         p if p < 999.5 => format!("±{p:.0} %"),
         _ => "±>999 %".to_string(),
     }
+}
+
+/// The kind of figure: a median of operations, or the mean of an operation in batches.
+pub(crate) fn statistic(record: &Record) -> &'static str {
+    match record.summary.timing() {
+        TimingKind::Single => "median",
+        TimingKind::Batch => "mean",
+    }
+}
+
+/// The 99 % quantile of operations; empty where none was timed by itself.
+pub(crate) fn p99(record: &Record) -> String {
+    let quantiles = record.summary.quantiles();
+    quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))
 }
 
 /// A ratio: `0.83×`, `3.1×`, `310×`.
@@ -123,7 +135,7 @@ pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
         return "How small a difference this machine can see was not measured in this run."
             .to_string();
     }
-    format!("This machine cannot see differences under {}.", told.join(", "))
+    format!("This run cannot see differences under {}.", told.join(", "))
 }
 
 /// A kind of doubt in a few words, for the legend.
@@ -138,7 +150,8 @@ pub(crate) fn doubt(code: WarningCode) -> &'static str {
         WarningCode::Wide => "wide: the interval was still wide when the time was spent",
         WarningCode::Drift => "drift: the last rounds differ from the first",
         WarningCode::Resolution => "resolution: less than this clock and loop can tell",
-        WarningCode::Few => "few: fewer rounds than an interval needs",
+        WarningCode::Few => "few: fewer passes than an interval needs",
+        WarningCode::Rate => "rate: it says something else than the figure",
         WarningCode::Placement => "placement: the parties do not run where they were asked to",
         WarningCode::FloorBeaten => {
             "floor beaten: the floor does more than it has to, so it is none"
@@ -207,11 +220,11 @@ mod tests {
     fn the_null_line_tells_what_was_measured() {
         assert_eq!(
             null_line(Some(0.012), Some(0.034)),
-            "This machine cannot see differences under 1.2 % (one CPU), 3.4 % (across CPUs)."
+            "This run cannot see differences under 1.2 % (one CPU), 3.4 % (across CPUs)."
         );
         assert_eq!(
             null_line(None, Some(0.12)),
-            "This machine cannot see differences under 12 % (across CPUs)."
+            "This run cannot see differences under 12 % (across CPUs)."
         );
         assert!(null_line(Some(0.0003), None).contains("under 0.1 % (one CPU)"));
         assert!(null_line(None, None).contains("was not measured"));

@@ -30,7 +30,7 @@
     if (unit === 'bytes') return scaled(value, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']);
     return scaled(value, 1000, ['', 'k', 'M', 'G', 'T']);
   };
-  const times = (beside) => (beside ? `${three(beside.ratio)}× ${beside.name} (${three(beside.low)} to ${three(beside.high)})` : '');
+  const times = (beside) => (beside ? `${three(beside.ratio)}× ${beside.name}${beside.low === null ? '' : ` (${three(beside.low)} to ${three(beside.high)})`}` : '');
   const colour = (place) => `nth${place % 8}`;
 
   // One chart: lines or bars over a logarithmic axis, drawn at the size of its place.
@@ -153,8 +153,8 @@
       el('tbody', {}, ...rows.map(({ row, place: at }) => el('tr', {},
         el('th', { scope: 'row' }, el('span', { class: `key ${colour(at)}` }), row.name, el('i', {}, ` ${row.kind}`),
           row.args ? el('span', { class: 'what' }, row.args) : null, counters(row) ? el('span', { class: 'what' }, counters(row)) : null),
-        ...[['median', shown(row.median, figure.unit)], ['95 %', `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
-          ['p99', shown(row.p99, figure.unit)], ['rate', `${shown(row.rate, '')}/s`], ['× floor', times(row.floor)], ['× best peer', times(row.peer)],
+        ...[['median', shown(row.median, figure.unit)], ['95 %', row.low === null ? '–' : `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
+          ['p99', row.p99 === null ? '' : shown(row.p99, figure.unit)], ['rate', `${shown(row.rate, '')}/s`], ['× floor', times(row.floor)], ['× best peer', times(row.peer)],
           ['CPUs', row.cpus === null ? '?' : row.cpus.toFixed(2)]].map(([label, text]) => el('td', { class: 'n', 'data-label': label }, text))))));
     const doubts = [...new Set(figure.rows.flatMap((row) => (row.doubts || []).map((text) => `${row.name}: ${text}`)))];
     dialog.replaceChildren(

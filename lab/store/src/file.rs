@@ -74,6 +74,20 @@ pub(crate) const STEPS: &[&str] = &[
     ALTER TABLE tags ADD COLUMN checksum INTEGER;
     DROP INDEX records_by_id;
 ",
+    // Figures without an interval or without quantiles of operations.
+    "
+    ALTER TABLE records ADD COLUMN timing TEXT;
+    ALTER TABLE records RENAME COLUMN low TO low_always;
+    ALTER TABLE records RENAME COLUMN high TO high_always;
+    ALTER TABLE records RENAME COLUMN p99 TO p99_always;
+    ALTER TABLE records ADD COLUMN low REAL;
+    ALTER TABLE records ADD COLUMN high REAL;
+    ALTER TABLE records ADD COLUMN p99 REAL;
+    UPDATE records SET low = low_always, high = high_always, p99 = p99_always;
+    ALTER TABLE records DROP COLUMN low_always;
+    ALTER TABLE records DROP COLUMN high_always;
+    ALTER TABLE records DROP COLUMN p99_always;
+",
 ];
 
 /// How long a lock is waited for when a file is opened.

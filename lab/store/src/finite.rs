@@ -5,8 +5,8 @@
 //! and end without `..`: a field added to the record does not compile until it is considered here.
 
 use handover_record::{
-    Anatomy, AnatomyFloor, AnatomyStage, Beside, Hardware, Host, Mode, Ratio, Record, Round, Run,
-    Summary,
+    Anatomy, AnatomyFloor, AnatomyStage, Beside, Hardware, Host, Mode, Proof, Ratio, Record, Round,
+    Run, Summary,
 };
 
 /// The first field of a run that is not finite, and its value.
@@ -18,11 +18,13 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         commit: _,
         profile: _,
         command: _,
+        seed: _,
         host,
         findings: _,
         complete: _,
         null_one,
         null_several,
+        proofs,
     } = run;
     let Host {
         name: _,
@@ -49,10 +51,21 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         huge_pages: _,
         counters: _,
         load_1min,
+        microcode: _,
+        compiler: _,
+        build_profile: _,
+        features: _,
     } = host;
     let mut find = Find::default();
     find.option("null_one", *null_one);
     find.option("null_several", *null_several);
+    for (place, proof) in proofs.iter().enumerate() {
+        let Proof { what: _, unit: _, planted, read, bound, ends } = proof;
+        let (low, high) = ends.unwrap_or_default();
+        for value in [*planted, read.unwrap_or_default(), *bound, low, high] {
+            find.number(&format!("proofs[{place}]"), value);
+        }
+    }
     find.number("host.clock_cost_ns", *clock_cost_ns);
     find.option("host.cgroup_cpus", *cgroup_cpus);
     find.number("host.load_1min", *load_1min);
@@ -150,8 +163,11 @@ impl Find {
 
     fn ratio(&mut self, field: &str, ratio: &Ratio) {
         let Ratio { id: _, contender: _, other, ratio, low, high } = ratio;
-        for (name, value) in [("other", other), ("ratio", ratio), ("low", low), ("high", high)] {
+        for (name, value) in [("other", other), ("ratio", ratio)] {
             self.number(&format!("{field}.{name}"), *value);
+        }
+        for (name, value) in [("low", low), ("high", high)] {
+            self.option(&format!("{field}.{name}"), *value);
         }
     }
 

@@ -581,8 +581,9 @@ pub(crate) fn insert_record(
     let PackedRecord { record, body, rounds, histogram } = packed;
     let checksum = packed.checksum(run_id, place);
     let insert = "INSERT INTO main.records (run, place, id, contender, kind, unit,
-        started_unix_ns, median, low, high, p99, rate_per_s, body, rounds, histogram, checksum)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+        started_unix_ns, median, low, high, p99, rate_per_s, body, rounds, histogram, checksum,
+        timing)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     connection.prepare_cached(insert)?.execute(params![
         run,
         place,
@@ -594,12 +595,13 @@ pub(crate) fn insert_record(
         record.summary.median,
         record.summary.low,
         record.summary.high,
-        record.summary.p99,
+        record.summary.quantiles().map(|it| it.p99),
         record.rate_per_s,
         body,
         rounds,
         histogram,
         checksum,
+        record.summary.timing().to_string(),
     ])?;
     Ok(checksum)
 }

@@ -7,7 +7,7 @@ use crate::exit::{self, Interrupted, Stopped, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{DATE_REFUSED, Fault, Lab, Profile, Watch, unix_ns};
-use handover_record::{Document, Record};
+use handover_record::{Document, Host, Record};
 use handover_store::{Store, StoreError};
 use rustix::fs::OFlags;
 use std::collections::BTreeSet;
@@ -200,11 +200,18 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_recor
         commit: env!("HANDOVER_COMMIT").to_string(),
         profile,
         command: words.join(" "),
-        host: lab.host(),
+        seed: lab.seed(),
+        host: Host {
+            compiler: env!("HANDOVER_COMPILER").to_string(),
+            build_profile: env!("HANDOVER_BUILD_PROFILE").to_string(),
+            features: env!("HANDOVER_FEATURES").split_whitespace().map(str::to_string).collect(),
+            ..lab.host()
+        },
         findings: Vec::new(),
         complete: false,
         null_one: None,
         null_several: None,
+        proofs: Vec::new(),
     })
 }
 
@@ -320,9 +327,9 @@ impl Watcher {
 }
 
 impl Watch for Watcher {
-    fn begin(&mut self, index: usize, count: usize, _: &str) {
+    fn begin(&mut self, visit: (usize, usize), group: usize) {
         if let Some(live) = &mut self.live {
-            live.begin(index, count);
+            live.begin(visit, group);
         }
     }
 

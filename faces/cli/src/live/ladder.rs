@@ -75,7 +75,7 @@ struct Figure {
     short: Short,
     unit: Unit,
     median: f64,
-    p99: f64,
+    p99: Option<f64>,
     floor: Option<f64>,
     args: BTreeMap<String, u64>,
 }
@@ -94,8 +94,10 @@ pub struct Ladder {
     passes_count: usize,
     time_max: Option<Duration>,
     over: Option<String>,
-    /// The visit under way, and of how many.
+    /// Which visit is under way, and of how many.
     visit: (usize, usize),
+    /// The benchmark that is visited.
+    group: usize,
     /// Its blocks: so many of at most so many.
     blocks: (u32, u32),
     told: Vec<String>,
@@ -136,6 +138,7 @@ impl Ladder {
             time_max,
             over: over.map(str::to_string),
             visit: (0, 0),
+            group: 0,
             blocks: (0, 0),
             told: Vec::new(),
             signs: if has_unicode { &SIGNS } else { &PLAIN_SIGNS },
@@ -145,9 +148,9 @@ impl Ladder {
         }
     }
 
-    /// A visit to a benchmark begins: the `index`th of `count`.
-    pub fn begin(&mut self, index: usize, count: usize) {
-        self.visit = (index, count);
+    /// A visit to a benchmark begins: one of so many.
+    pub fn begin(&mut self, visit: (usize, usize), group: usize) {
+        (self.visit, self.group) = (visit, group);
         self.blocks = (0, 0);
     }
 
@@ -175,7 +178,7 @@ impl Ladder {
             short: Short::of(record),
             unit: record.unit,
             median: record.summary.median,
-            p99: record.summary.p99,
+            p99: record.summary.quantiles().map(|it| it.p99),
             floor: record.floor.as_ref().map(|it| it.other),
             args: record.args.clone(),
         });
@@ -188,7 +191,7 @@ impl Ladder {
 
     /// The rung that is visited.
     fn now(&self) -> Option<usize> {
-        self.visit.0.checked_rem(self.rungs.len())
+        (self.group < self.rungs.len()).then_some(self.group)
     }
 
     /// How much of the run is done.
@@ -324,7 +327,8 @@ impl Ladder {
     fn draw_figure(&self, figure: &Figure, line: Rect, buffer: &mut Buffer) {
         let cell = |x: u16| Rect { x, y: line.y, width: 1, height: 1 };
         let median = at(line, figure.median);
-        for x in median..=at(line, figure.p99).max(median) {
+        let p99 = figure.p99.map_or(median, |p99| at(line, p99));
+        for x in median..=p99.max(median) {
             put(buffer, cell(x), self.signs.p99, FAINT);
         }
         if let Some(floor) = figure.floor.map(|floor| at(line, floor)) {

@@ -2,37 +2,30 @@
 
 use super::threads::{play, words_of};
 use super::{RigTogether, Stage, gather};
-use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::lab::Plan;
-use crate::raw::{Control, Region, start_again, take_over};
+use crate::process::Process;
+use crate::raw::{Control, Region, take_over};
 use crate::rig::{Rig, inheritable, numbers};
 use crate::samples::{Notes, Samples, Timing};
 use crate::trace::{TraceTo, Tracing};
-use crate::workload::{Party, Role};
+use crate::workload::{self, Role};
 use handover_base::affinity;
-use handover_record::Values;
+use handover_record::{Param, Spec, Values};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
-};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitStatus;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
 /// Tells a started program that it is a party, and which.
-const PARTY_VARIABLE: &str = "HANDOVER_PARTY";
+pub(crate) const PARTY_VARIABLE: &str = "HANDOVER_PARTY";
 
 /// What a party's process is told.
 #[derive(Serialize, Deserialize)]
@@ -43,6 +36,7 @@ struct Assignment {
     index: usize,
     cpus: Vec<u32>,
     timing: Timing,
+    slack_bytes: usize,
     count_hardware: bool,
     trace: Option<TraceTo>,
     parent: i32,
@@ -56,49 +50,6 @@ struct Assignment {
 enum Answer {
     Notes(Notes),
     Fault(String),
-}
-
-/// A child process; killed and waited for when dropped.
-struct Process {
-    id: Pid,
-    /// Set once it has been waited for: its id may be another process's from then on.
-    ended: Option<ExitStatus>,
-}
-
-impl Process {
-    /// Starts this program as the participant that `told` describes.
-    fn start(told: &str) -> io::Result<Process> {
-        let own = std::env::vars_os().filter(|(name, _)| name != PARTY_VARIABLE);
-        let added = (PARTY_VARIABLE.into(), told.into());
-        let environment: Result<Vec<CString>, _> = own
-            .chain([added])
-            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
-            .collect();
-        Ok(Process { id: start_again(&environment?)?, ended: None })
-    }
-
-    /// Its exit status, if it has ended.
-    fn status(&mut self) -> Option<ExitStatus> {
-        self.wait(WaitOptions::NOHANG)
-    }
-
-    fn wait(&mut self, how: WaitOptions) -> Option<ExitStatus> {
-        if self.ended.is_none()
-            && let Ok(Some((_, status))) = retry_on_intr(|| waitpid(Some(self.id), how))
-        {
-            self.ended = Some(ExitStatus::from_raw(status.as_raw()));
-        }
-        self.ended
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if self.ended.is_none() {
-            let _ = kill_process(self.id, Signal::KILL);
-            self.wait(WaitOptions::empty());
-        }
-    }
 }
 
 pub(super) fn round(
@@ -125,6 +76,7 @@ pub(super) fn round(
             index,
             cpus: stage.cpus.clone(),
             timing: stage.timing,
+            slack_bytes: stage.slack_bytes,
             count_hardware: stage.count_hardware,
             trace: stage.trace.clone(),
             parent: rustix::process::getpid().as_raw_nonzero().get(),
@@ -134,8 +86,8 @@ pub(super) fn round(
         };
         let told = serde_json::to_string(&assignment)
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
-        let process =
-            Process::start(&told).map_err(|refused| Fault::not_started(role.name, &refused))?;
+        let process = Process::with_variable(PARTY_VARIABLE, &told)
+            .map_err(|refused| Fault::not_started(role.name, &refused))?;
         started.push(process);
         answers.push(answer);
     }
@@ -194,55 +146,33 @@ fn describe_dead(children: &mut [Process]) -> String {
     "it closed its answer without giving one".to_string()
 }
 
-/// Why a process that was started as a party could not play it, or could not say how it went.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PartyError {
-    /// The variable that makes a process a party holds something else: somebody set it by hand.
-    #[error("{PARTY_VARIABLE} is set by handover for its own parties; unset it: {0}")]
-    NotAnAssignment(String),
-    /// The party was never rigged, or its coordinator is gone.
-    #[error("party {index}: {fault}")]
-    Fault {
-        /// Which party.
-        index: usize,
-        /// What went wrong.
-        fault: Fault,
-    },
+/// What a process that was started as a party is to do.
+pub(crate) struct Party(Assignment);
+
+/// A benchmark of several parties, as a party's process finds it.
+pub(crate) struct Together {
+    pub spec: &'static Spec,
+    pub contender: &'static str,
+    pub params: &'static [Param],
+    pub roles: fn(&Values) -> Vec<Role>,
+    pub rig: RigTogether,
 }
 
-/// If this process was started as a party, plays that party and says how that went; the caller must
-/// then end, with success or with the error. Otherwise returns `None` at once. Call it first thing in
-/// `main` of every program that runs a [`Lab`](crate::Lab) with processes: parties are that same
-/// program started again.
-///
-/// ```no_run
-/// # const ALL: &[&[handover_harness::Bench]] = &[];
-/// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     if let Some(played) = handover_harness::dispatch_partner(ALL) {
-///         return Ok(played?);
-///     }
-///     // ... a Lab, and what it is to run
-///     Ok(())
-/// }
-/// ```
-///
-/// It takes over the descriptors that the coordinator left open for it, so it must run before
-/// anything else opens or takes over descriptors.
-///
-/// # Errors
-/// What keeps the party from telling its coordinator: a fault while it plays is told there, and is
-/// none here.
-pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), PartyError>> {
-    let told = std::env::var(PARTY_VARIABLE).ok()?;
-    Some(play_told(all, &told))
-}
+impl Party {
+    /// Of what a coordinator has told, or why that is nothing of the kind.
+    pub fn of(told: &str) -> Result<Party, String> {
+        serde_json::from_str(told).map(Party).map_err(|refused| refused.to_string())
+    }
 
-fn play_told(all: &[&'static [Bench]], told: &str) -> Result<(), PartyError> {
-    let assignment: Assignment = serde_json::from_str(told)
-        .map_err(|refused| PartyError::NotAnAssignment(refused.to_string()))?;
-    let answered = obey(all, &assignment).and_then(|(answer, to)| write_answer(&answer, to));
-    answered.map_err(|fault| PartyError::Fault { index: assignment.index, fault })
+    pub fn index(&self) -> usize {
+        self.0.index
+    }
+
+    /// Plays the party, with the benchmark that `find` finds by its spec and contender, and tells the
+    /// coordinator how that went.
+    pub fn play(self, find: impl Fn(&str, &str) -> Result<Together, Fault>) -> Result<(), Fault> {
+        obey(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
+    }
 }
 
 fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
@@ -250,7 +180,10 @@ fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
     Ok(File::from(to).write_all(&text)?)
 }
 
-fn obey(all: &[&'static [Bench]], told: &Assignment) -> Result<(Answer, OwnedFd), Fault> {
+fn obey(
+    find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
+    told: &Assignment,
+) -> Result<(Answer, OwnedFd), Fault> {
     // A coordinator that is killed must not leave parties behind.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(told.parent) {
@@ -263,7 +196,7 @@ fn obey(all: &[&'static [Bench]], told: &Assignment) -> Result<(Answer, OwnedFd)
         return Err(Fault::new("too few descriptors"));
     };
     let rigged = fds.collect();
-    let played = catch_unwind(AssertUnwindSafe(|| play_assigned(all, told, &control, rigged)));
+    let played = catch_unwind(AssertUnwindSafe(|| play_assigned(find, told, &control, rigged)));
     Ok(match played {
         Ok(Ok(notes)) => (Answer::Notes(notes), answer),
         Ok(Err(fault)) => (Answer::Fault(fault.to_string()), answer),
@@ -272,38 +205,35 @@ fn obey(all: &[&'static [Bench]], told: &Assignment) -> Result<(Answer, OwnedFd)
 }
 
 fn play_assigned(
-    all: &[&'static [Bench]],
+    find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
     told: &Assignment,
     control: &OwnedFd,
     rigged: Vec<OwnedFd>,
 ) -> Result<Notes, Fault> {
-    let bench = all
-        .iter()
-        .flat_map(|benches| benches.iter())
-        .find(|it| it.spec().id == told.spec && it.contender().name == told.contender)
-        .ok_or_else(|| Fault::new(format!("no benchmark {} [{}]", told.spec, told.contender)))?;
-    let mut values = Values::defaults(bench.params());
+    let bench = find(&told.spec, &told.contender)?;
+    let mut values = Values::defaults(bench.params);
     for (name, value) in &told.values {
         values.set_checked(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
     }
-    let roles = bench.roles(&values);
+    let roles = (bench.roles)(&values);
     let role = *roles.get(told.index).ok_or_else(|| Fault::new("no such party"))?;
     let cpu = *told.cpus.get(told.index).ok_or_else(|| Fault::new("no CPU for this party"))?;
     affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);
-    let parts_count = bench.spec().parts.len();
+    let parts_count = bench.spec.parts.len();
     let samples = Samples::new(told.timing, parts_count, role.measured, Some(control.clone()));
-    let party = Party { index: told.index, count: roles.len(), cpu };
+    let party = workload::Party { index: told.index, count: roles.len(), cpu };
     let stage = Stage {
-        spec_id: bench.spec().id,
-        contender: bench.contender().name,
+        spec_id: bench.spec.id,
+        contender: bench.contender,
         values,
         parts_count,
         cpus: told.cpus.clone(),
         timing: told.timing,
         processes: true,
         check: false,
+        slack_bytes: told.slack_bytes,
         count_hardware: told.count_hardware,
         trace: told.trace.clone(),
         // The coordinator gives parties up.
@@ -311,6 +241,7 @@ fn play_assigned(
     };
     // Ended before the answer is given: then this process is killed.
     let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;
-    let workload = bench.rig_together(&stage.values, &mut Rig::given(&told.cpus, rigged))?;
+    let _slack = stage.slack();
+    let workload = (bench.rig)(&stage.values, &mut Rig::given(&told.cpus, rigged))?;
     play(&*workload, &stage, role, party, &control, samples)
 }

@@ -40,6 +40,7 @@ pub(crate) fn round_alone(
 /// what is measured is compiled as it would be anywhere; all else is compiled once.
 pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
     let rig = || W::rig(&W::Args::from_values(&stage.values), &mut Rig::making(&stage.cpus, false));
+    let _slack = stage.slack();
     let mut workload = rig()?;
     if stage.check {
         workload.check()?;
@@ -69,7 +70,7 @@ fn round_started_by(
     rig: RigTogether,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
-    let workload = rigged(stage, rig)?;
+    let (workload, _slack) = rigged(stage, rig)?;
     let (words, _fd) = Region::make()?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(words, roles.len(), measured);
@@ -178,13 +179,14 @@ impl Watched {
 }
 
 /// Rigs on the first party's CPU, so that memory comes from its node.
-fn rigged(stage: &Stage, rig: RigTogether) -> Result<Arc<dyn Rigged>, Fault> {
+fn rigged(stage: &Stage, rig: RigTogether) -> Result<(Arc<dyn Rigged>, Vec<u8>), Fault> {
     let (to, from) = channel();
     let inner = stage.clone();
     let role = Role::serving("rig");
     let body = move || {
         pin(inner.cpus[0])?;
-        rig(&inner.values, &mut Rig::making(&inner.cpus, false))
+        let slack = inner.slack();
+        Ok((rig(&inner.values, &mut Rig::making(&inner.cpus, false))?, slack))
     };
     let thread = start(spawn, role, 0, to, body)?;
     let rigged = match from.recv() {
@@ -288,15 +290,10 @@ mod tests {
             values: Values::defaults(&[]),
             parts_count: 0,
             cpus: vec![cpu; 3],
-            timing: Timing {
-                round_ns: 1000,
-                batch: 0,
-                batches_max: 0,
-                idle_gap_ns: 0,
-                watch_pace: false,
-            },
+            timing: Timing { round_ns: 1000, ..Timing::default() },
             processes: false,
             check: false,
+            slack_bytes: 0,
             count_hardware: false,
             trace: None,
             patience: crate::lab::Plan::PATIENCE,

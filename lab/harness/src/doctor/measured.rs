@@ -56,15 +56,16 @@ fn spin(cpu: u32, time: Duration) -> Option<Core> {
     affinity::pin(cpu).ok()?;
     let before = usage::thread();
     let until = Instant::now() + time;
-    let (mut looks, mut slowed) = (0u64, 0u64);
+    let mut laps = Vec::new();
     while Instant::now() < until {
-        slowed += u64::from(pace::is_slowed());
-        looks += 1;
+        laps.push(pace::lap_ticks());
     }
+    let fastest = laps.iter().copied().min().unwrap_or(0);
+    let slowed = laps.iter().filter(|lap| pace::is_slower(**lap, fastest)).count();
     let spent = usage::thread() - before;
     Some(Core {
         cpu,
-        slowed: slowed as f64 / looks.max(1) as f64,
+        slowed: slowed as f64 / laps.len().max(1) as f64,
         switches_involuntary: spent.switches_involuntary,
     })
 }

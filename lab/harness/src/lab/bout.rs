@@ -1,6 +1,7 @@
 //! One contender of one benchmark, block by block, for who looks into it with probes meanwhile.
 
-use super::measure::{Course, Measuring, Visit};
+use super::course::Course;
+use super::measure::Measuring;
 use super::{Group, Lab};
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -10,6 +11,7 @@ use crate::select;
 use crate::stats;
 use crate::trace::{TraceTo, Tracing};
 use handover_base::clock;
+use handover_base::random::SplitMix64;
 use handover_record::Record;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -23,6 +25,8 @@ pub struct Bout<'a> {
     lab: &'a Lab,
     group: Group,
     course: Course,
+    blocks: u32,
+    random: SplitMix64,
 }
 
 impl std::fmt::Debug for Bout<'_> {
@@ -83,13 +87,15 @@ impl Lab {
                 group.selection.floors.push(floor);
             }
         }
-        let visit = Visit { blocks_min: 0, blocks_max: 0, until: None, warm_up };
-        let measuring = Measuring { lab: self, group: &group, watch: &mut (), interrupted };
-        let (course, faults) = measuring.begin(visit)?;
+        let mut course = Course::begin(self, &group)?;
+        let random = SplitMix64::new(self.seed);
+        let mut measuring =
+            Measuring { lab: self, group: &group, interrupted, pass: 0, random: random.clone() };
+        let faults = measuring.begin(&mut course.lanes, warm_up)?;
         if let Some((_, fault)) = faults.into_iter().next() {
             return Err(fault);
         }
-        Ok(Bout { lab: self, group, course })
+        Ok(Bout { lab: self, group, course, blocks: 0, random })
     }
 }
 
@@ -99,8 +105,12 @@ impl Bout<'_> {
     /// # Errors
     /// What went wrong, or [`Fault::Interrupted`].
     pub fn block(&mut self, interrupted: &AtomicBool) -> Result<(), Fault> {
-        let Bout { lab, group, course } = self;
-        Measuring { lab, group, watch: &mut (), interrupted }.one_block(course)
+        let random = SplitMix64::new(self.random.next_u64());
+        let (lab, group) = (self.lab, &self.group);
+        let mut measuring = Measuring { lab, group, interrupted, pass: 0, random };
+        measuring.one_block(&mut self.course.lanes, self.blocks)?;
+        self.blocks += 1;
+        Ok(())
     }
 
     /// One round of the contender with the sites on that `trace` names. It is in none of the figures.
@@ -108,7 +118,8 @@ impl Bout<'_> {
     /// # Errors
     /// What went wrong, or [`Fault::Interrupted`].
     pub fn watched(&mut self, trace: &TraceTo, interrupted: &AtomicBool) -> Result<Watched, Fault> {
-        let (bench, mut stage) = self.course.contender();
+        let lane = &self.course.lanes[0];
+        let (bench, mut stage) = (lane.bench, lane.stage.clone());
         stage.trace = Some(trace.clone());
         stage.timing.batch = stage.timing.batch.max(BATCH_WATCHED_MIN);
         let tracing = if stage.processes { None } else { Some(Tracing::begin(trace)?) };
@@ -144,9 +155,7 @@ fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
     let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
     let parts_ns = (0..parts_count).map(|part| {
         let parts = notes.iter().filter_map(|it| it.parts.get(part));
-        let figures = parts
-            .flat_map(|part| part.samples.iter().map(|sample| part.figure(*sample, part.batch)));
-        let figures: Vec<f64> = figures.collect();
+        let figures: Vec<f64> = parts.flat_map(|part| part.figures().map(|it| it.0)).collect();
         (!figures.is_empty()).then(|| stats::median(&figures))
     });
     let delays: Option<Vec<u64>> = notes.iter().map(|it| it.run_delay_ns).collect();

@@ -1,6 +1,7 @@
 //! The floor that a figure stands over.
 
-use super::summarise::{Context, Lane, ratio};
+use super::lane::Lane;
+use super::summarise::{Context, ratio};
 use handover_record::{ContenderKind, Ratio, Wait, Warning, WarningCode};
 
 /// The ratio of a lane's part to its floor: a floor among the contenders of the same benchmark, which does
@@ -20,7 +21,12 @@ pub(super) fn ratio_to_floor(
         let alike: Vec<_> = found.filter(|it| it.2.waits(it.1).is_below(waits)).collect();
         let best = alike.iter().find(|it| it.2.waits(it.1) == waits).or(alike.first())?;
         let (id, part, lane) = best;
-        ratio(&ours.parts[index], &lane.parts[*part], id, lane.bench.contender().name)
+        ratio(
+            &ours.measured.parts[index],
+            &lane.measured.parts[*part],
+            id,
+            lane.bench.contender().name,
+        )
     })
 }
 
@@ -33,13 +39,18 @@ fn own_floor(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -
     let id = declared
         .map_or(context.spec.id.to_string(), |part| format!("{}/{}", context.spec.id, part.name));
     let floors = || {
-        let own = lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
+        let own = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
         own.filter(|lane| lane.bench.contender().kind == ContenderKind::Floor)
     };
     let waits = ours.waits(index);
     let of = |wanted: Wait| {
         floors().filter(|lane| lane.waits(index) == wanted).find_map(|lane| {
-            ratio(&ours.parts[index], &lane.parts[index], &id, lane.bench.contender().name)
+            ratio(
+                &ours.measured.parts[index],
+                &lane.measured.parts[index],
+                &id,
+                lane.bench.contender().name,
+            )
         })
     };
     of(waits).or_else(|| of(Wait::None))
@@ -52,22 +63,20 @@ fn named_floor<'a>(
     wanted: &'static str,
 ) -> Option<(&'static str, usize, &'a Lane)> {
     let (id, bench, part) = context.floors.iter().find(|(id, ..)| *id == wanted)?;
-    let lane = lanes
-        .iter()
-        .find(|lane| lane.is_floor && !lane.out && lane.bench.spec().id == bench.spec().id)?;
+    let lane = lanes.iter().find(|lane| {
+        lane.is_floor && !lane.known.is_out && lane.bench.spec().id == bench.spec().id
+    })?;
     Some((id, *part, lane))
 }
 
 /// The warning of a figure that takes less than its floor.
 pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
-    let text = || {
-        format!(
-            "takes {:.2} to {:.2} times as long as its floor, {} [{}]: the floor does more than it has to",
-            floor.low, floor.high, floor.id, floor.contender
-        )
-    };
-    let code = WarningCode::FloorBeaten;
-    (floor.high < 1.0).then(|| Warning { code, text: text() })
+    let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
+    let text = format!(
+        "takes {low:.2} to {high:.2} times as long as its floor, {} [{}]: the floor does more than it has to",
+        floor.id, floor.contender
+    );
+    Some(Warning { code: WarningCode::FloorBeaten, text })
 }
 
 #[cfg(test)]
@@ -80,8 +89,8 @@ mod tests {
             contender: "hardware".to_string(),
             other: 1.0,
             ratio: (low + high) / 2.0,
-            low,
-            high,
+            low: Some(low),
+            high: Some(high),
         }
     }
 

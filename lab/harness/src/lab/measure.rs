@@ -1,56 +1,44 @@
-//! One benchmark: checked, warmed up, and then measured in blocks.
+//! One benchmark in one pass: checked, warmed up, and then measured in blocks.
 
-use super::summarise::{self, Lane};
-use super::{Group, Lab, Profile, Watch};
+use super::lane::{Known, Lane};
+use super::{Group, Lab, Profile};
 use crate::bench::Bench;
 use crate::counters;
 use crate::crew::Stage;
-use crate::date::{DATE_REFUSED, unix_ns};
 use crate::fault::Fault;
-use crate::noise;
-use crate::samples::{Notes, Timing, empty_ns};
-use crate::stats;
+use crate::samples::Timing;
+use handover_base::random::SplitMix64;
 use handover_base::topology::Placed;
-use handover_base::{affinity, clock, usage};
-use handover_record::{Contender, ContenderKind, Record, Values};
+use handover_base::{affinity, clock};
+use handover_record::Values;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// A round lasts about this long; one of several parties half of it, as all their cores must be at their
 /// pace from its begin to its end.
 const ROUND: Duration = Duration::from_millis(10);
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
+/// Memory that lies before what a round sets up is so much at most: two pages, so that both the cache sets
+/// and the pages that are shared with others differ.
+const SLACK_BYTES_MAX: usize = 8192;
 /// With a pause before each hand-over, a round holds at least this many of them.
 const ROUND_GAPS_MIN: u32 = 8;
 /// Warm-up ends when so many rounds agree within [`WARM_AGREE`].
 const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
-/// The intervals are narrow enough when each reaches at most this far.
-const NARROW: f64 = 0.02;
+/// In later passes a shorter round warms up the new process.
+const WARM_AGAIN_PART: u64 = 4;
 /// Operations are timed one by one when the shortest contender's lasts this many readings of the clock.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
-/// One benchmark in the course of a run, which comes back to it pass by pass.
-pub(super) struct Course {
-    started_unix_ns: i64,
-    empty: (f64, f64),
-    lanes: Vec<Lane>,
-    blocks: u32,
-    rounds_told: usize,
-    /// Every figure was good at the end of the last visit.
-    pub settled: bool,
-    /// It failed, or a lane of it died in mid-run: no pass comes back to it.
-    pub closed: bool,
-}
-
-/// What one visit may take.
+/// What one visit to a benchmark may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
     /// So many blocks at least, however long they take.
     pub blocks_min: u32,
-    /// So many at most, where the intervals are not narrow yet and there is time.
+    /// So many at most, where there is time.
     pub blocks_max: u32,
     /// `None`: no end.
     pub until: Option<Instant>,
@@ -58,141 +46,100 @@ pub(super) struct Visit {
     pub warm_up: Duration,
 }
 
-/// One visit to one benchmark.
+/// One benchmark that is measured.
 pub(super) struct Measuring<'a> {
     pub lab: &'a Lab,
     pub group: &'a Group,
-    pub watch: &'a mut dyn Watch,
     pub interrupted: &'a AtomicBool,
+    /// The pass of the run.
+    pub pass: u32,
+    /// What the order of the contenders and their placement in memory are drawn from.
+    pub random: SplitMix64,
 }
 
 impl Measuring<'_> {
     /// Checks every contender and warms it up. Contenders that fail are out of the race, and named with
     /// the reason.
-    pub fn begin(&self, visit: Visit) -> Result<(Course, Vec<(String, Fault)>), Fault> {
-        let started_unix_ns = unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_REFUSED))?;
+    pub fn begin(
+        &mut self,
+        lanes: &mut [Lane],
+        warm_up: Duration,
+    ) -> Result<Vec<(String, Fault)>, Fault> {
         let mut faults = Vec::new();
-        let mut lanes = self.lanes()?;
-        let neighbour = self.neighbour(&mut lanes)?;
-        self.check(&mut lanes, &mut faults)?;
+        let _neighbour = self.neighbour(lanes)?;
+        self.check(lanes, &mut faults)?;
         if self.lab.plan.profile != Profile::Smoke {
-            self.warm_up(&mut lanes, visit.warm_up)?;
-            choose_batches(&mut lanes, self.group.selection.spec.batched);
+            self.warm_up(lanes, warm_up)?;
+            choose_batches(lanes, self.group.selection.spec.batched);
         }
-        drop(neighbour);
-        let course = Course {
-            started_unix_ns,
-            empty: empty_ns(),
-            lanes,
-            blocks: 0,
-            rounds_told: 0,
-            settled: false,
-            closed: false,
-        };
-        Ok((course, faults))
+        Ok(faults)
     }
 
-    /// Measures some blocks more: the fewest where the figures are good already. That is looked at once a
-    /// visit, at its end.
-    pub fn visit(&mut self, course: &mut Course, visit: Visit) -> Result<(), Fault> {
-        let neighbour = self.neighbour(&mut course.lanes)?;
-        let wanted = if course.settled { visit.blocks_min } else { visit.blocks_max };
-        for done in 0..wanted {
+    /// Warms up contenders that an earlier pass has checked, in a new process.
+    pub fn begin_again(&mut self, lanes: &mut [Lane], known: &[Known]) -> Result<(), Fault> {
+        let _neighbour = self.neighbour(lanes)?;
+        for (lane, known) in lanes.iter_mut().zip(known) {
+            lane.learn(*known);
+            if known.is_out {
+                continue;
+            }
+            self.go_on()?;
+            let mut stage = self.stage(lane);
+            stage.timing.round_ns /= WARM_AGAIN_PART;
+            let notes = lane.bench.round(&stage, self.interrupted)?;
+            lane.note_pace(&notes);
+        }
+        Ok(())
+    }
+
+    /// Measures some blocks, and tells of each.
+    pub fn visit(
+        &mut self,
+        lanes: &mut [Lane],
+        visit: Visit,
+        told: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let _neighbour = self.neighbour(lanes)?;
+        for done in 0..visit.blocks_max {
             let spent = visit.until.is_some_and(|until| Instant::now() >= until);
             if spent && done >= visit.blocks_min {
                 break;
             }
-            self.block(&mut course.lanes, course.blocks)?;
-            course.blocks += 1;
-            self.watch.block(done + 1, wanted);
+            self.block(lanes, done)?;
+            told(done + 1, visit.blocks_max)?;
         }
-        drop(neighbour);
-        course.lanes.iter_mut().for_each(Lane::judge_again);
-        course.settled = course.is_settled();
         Ok(())
     }
 
-    /// One block more.
-    pub fn one_block(&mut self, course: &mut Course) -> Result<(), Fault> {
-        let neighbour = self.neighbour(&mut course.lanes)?;
-        self.block(&mut course.lanes, course.blocks)?;
-        course.blocks += 1;
-        drop(neighbour);
+    /// One block, with the neighbour that was asked for.
+    pub fn one_block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
+        let _neighbour = self.neighbour(lanes)?;
+        self.block(lanes, block)
+    }
+
+    /// One block: a round of each lane, in random order.
+    pub fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
+        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        self.random.shuffle(&mut order);
+        for place in order {
+            let lane = &mut lanes[place];
+            if lane.known.is_out {
+                continue;
+            }
+            self.go_on()?;
+            let stage = self.stage(lane);
+            let notes = lane.bench.round(&stage, self.interrupted)?;
+            lane.keep((self.pass, block), &notes);
+        }
         Ok(())
     }
 
-    /// A lane for each contender, then one for each floor.
-    fn lanes(&self) -> Result<Vec<Lane>, Fault> {
-        let selection = &self.group.selection;
-        let mut lanes = Vec::new();
-        for bench in &selection.contenders {
-            lanes.push(self.lane(bench, false)?);
-        }
-        for (_, bench, _) in &selection.floors {
-            // Two figures of one benchmark may be floors: it is measured once.
-            let is_there = |it: &Lane| it.is_floor && it.bench.spec().id == bench.spec().id;
-            if !lanes.iter().any(is_there) {
-                lanes.push(self.lane(bench, true)?);
-            }
-        }
-        Ok(lanes)
-    }
-
-    fn lane(&self, bench: &'static Bench, is_floor: bool) -> Result<Lane, Fault> {
-        let lab = self.lab;
-        let usual = match lab.plan.profile {
-            Profile::Smoke => Values::smoke,
-            _ => Values::defaults,
-        };
-        let values = match (is_floor, self.group.selection.contenders.first()) {
-            (false, _) => self.group.values.clone(),
-            (true, None) => usual(bench.params()),
-            (true, Some(own)) => {
-                beside(usual(bench.params()), &self.group.values, &usual(own.params()))
-            }
-        };
-        let roles = bench.roles(&values);
-        let Placed { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
-        let hands_over = bench.spec().hands_over;
-        let gap = if hands_over { lab.plan.idle_gap } else { Duration::ZERO };
-        let round = if roles.len() > 1 { ROUND_OF_SEVERAL } else { ROUND };
-        let mut round = round.max(gap * ROUND_GAPS_MIN);
-        if lab.plan.profile == Profile::Smoke {
-            round = Duration::from_secs(5);
-        }
-        let stage = Stage {
-            spec_id: bench.spec().id,
-            contender: bench.contender().name,
-            values,
-            parts_count: bench.spec().parts.len(),
-            timing: Timing {
-                round_ns: u64::try_from(round.as_nanos()).unwrap_or(u64::MAX),
-                batch: 0,
-                batches_max: if lab.plan.profile == Profile::Smoke { 3 } else { 0 },
-                idle_gap_ns: u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX),
-                watch_pace: self.watches_pace(&cpus),
-            },
-            cpus,
-            processes: bench.always_in_processes()
-                || lab.plan.processes && hands_over && bench.in_processes(),
-            check: false,
-            count_hardware: counters::available(),
-            trace: None,
-            patience: lab.plan.patience,
-        };
-        Ok(Lane::new(bench, stage, roles, notes, is_floor))
-    }
-
-    /// A core is watched for others on it; not where those are our own.
-    fn watches_pace(&self, cpus: &[u32]) -> bool {
-        let plan = &self.lab.plan;
-        let shares_core = |(index, cpu): (usize, &u32)| {
-            let siblings = self.lab.topology.cpu(*cpu).map_or(&[][..], |it| &it.siblings);
-            let others = cpus.iter().enumerate().filter(|(other, _)| *other != index);
-            others.map(|(_, other)| other).any(|other| other == cpu || siblings.contains(other))
-        };
-        let burdened = plan.neighbour || cpus.iter().enumerate().any(shares_core);
-        plan.profile != Profile::Smoke && !burdened
+    /// A lane's stage for its next round, with what is random about it.
+    fn stage(&mut self, lane: &Lane) -> Stage {
+        let mut stage = lane.stage.clone();
+        stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
+        stage.timing.seed = self.random.next_u64();
+        stage
     }
 
     /// Correct before fast. A contender that fails is out of the race; so is a floor, and ratios to it.
@@ -205,13 +152,13 @@ impl Measuring<'_> {
             stage.timing.round_ns = 5_000_000_000;
             stage.timing.idle_gap_ns = 0;
             if let Err(fault) = lane.bench.round(&stage, self.interrupted) {
-                lane.out = true;
+                lane.known.is_out = true;
                 let name = lane.bench.contender().name;
                 let name = if lane.is_floor { lane.bench.spec().id } else { name };
                 faults.push((name.to_string(), fault));
             }
         }
-        if lanes.iter().all(|lane| lane.out || lane.is_floor)
+        if lanes.iter().all(|lane| lane.known.is_out || lane.is_floor)
             && let Some((_, fault)) = faults.drain(..).next()
         {
             return Err(fault);
@@ -219,14 +166,15 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    fn warm_up(&self, lanes: &mut [Lane], budget: Duration) -> Result<(), Fault> {
+    fn warm_up(&mut self, lanes: &mut [Lane], budget: Duration) -> Result<(), Fault> {
         let share = budget / lanes.len() as u32;
-        for lane in lanes.iter_mut().filter(|lane| !lane.out) {
+        for lane in lanes.iter_mut().filter(|lane| !lane.known.is_out) {
             let until = Instant::now() + share;
             let mut figures: Vec<f64> = Vec::new();
             loop {
                 self.go_on()?;
-                let notes = lane.bench.round(&lane.stage, self.interrupted)?;
+                let stage = self.stage(lane);
+                let notes = lane.bench.round(&stage, self.interrupted)?;
                 figures.push(lane.warm(&notes));
                 let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
                 let (least, most) = last
@@ -241,132 +189,113 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// One round of each lane, the order rotated.
-    fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
-        let count = lanes.len();
-        for turn in 0..count {
-            let lane = &mut lanes[(turn + block as usize) % count];
-            if lane.out {
-                continue;
-            }
-            self.go_on()?;
-            let before = usage::steal_ticks();
-            let notes = lane.bench.round(&lane.stage, self.interrupted)?;
-            let steal = match (before, usage::steal_ticks()) {
-                (Some(before), Some(after)) => {
-                    let total = after.total_ns.saturating_sub(before.total_ns);
-                    let stolen = after.steal_ns.saturating_sub(before.steal_ns);
-                    stolen as f64 / total.max(1) as f64
-                }
-                _ => 0.0,
-            };
-            lane.keep(block, &notes, steal);
-        }
-        Ok(())
-    }
-
     fn go_on(&self) -> Result<(), Fault> {
         // Relaxed: a flag alone; nothing is published with it.
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// A thread that burns the CPU next to the parties: one that none of them uses, or the last
-    /// party's own where there is no other.
-    fn neighbour(&self, lanes: &mut [Lane]) -> Result<Option<Neighbour>, Fault> {
-        if !self.lab.plan.neighbour || !self.group.selection.spec.hands_over {
-            return Ok(None);
-        }
-        let used = &lanes[0].stage.cpus;
-        let free = self.lab.allowed.iter().copied().find(|cpu| !used.contains(cpu));
-        let Some(cpu) = free.or_else(|| used.last().copied()) else {
-            return Ok(None);
-        };
-        for lane in lanes.iter_mut() {
-            lane.neighbour_cpu = Some(cpu);
-        }
-        Neighbour::start(cpu).map(Some)
+    /// A thread that burns the CPU next to the parties, if one was asked for.
+    fn neighbour(&self, lanes: &[Lane]) -> Result<Option<Neighbour>, Fault> {
+        lanes.first().and_then(|lane| lane.neighbour_cpu).map(Neighbour::start).transpose()
     }
+}
+
+/// A lane for each contender of a benchmark, then one for each floor.
+pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<Lane> {
+    let selection = &group.selection;
+    let contenders = selection.contenders.iter().map(|bench| (*bench, false));
+    let floors = selection.floors.iter().map(|(_, bench, _)| (*bench, true));
+    let mut lanes: Vec<Lane> = Vec::new();
+    for (bench, is_floor) in contenders.chain(floors) {
+        // Two figures of one benchmark may be floors: it is measured once.
+        let is_there = |it: &Lane| is_floor && it.is_floor && it.bench.spec().id == bench.spec().id;
+        if !lanes.iter().any(is_there) {
+            lanes.push(lane(lab, group, bench, is_floor));
+        }
+    }
+    let used = lanes.first().map_or(&[][..], |lane| &lane.stage.cpus);
+    let cpu = neighbour_cpu(lab, group, used);
+    lanes.iter_mut().for_each(|lane| lane.neighbour_cpu = cpu);
+    lanes
+}
+
+fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane {
+    let usual = match lab.plan.profile {
+        Profile::Smoke => Values::smoke,
+        _ => Values::defaults,
+    };
+    let values = match (is_floor, group.selection.contenders.first()) {
+        (false, _) => group.values.clone(),
+        (true, None) => usual(bench.params()),
+        (true, Some(own)) => beside(usual(bench.params()), &group.values, &usual(own.params())),
+    };
+    let roles = bench.roles(&values);
+    let Placed { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
+    let hands_over = bench.spec().hands_over;
+    let gap = if hands_over { lab.plan.idle_gap } else { Duration::ZERO };
+    let round = if roles.len() > 1 { ROUND_OF_SEVERAL } else { ROUND };
+    let mut round = round.max(gap * ROUND_GAPS_MIN);
+    if lab.plan.profile == Profile::Smoke {
+        round = Duration::from_secs(5);
+    }
+    let stage = Stage {
+        spec_id: bench.spec().id,
+        contender: bench.contender().name,
+        values,
+        parts_count: bench.spec().parts.len(),
+        timing: Timing {
+            round_ns: u64::try_from(round.as_nanos()).unwrap_or(u64::MAX),
+            batch: 0,
+            batches_max: if lab.plan.profile == Profile::Smoke { 3 } else { 0 },
+            idle_gap_ns: u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX),
+            watch_pace: watches_pace(lab, &cpus),
+            ..Timing::default()
+        },
+        cpus,
+        processes: bench.always_in_processes()
+            || lab.plan.processes && hands_over && bench.in_processes(),
+        check: false,
+        slack_bytes: 0,
+        count_hardware: counters::available(),
+        trace: None,
+        patience: lab.plan.patience,
+    };
+    Lane::new(bench, stage, roles, notes, is_floor)
+}
+
+/// A core is watched for others on it; not where those are our own.
+fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
+    let plan = &lab.plan;
+    let shares_core = |(index, cpu): (usize, &u32)| {
+        let siblings = lab.topology.cpu(*cpu).map_or(&[][..], |it| &it.siblings);
+        let others = cpus.iter().enumerate().filter(|(other, _)| *other != index);
+        others.map(|(_, other)| other).any(|other| other == cpu || siblings.contains(other))
+    };
+    let burdened = plan.neighbour || cpus.iter().enumerate().any(shares_core);
+    plan.profile != Profile::Smoke && !burdened
+}
+
+/// The CPU of a busy neighbour: one that no party uses, or the last party's own where there is no other.
+fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
+    if !lab.plan.neighbour || !group.selection.spec.hands_over {
+        return None;
+    }
+    let free = lab.allowed.iter().copied().find(|cpu| !used.contains(cpu));
+    free.or_else(|| used.last().copied())
 }
 
 /// Above twenty readings of the clock for the shortest contender, each operation of every contender is
 /// timed alone; below, batches. One rule for all contenders, so that none is burdened more.
 fn choose_batches(lanes: &mut [Lane], always: bool) {
     let cost = clock::calibration().cost_ns;
-    let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
-    let least = racing.map(|lane| lane.warm_figure).fold(f64::MAX, f64::min);
+    let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
+    let least = racing.map(|lane| lane.known.figure).fold(f64::MAX, f64::min);
     let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
     for lane in lanes.iter_mut() {
         // A floor is timed as its contenders are, unless it is too short for that.
-        let alone = single && (!lane.is_floor || lane.warm_figure >= SINGLE_CLOCKS_MIN * cost);
-        lane.stage.timing.batch = if alone { 1 } else { lane.warm_batch.max(1) };
-    }
-}
-
-impl Course {
-    /// Whether the benchmark has yielded more than it has told.
-    pub fn is_news(&self) -> bool {
-        self.rounds_count() > self.rounds_told
-    }
-
-    /// What the benchmark has yielded so far.
-    pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
-        self.rounds_told = self.rounds_count();
-        self.lanes.iter_mut().for_each(Lane::judge_again);
-        let context = summarise::Context {
-            spec: group.selection.spec,
-            plan: &lab.plan,
-            args: group.values.all().clone(),
-            floors: &group.selection.floors,
-            started_unix_ns: self.started_unix_ns,
-            empty: self.empty,
-        };
-        summarise::records(&context, &self.lanes)
-    }
-
-    /// The first contender, and how it is played.
-    pub fn contender(&self) -> (&'static Bench, Stage) {
-        (self.lanes[0].bench, self.lanes[0].stage.clone())
-    }
-
-    /// The figure so far, of a part of the first contender; `None` where there is none.
-    pub fn figure_ns(&self, part: usize) -> Option<f64> {
-        Some(self.lanes[0].intervals().get(part).copied().flatten()?.median)
-    }
-
-    /// The same, of a part of a floor.
-    pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
-        let is_its = |lane: &&Lane| lane.is_floor && lane.bench.spec().id == bench.spec().id;
-        let floor = self.lanes.iter().find(is_its)?;
-        Some(floor.intervals().get(part).copied().flatten()?.median)
-    }
-
-    /// Rounds of all its lanes.
-    fn rounds_count(&self) -> usize {
-        self.lanes.iter().map(Lane::rounds_count).sum()
-    }
-
-    /// Whether every figure has enough undisturbed rounds, and an interval narrow enough. A peer that is
-    /// clearly not the best one need not be known as well.
-    fn is_settled(&self) -> bool {
-        let racing = || self.lanes.iter().filter(|lane| !lane.is_floor && !lane.out);
-        let figures: Vec<_> =
-            racing().map(|lane| (lane.bench.contender(), lane.intervals())).collect();
-        // Of the peers of one contender, where they are no rivals of all.
-        let best = |of: &Contender, part: usize| {
-            let peers = figures
-                .iter()
-                .filter(|(it, _)| it.kind == ContenderKind::Peer && it.rival_of == of.rival_of);
-            peers.filter_map(|(_, parts)| parts[part]).map(|it| it.high).fold(f64::MAX, f64::min)
-        };
-        let is_good = |it: &Contender, part: usize, figure: stats::Interval| {
-            let is_peer = it.kind == ContenderKind::Peer;
-            figure.half_width() <= NARROW || (is_peer && figure.low > best(it, part))
-        };
-        racing().all(|lane| lane.quiet_count() >= noise::ROUNDS_MIN as u32)
-            && figures.iter().all(|(contender, parts)| {
-                let known = parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
-                known.into_iter().all(|(part, figure)| is_good(contender, part, figure))
-            })
+        let alone = single && (!lane.is_floor || lane.known.figure >= SINGLE_CLOCKS_MIN * cost);
+        let batch = if alone { 1 } else { lane.known.batch.max(1) };
+        lane.learn(Known { batch, ..lane.known });
     }
 }
 
@@ -405,17 +334,6 @@ impl Drop for Neighbour {
             let _ = thread.join();
         }
     }
-}
-
-/// The figure of the first part that has samples, for warm-up.
-pub(super) fn first_figure(notes: &[Notes]) -> (f64, u64) {
-    let mut parts = notes.iter().flat_map(|it| &it.parts);
-    let Some(part) = parts.find(|part| !part.samples.is_empty()) else {
-        return (0.0, 1);
-    };
-    let figures: Vec<f64> =
-        part.samples.iter().map(|sample| part.figure(*sample, part.batch)).collect();
-    (stats::median(&figures), part.batch)
 }
 
 /// The arguments of a floor: its usual ones, but where the benchmark that it stands beside has another than

@@ -276,7 +276,7 @@ proptest! {
         one.unit = [Unit::Ns, Unit::Bytes, Unit::Count][usize::from(unit)];
         let summary = &mut one.summary;
         (summary.low, summary.high, summary.p99, summary.max) =
-            (figures[1], figures[2], figures[3], figures[4]);
+            (Some(figures[1]), Some(figures[2]), Some(figures[3]), Some(figures[4]));
         one.rate_per_s = figures[5];
         one.cpus_user = figures[6];
         one.bytes_per_s = with_floor.then_some(figures[7]);
@@ -286,8 +286,8 @@ proptest! {
             contender: contender.clone(),
             other: figures[10],
             ratio: figures[11],
-            low: figures[12],
-            high: figures[13],
+            low: Some(figures[12]),
+            high: Some(figures[13]),
         };
         one.floor = with_floor.then(|| ratio.clone());
         one.peers = vec![ratio; usize::from(!with_floor)];

@@ -17,7 +17,8 @@ use std::io::{Read, Write};
 
 /// The first byte: what follows.
 const AS_JSON: u8 = 0;
-const AS_COLUMNS: u8 = 1;
+const AS_COLUMNS_OF_BLOCKS: u8 = 1;
+const AS_COLUMNS: u8 = 2;
 
 /// More rounds are kept as JSON. No line of an export has room for so many.
 const ROUNDS_MAX: usize = 1 << 16;
@@ -28,7 +29,7 @@ const POWER_EXACT_MAX: usize = 22;
 
 /// Packs rounds.
 pub fn pack(rounds: &[Round]) -> std::io::Result<Vec<u8>> {
-    let comes_back = |it: &Vec<u8>| read_columns(it).is_ok_and(|back| back == rounds);
+    let comes_back = |it: &Vec<u8>| read_columns(it, true).is_ok_and(|back| back == rounds);
     let (form, bytes) = match columns(rounds).filter(comes_back) {
         Some(columns) => (AS_COLUMNS, columns),
         None => (AS_JSON, serde_json::to_vec(rounds)?),
@@ -50,7 +51,9 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<Round>, String> {
     }
     match *form {
         AS_JSON => serde_json::from_slice(&bytes).map_err(|refused| refused.to_string()),
-        AS_COLUMNS => read_columns(&bytes),
+        // Of schemas up to 4, which knew no passes.
+        AS_COLUMNS_OF_BLOCKS => read_columns(&bytes, false),
+        AS_COLUMNS => read_columns(&bytes, true),
         other => Err(format!("their form is {other}")),
     }
 }
@@ -87,10 +90,11 @@ fn columns(rounds: &[Round]) -> Option<Vec<u8>> {
     put(&mut bytes, slowed.into_iter().map(folded).collect());
     put(&mut bytes, rounds.iter().map(|it| it.switches_involuntary).collect());
     put(&mut bytes, rounds.iter().map(|it| u64::from(it.marked)).collect());
+    put(&mut bytes, rounds.iter().map(|it| u64::from(it.pass)).collect());
     Some(bytes)
 }
 
-fn read_columns(bytes: &[u8]) -> Result<Vec<Round>, String> {
+fn read_columns(bytes: &[u8], has_passes: bool) -> Result<Vec<Round>, String> {
     let mut bytes = bytes;
     let count = u32::from_le_bytes(take(&mut bytes)?) as usize;
     if count > ROUNDS_MAX {
@@ -103,6 +107,7 @@ fn read_columns(bytes: &[u8]) -> Result<Vec<Round>, String> {
     let mut column = || get(&mut bytes, count);
     let (blocks, medians, p99s, means) = (column()?, column()?, column()?, column()?);
     let (steal, slowed, switches, marked) = (column()?, column()?, column()?, column()?);
+    let passes = if has_passes { column()? } else { vec![0; count] };
     if !bytes.is_empty() {
         return Err(format!("{} bytes behind the rounds", bytes.len()));
     }
@@ -113,6 +118,7 @@ fn read_columns(bytes: &[u8]) -> Result<Vec<Round>, String> {
         let median = level.wrapping_add(unfolded(medians[place]));
         let time = |above: u64| number(median.wrapping_add(unfolded(above)), times_exponent);
         rounds.push(Round {
+            pass: u32::try_from(passes[place]).map_err(|_| format!("pass {}", passes[place]))?,
             block: u32::try_from(block).map_err(|_| format!("block {block}"))?,
             median: number(median, times_exponent)?,
             p99: time(p99s[place])?,
@@ -225,6 +231,7 @@ mod tests {
     fn usual(place: u32) -> Round {
         let noise = f64::from(place * 7919 % 101);
         Round {
+            pass: place / 8,
             block: 2 * place,
             median: (2_430.0 + noise).round() / 1000.0,
             p99: (3_430.0 + 2.0 * noise).round() / 1000.0,
@@ -274,7 +281,7 @@ mod tests {
         let longer = [&good[..], &[0]].concat();
         for (bytes, why) in [
             (vec![], "no rounds"),
-            (packed(2, &[]), "their form is 2"),
+            (packed(3, &[]), "their form is 3"),
             (packed(AS_COLUMNS, &good[..good.len() - 1]), "too early"),
             (packed(AS_COLUMNS, &many), "4294967295 rounds"),
             (packed(AS_COLUMNS, &longer), "1 bytes behind"),
@@ -295,7 +302,7 @@ mod tests {
             let rounds: Vec<Round> = parts.iter().map(|(block, numbers, switches, marked)| {
                 let [median, p99, mean, steal, slowed] = numbers.map(finite);
                 Round {
-                    block: *block, median, p99, mean, steal, slowed,
+                    pass: block.rotate_left(7), block: *block, median, p99, mean, steal, slowed,
                     switches_involuntary: *switches, marked: *marked,
                 }
             }).collect();
@@ -305,7 +312,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = read_columns(&bytes);
+            let _ = (read_columns(&bytes, true), read_columns(&bytes, false));
             let _ = unpack(&bytes);
         }
     }

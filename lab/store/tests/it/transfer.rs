@@ -301,7 +301,10 @@ fn integer() -> impl Strategy<Value = u64> {
 
 fn ratio() -> impl Strategy<Value = Ratio> {
     (text(), text(), number(), number(), number(), number()).prop_map(
-        |(id, contender, other, ratio, low, high)| Ratio { id, contender, other, ratio, low, high },
+        |(id, contender, other, ratio, low, high)| {
+            let (low, high) = (Some(low), Some(high));
+            Ratio { id, contender, other, ratio, low, high }
+        },
     )
 }
 
@@ -309,6 +312,7 @@ fn round() -> impl Strategy<Value = Round> {
     let numbers = [number(), number(), number(), number(), number()];
     (any::<u32>(), numbers, integer(), any::<bool>()).prop_map(
         |(block, [median, p99, mean, steal, slowed], switches_involuntary, marked)| Round {
+            pass: block / 3,
             block,
             median,
             p99,
@@ -401,15 +405,18 @@ fn any_record() -> impl Strategy<Value = Record> {
                 samples,
                 batch,
                 median: s[0],
-                low: s[1],
-                high: s[2],
-                min: s[3],
-                p50: s[4],
-                p90: s[5],
-                p99: s[6],
-                p999: s[7],
-                max: s[8],
+                low: Some(s[1]),
+                high: Some(s[2]),
+                min: Some(s[3]),
+                p50: Some(s[4]),
+                p90: Some(s[5]),
+                p99: Some(s[6]),
+                p999: Some(s[7]),
+                max: Some(s[8]),
                 mean: s[9],
+                undisturbed: None,
+                alone: samples / 2,
+                resolution_ns: s[9],
             },
             rate_per_s: n[0],
             bytes_per_s,

@@ -17,11 +17,13 @@ pub fn run(id: &str, started_unix_ns: i64) -> Run {
         commit: "abc".into(),
         profile: "quick".into(),
         command: "handover run".into(),
+        seed: 7,
         host,
         findings: Vec::new(),
         complete: false,
         null_one: Some(0.1 + 0.2),
         null_several: None,
+        proofs: Vec::new(),
     }
 }
 
@@ -31,10 +33,11 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         contender: other.into(),
         other: median / 3.0,
         ratio: 3.0,
-        low: 2.9,
-        high: 3.1,
+        low: Some(2.9),
+        high: Some(3.1),
     };
     let round = |block| Round {
+        pass: block / 4,
         block,
         median: median * (1.0 + f64::from(block) / 997.0),
         p99: median * 1.7,
@@ -57,7 +60,12 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         args: BTreeMap::from([("slots_count".into(), 64)]),
         parties: Parties { roles: vec!["one".into()], cpus: vec![0], ..Parties::default() },
         started_unix_ns: 5,
-        summary: Summary { median, low: median * 0.99, high: median * 1.01, ..Summary::default() },
+        summary: Summary {
+            median,
+            low: Some(median * 0.99),
+            high: Some(median * 1.01),
+            ..Summary::default()
+        },
         rate_per_s: 2.5e8,
         bytes_per_s: None,
         cpus_user: 1.0,

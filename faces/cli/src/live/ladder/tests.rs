@@ -28,9 +28,14 @@ fn record(spec: &str, median: f64) -> Record {
         started_unix_ns: 0,
         summary: Summary {
             median,
-            low: median * 0.99,
-            high: median * 1.01,
-            p99: median * 10.0,
+            low: Some(median * 0.99),
+            high: Some(median * 1.01),
+            min: Some(median),
+            p50: Some(median),
+            p90: Some(median),
+            p99: Some(median * 10.0),
+            p999: Some(median * 10.0),
+            max: Some(median * 10.0),
             ..Summary::default()
         },
         rate_per_s: 1e9 / median,
@@ -72,17 +77,17 @@ fn shown(ladder: &Ladder, width: u16, height: u16, since_s: u64) -> Vec<String> 
 #[test]
 fn the_ladder_fills_up() {
     let mut ladder = ladder(true);
-    ladder.begin(0, 6);
+    ladder.begin((0, 6), 0);
     ladder.records(&[record("clock/now", 10.0)]);
-    ladder.begin(1, 6);
+    ladder.begin((1, 6), 1);
     let mut busy = record("lock/busy", 1000.0);
     let floor = Ratio {
         id: "floor/line".into(),
         contender: "hardware".into(),
         other: 100.0,
         ratio: 10.0,
-        low: 9.9,
-        high: 10.1,
+        low: Some(9.9),
+        high: Some(10.1),
     };
     busy.floor = Some(floor);
     busy.warnings = vec![Warning { code: WarningCode::Wide, text: "wide".into() }];
@@ -110,9 +115,9 @@ fn the_ladder_fills_up() {
 #[test]
 fn what_is_left_goes_by_the_pace_once_the_first_pass_is_over() {
     let mut ladder = ladder(true);
-    ladder.begin(1, 6);
+    ladder.begin((1, 6), 1);
     assert_eq!(ladder.left(Duration::from_secs(30)), Some(Duration::from_secs(50)));
-    ladder.begin(3, 6);
+    ladder.begin((3, 6), 0);
     assert_eq!(ladder.left(Duration::from_secs(20)), Some(Duration::from_secs(20)));
     assert_eq!(ladder.left(Duration::from_secs(75)), Some(Duration::from_secs(5)), "no longer");
     ladder.time_max = None;
@@ -128,9 +133,9 @@ fn a_sweep_has_a_rung_for_each_value_and_the_end_of_a_run_finds_it_again() {
         let args = BTreeMap::from([("slots_count".to_string(), slots_count)]);
         Record { args, ..record("ring/slots", median) }
     };
-    ladder.begin(0, 4);
+    ladder.begin((0, 4), 0);
     ladder.records(&[of(64, 10.0)]);
-    ladder.begin(1, 4);
+    ladder.begin((1, 4), 1);
     ladder.records(&[of(128, 20.0)]);
     // The last visit was to another.
     ladder.records(&[of(64, 30.0)]);
@@ -144,7 +149,7 @@ fn a_sweep_has_a_rung_for_each_value_and_the_end_of_a_run_finds_it_again() {
 fn every_size_of_a_terminal_is_drawn_without_a_panic_and_keeps_the_rung_in_sight() {
     let mut ladder = ladder(false);
     for (visit, spec) in SPECS.iter().enumerate() {
-        ladder.begin(visit, 6);
+        ladder.begin((visit, 6), visit % SPECS.len());
         ladder.records(&[record(spec, 123_456.0)]);
     }
     ladder.tell("lock/busy: a thread died".to_string());

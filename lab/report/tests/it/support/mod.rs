@@ -62,11 +62,13 @@ pub fn run() -> Run {
         commit: "0123abc".into(),
         profile: "quick".into(),
         command: "handover".into(),
+        seed: 7,
         host: host(),
         findings: Vec::new(),
         complete: true,
         null_one: Some(0.006),
         null_several: Some(0.034),
+        proofs: Vec::new(),
     }
 }
 
@@ -89,14 +91,17 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
             samples: 1000,
             batch: 1000,
             median,
-            low: median * 0.996,
-            high: median * 1.005,
-            min: median * 0.95,
-            p50: median,
-            p90: median * 1.04,
-            p99: median * 1.21,
-            p999: median * 2.4,
-            max: median * 17.0,
+            low: Some(median * 0.996),
+            high: Some(median * 1.005),
+            undisturbed: None,
+            alone: 1000,
+            resolution_ns: 0.5,
+            min: Some(median * 0.95),
+            p50: Some(median),
+            p90: Some(median * 1.04),
+            p99: Some(median * 1.21),
+            p999: Some(median * 2.4),
+            max: Some(median * 17.0),
             mean: median * 1.02,
         },
         rate_per_s: 1e9 / median,
@@ -126,8 +131,8 @@ fn ratio(id: &str, contender: &str, ours: f64, other: f64) -> Ratio {
         contender: contender.into(),
         other,
         ratio,
-        low: ratio * 0.98,
-        high: ratio * 1.02,
+        low: Some(ratio * 0.98),
+        high: Some(ratio * 1.02),
     }
 }
 
@@ -216,8 +221,8 @@ pub fn ladder() -> Document {
         line,
         &[("handover", Ours, 4.4), ("parking_lot", Peer, 4.1), ("pthread spin", Peer, 4.35)],
     );
-    passed[0].summary.low = 3.9;
-    passed[0].summary.high = 5.2;
+    passed[0].summary.low = Some(3.9);
+    passed[0].summary.high = Some(5.2);
     passed[0].warnings = vec![
         warn(WarningCode::Wide, "interval ±15 % when the budget was spent"),
         warn(WarningCode::Steal, "the hypervisor took 4 % of the CPU time"),

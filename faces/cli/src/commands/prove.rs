@@ -1,0 +1,192 @@
+//! `handover prove`: known costs, planted and read back.
+
+use super::run;
+use crate::app::{Db, span};
+use crate::commands::stored;
+use crate::console;
+use crate::exit;
+use anyhow::bail;
+use clap::Args;
+use handover_harness::{
+    Bench, Contender, Fault, Lab, Plan, Profile, Rig, Samples, Spec, Workload, prove,
+};
+use handover_lock::TryLock;
+use handover_record::{Document, Proof};
+use handover_store::Store;
+use std::hint::black_box;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Plant known costs, and read them back by the same method as every figure.
+///
+/// Constants from 1 ns to 10 ms, a tail, two modes, a drift, a stall in an open loop, a slowed peer, our lock
+/// beside itself with a known delay, and one function at two alignments. Exit 1 if what is read is neither
+/// within the stated bound of what was planted nor within the stated interval.
+#[derive(Debug, Args)]
+pub struct Prove {
+    /// How much is measured: smoke (once, to see that it works: nothing is judged), quick, full
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    profile: Profile,
+    /// What each planted cost may take, 100ms to 1h, rather than what the profile gives it
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    time: Option<Duration>,
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    db: Db,
+}
+
+/// The delay that our lock is planted with, in ns.
+const DELAY_NS: u64 = 50;
+
+/// Our lock, taken and freed, and a delay.
+struct Delayed<const NS: u64> {
+    lock: TryLock<u64>,
+    keeper: prove::Keeper,
+}
+
+impl<const NS: u64> Workload for Delayed<NS> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "proof/our-lock",
+        what: "our lock taken and freed, beside the same with a known delay",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Delayed { lock: TryLock::new(0), keeper: prove::Keeper::new() })
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| {
+            for i in 0..n {
+                if let Some(mut held) = self.lock.try_lock() {
+                    *held = black_box(i);
+                }
+            }
+            if NS > 0 {
+                self.keeper.wait(handover_base::clock::ticks(), n * NS * 1000);
+            }
+        });
+    }
+}
+
+static LOCKS: &[Bench] = &[
+    Bench::one::<Delayed<0>>(Contender::ours("planted")),
+    Bench::one::<Delayed<DELAY_NS>>(Contender::peer("delayed")),
+];
+
+/// Every benchmark that a process of this program may be started for.
+pub fn with_planted() -> Vec<&'static [Bench]> {
+    [handover_suite::ALL, &[prove::ALL, LOCKS]].concat()
+}
+
+pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
+    let lab = |lasts: Duration| {
+        let plan = Plan {
+            profile: args.profile,
+            time: args.time,
+            set: prove::arguments(lasts),
+            ..Plan::default()
+        };
+        Lab::new(&with_planted(), &["proof/*".to_string()], plan).map_err(exit::of_plan)
+    };
+    // How long it takes is known once it is set up, and is an argument.
+    let lasts = lab(Duration::ZERO)?.time_max().unwrap_or(Duration::from_secs(1));
+    let lab = lab(lasts)?;
+    let told = run::Told { quiet: args.json, plain: false, over: None };
+    let began = Instant::now();
+    let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+    let took = began.elapsed();
+    let document = &mut measured.document;
+    let mut proofs = prove::read(&document.records, document.run.null_one);
+    proofs.extend(our_lock(document));
+    document.run.proofs = proofs;
+    if let Some(path) = &measured.store {
+        Store::open(path)
+            .and_then(|mut store| store.finish(&document.run))
+            .map_err(exit::of_store)?;
+    }
+    let is_judged = args.profile != Profile::Smoke;
+    if args.json {
+        stored::json(document, out)?;
+    } else {
+        out.write_all(table(&document.run.proofs, is_judged).as_bytes())?;
+        writeln!(out, "\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())?;
+    }
+    let missed = document.run.proofs.iter().filter(|it| !it.is_kept()).count();
+    measured.verdict(Ok(()))?;
+    match missed {
+        0 => Ok(()),
+        _ if !is_judged => {
+            console::tell("a smoke run shows that it works, and judges nothing");
+            Ok(())
+        }
+        1 => bail!("1 planted cost was misread"),
+        count => bail!("{count} planted costs were misread"),
+    }
+}
+
+/// What the records say of the delay of our lock.
+fn our_lock(document: &Document) -> Option<Proof> {
+    let of = |contender: &str| {
+        let mut records = document.records.iter();
+        records.find(|it| it.id == "proof/our-lock" && it.contender == contender)
+    };
+    let (plain, delayed) = (of("planted")?, of("delayed")?);
+    Some(Proof {
+        what: "proof/our-lock, the delay".to_string(),
+        unit: "ns".to_string(),
+        planted: DELAY_NS as f64,
+        read: Some(delayed.summary.median - plain.summary.median),
+        bound: DELAY_NS as f64 * 0.01,
+        ends: None,
+    })
+}
+
+/// Planted, read, error and verdict.
+fn table(proofs: &[Proof], is_judged: bool) -> String {
+    let shown = |proof: &Proof, value: f64| match &*proof.unit {
+        "ns" => handover_base::units::show_ns(value),
+        "share" => format!("{:.1} %", value * 100.0),
+        _ => format!("{value:.3}×"),
+    };
+    let mut lines =
+        vec![["planted cost", "planted", "read", "error", "bound", "verdict"].map(str::to_string)];
+    for proof in proofs {
+        let percent = |by: f64| format!("{:.1} %", by / proof.planted * 100.0);
+        lines.push([
+            proof.what.strip_prefix("proof/").unwrap_or(&proof.what).to_string(),
+            shown(proof, proof.planted),
+            proof.read.map_or("–".to_string(), |read| shown(proof, read)),
+            proof.read.map_or("–".to_string(), |read| percent(read - proof.planted)),
+            percent(proof.bound),
+            match (is_judged, proof.is_kept()) {
+                (false, _) => "–",
+                (true, true) => "right",
+                (true, false) => "WRONG",
+            }
+            .to_string(),
+        ]);
+    }
+    let widths: Vec<usize> = (0..6)
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for line in lines {
+        for (column, cell) in line.iter().enumerate() {
+            let pad = " ".repeat(widths[column] - cell.chars().count());
+            match column {
+                0 => text += &format!("{cell}{pad}"),
+                5 => text += &format!("  {cell}"),
+                _ => text += &format!("  {pad}{cell}"),
+            }
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,179 @@
+//! A pass in a process of its own: this program started again, with an address space, a heap and a stack that
+//! are placed anew.
+//!
+//! The two talk over a socket, in frames of postcard behind their length. The pass waits after each report until
+//! it is told to go on, so that nothing of the parent's runs beside a round.
+
+use super::Lab;
+use super::pass::{self, LabTold, Order, Report};
+use crate::bench::Bench;
+use crate::fault::Fault;
+use crate::process::Process;
+use crate::raw::{Region, take_over};
+use crate::rig::inheritable;
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicBool, Ordering};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Begins the word by which a started program knows that it is to run a pass.
+const WORD: &str = "--handover-pass=";
+/// How long the parent sleeps between two looks at whether the run was asked to stop.
+const SLICE: Duration = Duration::from_millis(50);
+/// A pass that was asked to stop gets this long to say what it has measured.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+/// A pass that has said everything gets this long to end.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+/// No frame is longer: a wrong length would take all memory.
+const FRAME_BYTES_MAX: u32 = 1 << 30;
+
+const STOP: u8 = 0;
+const GO_ON: u8 = 1;
+
+/// Runs a pass in a process of its own, and hands on what it reports.
+pub(super) fn run(
+    lab: &Lab,
+    order: &Order,
+    interrupted: &AtomicBool,
+    report: &mut dyn FnMut(Report) -> bool,
+) -> Result<(), Fault> {
+    let lost = |why: String| Fault::Pass { pass: order.pass + 1, why };
+    let failed = |refused: io::Error| lost(Fault::not_started("process", &refused).to_string());
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let (stop, stop_fd) = Region::<AtomicBool>::make().map_err(|errno| failed(errno.into()))?;
+    inheritable(&theirs)?;
+    inheritable(&stop_fd)?;
+    let own = rustix::process::getpid().as_raw_nonzero();
+    let word = format!("{WORD}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
+    let mut process = Process::with_word(&word).map_err(failed)?;
+    drop((theirs, stop_fd));
+    ours.set_read_timeout(Some(SLICE)).map_err(failed)?;
+
+    let mut ours = Stoppable { socket: ours, interrupted, stop: &stop, until: None };
+    let told = (|| -> io::Result<Result<(), Fault>> {
+        write_frame(&mut ours.socket, &(LabTold::of(lab), order))?;
+        loop {
+            let said: Report = match read_frame(&mut ours)? {
+                Ok(said) => said,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let is_last = matches!(said, Report::End { .. });
+            let goes_on = report(said);
+            ours.socket.write_all(&[if goes_on { GO_ON } else { STOP }])?;
+            if is_last || !goes_on {
+                return Ok(Ok(()));
+            }
+        }
+    })();
+    let until = Instant::now() + END_PATIENCE;
+    let status = loop {
+        match process.status() {
+            Some(status) => break Some(status),
+            None if Instant::now() >= until || ours.is_given_up() => break None,
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    match (told, status) {
+        (Ok(told), _) => told,
+        (Err(_), _) if ours.is_given_up() => Err(Fault::Interrupted),
+        (Err(_), Some(status)) => Err(lost(format!("it ended early: {status}"))),
+        (Err(refused), None) => Err(lost(format!("it does not answer: {refused}"))),
+    }
+}
+
+/// The parent's end of the socket, which passes on that the run was asked to stop.
+struct Stoppable<'a> {
+    socket: UnixStream,
+    interrupted: &'a AtomicBool,
+    stop: &'a AtomicBool,
+    /// Once it was asked to stop: how long it is waited for.
+    until: Option<Instant>,
+}
+
+impl Stoppable<'_> {
+    fn is_given_up(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // Relaxed: flags alone; nothing is published with them.
+            if self.until.is_none() && self.interrupted.load(Ordering::Relaxed) {
+                self.stop.store(true, Ordering::Relaxed);
+                self.until = Some(Instant::now() + STOP_PATIENCE);
+            }
+            match self.socket.read(into) {
+                Err(refused)
+                    if matches!(refused.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+                        && !self.is_given_up() => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+fn write_frame(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
+    let mut bytes = vec![0; 4];
+    bytes = postcard::to_extend(frame, bytes).map_err(io::Error::other)?;
+    let length = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    to.write_all(&bytes)
+}
+
+fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > FRAME_BYTES_MAX {
+        return Err(io::Error::other(format!("a frame of {length} bytes")));
+    }
+    let mut bytes = vec![0; length as usize];
+    from.read_exact(&mut bytes)?;
+    postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
+
+/// If this process was started to run a pass, runs it; `None` otherwise.
+pub(crate) fn dispatch(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
+    let word = std::env::args_os().nth(1)?;
+    let numbers = word.to_str()?.strip_prefix(WORD)?;
+    Some(obey(all, numbers))
+}
+
+fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
+    let not_ours = || Fault::new(format!("{WORD} is for processes that handover itself starts"));
+    let numbers: Result<Vec<i32>, _> = numbers.split(',').map(str::parse).collect();
+    let [socket, stop, parent] = numbers.map_err(|_| not_ours())?[..] else {
+        return Err(not_ours());
+    };
+    // A parent that is killed must not leave a pass behind.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(parent) {
+        return Err(not_ours());
+    }
+    let mut fds = take_over(&[socket, stop])?.into_iter();
+    let (Some(socket), Some(stop)) = (fds.next(), fds.next()) else { return Err(not_ours()) };
+    let stop: Region<AtomicBool> = Region::attach(&stop)?;
+    let mut socket = UnixStream::from(socket);
+    let (told, order): (LabTold, Order) = read_frame(&mut socket)?;
+    clock::calibration();
+    let lab = match told.set_up(all) {
+        Ok(lab) => lab,
+        Err(fault) => return Ok(write_frame(&mut socket, &Err::<Report, _>(fault))?),
+    };
+    pass::run(&lab, &order, &stop, &mut |report| {
+        let mut answer = [STOP];
+        let told = write_frame(&mut socket, &Ok::<_, Fault>(report))
+            .and_then(|()| socket.read_exact(&mut answer));
+        // A parent that does not listen any more wants nothing more either.
+        told.is_ok() && answer == [GO_ON]
+    });
+    Ok(())
+}

@@ -1,0 +1,590 @@
+//! One contender, or one floor, through the rounds of a benchmark.
+
+use super::Plan;
+use crate::bench::Bench;
+use crate::crew::Stage;
+use crate::noise;
+use crate::pace;
+use crate::samples::{Notes, PartNotes};
+use crate::stats::{self, Estimate};
+use crate::workload::Role;
+use handover_base::clock;
+use handover_record::{Parties, Round, TimingKind, Wait};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Histograms resolve three significant digits.
+const HISTOGRAM_DIGITS: u8 = 3;
+/// A round of batches is cut in so many stretches, whose means have the round's figure as their median.
+const STRETCHES: usize = 10;
+/// A clock's step coarser than this share of the median makes the median jump from step to step.
+const STEP_SHARE_MAX: f64 = 0.05;
+/// Then the mean is taken, of all but this share of the greatest samples: interrupts are no part of it.
+const TAIL_SHARE: f64 = 0.01;
+/// The undisturbed part of a round has a figure when it has so many samples.
+const UNDISTURBED_MIN: usize = 16;
+
+/// A contender or a floor with what it measured so far: in one pass, or in all of them.
+pub(super) struct Lane {
+    pub bench: &'static Bench,
+    pub stage: Stage,
+    pub roles: Vec<Role>,
+    pub placement_notes: Vec<String>,
+    pub is_floor: bool,
+    pub neighbour_cpu: Option<u32>,
+    pub known: Known,
+    pub measured: Measured,
+}
+
+/// What later passes need to know of a lane.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Known {
+    /// It failed, and is not run any more.
+    pub is_out: bool,
+    /// Operations in a batch; 0: not yet known.
+    pub batch: u64,
+    /// The figure of the last round of warm-up.
+    pub figure: f64,
+    /// The fastest loop of its rounds; 0: none.
+    pub pace_ticks: u64,
+}
+
+/// What the rounds of a lane yielded. That of several passes adds up.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub parts: Vec<PartMeasured>,
+    pub wall_ns: f64,
+    pub user_ns: f64,
+    pub system_ns: f64,
+    pub voluntary: u64,
+    pub involuntary: u64,
+    pub ops: u64,
+    pub bytes_per_op: u64,
+    /// Operations that one participant has under way at a time.
+    pub abreast: u64,
+    pub counters: BTreeMap<String, f64>,
+    pub hardware: Option<[u64; 3]>,
+}
+
+/// The same of one part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PartMeasured {
+    pub rounds: Vec<Round>,
+    /// For each round its fastest loop, and its figure without what was disturbed in it.
+    beside: Vec<(u64, Option<f64>)>,
+    /// Operations that were timed by themselves or, where none was, batches.
+    #[serde(with = "as_bytes")]
+    pub histogram: Histogram<u64>,
+    /// Operations that were drawn from batches and timed alone.
+    pub alone: u64,
+    pub ops: u64,
+    pub samples: u64,
+    /// Of all operations, in the spec's unit.
+    pub sum: f64,
+    pub batches: Vec<f64>,
+    pub rates: Vec<f64>,
+}
+
+impl Default for PartMeasured {
+    fn default() -> PartMeasured {
+        PartMeasured {
+            rounds: Vec::new(),
+            beside: Vec::new(),
+            histogram: histogram(),
+            alone: 0,
+            ops: 0,
+            samples: 0,
+            sum: 0.0,
+            batches: Vec::new(),
+            rates: Vec::new(),
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    let mut histogram = Histogram::new(HISTOGRAM_DIGITS).unwrap_or_else(|_| unreachable!());
+    histogram.auto(true);
+    histogram
+}
+
+/// A histogram on its way to another process.
+mod as_bytes {
+    use hdrhistogram::Histogram;
+    use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Serialize};
+
+    pub fn serialize<S: serde::Serializer>(
+        histogram: &Histogram<u64>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(histogram, &mut bytes).map_err(S::Error::custom)?;
+        bytes.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> Result<Histogram<u64>, D::Error> {
+        let bytes = Vec::<u8>::deserialize(from)?;
+        let read = Deserializer::new().deserialize(&mut &bytes[..]).map_err(D::Error::custom);
+        read.map(|mut it: Histogram<u64>| {
+            it.auto(true);
+            it
+        })
+    }
+}
+
+impl Lane {
+    pub fn new(
+        bench: &'static Bench,
+        stage: Stage,
+        roles: Vec<Role>,
+        placement_notes: Vec<String>,
+        is_floor: bool,
+    ) -> Lane {
+        let parts = vec![PartMeasured::default(); bench.spec().parts.len().max(1)];
+        Lane {
+            bench,
+            stage,
+            roles,
+            placement_notes,
+            is_floor,
+            neighbour_cpu: None,
+            known: Known::default(),
+            measured: Measured { parts, ..Measured::default() },
+        }
+    }
+
+    /// Takes over what earlier passes have found out.
+    pub fn learn(&mut self, known: Known) {
+        self.known = known;
+        self.stage.timing.batch = known.batch;
+        self.stage.timing.pace_ticks = known.pace_ticks;
+    }
+
+    /// Adds what another process has measured.
+    pub fn absorb(&mut self, known: Known, measured: Measured) {
+        let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
+        self.learn(Known { pace_ticks, ..known });
+        self.measured.absorb(measured);
+    }
+
+    /// Judges rounds again whose cores' full pace was not known when they ran.
+    pub fn judge_again(&mut self) {
+        let fastest_ticks = self.known.pace_ticks;
+        self.measured.parts.iter_mut().for_each(|part| part.judge_again(fastest_ticks));
+    }
+
+    /// Notes the fastest loop of a round.
+    pub fn note_pace(&mut self, notes: &[Notes]) {
+        let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
+        self.known.pace_ticks = seen;
+        self.stage.timing.pace_ticks = seen;
+    }
+
+    /// Notes a warm-up round and returns its figure.
+    pub fn warm(&mut self, notes: &[Notes]) -> f64 {
+        self.note_pace(notes);
+        let mut parts = notes.iter().flat_map(|it| &it.parts);
+        let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
+        let figures: Vec<f64> = part.figures().map(|it| it.0).collect();
+        self.known.figure = stats::median(&figures);
+        self.known.batch = part.batch;
+        self.known.figure
+    }
+
+    /// The figure of each part with its interval over rounds; none for a part without rounds.
+    pub fn intervals(&self) -> Vec<Option<stats::Interval>> {
+        let interval = |part: &PartMeasured| {
+            let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
+            (!medians.is_empty()).then(|| stats::interval(&medians))
+        };
+        self.measured.parts.iter().map(interval).collect()
+    }
+
+    /// Rounds kept, of all parts.
+    pub fn rounds_count(&self) -> usize {
+        self.measured.parts.iter().map(|part| part.rounds.len()).sum()
+    }
+
+    /// Rounds of the part that has the fewest, if any.
+    pub fn rounds_least(&self) -> usize {
+        let counts = self.measured.parts.iter().map(|part| part.rounds.len());
+        counts.filter(|count| *count > 0).min().unwrap_or(0)
+    }
+
+    /// The way in which the operations of a part wait.
+    pub fn waits(&self, part: usize) -> Wait {
+        self.bench.contender().waits_in(self.bench.spec().parts.get(part))
+    }
+
+    /// Keeps a measured round.
+    pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[Notes]) {
+        let involuntary = notes.iter().map(|it| it.switches_involuntary_own).sum();
+        let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
+        let marked = noise::is_marked(involuntary, crowded) || notes.iter().any(|it| it.slowed);
+        self.note_pace(notes);
+        let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::fastest);
+        let round =
+            Round { pass, block, switches_involuntary: involuntary, marked, ..Round::default() };
+        for (index, part) in self.measured.parts.iter_mut().enumerate() {
+            part.keep(index, notes, round, pace_ticks);
+        }
+        self.measured.keep(notes, self.stage.processes);
+    }
+
+    /// Notes how much of the machine's CPU time the hypervisor took in a pass.
+    pub fn note_steal(&mut self, pass: u32, share: f64) {
+        let rounds = self.measured.parts.iter_mut().flat_map(|part| &mut part.rounds);
+        rounds.filter(|it| it.pass == pass).for_each(|it| it.steal = thousandths(share));
+    }
+
+    pub fn parties(&self, plan: &Plan) -> Parties {
+        let several = self.stage.cpus.len() > 1;
+        Parties {
+            roles: self.roles.iter().map(|role| role.name.to_string()).collect(),
+            cpus: self.stage.cpus.clone(),
+            placement: if several { plan.place.to_string() } else { String::new() },
+            processes: self.stage.processes,
+            idle_gap_ns: self.stage.timing.idle_gap_ns,
+            neighbour_cpu: self.neighbour_cpu,
+        }
+    }
+}
+
+impl Measured {
+    /// Adds what a round used: the process of all parties while the last of them was timed, or the process of
+    /// each.
+    fn keep(&mut self, notes: &[Notes], are_processes: bool) {
+        let mut round = Measured::default();
+        for it in notes {
+            let used = [it.user_ns, it.system_ns].map(|ns| ns as f64);
+            let switches = [it.switches_voluntary, it.switches_involuntary];
+            if are_processes {
+                round.user_ns += used[0];
+                round.system_ns += used[1];
+                round.voluntary += switches[0];
+                round.involuntary += switches[1];
+            } else if it.wall_ns as f64 > round.wall_ns {
+                [round.user_ns, round.system_ns] = used;
+                [round.voluntary, round.involuntary] = switches;
+            }
+            round.wall_ns = round.wall_ns.max(it.wall_ns as f64);
+            round.ops += it.parts.iter().map(|part| part.ops_total + part.ops_beside).sum::<u64>();
+            round.bytes_per_op = round.bytes_per_op.max(it.bytes_per_op);
+            round.abreast = round.abreast.max(it.abreast);
+            for (name, count) in &it.counters {
+                *round.counters.entry(name.clone()).or_default() += count;
+            }
+            add(&mut round.hardware, it.hardware);
+        }
+        self.absorb(round);
+    }
+
+    fn absorb(&mut self, other: Measured) {
+        for (part, more) in self.parts.iter_mut().zip(other.parts) {
+            part.absorb(more);
+        }
+        self.wall_ns += other.wall_ns;
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.voluntary += other.voluntary;
+        self.involuntary += other.involuntary;
+        self.ops += other.ops;
+        self.bytes_per_op = self.bytes_per_op.max(other.bytes_per_op);
+        self.abreast = self.abreast.max(other.abreast);
+        for (name, count) in other.counters {
+            *self.counters.entry(name).or_default() += count;
+        }
+        add(&mut self.hardware, other.hardware);
+    }
+}
+
+fn add(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
+    if let Some(counts) = counts {
+        let sums = sums.get_or_insert([0; 3]);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+impl PartMeasured {
+    fn absorb(&mut self, other: PartMeasured) {
+        if self.rounds.is_empty() {
+            *self = other;
+            return;
+        }
+        self.rounds.extend(other.rounds);
+        self.beside.extend(other.beside);
+        // It grows; only memory running out could refuse one, and the figures do not depend on it.
+        let _ = self.histogram.add(&other.histogram);
+        self.alone += other.alone;
+        self.ops += other.ops;
+        self.samples += other.samples;
+        self.sum += other.sum;
+        self.batches.extend(other.batches);
+        self.rates.extend(other.rates);
+    }
+
+    /// Keeps a part's samples of a round; `round` says what disturbed it.
+    fn keep(&mut self, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
+        let (mut ops, mut sum, mut rate, mut told) = (0, 0.0, 0.0, false);
+        let (mut values, mut alone) = (Vec::new(), Vec::new());
+        for party in notes {
+            let Some(said) = party.parts.get(index).filter(|said| !said.is_empty()) else {
+                continue;
+            };
+            values.extend(said.figures());
+            alone.extend(said.alone.iter().map(|ticks| clock::ps(*ticks)));
+            told |= said.told;
+            let own_sum = said.figure(said.samples_total, 1);
+            ops += said.ops_total;
+            sum += own_sum;
+            rate += rate_of(party, said, own_sum);
+            self.batches.push(said.batch as f64);
+        }
+        if values.is_empty() {
+            return;
+        }
+        let batch = stats::median(&self.batches);
+        let timed = if batch > 1.0 && !alone.is_empty() {
+            self.alone += alone.len() as u64;
+            alone
+        } else {
+            values.iter().map(|(value, _)| (value * 1000.0).round() as u64).collect()
+        };
+        for thousandths in timed {
+            // As above.
+            let _ = self.histogram.record(thousandths);
+        }
+        self.samples += values.len() as u64;
+        let slowed = values.iter().filter(|it| it.1).count();
+        let figure_of = |values: &[f64]| match told {
+            true => stats::median(values),
+            false => figure(values, batch),
+        };
+        let all: Vec<f64> = values.iter().map(|it| it.0).collect();
+        let at_pace: Vec<f64> = values.iter().filter(|it| !it.1).map(|it| it.0).collect();
+        let is_marked = round.marked && !told;
+        let median = six_digits(figure_of(&all));
+        let undisturbed = match (is_marked, slowed) {
+            (true, _) => None,
+            (false, 0) => Some(median),
+            _ => (at_pace.len() >= UNDISTURBED_MIN).then(|| figure_of(&at_pace)),
+        };
+        let mut sorted = all;
+        sorted.sort_unstable_by(f64::total_cmp);
+        self.rounds.push(Round {
+            marked: is_marked,
+            median,
+            p99: six_digits(stats::quantile_sorted(&sorted, 0.99)),
+            mean: six_digits(sum / ops.max(1) as f64),
+            slowed: thousandths(slowed as f64 / values.len() as f64),
+            ..round
+        });
+        self.beside.push((if told { 0 } else { pace_ticks }, undisturbed));
+        self.ops += ops;
+        self.sum += sum;
+        self.rates.push(rate);
+    }
+
+    /// A round with this figure and nothing else.
+    #[cfg(test)]
+    pub fn put(&mut self, round: Round) {
+        self.rounds.push(round);
+        self.beside.push((0, Some(round.median)));
+    }
+
+    /// How its operations were timed.
+    pub fn timing(&self) -> TimingKind {
+        if stats::median(&self.batches) <= 1.0 { TimingKind::Single } else { TimingKind::Batch }
+    }
+
+    /// Marks the rounds whose cores were slowed throughout, as is known now that a faster loop was seen.
+    pub fn judge_again(&mut self, fastest_ticks: u64) {
+        for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
+            if pace::is_slower(*pace, fastest_ticks) {
+                round.marked = true;
+                *undisturbed = None;
+            }
+        }
+    }
+
+    /// The figure: the median over passes.
+    pub fn figure(&self) -> Estimate {
+        stats::over_passes(&self.by_pass(|round, _| Some(round.median)))
+    }
+
+    /// The same of what was undisturbed, if something was disturbed and enough was not.
+    pub fn undisturbed(&self) -> Option<f64> {
+        let is_disturbed = |round: &Round| round.marked || round.slowed > 0.0;
+        let counted = self.beside.iter().filter(|it| it.1.is_some()).count();
+        (self.rounds.iter().any(is_disturbed) && counted >= noise::ROUNDS_MIN)
+            .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
+    }
+
+    /// For each pass the median of a value of its rounds, if any has one.
+    pub fn by_pass(&self, of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
+        let rounds = self.rounds.iter().zip(&self.beside);
+        medians_by_pass(
+            rounds.filter_map(|(round, beside)| Some((round.pass, of(round, beside.1)?))),
+        )
+    }
+}
+
+/// The median of each pass's values.
+pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
+    let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
+    passes.into_values().map(|values| stats::median(&values)).collect()
+}
+
+/// Operations a second of a party.
+fn rate_of(party: &Notes, said: &PartNotes, sum_ns: f64) -> f64 {
+    let over_ns = if said.singles { party.wall_ns as f64 } else { sum_ns };
+    said.ops_total as f64 * party.abreast.max(1) as f64 / over_ns.max(1.0) * 1e9
+}
+
+/// Six significant digits: no round is better known than that.
+fn six_digits(value: f64) -> f64 {
+    if value.is_finite() { in_digits(value, 6) } else { 0.0 }
+}
+
+/// So many significant digits: a stored run is a third smaller. What is no number stays, and is refused by who
+/// keeps it.
+pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
+    if value == 0.0 || value.is_subnormal() {
+        return 0.0;
+    }
+    let scale = 10f64.powi(digits - 1 - value.abs().log10().floor() as i32);
+    let rounded = (value * scale).round() / scale;
+    if rounded.is_finite() { rounded } else { value }
+}
+
+/// A share, as well as anybody wants to know it.
+fn thousandths(share: f64) -> f64 {
+    (share * 1000.0).round() / 1000.0
+}
+
+/// The figure of a round, whose samples are in the order in which they were taken. See [`Round::median`].
+fn figure(samples: &[f64], batch: f64) -> f64 {
+    let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
+    if batch > 1.0 {
+        let stretches = STRETCHES.min(samples.len());
+        let cut = |place: usize| place * samples.len() / stretches;
+        let means: Vec<f64> =
+            (0..stretches).map(|place| mean(&samples[cut(place)..cut(place + 1)])).collect();
+        return stats::median(&means);
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let median = stats::quantile_sorted(&sorted, 0.5);
+    if clock::calibration().resolution_ns <= STEP_SHARE_MAX * median {
+        return median;
+    }
+    let kept = ((1.0 - TAIL_SHARE) * sorted.len() as f64).ceil() as usize;
+    mean(&sorted[..kept.clamp(1, sorted.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_digits_are_kept_of_any_size() {
+        assert_eq!(six_digits(1.234_567_89), 1.234_57);
+        assert_eq!(six_digits(123_456_789.0), 123_457_000.0);
+        assert_eq!(six_digits(0.000_123_456_789), 0.000_123_457);
+        assert_eq!(six_digits(0.0), 0.0);
+        assert_eq!(six_digits(f64::NAN), 0.0);
+        assert!(six_digits(f64::MAX).is_finite() && six_digits(f64::MIN_POSITIVE).is_finite());
+        assert_eq!(in_digits(0.890_380_533, 4), 0.8904);
+        assert!(in_digits(f64::NAN, 4).is_nan() && in_digits(f64::INFINITY, 4).is_infinite());
+    }
+
+    #[test]
+    fn a_stepping_clock_has_its_rounds_averaged() {
+        let step = clock::calibration().resolution_ns;
+        let mut samples = vec![step; 600];
+        samples.extend(vec![2.0 * step; 390]);
+        samples.extend(vec![1000.0 * step; 10]);
+        let figure = figure(&samples, 1.0);
+        assert!((figure / step - 1.394).abs() < 0.01, "{figure} of {step}");
+        let long = vec![100.0 * step; 10];
+        assert_eq!(super::figure(&long, 1.0), 100.0 * step);
+    }
+
+    #[test]
+    fn batches_have_their_mean_as_figure_and_a_burst_does_not_move_it() {
+        // Batches of 230 operations, of which every 50th takes 64 times longer: four or five in a batch.
+        let batch = |place: usize| 1.0 + 63.0 * if place % 5 < 3 { 5.0 } else { 4.0 } / 230.0;
+        let samples: Vec<f64> = (0..1000).map(batch).collect();
+        let mean = samples.iter().sum::<f64>() / 1000.0;
+        assert!((figure(&samples, 230.0) / mean - 1.0).abs() < 0.001);
+        let mut burst = samples;
+        burst[300..500].iter_mut().for_each(|it| *it *= 3.0);
+        assert!((figure(&burst, 230.0) / mean - 1.0).abs() < 0.001);
+        assert_eq!(figure(&[2.0], 230.0), 2.0);
+    }
+
+    /// A round with one participant whose samples are all `ticks`.
+    fn notes(ticks: u64) -> Vec<Notes> {
+        let mut samples = crate::samples::Samples::new(Default::default(), 1, true, None);
+        (0..20).for_each(|_| samples.note(0, ticks));
+        vec![samples.end()]
+    }
+
+    #[test]
+    fn rounds_of_passes_add_up_and_the_figure_is_the_median_of_their_medians() {
+        let mut whole = PartMeasured::default();
+        for pass in 0..8u32 {
+            let mut part = PartMeasured::default();
+            for block in 0..=pass {
+                let round = Round { pass, block, ..Round::default() };
+                part.keep(0, &notes(100_000 + 1000 * u64::from(pass)), round, 0);
+            }
+            whole.absorb(part);
+        }
+        assert_eq!((whole.rounds.len(), whole.samples), (36, 720));
+        let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;
+        let (figure, middle) = (whole.figure(), (ns(103_000) + ns(104_000)) / 2.0);
+        // Later passes have more rounds; that gives them no more weight.
+        assert!((figure.median / middle - 1.0).abs() < 1e-4, "{figure:?}");
+        let (low, high) = figure.ends.expect("eight passes");
+        assert!(ns(100_000) < low && high < ns(107_001), "{figure:?}");
+        assert_eq!(whole.undisturbed(), None, "nothing was disturbed");
+    }
+
+    #[test]
+    fn disturbed_rounds_stay_in_the_figure_and_the_figure_without_them_is_told() {
+        let mut part = PartMeasured::default();
+        for block in 0..40 {
+            let marked = block % 2 == 0;
+            let round = Round { pass: block / 5, block, marked, ..Round::default() };
+            part.keep(0, &notes(if marked { 150_000 } else { 100_000 }), round, 0);
+        }
+        let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;
+        assert!(part.figure().median > 1.1 * ns(100_000));
+        let undisturbed = part.undisturbed().expect("twenty rounds");
+        assert!((undisturbed / ns(100_000) - 1.0).abs() < 1e-4);
+        assert_eq!(part.histogram.len(), 40 * 20, "quantiles are of all");
+    }
+
+    #[test]
+    fn a_pass_measured_in_another_process_arrives_unchanged() {
+        let mut measured = Measured { parts: vec![PartMeasured::default()], ..Measured::default() };
+        measured.parts[0].keep(0, &notes(5_000), Round { pass: 3, ..Round::default() }, 7);
+        measured.keep(&notes(5_000), false);
+        let sent = postcard::to_allocvec(&measured).expect("serialized");
+        let got: Measured = postcard::from_bytes(&sent).expect("deserialized");
+        let (got, sent) = (&got.parts[0], &measured.parts[0]);
+        assert_eq!((&got.rounds, &got.beside, got.ops), (&sent.rounds, &sent.beside, sent.ops));
+        let counted = |part: &PartMeasured| {
+            let recorded = part.histogram.iter_recorded();
+            recorded.map(|it| (it.value_iterated_to(), it.count_at_value())).collect::<Vec<_>>()
+        };
+        assert_eq!(counted(got), counted(sent));
+    }
+}

@@ -1,0 +1,216 @@
+//! One pass over the benchmarks of a run, in this process or in one of its own.
+
+use super::course::{Course, Visited};
+use super::lane::Known;
+use super::measure::{Measuring, Visit};
+use super::{Group, Lab, Plan, PlanError, Profile};
+use crate::bench::Bench;
+use crate::fault::Fault;
+use crate::select::{SelectError, select};
+use handover_base::random::SplitMix64;
+use handover_base::topology::{self, Topology};
+use handover_base::usage;
+use handover_record::Values;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a pass is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub pass: u32,
+    /// The run's seed.
+    pub seed: u64,
+    /// The benchmarks that it visits, by their places in the run's list, in this order.
+    pub sequence: Vec<Wanted>,
+    /// What it may take; `None`: as long as it takes.
+    pub budget: Option<Duration>,
+    pub blocks_min: u32,
+    pub blocks_max: u32,
+    /// What one benchmark may take for its warm-up.
+    pub warm_up: Duration,
+}
+
+/// A benchmark that a pass visits.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Wanted {
+    pub group: usize,
+    /// Its share of the time, beside those of the others; 0: the fewest blocks are enough.
+    pub weight: usize,
+    /// What earlier passes have found out; empty: nothing.
+    pub known: Vec<Known>,
+}
+
+/// What a pass tells while it goes on.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// It comes to a benchmark.
+    Begin { group: usize },
+    /// So many blocks of at most so many of it are done.
+    Block { done: u32, most: u32 },
+    /// It leaves it.
+    Visited { group: usize, visited: Box<Visited> },
+    /// It has ended; the hypervisor took so much of the machine's CPU time.
+    End { steal: f64 },
+}
+
+/// Goes by the benchmarks of an order. A report that is answered with `false` ends it.
+pub(super) fn run(
+    lab: &Lab,
+    order: &Order,
+    interrupted: &AtomicBool,
+    report: &mut dyn FnMut(Report) -> bool,
+) {
+    let began = Instant::now();
+    let steal = usage::steal_ticks();
+    let mut left: usize = order.sequence.iter().map(|wanted| wanted.weight).sum();
+    for wanted in &order.sequence {
+        let group = wanted.group;
+        if !report(Report::Begin { group }) {
+            return;
+        }
+        let share = order.budget.map(|budget| {
+            let part = wanted.weight as f64 / left.max(1) as f64;
+            budget.saturating_sub(began.elapsed()).mul_f64(part.min(1.0))
+        });
+        left = left.saturating_sub(wanted.weight);
+        let visit = Visit {
+            blocks_min: order.blocks_min,
+            blocks_max: if wanted.weight == 0 { order.blocks_min } else { order.blocks_max },
+            until: share.and_then(|share| Instant::now().checked_add(share)),
+            warm_up: order.warm_up,
+        };
+        let visited = match visit_one(lab, order, wanted, visit, interrupted, report) {
+            Ok(visited) => visited,
+            Err(fault) => Visited::of_fault(fault),
+        };
+        // Relaxed: a flag alone; nothing is published with it.
+        if !report(Report::Visited { group, visited: Box::new(visited) })
+            || interrupted.load(Ordering::Relaxed)
+        {
+            return;
+        }
+    }
+    let steal = steal.zip(usage::steal_ticks()).map_or(0.0, |(before, after)| {
+        let total = after.total_ns.saturating_sub(before.total_ns);
+        after.steal_ns.saturating_sub(before.steal_ns) as f64 / total.max(1) as f64
+    });
+    report(Report::End { steal });
+}
+
+fn visit_one(
+    lab: &Lab,
+    order: &Order,
+    wanted: &Wanted,
+    visit: Visit,
+    interrupted: &AtomicBool,
+    report: &mut dyn FnMut(Report) -> bool,
+) -> Result<Visited, Fault> {
+    let group = &lab.groups[wanted.group];
+    let mut course = Course::begin(lab, group)?;
+    let place = ((order.pass as u64) << 32) | wanted.group as u64;
+    let random = SplitMix64::new(SplitMix64::new(order.seed ^ place).next_u64());
+    let mut measuring = Measuring { lab, group, interrupted, pass: order.pass, random };
+    let lanes = &mut course.lanes;
+    let mut faults = Vec::new();
+    let mut go = || {
+        match &*wanted.known {
+            [] => faults = measuring.begin(lanes, visit.warm_up)?,
+            known => measuring.begin_again(lanes, known)?,
+        }
+        measuring.visit(
+            lanes,
+            visit,
+            &mut |done, most| match report(Report::Block { done, most }) {
+                true => Ok(()),
+                false => Err(Fault::Interrupted),
+            },
+        )
+    };
+    let ended = go().err();
+    Ok(course.into_visited(faults, ended))
+}
+
+/// What another process needs to set up the same lab.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LabTold {
+    profile: String,
+    place: String,
+    idle_gap: Duration,
+    neighbour: bool,
+    processes: bool,
+    patience: Duration,
+    groups: Vec<GroupTold>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct GroupTold {
+    spec: String,
+    contenders: Vec<String>,
+    values: BTreeMap<String, u64>,
+}
+
+impl LabTold {
+    pub fn of(lab: &Lab) -> LabTold {
+        let Plan { profile, place, idle_gap, neighbour, processes, patience, .. } = &lab.plan;
+        let group = |group: &Group| GroupTold {
+            spec: group.selection.spec.id.to_string(),
+            contenders: group
+                .selection
+                .contenders
+                .iter()
+                .map(|it| it.contender().name.to_string())
+                .collect(),
+            values: group.values.all().clone(),
+        };
+        LabTold {
+            profile: profile.to_string(),
+            place: place.to_string(),
+            idle_gap: *idle_gap,
+            neighbour: *neighbour,
+            processes: *processes,
+            patience: *patience,
+            groups: lab.groups.iter().map(group).collect(),
+        }
+    }
+
+    /// The lab, with the benchmarks of this program.
+    pub fn set_up(&self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
+        let refused = |why: &dyn std::fmt::Display| Fault::new(why.to_string());
+        let profile: Profile = self.profile.parse().map_err(|why: String| refused(&why))?;
+        let plan = Plan {
+            profile,
+            place: self.place.parse().map_err(|why| refused(&why))?,
+            idle_gap: self.idle_gap,
+            neighbour: self.neighbour,
+            processes: self.processes,
+            patience: self.patience,
+            ..Plan::default()
+        };
+        let groups: Result<_, Fault> = self.groups.iter().map(|group| group.set_up(all)).collect();
+        let topology =
+            Topology::read().map_err(|error| refused(&PlanError::Topology(error.to_string())))?;
+        Ok(Lab { plan, groups: groups?, topology, allowed: topology::allowed(), seed: 0 })
+    }
+}
+
+impl GroupTold {
+    fn set_up(&self, all: &[&'static [Bench]]) -> Result<Group, Fault> {
+        let missing = |why: SelectError| Fault::new(why.to_string());
+        let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(missing)?;
+        let mut selection = chosen
+            .into_iter()
+            .find(|it| it.spec.id == self.spec)
+            .ok_or_else(|| Fault::new(format!("no benchmark {}", self.spec)))?;
+        selection
+            .contenders
+            .retain(|it| self.contenders.iter().any(|name| name == it.contender().name));
+        let params = selection.contenders.first().map_or(&[][..], |bench| bench.params());
+        let mut values = Values::defaults(params);
+        for (name, value) in &self.values {
+            values.set_checked(name, *value).map_err(|why| Fault::new(why.to_string()))?;
+        }
+        Ok(Group { selection, values })
+    }
+}

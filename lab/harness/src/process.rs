@@ -1,0 +1,63 @@
+//! This program, started again as a child.
+
+use crate::raw::start_again;
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// A child process; killed and waited for when dropped.
+pub(crate) struct Process {
+    id: Pid,
+    /// Set once it has been waited for: its id may be another process's from then on.
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts this program with one word on its command line.
+    pub fn with_word(word: &str) -> io::Result<Process> {
+        Process::start(std::env::vars_os(), Some(CString::new(word)?))
+    }
+
+    /// Starts this program with one more variable in its environment.
+    pub fn with_variable(name: &str, value: &str) -> io::Result<Process> {
+        let own = std::env::vars_os().filter(|(it, _)| it != name);
+        Process::start(own.chain([(name.into(), value.into())]), None)
+    }
+
+    fn start(
+        variables: impl Iterator<Item = (OsString, OsString)>,
+        word: Option<CString>,
+    ) -> io::Result<Process> {
+        let environment: Result<Vec<CString>, _> = variables
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
+            .collect();
+        Ok(Process { id: start_again(&environment?, word.as_deref())?, ended: None })
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.wait(WaitOptions::NOHANG)
+    }
+
+    fn wait(&mut self, how: WaitOptions) -> Option<ExitStatus> {
+        if self.ended.is_none()
+            && let Ok(Some((_, status))) = retry_on_intr(|| waitpid(Some(self.id), how))
+        {
+            self.ended = Some(ExitStatus::from_raw(status.as_raw()));
+        }
+        self.ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _ = kill_process(self.id, Signal::KILL);
+            self.wait(WaitOptions::empty());
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! Known costs, planted as benchmarks and read back from the records: a proof of the method by its own means.
+//!
+//! The planted benchmarks take the very path of all others. Their costs are kept by the clock's counter, whose
+//! rate is taken here anew from `CLOCK_MONOTONIC`: nothing of the harness's arithmetic is in them, and a slow
+//! core does not change them.
+
+use crate::bench::Bench;
+use crate::fault::Fault;
+use crate::raw;
+use crate::rig::Rig;
+use crate::samples::Samples;
+use crate::workload::Workload;
+use handover_base::{clock, units};
+use handover_record::{Contender, Proof, Record, Spec, WarningCode, args};
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The planted benchmarks. Their ids begin with `proof/`.
+pub const ALL: &[Bench] = &[
+    Bench::one::<Constant<1_000>>(PLANTED),
+    Bench::one::<Constant<2_000>>(PLANTED),
+    Bench::one::<Constant<5_000>>(PLANTED),
+    Bench::one::<Constant<11_000>>(PLANTED),
+    Bench::one::<Constant<50_000>>(PLANTED),
+    Bench::one::<Constant<200_000>>(PLANTED),
+    Bench::one::<Constant<1_000_000>>(PLANTED),
+    Bench::one::<Constant<10_000_000>>(PLANTED),
+    Bench::one::<Constant<100_000_000>>(PLANTED),
+    Bench::one::<Constant<1_000_000_000>>(PLANTED),
+    Bench::one::<Constant<10_000_000_000>>(PLANTED),
+    Bench::one::<Tail<40>>(PLANTED),
+    Bench::one::<Tail<2_000>>(PLANTED),
+    Bench::one::<TwoModes>(PLANTED),
+    Bench::one::<Drift>(PLANTED),
+    Bench::one::<Stalled>(PLANTED),
+    Bench::one::<Beside<100>>(PLANTED),
+    Bench::one::<Beside<150>>(Contender::peer("slowed")),
+    Bench::one::<Layout<false>>(PLANTED),
+    Bench::one::<Layout<true>>(Contender::peer("padded")),
+];
+
+const PLANTED: Contender = Contender::ours("planted");
+
+/// Every so many operations one takes so many times longer.
+const TAIL_EVERY: u64 = 50;
+const TAIL_TIMES: u64 = 64;
+/// The two costs of [`TwoModes`], and which share of its rounds has the slower one.
+const MODES_PS: [u64; 2] = [6_000, 20_000];
+const MODES_CYCLE: u64 = 3;
+/// What [`Drift`] costs in the beginning, and by how much more in the end.
+const DRIFT_NS: f64 = 100.0;
+const DRIFT_BY: f64 = 0.5;
+/// The load of [`Stalled`]: a request so often, each of so long a service, and a stall in each cycle.
+const PERIOD_NS: u64 = 20_000;
+const SERVICE_NS: u64 = 2_000;
+const CYCLE_NS: u64 = 10_000_000;
+const STALL_NS: u64 = 1_000_000;
+/// Turns of a loop of one cycle in an operation of [`Layout`].
+const LAYOUT_TURNS: u64 = 64;
+
+/// Keeps times by the counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Keeper {
+    ticks_per_ns: f64,
+    /// Half of what lies between two readings: a wait ends so much too late on average.
+    late_ticks: u64,
+}
+
+impl Keeper {
+    /// Takes the counter's rate from `CLOCK_MONOTONIC`, once per process.
+    pub fn new() -> Keeper {
+        static KEEPER: OnceLock<Keeper> = OnceLock::new();
+        *KEEPER.get_or_init(|| {
+            // The narrowest of some pairs of readings: nothing came between the two clocks.
+            let both = || {
+                let pair = |_| {
+                    let (before, now, after) = (clock::ticks(), Instant::now(), clock::ticks());
+                    (after.saturating_sub(before), before / 2 + after / 2, now)
+                };
+                (0..64).map(pair).min_by_key(|it| it.0).unwrap_or_else(|| unreachable!())
+            };
+            let first = both();
+            std::thread::sleep(Duration::from_millis(20));
+            let last = both();
+            let ns = last.2.duration_since(first.2).as_nanos() as f64;
+            let ticks_per_ns = last.1.saturating_sub(first.1) as f64 / ns;
+            let mut steps: Vec<u64> = (0..255)
+                .map(|_| {
+                    let began = clock::ticks();
+                    clock::ticks().saturating_sub(began)
+                })
+                .collect();
+            let late_ticks = *steps.select_nth_unstable(127).1 / 2;
+            Keeper { ticks_per_ns, late_ticks }
+        })
+    }
+
+    /// So many picoseconds in ticks.
+    fn ticks(self, ps: u64) -> u64 {
+        (ps as f64 / 1000.0 * self.ticks_per_ns).round() as u64
+    }
+
+    /// Spins until so long after `began`, a reading of [`clock::ticks`].
+    #[inline]
+    pub fn wait(self, began: u64, ps: u64) {
+        let until = began + self.ticks(ps).saturating_sub(self.late_ticks);
+        while clock::ticks() < until {}
+    }
+}
+
+impl Default for Keeper {
+    fn default() -> Keeper {
+        Keeper::new()
+    }
+}
+
+/// Operations that take so many picoseconds each, all together.
+struct Constant<const PS: u64>(Keeper);
+
+impl<const PS: u64> Workload for Constant<PS> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: match PS {
+            1_000 => "proof/1ns",
+            2_000 => "proof/2ns",
+            5_000 => "proof/5ns",
+            11_000 => "proof/11ns",
+            50_000 => "proof/50ns",
+            200_000 => "proof/200ns",
+            1_000_000 => "proof/1us",
+            10_000_000 => "proof/10us",
+            100_000_000 => "proof/100us",
+            1_000_000_000 => "proof/1ms",
+            _ => "proof/10ms",
+        },
+        what: "a constant cost, planted",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Constant(Keeper::new()))
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| keep_constant(self.0, n, PS));
+    }
+}
+
+/// Does `n` operations that take so long each.
+#[inline]
+fn keep_constant(keeper: Keeper, n: u64, ps: u64) {
+    let began = clock::ticks();
+    for i in 0..n {
+        black_box(i);
+    }
+    keeper.wait(began, n.saturating_mul(ps));
+}
+
+/// Every 50th operation takes 64 times longer than the others, which take so many nanoseconds.
+struct Tail<const NS: u64> {
+    keeper: Keeper,
+    done: u64,
+}
+
+impl<const NS: u64> Workload for Tail<NS> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: if NS < 1000 { "proof/tail-in-batches" } else { "proof/tail-one-by-one" },
+        what: "a cost of which every 50th is 64 times greater, planted",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Tail { keeper: Keeper::new(), done: 0 })
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        let Tail { keeper, done } = self;
+        out.batches(|n| {
+            let (began, mut due_ps) = (clock::ticks(), 0);
+            for _ in 0..n {
+                *done += 1;
+                due_ps += NS * 1000 * if done.is_multiple_of(TAIL_EVERY) { TAIL_TIMES } else { 1 };
+                keeper.wait(began, due_ps);
+            }
+        });
+    }
+}
+
+/// Each third round is slower.
+struct TwoModes {
+    keeper: Keeper,
+    ps: u64,
+}
+
+impl Workload for TwoModes {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "proof/two-modes",
+        what: "a cost that is another one in each third round, planted",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        // Relaxed: a count alone. Processes begin at different places of the cycle.
+        static ROUNDS: OnceLock<AtomicU64> = OnceLock::new();
+        let rounds = ROUNDS.get_or_init(|| AtomicU64::new(u64::from(std::process::id())));
+        let is_slow = rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(MODES_CYCLE);
+        Ok(TwoModes { keeper: Keeper::new(), ps: MODES_PS[usize::from(is_slow)] })
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| keep_constant(self.keeper, n, self.ps));
+    }
+}
+
+args! {
+/// When the drift begins, and how long it goes on.
+pub struct DriftArgs {
+    /// The date of its begin in seconds since the Unix epoch.
+    began_s: u64 = 0 (smoke 0, range 0..=2147483647),
+    /// How long it goes on.
+    lasts_ms: u64 = 1000 (smoke 1, range 1..=2147483647),
+} }
+
+/// A cost that grows while the run lasts.
+struct Drift {
+    keeper: Keeper,
+    ps: u64,
+}
+
+/// The date in milliseconds.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Workload for Drift {
+    type Args = DriftArgs;
+    const SPEC: Spec = Spec {
+        id: "proof/drift",
+        what: "a cost that grows by half from the first round to the last, planted",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(args: &DriftArgs, _: &mut Rig) -> Result<Self, Fault> {
+        let share = now_ms().saturating_sub(args.began_s * 1000) as f64 / args.lasts_ms as f64;
+        let ns = DRIFT_NS * (1.0 + DRIFT_BY * share.min(1.0));
+        Ok(Drift { keeper: Keeper::new(), ps: (ns * 1000.0) as u64 })
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| keep_constant(self.keeper, n, self.ps));
+    }
+}
+
+/// Requests that come by the clock, whether or not their server is stalled; each is timed from when it was due.
+struct Stalled(Keeper);
+
+impl Workload for Stalled {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "proof/stalled",
+        what: "a request in an open loop whose server stalls for 1 ms in each 10 ms, planted",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Stalled(Keeper::new()))
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        let (keeper, start) = (self.0, clock::ticks());
+        let ns_of = |ticks: u64| (ticks.saturating_sub(start) as f64 / keeper.ticks_per_ns) as u64;
+        let mut due_ns = 0;
+        while out.running() {
+            keeper.wait(start, due_ns * 1000);
+            let begin_ns = free_ns(due_ns.max(ns_of(clock::ticks())));
+            keeper.wait(start, (begin_ns + SERVICE_NS) * 1000);
+            let due = start + keeper.ticks(due_ns * 1000);
+            out.note(0, clock::ticks().saturating_sub(due));
+            due_ns += PERIOD_NS;
+        }
+    }
+}
+
+/// When a server that could begin at this time really begins: it stalls in the middle of each cycle.
+fn free_ns(at_ns: u64) -> u64 {
+    let stalled_ns = (at_ns + CYCLE_NS / 2) % CYCLE_NS;
+    if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
+}
+
+/// What the requests of one cycle take, in order of size.
+fn stalled_latencies_ns() -> Vec<f64> {
+    let mut free_at = 0;
+    let latency = |place: u64| {
+        let due = place * PERIOD_NS;
+        free_at = free_ns(due.max(free_at)) + SERVICE_NS;
+        (free_at - due) as f64
+    };
+    let mut all: Vec<f64> = (0..CYCLE_NS / PERIOD_NS).map(latency).collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all
+}
+
+/// Two that differ by a known factor.
+struct Beside<const NS: u64>(Keeper);
+
+impl<const NS: u64> Workload for Beside<NS> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "proof/slowed-peer",
+        what: "a constant cost beside one that is half as great again, planted",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Beside(Keeper::new()))
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| keep_constant(self.0, n, NS * 1000));
+    }
+}
+
+/// One function at two alignments.
+struct Layout<const PADDED: bool>;
+
+impl<const PADDED: bool> Workload for Layout<PADDED> {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "proof/layout",
+        what: "a short loop beside a copy of it that lies across two cache lines",
+        ladder: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Layout)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| (0..n).for_each(|_| raw::count_down(LAYOUT_TURNS, PADDED)));
+    }
+}
+
+/// Arguments for a run that begins now and takes so long, as [`Plan::set`](crate::Plan::set) has them.
+pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
+    let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
+    vec![
+        ("began_s".to_string(), (now_ms() / 1000).to_string()),
+        ("lasts_ms".to_string(), lasts_ms.to_string()),
+    ]
+}
+
+/// What the records of a run of [`ALL`] say of what was planted. `null` is what the run says that it cannot see
+/// on one CPU.
+pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
+    let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
+    let mut proofs = Vec::new();
+    let ns = |what: String, planted: f64, read: Option<f64>, bound: f64| Proof {
+        what,
+        unit: "ns".to_string(),
+        planted,
+        read,
+        bound,
+        ends: None,
+    };
+    let ids = ALL.iter().map(|it| it.spec().id);
+    for (id, planted) in ids.filter_map(|id| Some((id, constant_ns(id)?))) {
+        let record = of(id);
+        // Of one operation alone, what reading the clock adds; in batches the loop is part of the constant.
+        let added = record.filter(|it| it.summary.batch <= 1).and_then(|it| it.empty);
+        let less = |value: f64| value - added.unwrap_or(0.0);
+        let bound = if planted < 2.0 { 0.1 } else { planted * 0.01 };
+        proofs.push(Proof {
+            ends: record
+                .and_then(|it| it.summary.ends())
+                .map(|(low, high)| (less(low), less(high))),
+            ..ns(id.to_string(), planted, record.map(|it| less(it.summary.median)), bound)
+        });
+    }
+    for (id, fast) in [("proof/tail-in-batches", 40.0), ("proof/tail-one-by-one", 2_000.0)] {
+        let slow = fast * TAIL_TIMES as f64;
+        let mean = (fast * (TAIL_EVERY - 1) as f64 + slow) / TAIL_EVERY as f64;
+        let record = of(id);
+        let quantiles = record.and_then(|it| it.summary.quantiles());
+        let resolution =
+            record.map_or(0.0, |it| it.summary.resolution_ns + it.empty.unwrap_or(0.0));
+        let told_mean = record.map(|it| match it.summary.batch {
+            0 | 1 => it.summary.mean,
+            _ => it.summary.median,
+        });
+        let p = |share: &str| format!("{id}, {share}");
+        proofs.push(ns(p("mean"), mean, told_mean, mean * 0.02));
+        let bound = (fast * 0.05).max(2.0 * resolution);
+        proofs.push(ns(p("p50"), fast, quantiles.map(|it| it.p50), bound));
+        proofs.push(ns(p("p99"), slow, quantiles.map(|it| it.p99), slow * 0.05));
+    }
+    let modes = of("proof/two-modes").map_or(&[][..], |it| &it.modes);
+    let shares = [1.0 - 1.0 / MODES_CYCLE as f64, 1.0 / MODES_CYCLE as f64];
+    for (place, (ps, share)) in MODES_PS.into_iter().zip(shares).enumerate() {
+        let (mode, planted) = (modes.get(place), ps as f64 / 1000.0);
+        let name = ["faster", "slower"][place];
+        let what = format!("proof/two-modes, the {name}");
+        proofs.push(ns(what.clone(), planted, mode.map(|it| it.median), planted * 0.02));
+        let read = mode.map(|it| it.share);
+        let unit = "share".to_string();
+        proofs.push(Proof { unit, ..ns(format!("{what}'s"), share, read, 0.05) });
+    }
+    let drift = of("proof/drift");
+    let is_seen =
+        drift.is_some_and(|it| it.warnings.iter().any(|it| it.code == WarningCode::Drift));
+    let half_way = DRIFT_NS * (1.0 + DRIFT_BY / 2.0);
+    let read = drift.filter(|_| is_seen).map(|it| it.summary.median);
+    proofs.push(ns("proof/drift, seen".to_string(), half_way, read, DRIFT_NS * DRIFT_BY / 2.0));
+    let latencies = stalled_latencies_ns();
+    let at = |share: f64| crate::stats::quantile_sorted(&latencies, share);
+    let stalled = of("proof/stalled").and_then(|it| it.summary.quantiles());
+    for (name, share, read) in
+        [("p50", 0.5, stalled.map(|it| it.p50)), ("p99", 0.99, stalled.map(|it| it.p99))]
+    {
+        let planted = at(share);
+        proofs.push(ns(format!("proof/stalled, {name}"), planted, read, planted * 0.05));
+    }
+    for (id, planted, bound) in [
+        ("proof/slowed-peer", 100.0 / 150.0, 0.01 * 100.0 / 150.0),
+        ("proof/layout", 1.0, null.unwrap_or(0.0)),
+    ] {
+        let ratio = of(id).and_then(|it| it.peers.first());
+        proofs.push(Proof {
+            unit: "ratio".to_string(),
+            ends: ratio.and_then(|it| it.ends()),
+            ..ns(id.to_string(), planted, ratio.map(|it| it.ratio), bound)
+        });
+    }
+    proofs
+}
+
+/// The constant that a benchmark of this id has.
+fn constant_ns(id: &str) -> Option<f64> {
+    let span: units::Span = id.strip_prefix("proof/")?.parse().ok()?;
+    Some(span.0 as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stall_delays_a_tenth_of_the_requests() {
+        let all = stalled_latencies_ns();
+        assert_eq!(all.len(), 500);
+        assert_eq!(all[250], SERVICE_NS as f64, "most are not delayed");
+        let delayed = all.iter().filter(|it| **it > SERVICE_NS as f64).count();
+        assert!(
+            (50..60).contains(&delayed),
+            "{delayed}: those of 1 ms, and those that wait behind them"
+        );
+        assert_eq!(all[499], (STALL_NS + SERVICE_NS) as f64);
+    }
+
+    #[test]
+    fn each_constant_has_its_cost_as_name() {
+        let read = ALL.iter().filter_map(|it| constant_ns(it.spec().id)).collect::<Vec<_>>();
+        assert_eq!(read, [1.0, 2.0, 5.0, 11.0, 50.0, 200.0, 1e3, 1e4, 1e5, 1e6, 1e7]);
+    }
+
+    #[test]
+    fn run_without_records_keeps_nothing() {
+        let proofs = read(&[], None);
+        assert!(proofs.len() > 20 && proofs.iter().all(|it| !it.is_kept()));
+    }
+
+    #[test]
+    fn what_is_within_its_bound_or_its_interval_is_kept() {
+        let proof = |read: f64, ends| Proof {
+            what: "a cost".to_string(),
+            unit: "ns".to_string(),
+            planted: 100.0,
+            read: Some(read),
+            bound: 1.0,
+            ends,
+        };
+        assert!(proof(100.9, None).is_kept() && !proof(101.1, None).is_kept());
+        assert!(proof(103.0, Some((99.0, 107.0))).is_kept());
+        assert!(!proof(103.0, Some((101.0, 107.0))).is_kept());
+    }
+}
