@@ -8,6 +8,10 @@ use crate::spec::{ContenderKind, Unit, Wait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 /// The version of the JSON form of everything here.
 pub const SCHEMA: u32 = 1;
 
@@ -27,7 +31,7 @@ pub struct Run {
     /// The command line.
     pub command: String,
     /// What all random orders and placements of the run were drawn from, below 2^53; 0 where none was.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
     /// The machine.
     pub host: Host,

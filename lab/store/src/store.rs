@@ -699,6 +699,8 @@ mod tests {
             complete: false,
             null_one: None,
             null_several: None,
+            seed: 0,
+            proofs: Vec::new(),
         };
         let ids = (0..1000).map(|place| format!("run-{place}"));
         let mut kept = Vec::new();

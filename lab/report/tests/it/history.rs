@@ -21,8 +21,8 @@ fn dots() -> Vec<Dot> {
             started_unix_ns: 1_795_296_600_000_000_000 + place as i64 * 3_600_000_000_000,
             build: format!("0.1.0 ({place:07x})"),
             median,
-            low: median * 0.99,
-            high: median * 1.01,
+            low: Some(median * 0.99),
+            high: Some(median * 1.01),
         }
     };
     (0..45).map(dot).collect()

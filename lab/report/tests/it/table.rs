@@ -105,7 +105,8 @@ fn floor_among_the_contenders_is_named_by_its_contender() {
     let mut document = ladder();
     let ours = document.records.iter_mut().find(|it| it.id == "lock/busy").expect("a figure");
     let (id, contender) = (ours.id.clone(), "random-walk".to_string());
-    ours.floor = Some(Ratio { id, contender, other: 1.0, ratio: 1.5, low: 1.4, high: 1.6 });
+    ours.floor =
+        Some(Ratio { id, contender, other: 1.0, ratio: 1.5, low: Some(1.4), high: Some(1.6) });
     let drawn = table(&document, 220, PLAIN);
     let row = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
     assert!(row.contains("1.50× random-walk"), "{row}");

@@ -2,8 +2,8 @@
 
 use crate::support::{record, run};
 use handover_record::{
-    Beside, Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Ratio,
-    Record, Round, Run, Summary, Unit, Wait, Warning, WarningCode,
+    Beside, Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Proof,
+    Ratio, Record, Round, Run, Summary, Unit, Wait, Warning, WarningCode,
 };
 use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
 use proptest::collection::{btree_map, vec};
@@ -486,10 +486,22 @@ fn any_run() -> impl Strategy<Value = Run> {
             clock_cost_ns: n[0],
             cgroup_cpus,
             cgroup_memory_bytes: Some(memory_bytes),
-            isolation: list,
-            huge_pages: optional,
+            isolation: list.clone(),
+            huge_pages: optional.clone(),
             counters: complete,
             load_1min: n[1],
+            microcode: optional,
+            compiler: t(5),
+            build_profile: t(6),
+            features: list.clone(),
+        };
+        let proof = |what: &String| Proof {
+            what: what.clone(),
+            unit: "ns".to_string(),
+            planted: n[0],
+            read: null_one,
+            bound: n[1],
+            ends: null_several.map(|it| (it, n[0])),
         };
         Run {
             id,
@@ -503,6 +515,8 @@ fn any_run() -> impl Strategy<Value = Run> {
             complete,
             null_one,
             null_several,
+            seed: memory_bytes,
+            proofs: list.iter().map(proof).collect(),
         }
     })
 }

@@ -51,6 +51,7 @@ pub fn host() -> Host {
         huge_pages: Some("madvise".into()),
         counters: false,
         load_1min: 0.31,
+        ..Host::default()
     }
 }
 
