@@ -66,6 +66,7 @@ pub const ALL: &[Bench] = &[
     Bench::many::<moved::Stream<true>>(Contender::floor("kernel").waits(Wait::SpinThenSleep)),
     Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
     Bench::one::<page::Page>(Contender::floor("kernel")),
+    Bench::one::<page::Word>(Contender::floor("arithmetic")),
 ];
 
 /// One line there and back; the null plays it against itself.

@@ -55,6 +55,8 @@ trait Wired: 'static {
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn rig(rig: &mut Rig) -> Result<(Self::Sender, Self::Receiver), Fault>;
+    /// Whether the receiver's and the sender's figures of a busy pair count: of a floor, one alone.
+    const TELLS: [bool; 2] = [true, true];
     /// How many waits ended after spinning, without a sleep; 0 where a wait never spins.
     fn spun(receiver: &Self::Receiver) -> u64;
 }
@@ -151,6 +153,8 @@ impl Wait for BareReceiver {
 
 impl<const WAITS: usize> Wired for Bare<WAITS> {
     const PROCESSES: bool = true;
+    // What is pending is seen by the sender at the price of a line that the receiver then has to wait for.
+    const TELLS: [bool; 2] = [false, true];
     type Sender = BareSender;
     type Receiver = BareReceiver;
 
@@ -162,6 +166,57 @@ impl<const WAITS: usize> Wired for Bare<WAITS> {
 
     fn spun(receiver: &BareReceiver) -> u64 {
         receiver.spun_count
+    }
+}
+
+/// A count of notifications that only the sender writes: the least that a receiver can be told by.
+enum Counting {}
+
+struct CountingSender(Region<Bed>, Manner, AtomicU32);
+
+impl Notify for CountingSender {
+    #[inline]
+    fn notify(&self) {
+        // Relaxed: there is one sender.
+        let count = self.2.load(Ordering::Relaxed).wrapping_add(1);
+        self.2.store(count, Ordering::Relaxed);
+        self.0.hand(count, self.1);
+    }
+}
+
+struct CountingReceiver(Region<Bed>, Manner, u32);
+
+impl Wait for CountingReceiver {
+    #[inline]
+    fn wait(&mut self) -> u64 {
+        let last = self.2;
+        self.2 = self.0.wait(self.1, |it| it != last).0;
+        self.2.wrapping_sub(last).into()
+    }
+
+    fn wait_timeout(&mut self, _: Duration) -> Option<u64> {
+        Some(self.wait())
+    }
+
+    fn try_wait(&mut self) -> Option<u64> {
+        (self.0.value() != self.2).then(|| self.wait())
+    }
+}
+
+impl Wired for Counting {
+    const PROCESSES: bool = true;
+    const TELLS: [bool; 2] = [true, false];
+    type Sender = CountingSender;
+    type Receiver = CountingReceiver;
+
+    fn rig(rig: &mut Rig) -> Result<(CountingSender, CountingReceiver), Fault> {
+        let (bed, manner) = (rig.region::<Bed>()?, Manner::of(Waits::SpinThenSleep, rig));
+        let receiver = CountingReceiver(bed.clone(), manner, 0);
+        Ok((CountingSender(bed, manner, AtomicU32::new(0)), receiver))
+    }
+
+    fn spun(_: &CountingReceiver) -> u64 {
+        0
     }
 }
 
@@ -197,6 +252,9 @@ struct Busy<W: Wired> {
     words: Region<Words>,
 }
 
+/// Waits between two looks at the time.
+const WAITS_PER_LOOK: u64 = 64;
+
 const RECEIVER: usize = 0;
 const SENDER: usize = 1;
 
@@ -229,18 +287,28 @@ impl<W: Wired> Handover for Busy<W> {
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         if party.index == 0 {
-            out.batches_of(SENDER, |n| notify_many(&self.sender, n));
+            if W::TELLS[SENDER] {
+                out.batches_of(SENDER, |n| notify_many(&self.sender, n));
+            }
             // Relaxed: a flag alone. The receiver is never left without a notification to come.
             while self.words.over.load(Ordering::Relaxed) == 0 {
                 self.sender.notify();
             }
         } else {
             let mut receiver = self.receiver.take();
-            out.batches_of(RECEIVER, |n| {
+            let mut wait = |n: u64| {
                 for _ in 0..n {
                     receiver.wait();
                 }
-            });
+            };
+            match W::TELLS[RECEIVER] {
+                true => out.batches_of(RECEIVER, wait),
+                false => {
+                    while out.running() {
+                        wait(WAITS_PER_LOOK);
+                    }
+                }
+            }
             self.words.over.store(1, Ordering::Relaxed);
         }
         Ok(())
@@ -449,6 +517,7 @@ where
 const OURS: Contender = Contender::ours("handover").waits(Waits::SpinThenSleep);
 const SPINNING: Contender = Contender::floor("spinning").waits(Waits::Spin);
 const ADAPTIVE: Contender = Contender::floor("adaptive").waits(Waits::SpinThenSleep);
+const COUNTING: Contender = Contender::floor("counting").waits(Waits::SpinThenSleep);
 const SLEEPING: Contender = Contender::floor("sleeping").waits(Waits::Sleep);
 const EVENTFD: Contender = Contender::peer("eventfd").waits(Waits::Sleep);
 const PIPE: Contender = Contender::peer("pipe").waits(Waits::Sleep);
@@ -466,6 +535,7 @@ const TOKIO: Contender = Contender::peer("tokio").waits(Waits::Sleep);
 /// The benchmarks of this file.
 pub const ALL: &[Bench] = &[
     Bench::many::<Busy<Ours>>(OURS),
+    Bench::many::<Busy<Counting>>(COUNTING),
     Bench::many::<Busy<Bare<ADAPTS>>>(ADAPTIVE),
     Bench::many::<Busy<Bare<SLEEPS>>>(SLEEPING),
     Bench::many::<Busy<Via<EventFd>>>(EVENTFD),

@@ -5,6 +5,8 @@ pub(crate) mod ahead;
 pub(crate) mod bulk;
 pub(crate) mod calls;
 pub(crate) mod clock;
+#[cfg(feature = "peers")]
+pub(crate) mod heap;
 pub(crate) mod library;
 pub(crate) mod locks;
 pub(crate) mod mapped;

@@ -5,6 +5,7 @@ use handover_fiber::{Config, Eventual, Runtime, spawn_detached, yield_now};
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
 use handover_record::{Contender, Spec, Unit, args};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -69,6 +70,9 @@ impl Parks for Threads {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // They are dear: a part of them tells the same.
         let part = count.min(256);
+        // The C library keeps the stacks of those that have ended, with their memory: larger ones are fresh.
+        static ROUNDS_COUNT: AtomicUsize = AtomicUsize::new(0);
+        let stack_bytes = (48 << 10) + (ROUNDS_COUNT.fetch_add(1, Relaxed) << 12);
         let before = held_bytes()?;
         let (told, tells) = mpsc::channel::<()>();
         let mut threads = Vec::new();
@@ -78,7 +82,8 @@ impl Parks for Threads {
                 let _ = told.send(());
                 thread::park();
             };
-            threads.push(thread::Builder::new().stack_size(48 << 10).spawn(waits).map_err(fault)?);
+            threads
+                .push(thread::Builder::new().stack_size(stack_bytes).spawn(waits).map_err(fault)?);
         }
         tells.iter().take(part as usize).for_each(drop);
         let after = held_bytes();
@@ -97,6 +102,7 @@ struct Tasks;
 impl Parks for Tasks {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(fault)?;
+        crate::raw::heap::trim(); // of what the last round's have left
         let before = held_bytes()?;
         let go = Arc::new(tokio::sync::Notify::new());
         let after = runtime.block_on(async {
@@ -124,7 +130,7 @@ impl<P: Parks> Workload for Parked<P> {
         id: "fiber/parked-bytes",
         what: "memory of one of many that wait, resident and in page tables",
         unit: Unit::Bytes,
-        floor: Some("floor/page"),
+        floor: Some("floor/word"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

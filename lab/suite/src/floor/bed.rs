@@ -46,10 +46,9 @@ impl Manner {
         Manner { waits, scope, is_crowded }
     }
 
-    /// For participants that share CPUs with each other but not with the one they wait for.
-    pub(crate) fn beside(waits: Wait, rig: &Rig) -> Manner {
-        let shares = rig.cpus().iter().skip(1).any(|cpu| Some(cpu) == rig.cpus().first());
-        Manner { is_crowded: shares, ..Manner::of(waits, rig) }
+    /// The same, where those who wait share a CPU or do not.
+    pub(crate) fn crowded(self, is_crowded: bool) -> Manner {
+        Manner { is_crowded, ..self }
     }
 
     /// Lets others run where the CPU is shared.

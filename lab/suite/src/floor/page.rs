@@ -27,3 +27,31 @@ impl Workload for Page {
         }
     }
 }
+
+/// What names whoever waits or is connected: an address.
+const WORD_BYTES: usize = size_of::<*const ()>();
+
+/// One word.
+pub(super) struct Word;
+
+impl Workload for Word {
+    type Args = ();
+    const SPEC: Spec = Spec {
+        id: "floor/word",
+        what: "one word of memory: whoever is to be found again has a place that is named somewhere",
+        unit: Unit::Bytes,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Word)
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        if out.running() {
+            out.tell(0, WORD_BYTES as f64);
+        }
+    }
+}

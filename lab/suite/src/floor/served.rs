@@ -38,7 +38,9 @@ const END: u32 = 1 << 31;
 /// A server that goes round the words of its clients.
 pub(crate) struct Served {
     shared: Region<Desks>,
-    clients_count: usize,
+    /// Whether each client asks: the first on each CPU that is not the server's. Others would only take turns
+    /// with it, at the price of a switch.
+    asks: Vec<bool>,
     manner: Manner,
 }
 
@@ -46,7 +48,7 @@ impl Handover for Served {
     type Args = Asking;
     const SPEC: Spec = Spec {
         id: "floor/served",
-        what: "a word of one of clients_count clients and one back, at the server that polls all of them",
+        what: "a word of one of clients_count clients and one back, one on each CPU beside the server that polls",
         hands_over: true,
         batched: true,
         file: file!(),
@@ -62,15 +64,31 @@ impl Handover for Served {
     }
 
     fn rig(args: &Asking, rig: &mut Rig) -> Result<Self, Fault> {
-        // Clients that share a CPU still poll for a while: the server has one of its own.
-        let manner = Manner::beside(Wait::SpinThenSleep, rig);
-        Ok(Self { shared: rig.region()?, clients_count: args.clients_count as usize, manner })
+        let (server, clients) = rig.cpus().split_first().ok_or_else(|| Fault::new("no CPU"))?;
+        let mut taken = vec![*server];
+        let mut asks: Vec<bool> = clients
+            .iter()
+            .map(|cpu| {
+                let is_free = !taken.contains(cpu);
+                taken.push(*cpu);
+                is_free
+            })
+            .collect();
+        let is_crowded = !asks.contains(&true);
+        if is_crowded && let Some(first) = asks.first_mut() {
+            *first = true;
+        }
+        asks.resize(args.clients_count as usize, false);
+        let manner = Manner::of(Wait::SpinThenSleep, rig).crowded(is_crowded);
+        Ok(Self { shared: rig.region()?, asks, manner })
     }
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        let desks = &self.shared.desks[..self.clients_count];
         if let Some(client) = party.index.checked_sub(1) {
-            let Desk([ask, answer]) = &desks[client];
+            if !self.asks[client] {
+                return Ok(());
+            }
+            let Desk([ask, answer]) = &self.shared.desks[client];
             let mut number = 0;
             loop {
                 number += 1;
@@ -84,12 +102,14 @@ impl Handover for Served {
                 }
             }
         }
-        let mut last = vec![0; self.clients_count];
+        let desks = self.shared.desks.iter().zip(&self.asks).filter(|(_, asks)| **asks);
+        let desks: Vec<&Desk> = desks.map(|(desk, _)| desk).collect();
+        let mut last = vec![0; desks.len()];
         let mut at = 0;
         let mut serve = |count: u64| {
             let mut left = count;
             while left > 0 {
-                let Desk([ask, answer]) = &desks[at];
+                let Desk([ask, answer]) = desks[at];
                 let number = ask.value();
                 if number != last[at] {
                     last[at] = number;
@@ -102,7 +122,7 @@ impl Handover for Served {
                 }
             }
         };
-        let requests_count = 4 * self.clients_count.max(16) as u64;
+        let requests_count = 4 * desks.len().max(16) as u64;
         // Those that have just begun fall into step first.
         serve(requests_count);
         let mut none_yet = true;

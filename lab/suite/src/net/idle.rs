@@ -137,7 +137,7 @@ impl<const TLS: bool> Handover for Idle<TLS> {
         what: "memory in user space of a connection that is idle, of many that a process serves",
         unit: Unit::Bytes,
         classic: Some("evh_perf"),
-        floor: Some("floor/page"),
+        floor: Some("floor/word"),
         file: file!(),
         line: line!(),
         ..Spec::DEFAULT

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _mm512_stream_si512,
 };
 
-/// Copied in a turn of the loop.
+/// A multiple of what any width copies in a turn of the loop, which is four registers.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 2048;
@@ -71,24 +71,31 @@ macro_rules! blocks {
         /// The processor has the feature; both slices are equally long, whole blocks, and on cache lines.
         #[target_feature(enable = $feature)]
         unsafe fn $name(from: &[u8], to: &mut [u8]) {
-            const HELD_COUNT: usize = BLOCK_BYTES / size_of::<$held>();
+            const WIDTH: usize = size_of::<$held>();
             let (source, target) = (from.as_ptr(), to.as_mut_ptr());
-            for at in (0..from.len()).step_by(BLOCK_BYTES) {
-                for line in (0..BLOCK_BYTES).step_by(LINE_BYTES) {
+            for at in (0..from.len()).step_by(4 * WIDTH) {
+                for line in (0..4 * WIDTH).step_by(LINE_BYTES) {
                     let ahead = source.wrapping_add(at + line + AHEAD_BYTES);
                     _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 }
-                let mut held = [None::<$held>; HELD_COUNT];
-                for (part, held) in held.iter_mut().enumerate() {
-                    let place = source.wrapping_add(at + part * size_of::<$held>());
-                    // SAFETY: below from.len(), and aligned, as the whole is to a line.
-                    *held = Some(unsafe { $load(place.cast()) });
-                }
-                for (part, held) in held.into_iter().flatten().enumerate() {
-                    let place = target.wrapping_add(at + part * size_of::<$held>());
-                    // SAFETY: below to.len(), aligned as above, and borrowed for this.
-                    unsafe { $store(place.cast(), held) };
-                }
+                let place = |part: usize| source.wrapping_add(at + part * WIDTH).cast();
+                // SAFETY: below from.len(), a multiple of four widths, and aligned, as the whole is to a line.
+                let first: $held = unsafe { $load(place(0)) };
+                // SAFETY: as above.
+                let second: $held = unsafe { $load(place(1)) };
+                // SAFETY: as above.
+                let third: $held = unsafe { $load(place(2)) };
+                // SAFETY: as above.
+                let fourth: $held = unsafe { $load(place(3)) };
+                let place = |part: usize| target.wrapping_add(at + part * WIDTH).cast();
+                // SAFETY: below to.len(), aligned as above, and borrowed for this.
+                unsafe { $store(place(0), first) };
+                // SAFETY: as above.
+                unsafe { $store(place(1), second) };
+                // SAFETY: as above.
+                unsafe { $store(place(2), third) };
+                // SAFETY: as above.
+                unsafe { $store(place(3), fourth) };
             }
             _mm_sfence();
         }

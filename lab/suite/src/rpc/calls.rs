@@ -66,7 +66,7 @@ impl Work for Noop {
     const SPECS: [[Spec; 3]; 3] = {
         let memory = Spec {
             ladder: true,
-            floors: &["floor/cache-line-2", "floor/unix-socket"],
+            floors: &["floor/cache-line-2"],
             ..spec(
                 "rpc/noop",
                 "a procedure without arguments or a result, called through shared memory",
