@@ -313,6 +313,7 @@ core::arch::global_asm!(
 );
 
 #[cfg(target_arch = "x86_64")]
+// SAFETY: the assembly above defines both names, each as a function of one integer in `rdi` that returns nothing.
 unsafe extern "C" {
     fn handover_layout_aligned(turns: u64);
     fn handover_layout_padded(turns: u64);
