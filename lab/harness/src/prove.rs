@@ -442,9 +442,10 @@ pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let drift = of("proof/drift");
     let is_seen =
         drift.is_some_and(|it| it.warnings.iter().any(|it| it.code == WarningCode::Drift));
-    let half_way = DRIFT_NS * (1.0 + DRIFT_BY / 2.0);
-    let read = drift.filter(|_| is_seen).map(|it| it.summary.median);
-    proofs.push(ns("proof/drift, seen".to_string(), half_way, read, DRIFT_NS * DRIFT_BY * 0.55));
+    proofs.push(Proof {
+        unit: "seen".to_string(),
+        ..ns("proof/drift".to_string(), 1.0, drift.map(|_| f64::from(u8::from(is_seen))), 0.0)
+    });
     let latencies = stalled_latencies_ns();
     let at = |share: f64| crate::stats::quantile_sorted(&latencies, share);
     let stalled = of("proof/stalled").and_then(|it| it.summary.quantiles());
