@@ -320,15 +320,18 @@ unsafe extern "C" {
 }
 
 /// Multiplies `turns` times, at least once, one after the other, in one of two copies of a loop at different
-/// addresses.
-#[inline]
+/// addresses. Not inlined, so that the assembly is referred to from the object that has it.
+#[inline(never)]
 pub(crate) fn multiply(turns: u64, is_padded: bool) {
     let turns = turns.max(1);
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: both functions keep to the C convention: they change `rax`, `rdi` and the flags alone, use no
-    // stack, and end after `turns` turns, which is not 0.
-    unsafe {
-        if is_padded { handover_layout_padded(turns) } else { handover_layout_aligned(turns) }
+    if is_padded {
+        // SAFETY: the function keeps to the C convention: it changes `rax`, `rdi` and the flags alone, uses no stack, and
+        // ends after `turns` turns, which is not 0.
+        unsafe { handover_layout_padded(turns) };
+    } else {
+        // SAFETY: as above, of the other copy of the same instructions.
+        unsafe { handover_layout_aligned(turns) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     for turn in 0..turns {

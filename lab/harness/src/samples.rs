@@ -54,6 +54,8 @@ pub(crate) struct Timing {
     pub pace_ticks: u64,
     /// For the places of operations that are timed alone.
     pub seed: u64,
+    /// [`Spec::pipelined`](handover_record::Spec::pipelined): no operation is timed alone.
+    pub pipelined: bool,
 }
 
 /// What one party noted in one round.
@@ -321,7 +323,7 @@ impl Samples {
         };
         self.parts[part].batch = batch;
         let mut left = self.timing.batches_max;
-        let is_drawn = batch > 1 && self.timing.batch > 1 && left == 0;
+        let is_drawn = batch > 1 && self.timing.batch > 1 && left == 0 && !self.timing.pipelined;
         loop {
             self.gap();
             between_batches();

@@ -264,9 +264,11 @@ mod tests {
         assert!((360..=398).contains(&covered), "{covered} of 400");
     }
 
+    type Shape = fn(&mut SplitMix64) -> f64;
+
     /// Logarithms of pass figures around 0, their true median: bell-shaped, with tails so heavy that they
     /// have no mean, skewed upwards, and with every fifth pass disturbed.
-    const SHAPES: [(&str, fn(&mut SplitMix64) -> f64); 4] = [
+    const SHAPES: [(&str, Shape); 4] = [
         ("normal", |random| 0.02 * random.normal()),
         ("cauchy", |random| 0.01 * random.normal() / random.normal().abs()),
         ("skewed", |random| 0.03 * (random.normal().exp() - 1.0)),

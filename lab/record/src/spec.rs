@@ -31,6 +31,9 @@ pub struct Spec {
     /// long as the shortest that is timed alone (twenty readings of the clock): the manner of timing
     /// must not differ from run to run.
     pub batched: bool,
+    /// Whether operations of a batch overlap, as in a stream: one timed alone would be a flush, so the figure
+    /// has no quantiles.
+    pub pipelined: bool,
     /// Where the declaration stands: `file!()`.
     pub file: &'static str,
     /// Where the declaration stands: `line!()`.
@@ -50,6 +53,7 @@ impl Spec {
         parts: &[],
         hands_over: false,
         batched: false,
+        pipelined: false,
         file: "",
         line: 0,
     };

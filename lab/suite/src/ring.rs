@@ -242,6 +242,7 @@ impl<C: Channel> Handover for Stream<C> {
     type Args = Slots;
     const SPEC: Spec = Spec {
         id: "ring/stream",
+        pipelined: true,
         what: "one item of a stream of 8-byte items, pushed one by one and popped one by one",
         floor: Some("ring/line-stream"),
         ladder: true,
@@ -310,6 +311,7 @@ impl<C: Batched> Handover for BatchedStream<C> {
     type Args = Slots;
     const SPEC: Spec = Spec {
         id: "ring/stream-batched",
+        pipelined: true,
         what: "one item of a stream of 8-byte items, pushed and popped in batches of 64",
         floor: Some("ring/line-stream"),
         hands_over: true,
@@ -449,6 +451,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
     type Args = Slots;
     const SPEC: Spec = Spec {
         id: Self::IDS[ADAPTS as usize],
+        pipelined: true,
         what: Self::WHATS[ADAPTS as usize],
         floor: Some("floor/empty"),
         hands_over: true,
@@ -668,6 +671,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     type Args = Many;
     const SPEC: Spec = Spec {
         id: "ring/many-to-one",
+        pipelined: true,
         what: "one item at the thread that pops what many threads push without pause",
         floor: Some("ring/line-stream"),
         hands_over: true,

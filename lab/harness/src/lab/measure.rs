@@ -249,6 +249,7 @@ fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane
             batches_max: if lab.plan.profile == Profile::Smoke { 3 } else { 0 },
             idle_gap_ns: u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX),
             watch_pace: watches_pace(lab, &cpus),
+            pipelined: bench.spec().pipelined,
             ..Timing::default()
         },
         cpus,

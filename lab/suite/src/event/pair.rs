@@ -403,6 +403,7 @@ args! {
 /// The benchmark of messages one way, whoever carries them.
 const STREAM: Spec = Spec {
     id: "event/stream",
+    pipelined: true,
     what: "one message of a stream to a thread that handles them, the sender waiting where there is no room",
     floor: Some("ring/line-stream-adaptive"),
     hands_over: true,

@@ -149,6 +149,7 @@ impl Bed {
     /// Sleeps while the value is `last`.
     #[cold]
     fn sleep(&self, last: u32, manner: Manner) {
+        // SeqCst: before the kernel compares the value; pairs with hand(), which reads this behind its value.
         self.is_asleep.store(1, Ordering::SeqCst);
         let nap = (manner.waits == Wait::SpinThenSleep).then_some(NAP);
         futex::wait(&self.value, last, nap, manner.scope);

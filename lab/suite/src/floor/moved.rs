@@ -255,6 +255,7 @@ impl<const ADAPTS: bool> Handover for Stream<ADAPTS> {
     type Args = Walk;
     const SPEC: Spec = Spec {
         id: if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
+        pipelined: true,
         what: if ADAPTS {
             "size_bytes read from a loopback TCP connection that is written to without end, polled first"
         } else {

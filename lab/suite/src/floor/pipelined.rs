@@ -60,6 +60,7 @@ impl Medium for Counters {
     type Args = Depth;
     const SPEC: Spec = Spec {
         id: "floor/pipelined",
+        pipelined: true,
         what: "a turn counted up by one CPU and by another after it, concurrency_count of them under way",
         hands_over: true,
         batched: true,
@@ -93,6 +94,7 @@ impl Medium for Counters {
     fn end(&self, Sent { sent, .. }: &mut Sent) -> Result<(), Fault> {
         let [there, echoed] = &*self.counters;
         self.wait(echoed, |it| it == *sent);
+        // Release: pairs with the Acquire in wait().
         there.0.store(END, Ordering::Release);
         Ok(())
     }
@@ -170,6 +172,7 @@ impl Medium for Sockets {
     type Args = Depth;
     const SPEC: Spec = Spec {
         id: "floor/socket-pipelined",
+        pipelined: true,
         what: "eight bytes over loopback TCP and back, concurrency_count of them under way, both sides spinning",
         hands_over: true,
         batched: true,

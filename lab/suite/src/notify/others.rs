@@ -179,8 +179,10 @@ mod peers {
 
         #[inline]
         fn take(&self, (): &mut ()) {
+            // SeqCst: pairs with set().
             while !self.is_set.swap(false, Ordering::SeqCst) {
                 listener!(self.event => listener);
+                // SeqCst: pairs with set(), which either is seen here or notifies this listener.
                 if self.is_set.swap(false, Ordering::SeqCst) {
                     return;
                 }
