@@ -91,9 +91,13 @@ impl Bed {
             // Orders the store before the load below; pairs with the kernel's comparison in sleep().
             fence(Ordering::SeqCst);
         }
-        // Relaxed: a missed sleeper wakes by itself after NAP.
+        // Relaxed: the fence above orders it or, without it, a missed sleeper wakes by itself after NAP.
         if self.is_asleep.load(Ordering::Relaxed) != 0 {
-            self.is_asleep.store(0, Ordering::Relaxed);
+            if manner.waits == Wait::SpinThenSleep {
+                // One wake-up is enough. This may overwrite the word of the reader's next sleep, which NAP
+                // ends; a sleep without an end is only taken back by the reader.
+                self.is_asleep.store(0, Ordering::Relaxed);
+            }
             futex::wake(&self.value, 1, manner.scope);
         }
     }
