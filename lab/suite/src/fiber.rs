@@ -114,7 +114,7 @@ operations! {
     Yields: 1, yields, 4096, "fiber/yield",
         "of two fibers on one worker, one lets the other run", None, ladder: false;
     /// Nobody else can run.
-    YieldsAlone: 1, yields_alone, 4096, "fiber/yield-alone",
+    YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
         "a fiber would let others run, and there are none", Some("floor/empty"), ladder: false;
     /// Begun and waited for.
     Spawns: 1, spawns, 512, "fiber/spawn-join",

@@ -132,11 +132,14 @@ fn a_signal_before_the_first_figure_leaves_an_empty_run() {
     assert!(home.last().records.is_empty());
 }
 
-/// The party processes of a run.
+/// The party processes of a run: the children of those that run its passes.
 fn parties(run: &Running) -> Vec<u32> {
-    let children = format!("/proc/{0}/task/{0}/children", run.id());
-    let children = fs::read_to_string(children).unwrap_or_default();
-    children.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+    children(run.id()).into_iter().flat_map(children).collect()
+}
+
+fn children(of: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    listed.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
 #[test]
@@ -296,7 +299,7 @@ fn file_of_margo_p2p_bw_is_gone_when_rank_0_is_killed() {
     let mut rank_0 = None;
     wait_until("the file is mapped", || {
         let is_ours = |line: &str| line.contains(&folder) && line.ends_with("(deleted)");
-        rank_0 = parties(&run).into_iter().find(|id| maps(*id).lines().any(is_ours));
+        rank_0 = children(run.id()).into_iter().find(|id| maps(*id).lines().any(is_ours));
         rank_0.is_some()
     });
     // Nothing is about to be removed.

@@ -63,9 +63,10 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
 
 /// Checks a run whose store was full before its end.
 fn check_full(home: &Home, said: &crate::common::Said, first: &str) {
-    let last = said.err.lines().find(|line| line.starts_with("handover: ")).expect("an error");
     let told = "handover: not all results above could be stored; nothing that was stored is lost: ";
-    assert!(last.starts_with(told) && last.contains(": no space left "), "{said}");
+    // A benchmark that needs larger files than the limit allows fails before.
+    let last = said.err.lines().find(|line| line.starts_with(told)).expect("an error");
+    assert!(last.contains(": no space left "), "{said}");
     assert_eq!(last.matches("stored").count(), 2, "it is said once: {last}");
     for id in ["floor/empty", "lock/busy", "notify/round-trip", "null/two-cpus"] {
         assert!(said.out.contains(id), "{id}: {said}");
