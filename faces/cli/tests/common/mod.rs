@@ -339,3 +339,10 @@ pub fn skipped(what: &str, why: &str) {
     // Not by println, which the test harness keeps for itself.
     let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
 }
+
+/// Returns `true` if a table has a row of this id: whole or, where lines are short, below the name of its rung.
+#[allow(dead_code)] // not every test program looks at tables
+pub fn shows(table: &str, id: &str) -> bool {
+    let below = id.split_once('/').map(|(_, rest)| format!("\n  {rest} "));
+    table.contains(id) || below.is_some_and(|row| table.contains(&row))
+}

@@ -69,7 +69,7 @@ fn check_full(home: &Home, said: &crate::common::Said, first: &str) {
     assert!(last.contains(": no space left "), "{said}");
     assert_eq!(last.matches("stored").count(), 2, "it is said once: {last}");
     for id in ["floor/empty", "lock/busy", "notify/round-trip", "null/two-cpus"] {
-        assert!(said.out.contains(id), "{id}: {said}");
+        assert!(crate::common::shows(&said.out, id), "{id}: {said}");
     }
     assert_eq!(home.integrity(), "ok");
     let exported = home.ok("export");

@@ -166,7 +166,7 @@ fn a_run_of_everything_is_shown_stored_and_written_as_a_page() {
     assert_eq!(benchmarks(&run), listed(&home, ""));
     let page = fs::read_to_string(home.cwd().join("report.html")).expect("the page");
     for it in &run.records {
-        assert!(said.out.contains(&it.id), "{} is not in the table: {said}", it.id);
+        assert!(crate::common::shows(&said.out, &it.id), "{} is not in the table: {said}", it.id);
         assert!(page.contains(&it.id), "{} is not on the page", it.id);
         assert!(said.err.contains(&format!("{} measured\n", it.spec)), "{said}");
     }
