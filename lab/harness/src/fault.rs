@@ -50,6 +50,14 @@ pub enum Fault {
         /// What became of it.
         why: String,
     },
+    /// A round of a contender failed.
+    #[error("{contender}: {fault}")]
+    Contender {
+        /// Name of the contender, or id of the floor.
+        contender: String,
+        /// Reason.
+        fault: Box<Fault>,
+    },
     /// The workload was asked for what it cannot do.
     #[error("{0}")]
     Unsupported(String),
@@ -61,6 +69,14 @@ pub enum Fault {
 impl Fault {
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self, Fault::Interrupted)
+    }
+
+    /// The fault with the name of the contender whose round it ended; an interruption is nobody's.
+    pub(crate) fn of_contender(self, name: &str) -> Fault {
+        if self.is_interrupted() {
+            return self;
+        }
+        Fault::Contender { contender: name.to_string(), fault: Box::new(self) }
     }
 
     /// A fault in the workload's own words.

@@ -355,7 +355,10 @@ impl Samples {
     #[inline(never)]
     fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
         let before = self.random.below(batch as usize) as u64;
-        operations(before);
+        // Workloads count down from their number of operations, and would not end at none.
+        if before > 0 {
+            operations(before);
+        }
         let began = clock::ticks_fenced();
         operations(1);
         let ended = clock::ticks_fenced();
@@ -611,6 +614,7 @@ mod tests {
             samples.begin();
             let mut done = 0u64;
             samples.batches(|n| {
+                assert!(n > 0, "no workload is asked for no operation");
                 if n == 1 {
                     alone[done as usize % 8] += 1;
                 }

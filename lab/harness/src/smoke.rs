@@ -7,10 +7,6 @@ use handover_record::ContenderKind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// A round of a smoke run is so short that parties may miss each other on a busy machine, and then nobody has found
-/// a lock busy: so often such a figure is asked for. A fault is not.
-const TRIES_MAX: u32 = 5;
-
 /// Runs every benchmark of a suite once, correct rather than fast, in threads and, where they can, in
 /// processes; prints a line for each and the closing line `N passed, N failed`. The body of a
 /// `harness = false` test; it dispatches parties' processes itself.
@@ -48,15 +44,8 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
                     continue;
                 }
             };
-            let mut tries_left = TRIES_MAX;
-            let (said, absent) = loop {
-                let said = lab.run(&mut Quiet, &AtomicBool::new(false));
-                let absent = missing(&selection, &said.records, processes);
-                tries_left -= 1;
-                if absent.is_empty() || !said.faults.is_empty() || tries_left == 0 {
-                    break (said, absent);
-                }
-            };
+            let said = lab.run(&mut Quiet, &AtomicBool::new(false));
+            let absent = missing(&selection, &said.records, processes);
             let way = if processes { " (processes)" } else { "" };
             if said.faults.is_empty() && absent.is_empty() {
                 passed += 1;

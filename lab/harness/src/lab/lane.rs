@@ -158,6 +158,11 @@ impl Lane {
         }
     }
 
+    /// The contender's name; of a floor, its id.
+    pub fn name(&self) -> &'static str {
+        if self.is_floor { self.bench.spec().id } else { self.bench.contender().name }
+    }
+
     /// Takes over what earlier passes have found out.
     pub fn learn(&mut self, known: Known) {
         self.known = known;

@@ -6,7 +6,7 @@ use crate::bench::Bench;
 use crate::counters;
 use crate::crew::Stage;
 use crate::fault::Fault;
-use crate::samples::Timing;
+use crate::samples::{Notes, Timing};
 use handover_base::random::SplitMix64;
 use handover_base::topology::Placed;
 use handover_base::{affinity, clock};
@@ -86,7 +86,7 @@ impl Measuring<'_> {
             self.go_on()?;
             let mut stage = self.stage(lane);
             stage.timing.round_ns /= WARM_AGAIN_PART;
-            let notes = lane.bench.round(&stage, self.interrupted)?;
+            let notes = self.round(lane, &stage)?;
             lane.note_pace(&notes);
         }
         Ok(())
@@ -128,10 +128,15 @@ impl Measuring<'_> {
             }
             self.go_on()?;
             let stage = self.stage(lane);
-            let notes = lane.bench.round(&stage, self.interrupted)?;
+            let notes = self.round(lane, &stage)?;
             lane.keep((self.pass, block), &notes);
         }
         Ok(())
+    }
+
+    /// A round of one lane, whose name a fault has.
+    fn round(&self, lane: &Lane, stage: &Stage) -> Result<Vec<Notes>, Fault> {
+        lane.bench.round(stage, self.interrupted).map_err(|fault| fault.of_contender(lane.name()))
     }
 
     /// A lane's stage for its next round, with what is random about it.
@@ -153,9 +158,7 @@ impl Measuring<'_> {
             stage.timing.idle_gap_ns = 0;
             if let Err(fault) = lane.bench.round(&stage, self.interrupted) {
                 lane.known.is_out = true;
-                let name = lane.bench.contender().name;
-                let name = if lane.is_floor { lane.bench.spec().id } else { name };
-                faults.push((name.to_string(), fault));
+                faults.push((lane.name().to_string(), fault));
             }
         }
         if lanes.iter().all(|lane| lane.known.is_out || lane.is_floor)
@@ -174,7 +177,7 @@ impl Measuring<'_> {
             loop {
                 self.go_on()?;
                 let stage = self.stage(lane);
-                let notes = lane.bench.round(&stage, self.interrupted)?;
+                let notes = self.round(lane, &stage)?;
                 figures.push(lane.warm(&notes));
                 let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
                 let (least, most) = last
