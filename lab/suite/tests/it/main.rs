@@ -9,3 +9,4 @@ mod image;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod recording;
+mod turns;
