@@ -178,14 +178,16 @@ fn an_open_loop_sends_what_is_due_and_measures_from_then() {
     let report = done(&plan);
     // 500 ms of 2,000 a second, of which 400 are measured.
     let tally = &report.tally;
-    let measured = tally.corrected.len() + report.unsent_count;
-    assert!((790..=810).contains(&measured), "{:?}", report.faults);
+    assert!((790..=810).contains(&tally.corrected.len()), "{:?}", report.faults);
     assert!(
         (990..=1010).contains(&(report.sent_count + report.unsent_count)),
         "{:?}",
         report.faults
     );
-    assert_eq!((report.lost_count, tally.raw.len()), (0, tally.corrected.len()));
+    // On a busy machine the last messages may be due and not be sent in time: they count as late, with no time of
+    // sending.
+    let sent_count = tally.corrected.len() - report.unsent_count;
+    assert_eq!((report.lost_count, tally.raw.len()), (0, sent_count));
     assert!(tally.corrected.max() >= tally.raw.min());
 }
 
