@@ -24,6 +24,11 @@ fn start<'a>(home: &'a Home, line: &str) -> Running<'a> {
     home.start(home.handover(line.split_whitespace()))
 }
 
+/// Starts a program that SIGHUP ends, although these tests may run where it is ignored, as below `nohup`.
+fn start_hearing_hangup<'a>(home: &'a Home, line: &str) -> Running<'a> {
+    home.start(home.shell(&format!("exec env --default-signal=HUP handover {line}")))
+}
+
 #[test]
 fn what_had_been_measured_when_a_run_was_killed_is_in_the_store() {
     let home = Home::new();
@@ -224,8 +229,8 @@ fn party_stopped_before_it_calls_exec_does_not_hold_up_a_signal() {
 fn processes_of_a_repeated_run_end_with_it() {
     for signals in [&[Signal::KILL][..], &[Signal::HUP], &[Signal::INT, Signal::INT]] {
         let home = Home::new();
-        let mut run =
-            start(&home, "run floor/futex --idle-gap 100ms --time 1h --repeat 2 --no-report");
+        let line = "run floor/futex --idle-gap 100ms --time 1h --repeat 2 --no-report";
+        let mut run = start_hearing_hangup(&home, line);
         wait_until("the run of a process", || home.run("runs").out.contains("quick"));
         assert!(!run.has_ended(), "{}", run.told());
         for signal in signals {
@@ -266,7 +271,7 @@ fn folders_of_calls(home: &Home) -> Vec<String> {
 fn traces_of_calls_go_with_it_or_with_the_next() {
     for signal in [Signal::HUP, Signal::KILL] {
         let home = Home::new();
-        let run = start(&home, "calls -m 1 --calls 100000 --dir .");
+        let run = start_hearing_hangup(&home, "calls -m 1 --calls 100000 --dir .");
         // It starts processes when its loops are measured.
         wait_until("a process that is costed", || home.processes().len() == 2);
         let folders = folders_of_calls(&home);
