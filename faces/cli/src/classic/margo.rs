@@ -23,6 +23,7 @@ use meeting::{Patience, Place};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -88,6 +89,9 @@ pub struct Options {
     /// This is the rank 0 that a rank 1 has started
     #[arg(long, hide = true)]
     partner: bool,
+    /// `true` once both ranks were placed on one CPU, where neither spins.
+    #[arg(skip)]
+    is_cpu_shared: OnceCell<bool>,
 }
 
 /// A transport as it was written, and what it stands for here.
@@ -195,8 +199,7 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         Side::Client => {
             options.say_what_is_meant(P::NAME);
-            options.pin(side, &via)?;
-            let config = options.configured(program.config(options.config()?), side, &via);
+            let config = program.config(options.config()?);
             // Rank 0 waits for this rank to connect for as long as the last of these is open.
             let (partner, (address, meeting)) = match via {
                 Via::Alone => {
@@ -208,7 +211,8 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
                 #[cfg(feature = "mpi")]
                 Via::Mpi(met) => (None, (met.hear_address()?, None)),
             };
-            let mut endpoint = Endpoint::new(config)?;
+            // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only one of them.
+            let mut endpoint = Endpoint::new(options.place(config, side, partner.is_some())?)?;
             let peer = endpoint.connect(&address)?;
             drop(meeting);
             let called = program.call(&mut endpoint, peer, &interrupted, out);
@@ -230,9 +234,9 @@ fn serve<P: Program>(
 ) -> anyhow::Result<()> {
     let options = program.options();
     let mut at = options.transport.address.clone();
-    options.pin(Side::Server, &via)?;
-    let config = options.configured(program.config(options.config()?), Side::Server, &via);
-    let mut endpoint = Endpoint::new(config)?;
+    let config = program.config(options.config()?);
+    let is_alone = matches!(via, Via::Alone);
+    let mut endpoint = Endpoint::new(options.place(config, Side::Server, is_alone)?)?;
     program.register(&mut endpoint)?;
     let peer = match via {
         Via::Alone => {
@@ -361,6 +365,7 @@ impl Options {
 
     fn spins(&self, side: Side) -> bool {
         match (self.timeouts, side) {
+            _ if self.is_cpu_shared.get() == Some(&true) => false,
             (Some(it), Side::Server) => it.server_ms == 0,
             (Some(it), Side::Client) => it.client_ms == 0,
             (None, _) => self.config().is_ok_and(|it| it.spin_forever),
@@ -400,11 +405,32 @@ impl Options {
         Config::from_json(&json).map_err(|refused| usage(format!("--config: {refused}")))
     }
 
-    fn configured(&self, config: Config, side: Side, via: &Via) -> Config {
-        // Where both share the one CPU that there is, whoever spins keeps the other from answering.
-        let crowded = matches!(via, Via::Alone) && topology::allowed().len() < 2;
+    /// Pins this rank where it is to run, and returns the configuration of its endpoint there.
+    fn place(&self, config: Config, side: Side, is_alone: bool) -> anyhow::Result<Config> {
+        let usual = is_alone.then_some(Placement::Near);
+        if let Some(place) = self.place.or(usual) {
+            let placed = Topology::read()?.place(place, &topology::allowed(), 2);
+            let [server_cpu, client_cpu] = placed.cpus[..] else {
+                bail!("two ranks need a CPU each, or one for both: {placed:?}")
+            };
+            let is_shared = server_cpu == client_cpu;
+            if side == Side::Client {
+                for note in &placed.notes {
+                    tell(format_args!("warning: {note}"));
+                }
+                if is_shared && self.spins(Side::Client) && self.spins(Side::Server) {
+                    tell(format_args!(
+                        "warning: both ranks run on CPU {client_cpu}, where one that spins keeps the other \
+                         waiting: they look for 20 us, then sleep"
+                    ));
+                }
+            }
+            // Set once in each process.
+            let _ = self.is_cpu_shared.set(is_shared);
+            affinity::pin(if side == Side::Client { client_cpu } else { server_cpu })?;
+        }
         let monitoring = config.monitoring || self.diagnostics.is_some();
-        Config { spin_forever: self.spins(side) && !crowded, monitoring, ..config }
+        Ok(Config { spin_forever: self.spins(side), monitoring, ..config })
     }
 
     /// How a side waits, in a word.
@@ -419,19 +445,6 @@ impl Options {
     /// How bytes travel, in a word.
     fn transport(&self) -> String {
         self.transport.address.transport().to_string()
-    }
-
-    fn pin(&self, side: Side, via: &Via) -> anyhow::Result<()> {
-        let alone = matches!(via, Via::Alone).then_some(Placement::Near);
-        let Some(place) = self.place.or(alone) else { return Ok(()) };
-        let placed = Topology::read()?.place(place, &topology::allowed(), 2);
-        if side == Side::Client {
-            for note in &placed.notes {
-                tell(format_args!("warning: {note}"));
-            }
-        }
-        affinity::pin(placed.cpus[usize::from(side == Side::Client)])?;
-        Ok(())
     }
 
     fn diagnose(&self, endpoint: &Endpoint, side: Side) -> anyhow::Result<()> {

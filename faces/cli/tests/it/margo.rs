@@ -438,6 +438,42 @@ fn an_interrupted_run_prints_what_it_has_and_its_partner_ends_too() {
     assert!(home.processes().is_empty());
 }
 
+/// CPUs that the main thread of a process may run on, as `/proc` lists them.
+fn allowed_cpus(id: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn ranks_that_spin_run_on_two_cpus() {
+    if !allowed_cpus("self").contains(['-', ',']) {
+        return skipped("two ranks on two CPUs", "this process has one CPU");
+    }
+    let home = home();
+    let line = "exec ./margo-p2p-latency -n sm:// -t 0,0 -i 1000000000";
+    let mut running = home.start(home.shell(line));
+    wait_until("both run", || home.processes().len() == 2 || running.has_ended());
+    let mut cpus = Vec::new();
+    wait_until("each has a CPU of its own", || {
+        assert!(!running.has_ended(), "{}", running.told());
+        cpus = home.processes().iter().map(|id| allowed_cpus(&id.to_string())).collect();
+        cpus.len() == 2 && cpus[0] != cpus[1] && cpus.iter().all(|it| it.parse::<u32>().is_ok())
+    });
+    assert!(!running.told().contains("warning"), "{}", running.told());
+    running.signal_all(Signal::INT);
+    let said = running.finish().code(130);
+    assert!(said.out.contains("\tsm\tspin\tspin\t"), "{said}");
+}
+
+#[test]
+fn ranks_on_one_cpu_warn_and_sleep() {
+    let home = home();
+    let line = "margo-p2p-latency -n sm:// -t 0,0 -i 100 --place same";
+    let said = home.run(line).code(0).tells(&["warning: both ranks run on CPU"]);
+    assert!(said.out.contains("\tsm\tadaptive\tadaptive\t"), "{said}");
+}
+
 #[test]
 fn a_partner_ends_with_who_has_started_it() {
     let home = home();
