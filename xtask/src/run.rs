@@ -8,7 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+
+/// Most lines of a failed command's output in an error message.
+const END_LINES_MAX: usize = 120;
 
 /// A command to run. It is shown as a shell would take it.
 pub struct Run {
@@ -114,7 +117,8 @@ impl Run {
     /// that run beside others.
     ///
     /// # Errors
-    /// As [`pass`](Self::pass).
+    /// As [`pass`](Self::pass). The message has the end of the output, so that a list of errors after many
+    /// commands' outputs tells what failed.
     pub fn count_whole(mut self) -> Result<u64> {
         let mut output = tempfile::tempfile().context("making a temporary file")?;
         self.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
@@ -129,8 +133,9 @@ impl Run {
         // In one piece, so that other commands' output does not come in between. A closed terminal must not
         // fail the tests.
         let _ = std::io::stdout().lock().write_all(&text);
-        let status = status?;
-        self.demand(status.success(), &status.to_string())?;
+        let ended = status.and_then(|status| self.demand(status.success(), &status.to_string()));
+        let output = String::from_utf8_lossy(&text[header_bytes..]);
+        ended.map_err(|error| anyhow!("{error:#}\n{}", end_of(&output)))?;
         Ok(passed)
     }
 
@@ -253,7 +258,15 @@ fn pass_and_count(from: impl Read, mut to: impl Write) -> u64 {
     passed
 }
 
-/// How many tests passed, by the last line that the standard runner prints.
+/// Last lines of a failed command's output; of the standard test runner's, the part about the tests that failed.
+fn end_of(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);
+    let start = failures.max(lines.len().saturating_sub(END_LINES_MAX));
+    lines[start..].join("\n")
+}
+
+/// Number of tests that passed, by the last line that the standard runner prints.
 fn passed_in(line: &str) -> u64 {
     let counted = line.trim_start().strip_prefix("test result: ok. ");
     counted.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
@@ -278,6 +291,17 @@ mod tests {
         let mut passed_through = Vec::new();
         assert_eq!(pass_and_count(text.as_bytes(), &mut passed_through), 5);
         assert_eq!(passed_through, text.as_bytes());
+    }
+
+    #[test]
+    fn error_of_failed_tests_shows_the_part_about_the_failures() {
+        let passed = "test it ... ok\n".repeat(200);
+        let part = "failures:\n---- bad ----\nleft: 1\n\nfailures:\n    bad\n";
+        assert_eq!(end_of(&format!("{passed}{part}")), part.trim_end());
+        assert_eq!(end_of(&passed).lines().count(), END_LINES_MAX);
+        let run = Run::new("sh -c").args(["echo why; exit 3"]).count_whole();
+        let text = run.map_err(|error| format!("{error:#}"));
+        assert!(text.is_err_and(|text| text.contains("why") && text.contains("status: 3")));
     }
 
     #[test]

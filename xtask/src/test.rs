@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use tempfile::TempDir;
 
+use crate::run::Run;
 use crate::steps;
 use crate::steps::programs::Program;
 use crate::workspace::Workspace;
@@ -32,7 +33,7 @@ pub struct Options {
 pub enum Step {
     /// The sources are formatted
     Fmt,
-    /// Every test and example compiles
+    /// Every test and example compiles, and clippy finds nothing in them
     Build,
     /// The house keeps its rules, and each rule has been seen to fail
     Tidy,
@@ -44,8 +45,6 @@ pub enum Step {
     Binary,
     /// A browser shows the report
     Chromium,
-    /// Clippy finds nothing, with all targets and features
-    Clippy,
     /// The documentation builds
     Docs,
     /// The examples in the documentation work
@@ -56,6 +55,8 @@ pub enum Step {
     Deny,
     /// Miri finds no undefined behaviour in the mechanisms
     Miri,
+    /// Clippy finds nothing with all features, and with none (with --long)
+    Clippy,
     /// The release binary measures, and survives its faults (with --long)
     Release,
     /// The mechanisms' tests under ThreadSanitizer and AddressSanitizer (with --long)
@@ -86,10 +87,13 @@ impl Step {
         match self {
             Self::Fmt | Self::Build | Self::Tidy => Phase::First,
             Self::Tests | Self::Examples | Self::Binary | Self::Chromium => Phase::Programs,
-            Self::Clippy | Self::Docs | Self::Doctests | Self::Loom | Self::Deny | Self::Miri => {
-                Phase::Compiler
-            }
-            Self::Release | Self::Sanitizers | Self::Fuzz | Self::Soak | Self::Dist => Phase::Long,
+            Self::Docs | Self::Doctests | Self::Loom | Self::Deny | Self::Miri => Phase::Compiler,
+            Self::Clippy
+            | Self::Release
+            | Self::Sanitizers
+            | Self::Fuzz
+            | Self::Soak
+            | Self::Dist => Phase::Long,
         }
     }
 
@@ -138,6 +142,8 @@ pub struct Context {
     pub changed: bool,
     /// Whether steps were named with `--only`.
     pub only: bool,
+    /// `true` if clippy is installed: what is built is linted in the same go.
+    pub has_clippy: bool,
     /// A folder that is removed at the end.
     pub temporary: PathBuf,
     /// The test programs, once they are built.
@@ -150,6 +156,16 @@ pub struct Context {
 }
 
 impl Context {
+    /// A command line of cargo's for the workspace in the profile of the tests. Clippy's driver compiles the
+    /// workspace's crates, so that none is compiled once more to be linted.
+    pub fn cargo(&self, line: &str) -> Run {
+        let run = Run::new(line).within(&self.workspace.root);
+        if !self.has_clippy {
+            return run;
+        }
+        run.set("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").set("CLIPPY_ARGS", "-Dwarnings")
+    }
+
     /// Notes that something cannot run here, for the list at the end.
     pub fn skip(&mut self, what: &str, why: impl AsRef<str>) {
         let why = why.as_ref().trim().lines().next().unwrap_or_default();
@@ -241,6 +257,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         long: options.long,
         changed: options.changed,
         only: !options.only.is_empty(),
+        has_clippy: false,
         temporary: temporary.path().to_owned(),
         programs: None,
         tests: 0,
@@ -249,6 +266,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     };
     let mut report = Report::default();
     steps::prerequisites::compiler(&mut context);
+    steps::prerequisites::clippy(&mut context);
     report.skipped.append(&mut context.skipped);
     if options.only.is_empty() {
         report.run_all(&mut context);
@@ -293,8 +311,9 @@ mod tests {
         let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
         assert_eq!(names(Phase::First), ["fmt", "build", "tidy"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
-        assert_eq!(names(Phase::Compiler), ["clippy", "docs", "doctests", "loom", "deny", "miri"]);
-        assert_eq!(names(Phase::Long), ["release", "sanitizers", "fuzz", "soak", "dist"]);
+        assert_eq!(names(Phase::Compiler), ["docs", "doctests", "loom", "deny", "miri"]);
+        let long = ["clippy", "release", "sanitizers", "fuzz", "soak", "dist"];
+        assert_eq!(names(Phase::Long), long);
     }
 
     #[test]

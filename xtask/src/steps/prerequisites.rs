@@ -23,6 +23,14 @@ pub fn compiler(context: &mut Context) {
     }
 }
 
+/// Clippy, without which nothing is linted.
+pub fn clippy(context: &mut Context) {
+    match component(None, &["clippy"], Run::new("cargo clippy --version")) {
+        Ok(()) => context.has_clippy = true,
+        Err(error) => context.skip("clippy", format!("{error:#}")),
+    }
+}
+
 /// Installs Debian packages, as root and with apt-get at hand.
 pub fn debian(packages: &[&str]) -> Result<()> {
     let names = packages.join(" and ");

@@ -66,9 +66,9 @@ struct Profile {
 
 /// Builds every test and example, and lists the test programs.
 pub fn build(context: &mut Context) -> Result<()> {
-    let messages = Run::new(BUILD)
+    let messages = context
+        .cargo(BUILD)
         .args(["--message-format", "json-render-diagnostics"])
-        .within(&context.workspace.root)
         .pass_and_read()?;
     let programs = programs(&messages);
     ensure!(!programs.is_empty(), "`{BUILD}` built no test");
