@@ -23,7 +23,7 @@ const MILLIONS_MAX: u64 = 1_000_000;
 /// Maximum number of calls of a costed process; its trace is 60 GB then.
 const CALLS_MAX: u64 = 10_000_000_000;
 
-/// What a function call costs, by where the function stands and how it is traced: the master table, in
+/// Costs of a function call, by place of the function and kind of tracing: the main table, in
 /// cycles and ns.
 #[derive(Debug, Args)]
 #[command(
