@@ -1,4 +1,4 @@
-//! Tells the binary which commit it was built from, and how.
+//! Build script: passes the commit, the compiler and the build profile to the binary.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ fn git(words: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// The compiler, as it names itself.
+/// Returns the compiler's version line.
 fn compiler() -> Option<String> {
     let output = Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())

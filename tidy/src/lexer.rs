@@ -1,13 +1,14 @@
-//! Parts Rust source into code and comments, so that a rule about code is not set off by text.
+//! Lexer that splits Rust source into code and comments, so that text in strings and comments does
+//! not trigger rules about code.
 //!
-//! Both parts keep the length and the line breaks of the source: what does not belong to a part
-//! is blanked with spaces, byte for byte, and an offset or a line number means the same place in
-//! the source, in the code and in the comments. String and character literals belong to neither.
+//! Both parts keep the length and the line breaks of the source: bytes that do not belong to a part
+//! are replaced by spaces. An offset or a line number therefore means the same place in the source,
+//! in the code and in the comments. String and character literals belong to neither part.
 
 /// The two parts of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lexed {
-    /// The source with literals' text and comments blanked.
+    /// The source with literals and comments blanked.
     pub code: String,
     /// The source with everything but comments blanked.
     pub comments: String,
@@ -20,7 +21,7 @@ enum Kind {
     Literal,
 }
 
-/// Parts `text` into code and comments. Never fails: an unfinished literal or comment reaches to
+/// Splits `text` into code and comments. Never fails: an unterminated literal or comment extends to
 /// the end of the text.
 pub fn lex(text: &str) -> Lexed {
     let mut lexed = Lexed {
@@ -54,7 +55,7 @@ fn blank(token: &str, out: &mut String) {
     out.extend(token.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
 }
 
-/// The kind and the length in bytes (at least 1) of the token that `rest` begins with.
+/// Returns the kind and the length in bytes (at least 1) of the first token of `rest`.
 fn token(rest: &str) -> (Kind, usize) {
     let Some(first) = rest.chars().next() else { return (Kind::Code, 0) };
     if rest.starts_with("//") {
@@ -77,7 +78,7 @@ pub(crate) fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-/// Block comments nest.
+/// Returns the length of the block comment at the start of `rest`. Block comments nest.
 fn block_comment(rest: &str) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -99,8 +100,8 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length up to and including the closing `quote`, where the text begins at `from` and a
-/// backslash escapes the character behind it.
+/// Returns the length up to and including the closing `quote`. The quoted text begins at `from`; a
+/// backslash escapes the next character.
 fn quoted(rest: &str, from: usize, quote: char) -> usize {
     let mut chars = rest[from..].char_indices();
     while let Some((at, c)) = chars.next() {
@@ -113,7 +114,7 @@ fn quoted(rest: &str, from: usize, quote: char) -> usize {
     rest.len()
 }
 
-/// A character literal, or the quote of a lifetime; `from` is where the quote stands.
+/// Lexes a character literal, or the quote of a lifetime; `from` is the offset of the quote.
 fn character(rest: &str, from: usize) -> (Kind, usize) {
     let mut chars = rest[from + 1..].chars();
     match (chars.next(), chars.next()) {
@@ -123,7 +124,7 @@ fn character(rest: &str, from: usize) -> (Kind, usize) {
     }
 }
 
-/// `b"..."`, `c"..."`, `b'.'`, and the raw ones: `r"..."`, `r#"..."#`, `br"..."`, `cr"..."`.
+/// Lexes `b"..."`, `c"..."`, `b'.'`, and the raw forms `r"..."`, `r#"..."#`, `br"..."`, `cr"..."`.
 fn prefixed_literal(rest: &str, word: &str) -> Option<(Kind, usize)> {
     let behind = &rest[word.len()..];
     match word {
@@ -195,7 +196,7 @@ mod tests {
         assert_code("a '\\", "a");
     }
 
-    /// Text made of the pieces that a lexer stumbles over.
+    /// Generates text from fragments that are hard for a lexer.
     fn tricky() -> impl Strategy<Value = String> {
         let pieces = [
             "\"", "'", "\\", "r", "b", "c", "br", "#", "r#\"", "\"#", "//", "/*", "*/", "\n", "'a",

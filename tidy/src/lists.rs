@@ -1,42 +1,42 @@
-//! What the rules let pass, each with its reason. An entry that is no longer needed is itself a
-//! violation, so the lists only hold what is true today.
+//! Exceptions to the rules, each with its reason. An entry that is no longer needed is itself a
+//! violation, so the lists stay current.
 
-/// A file, or a folder when it ends in `/`, that a rule lets pass.
+/// A file, or a folder if `path` ends in `/`, that is exempt from a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Relative to the workspace root.
+    /// Path relative to the workspace root.
     pub path: &'static str,
-    /// Why it may.
+    /// Reason for the exemption.
     pub reason: &'static str,
 }
 
 impl Listed {
-    /// Whether this entry speaks of the file at `path`.
+    /// Returns `true` if this entry covers the file at `path`.
     pub fn covers(&self, path: &str) -> bool {
         path == self.path || (self.path.ends_with('/') && path.starts_with(self.path))
     }
 }
 
-/// The lists of one house.
+/// Exception lists of one workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists {
-    /// Homes of `unsafe`: `raw.rs` files and `raw/` folders, each private to a crate whose API is
-    /// safe; the reason says what cannot be had without.
+    /// Files and folders that may contain `unsafe`: `raw.rs` files and `raw/` folders, each private
+    /// to a crate with a safe API. The reason says what needs `unsafe`.
     pub raw: &'static [Listed],
-    /// `unsafe` outside such a home: FFI tests, the C ABI, what a macro expands to.
+    /// Other files with `unsafe`: FFI tests, the C ABI, macro expansions.
     pub unsafe_elsewhere: &'static [Listed],
-    /// Files above 1,500 lines.
+    /// Files longer than 1,500 lines.
     pub long: &'static [Listed],
-    /// Files that must spell the words that public text may not hold.
+    /// Files that have to contain words and paths that public text must not contain.
     pub spelling: &'static [Listed],
 }
 
 impl Lists {
-    /// Nothing is let pass.
+    /// Empty lists: no exceptions.
     pub const NONE: Self = Self { raw: &[], unsafe_elsewhere: &[], long: &[], spelling: &[] };
 }
 
-/// What is let pass in this house.
+/// Exception lists of this workspace.
 pub const HOUSE: Lists =
     Lists { raw: RAW, unsafe_elsewhere: UNSAFE_ELSEWHERE, long: LONG, spelling: SPELLING };
 

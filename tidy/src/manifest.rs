@@ -8,39 +8,39 @@ use crate::source::line_at;
 /// A manifest's values, each with its key and its line.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Relative to the workspace root.
+    /// Path relative to the workspace root.
     pub path: String,
     /// Every value that is not a table, in the order of the file's tables.
     pub entries: Vec<Entry>,
-    /// Where and why the file is not TOML.
+    /// Line number and message of the TOML syntax error, if any.
     pub error: Option<(usize, String)>,
 }
 
 /// One value of a manifest.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The keys that lead to it; an array's values share their array's keys.
+    /// Keys that lead to the value; the values of an array share the array's keys.
     pub keys: Vec<String>,
-    /// The value as text: a string's own, a number's or a boolean's as printed.
+    /// The value as text: strings without quotes, numbers and booleans as printed.
     pub value: String,
-    /// The line, counted from 1, on which it stands.
+    /// Line of the value, counted from 1.
     pub line: usize,
 }
 
-/// One dependency of a crate, of whatever kind and for whatever target.
+/// One dependency of a crate, of any kind and for any target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// The package's name, also where the crate renames it.
+    /// The package's name, even if the crate renames the dependency.
     pub package: String,
-    /// The table it stands in: `dependencies`, `dev-dependencies` or `build-dependencies`.
+    /// The table that lists it: `dependencies`, `dev-dependencies` or `build-dependencies`.
     pub kind: String,
-    /// Whether its version and source come from the workspace.
+    /// `true` if version and source come from the workspace.
     pub inherited: bool,
-    /// The line of its name.
+    /// Line of the dependency's name.
     pub line: usize,
 }
 
-/// A crate of the house.
+/// A crate of the workspace.
 #[derive(Clone, Debug)]
 pub struct Crate {
     /// Its folder, relative to the workspace root.
@@ -49,12 +49,12 @@ pub struct Crate {
     pub name: String,
     /// Its manifest.
     pub manifest: Manifest,
-    /// What it depends on.
+    /// Dependencies of the crate.
     pub dependencies: Vec<Dependency>,
 }
 
 impl Manifest {
-    /// Flattens `text`. A text that is not TOML yields no entries, and `error`.
+    /// Flattens `text`. Text that is not TOML yields no entries, and `error` is set.
     pub fn parse(path: &str, text: &str) -> Self {
         let mut entries = Vec::new();
         let error = match DeTable::parse(text) {
@@ -70,19 +70,19 @@ impl Manifest {
         Self { path: path.to_owned(), entries, error }
     }
 
-    /// The value at a dotted key, with its line.
+    /// Returns the first value at a dotted key, with its line.
     pub fn get(&self, key: &str) -> Option<(&str, usize)> {
         self.array(key).next()
     }
 
-    /// The values at a dotted key, each with its line.
+    /// Returns the values at a dotted key, each with its line.
     pub fn array(&self, key: &str) -> impl Iterator<Item = (&str, usize)> {
         let key: Vec<String> = key.split('.').map(str::to_owned).collect();
         let found = self.entries.iter().filter(move |entry| entry.keys == key);
         found.map(|entry| (entry.value.as_str(), entry.line))
     }
 
-    /// The keys of the table at a dotted key, each with its line.
+    /// Returns the keys of the table at a dotted key, each with its line.
     pub fn members_of(&self, table: &str) -> Vec<(&str, usize)> {
         let table: Vec<&str> = table.split('.').collect();
         let mut members: Vec<(&str, usize)> = Vec::new();
@@ -131,20 +131,20 @@ impl Manifest {
 }
 
 impl Crate {
-    /// The crate in `folder`.
+    /// Creates the crate in `folder`.
     pub fn new(folder: &str, manifest: Manifest) -> Self {
         let name = manifest.get("package.name").map_or_else(String::new, |(name, _)| name.into());
         let dependencies = manifest.dependencies();
         Self { folder: folder.to_owned(), name, manifest, dependencies }
     }
 
-    /// What the crate is called in the house: its folder, without the rung's; a part of another crate has
-    /// that one's name before its own.
+    /// Returns the crate's short name: its folder without the first component, with `-` for `/`. A
+    /// subcrate's name thus begins with the name of its parent crate.
     pub fn short_name(&self) -> String {
         self.folder.split_once('/').map_or(&*self.folder, |(_, rest)| rest).replace('/', "-")
     }
 
-    /// The crate that it is a part of: `mechanisms/probe` of `mechanisms/probe/macros`.
+    /// Returns the folder of the parent crate: `mechanisms/probe` for `mechanisms/probe/macros`.
     pub fn whole(&self) -> Option<&str> {
         self.folder.rsplit_once('/').map(|(whole, _)| whole).filter(|whole| whole.contains('/'))
     }

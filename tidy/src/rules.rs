@@ -1,5 +1,5 @@
-//! The rules of the house. Each is a file here, and each has been seen to fail: `tests/it/planted.rs`
-//! plants a violation of every rule in a sound house and asks for exactly that report.
+//! The rules of this workspace, one per file. Each has been seen to fail: `tests/it/planted.rs`
+//! plants violations of every rule in a conforming tree and expects exactly that report.
 
 pub mod banned;
 pub mod crates;
@@ -14,14 +14,14 @@ pub mod words;
 
 use crate::{Tree, Violation};
 
-/// A rule of the house.
+/// A rule of the workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Its name, as violations carry it.
+    /// The rule's name, as used in violations.
     pub name: &'static str,
-    /// What it asks, in a sentence.
+    /// Requirement of the rule, in a sentence.
     pub asks: &'static str,
-    /// Finds where it is broken.
+    /// Finds violations of the rule.
     pub check: fn(&Tree) -> Vec<Violation>,
 }
 
@@ -79,7 +79,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Every violation in `tree`, by file and line.
+/// Returns every violation in `tree`, sorted by file and line.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found: Vec<Violation> = RULES.iter().flat_map(|rule| (rule.check)(tree)).collect();
     found.sort();

@@ -1,23 +1,23 @@
-//! A Rust source file as the rules see it.
+//! A Rust source file as the rules read it.
 
 use crate::lexer::{is_word, lex};
 
-/// A Rust source file, parted into code and comments, with its test code marked.
+/// A Rust source file, split into code and comments, with its test code marked.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
-    /// Relative to the workspace root.
+    /// Path relative to the workspace root.
     pub path: &'a str,
-    /// The file as it is.
+    /// Unmodified text of the file.
     pub text: &'a str,
-    /// The file with literals and comments blanked; the same length.
+    /// Text with literals and comments blanked, at the same length.
     pub code: String,
-    /// The file with all but comments blanked; the same length.
+    /// Text with everything but comments blanked, at the same length.
     pub comments: String,
     tests: Vec<bool>,
 }
 
 impl<'a> Source<'a> {
-    /// Parts `text`.
+    /// Splits `text` and marks its test code.
     pub fn new(path: &'a str, text: &'a str) -> Self {
         let lexed = lex(text);
         let whole = is_test_path(path);
@@ -28,24 +28,24 @@ impl<'a> Source<'a> {
         Self { path, text, code: lexed.code, comments: lexed.comments, tests }
     }
 
-    /// The line, counted from 1, that byte `offset` stands on.
+    /// Returns the line, counted from 1, that contains byte `offset`.
     pub fn line_at(&self, offset: usize) -> usize {
         line_at(&self.code, offset)
     }
 
-    /// Whether `line` belongs to tests: a file below `tests/` or `benches/`, or named `tests.rs`,
-    /// or an item under `#[cfg(test)]`.
+    /// Returns `true` if `line` is test code: in a file below `tests/` or `benches/` or named
+    /// `tests.rs`, or in an item under `#[cfg(test)]`.
     pub fn is_test(&self, line: usize) -> bool {
         self.tests.get(line - 1).copied().unwrap_or(false)
     }
 
-    /// How many lines are not tests.
+    /// Returns the number of lines that are not test code.
     pub fn lines_count(&self) -> usize {
         self.tests.iter().filter(|test| !**test).count()
     }
 
-    /// The lines on which `pattern` stands in the code as whole words, or is imported by a `use`
-    /// however its braces are nested: `process::exit` is found in `use std::{process::{exit}}`.
+    /// Returns the lines on which the code contains `pattern` as whole words, or imports it by a
+    /// `use` with any nesting of braces: `process::exit` is found in `use std::{process::{exit}}`.
     pub fn lines_with(&self, pattern: &str) -> Vec<usize> {
         let mut lines: Vec<usize> =
             words(&self.code, pattern).map(|offset| self.line_at(offset)).collect();
@@ -59,7 +59,7 @@ impl<'a> Source<'a> {
         lines
     }
 
-    /// Every path that the file imports, whole, with the line of its last part.
+    /// Returns every path that the file imports, in full, with the line of its last part.
     pub fn imports(&self) -> Vec<(String, usize)> {
         let mut imports = Vec::new();
         for (start, end) in self.use_ranges() {
@@ -71,12 +71,12 @@ impl<'a> Source<'a> {
         imports
     }
 
-    /// Whether byte `offset` stands in a `use` statement.
+    /// Returns `true` if byte `offset` is in a `use` statement.
     pub fn in_use(&self, offset: usize) -> bool {
         self.use_ranges().iter().any(|&(start, end)| (start..end).contains(&offset))
     }
 
-    /// From behind each `use` to its semicolon.
+    /// Returns the byte range from the end of each `use` keyword to its semicolon.
     fn use_ranges(&self) -> Vec<(usize, usize)> {
         words(&self.code, "use ")
             .filter_map(|offset| {
@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The offsets of `pattern` in `text` where it is not part of a longer word.
+/// Returns the offsets of `pattern` in `text` where it is not part of a longer word.
 pub fn words<'t>(text: &'t str, pattern: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(pattern).map(|(at, _)| at).filter(move |&at| {
         let opens = pattern.starts_with(is_word) && text[..at].ends_with(is_word);
@@ -104,7 +104,7 @@ fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
-/// Walks a use tree and calls `leaf` with each whole path and the offset of its last part.
+/// Walks a use tree and calls `leaf` with each full path and the offset of its last part.
 fn expand(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
     let mut depth = 0_usize;
     let mut start = 0;
@@ -131,13 +131,13 @@ fn expand(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
     }
 }
 
-/// A path without blanks, and without the name that `as` gives it.
+/// Returns the path without whitespace and without an `as` alias.
 fn squeeze(path: &str) -> String {
     let path = path.split(" as ").next().unwrap_or_default();
     path.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// First and last line of each item under an attribute that asks for `cfg(test)`.
+/// Returns the first and the last line of each item under an attribute that requires `cfg(test)`.
 fn test_regions(code: &str) -> Vec<(usize, usize)> {
     let mut regions = Vec::new();
     for (at, opener) in code.match_indices("#[cfg(").chain(code.match_indices("#![cfg(")) {
@@ -154,7 +154,7 @@ fn test_regions(code: &str) -> Vec<(usize, usize)> {
     regions
 }
 
-/// Where the item that begins at `from` ends: its closing brace, or its semicolon.
+/// Returns the offset at which the item after `from` ends: its closing brace or its semicolon.
 fn item_end(code: &str, from: usize) -> usize {
     let mut at = from;
     while let Some(c) = code[at..].chars().next() {
@@ -168,7 +168,7 @@ fn item_end(code: &str, from: usize) -> usize {
     code.len()
 }
 
-/// The offset of the bracket that closes the one at `open`.
+/// Returns the offset of the bracket that closes the bracket at `open`.
 fn closing(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in code[open..].char_indices() {

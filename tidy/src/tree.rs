@@ -5,32 +5,32 @@ use std::{fs, io};
 
 use crate::{Crate, HOUSE, Lists, Manifest, Source, Violation};
 
-/// Folders that hold what is built, never what is written.
+/// Folders with build output or downloads, never sources.
 const BUILT: [&str; 4] = [".git", "target", "dist", "node_modules"];
 
-/// A file tree, from path to text, with the lists of what the rules let pass.
+/// A file tree, from path to text, with the exception lists of the rules.
 ///
-/// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is there with
+/// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is present with
 /// an empty text.
 #[derive(Clone, Debug)]
 pub struct Tree {
     files: BTreeMap<String, String>,
-    /// What is let pass, with the reason.
+    /// Exceptions to the rules, each with its reason.
     pub lists: Lists,
 }
 
 impl Tree {
-    /// A tree in memory, with nothing let pass.
+    /// Creates a tree in memory, without exceptions.
     pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned()));
         Self { files: files.collect(), lists: Lists::NONE }
     }
 
-    /// The workspace at `root`: what git knows, and what it neither knows nor ignores; where git
-    /// cannot say, every file outside the folders that hold what is built.
+    /// Reads the workspace at `root`: the files that git tracks, and untracked files that git does
+    /// not ignore. If git cannot list them, every file outside the folders with build output.
     ///
     /// # Errors
-    /// When a folder or a file that is there cannot be read.
+    /// An I/O error if a folder or an existing file cannot be read.
     pub fn read(root: &Path) -> io::Result<Self> {
         let paths = match git_paths(root) {
             Some(paths) => paths,
@@ -42,7 +42,7 @@ impl Tree {
                 Ok(bytes) => {
                     files.insert(path, String::from_utf8(bytes).unwrap_or_default());
                 }
-                // In the index but not on disk, or a link to a folder: no file to look at.
+                // In the index but not on disk, or a link to a folder: not a file to read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
                 Err(error) => return Err(error),
@@ -51,17 +51,17 @@ impl Tree {
         Ok(Self { files, lists: HOUSE })
     }
 
-    /// The text of the file at `path`.
+    /// Returns the text of the file at `path`.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
 
-    /// Every file, with its text.
+    /// Iterates over every file, with its text.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Whether `path` is a file, or a folder with a file in it.
+    /// Returns `true` if `path` is a file, or a folder that contains a file.
     pub fn has(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         self.files.contains_key(path)
@@ -72,7 +72,7 @@ impl Tree {
                 .is_some_and(|(p, _)| p.starts_with(&folder))
     }
 
-    /// Writes the file at `path`.
+    /// Inserts or replaces the file at `path`.
     pub fn insert(&mut self, path: impl Into<String>, text: impl Into<String>) {
         self.files.insert(path.into(), text.into());
     }
@@ -82,20 +82,20 @@ impl Tree {
         self.files.remove(path)
     }
 
-    /// Every Rust source.
+    /// Iterates over every Rust source.
     pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
         self.files()
             .filter(|(path, _)| path.ends_with(".rs"))
             .map(|(path, text)| Source::new(path, text))
     }
 
-    /// The root manifest.
+    /// Parses the root manifest.
     pub fn root(&self) -> Manifest {
         Manifest::parse("Cargo.toml", self.text("Cargo.toml").unwrap_or_default())
     }
 
-    /// Every crate of the house: each folder with a manifest, but for the root's and for those
-    /// that the workspace excludes.
+    /// Returns every crate of the workspace: each folder with a manifest, except the root and the
+    /// folders that the workspace excludes.
     pub fn crates(&self) -> Vec<Crate> {
         let root = self.root();
         let excluded: Vec<&str> =
@@ -109,7 +109,7 @@ impl Tree {
             .collect()
     }
 
-    /// A violation in tidy's own lists, at the line that names `entry`.
+    /// Creates a violation in tidy's own lists, at the line that names `entry`.
     pub fn stale(&self, rule: &'static str, entry: &str, what: &str) -> Violation {
         const LISTS: &str = "tidy/src/lists.rs";
         let quoted = format!("\"{entry}\"");

@@ -1,22 +1,22 @@
 use std::fmt;
 
-/// A place where a rule of the house is broken, and the way out.
+/// A location that breaks a rule of the workspace, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// The file, relative to the workspace root.
+    /// File, relative to the workspace root.
     pub path: String,
-    /// The line in that file, counted from 1.
+    /// Line in the file, counted from 1.
     pub line: usize,
     /// The rule's name, as in [`rules::RULES`](crate::rules::RULES).
     pub rule: &'static str,
-    /// What is wrong there.
+    /// Description of the violation.
     pub what: String,
-    /// What to do instead.
+    /// Replacement or remedy.
     pub instead: String,
 }
 
 impl Violation {
-    /// A violation of `rule` at `path:line`.
+    /// Creates a violation of `rule` at `path:line`.
     pub fn new(
         rule: &'static str,
         path: impl Into<String>,

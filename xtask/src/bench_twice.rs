@@ -1,4 +1,5 @@
-//! `cargo xtask bench-twice`: two runs of one build must tell the same, or say that they cannot.
+//! `cargo xtask bench-twice`: runs one build twice and checks that the figures agree, or that
+//! figures which differ carry a warning.
 
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ use crate::run::Run;
 use crate::steps::binary::{Record, build, show};
 use crate::workspace::Workspace;
 
-/// What to run.
+/// Options of `bench-twice`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// How long to measure
@@ -18,19 +19,19 @@ pub struct Options {
     patterns: Vec<String>,
 }
 
-/// Two figures agree when they differ by no more.
+/// Maximum relative difference of two figures that agree.
 const AGREE_WITHIN: f64 = 0.05;
 
-/// This share of the figures agrees, or is flagged.
+/// Minimum share of figures that agree or are flagged.
 const AGREE_SHARE_MIN: f64 = 0.90;
 
-/// No more than this share is flagged.
+/// Maximum share of flagged figures.
 const FLAGGED_SHARE_MAX: f64 = 0.20;
 
-/// Warnings that say a figure would differ in another run.
+/// Codes of warnings that a figure may differ in another run.
 const NOISE: [&str; 7] = ["steal", "switches", "slowed", "wide", "drift", "bimodal", "few"];
 
-/// Runs twice and compares; exit 1 when the two do not tell the same.
+/// Runs twice and compares; exit code 1 if the two runs do not agree.
 pub fn bench_twice(options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     build(&workspace, "release")?;
@@ -61,8 +62,8 @@ pub fn bench_twice(options: &Options) -> Result<ExitCode> {
 struct Pair {
     id: String,
     contender: String,
-    /// What is compared: the ratio to the floor where CPUs talk to each other, as the distance of
-    /// two CPUs differs from run to run; else the median.
+    /// `true` if `a` and `b` are ratios to the floor, as for figures between CPUs, where the
+    /// distance of the two CPUs differs from run to run; `false` if they are medians.
     by_floor: bool,
     a: f64,
     b: f64,

@@ -1,4 +1,5 @@
-//! `cargo xtask dist`: what a packager puts beside the binary, from the binary's own definitions.
+//! `cargo xtask dist`: writes the files that a packager ships with the binary, from the binary's
+//! own definitions.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use crate::run::Run;
 use crate::steps::binary::build;
 use crate::workspace::Workspace;
 
-/// What to write.
+/// Options of `dist`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Also build the smallest and fastest binary, with fat LTO (minutes)
@@ -18,7 +19,7 @@ pub struct Options {
     binary: bool,
 }
 
-/// Each file, below dist/, with the hidden command that prints it.
+/// Files below dist/, each with the hidden command that prints it.
 const FILES: &[(&str, &[&str])] = &[
     ("completions/handover.bash", &["completions", "bash"]),
     ("completions/_handover", &["completions", "zsh"]),

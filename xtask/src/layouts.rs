@@ -1,7 +1,9 @@
-//! `cargo xtask layouts`: one commit linked several times, the order of its functions drawn anew each time.
+//! `cargo xtask layouts`: links one commit several times, each time with the functions in a new
+//! random order.
 //!
-//! A function's place in memory alone moves a short figure by some percent (Mytkowicz and others, *Producing Wrong Data
-//! Without Doing Anything Obviously Wrong!*, ASPLOS 2009). A comparison of several links a side counts that as noise.
+//! A function's place in memory alone moves a short figure by some percent (Mytkowicz and others,
+//! *Producing Wrong Data Without Doing Anything Obviously Wrong!*, ASPLOS 2009). A comparison with
+//! several links a side counts this effect as noise.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ use anyhow::{Context as _, Result};
 use crate::run::Run;
 use crate::workspace::Workspace;
 
-/// How many links, and where.
+/// Options of `layouts`: number of links, and the output folder.
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Folder for the binaries, named handover-1 and on
@@ -33,7 +35,7 @@ pub fn layouts(options: &Options) -> Result<ExitCode> {
     fs::create_dir_all(&options.folder)
         .with_context(|| format!("making {}", options.folder.display()))?;
     for number in 0..options.count {
-        // The option is lld's, which is the usual linker of this compiler.
+        // The option belongs to lld, the default linker of this compiler.
         let order = format!("link-arg=-Wl,--shuffle-sections=.text*={}", options.seed + number);
         Run::new("cargo rustc --release --package handover --bin handover --")
             .args(["-C", &order])

@@ -1,4 +1,4 @@
-//! `cargo xtask peers`: other tracers beside ours, on the same C program.
+//! `cargo xtask peers`: runs other tracers and handover's own on the same C program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -11,7 +11,7 @@ use crate::steps::binary::build;
 use crate::steps::prerequisites::debian;
 use crate::workspace::Workspace;
 
-/// What to run.
+/// Options of `peers`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// How many calls are traced in each run
@@ -29,7 +29,7 @@ pub struct Options {
 }
 
 const PROGRAM: &str = include_str!("../c/peers.c");
-/// No run takes longer, or something hangs.
+/// Maximum duration of a run; a longer one hangs.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
 const PATCHABLE: &str = "-fpatchable-function-entry=5";
@@ -40,7 +40,7 @@ const MCOUNT: &str = "-pg";
 const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
 const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
 
-/// A tracer, with what the program is compiled with for it.
+/// A tracer, with the compiler flag that it needs.
 struct Tracer {
     name: &'static str,
     flag: &'static str,
@@ -49,9 +49,9 @@ struct Tracer {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// Not at all.
+    /// Runs without a tracer.
     Plain,
-    /// Our recorder, with these options.
+    /// Runs handover's recorder, with these options.
     Ours(&'static [&'static str]),
     Uftrace(&'static [&'static str]),
     Lttng,
@@ -69,7 +69,7 @@ const TRACERS: [Tracer; 9] = [
     Tracer { name: "LTTng-UST", flag: HOOKS, how: How::Lttng },
 ];
 
-/// What one run told.
+/// Figures of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     bare_cycles: f64,
@@ -78,7 +78,7 @@ struct Told {
     bytes: f64,
 }
 
-/// Installs what is missing, runs all in turn, and prints the table.
+/// Installs missing programs, runs all tracers in turn, and prints the table.
 pub fn peers(options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let mut left_out = Vec::new();
@@ -130,7 +130,7 @@ fn install(options: &Options, packages: &[&str]) -> Result<()> {
     debian(packages)
 }
 
-/// Whether a program is here, or can be had.
+/// Returns `true` if a program works here or has been installed; records the error otherwise.
 fn has(options: &Options, works: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
     if Run::new(works).works() {
         return true;
@@ -142,8 +142,8 @@ fn has(options: &Options, works: &str, packages: &[&str], left_out: &mut Vec<Str
     installed.is_ok()
 }
 
-/// margo's own performance programs, which the classic tools `margo-*` of handover stand for: no package of
-/// Debian has them.
+/// Reports on margo's own performance programs, the originals of handover's `margo-*` tools. Debian
+/// has no package of them.
 fn margo() -> Option<String> {
     let why = "margo: no margo-p2p-latency on the PATH, and Debian has no package of it (from source: \
                spack install mochi-margo); handover's own margo-* programs take its options";
@@ -163,7 +163,7 @@ fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// LTTng's daemon, if none ran before, for as long as this lives.
+/// LTTng's session daemon, unless one ran before; the daemon ends when this value is dropped.
 struct Session {
     daemon: Option<Child>,
 }
@@ -197,7 +197,7 @@ impl Session {
 
     fn end(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
-            // Asked rather than killed: it has daemons of its own to end.
+            // SIGTERM rather than SIGKILL: the daemon has child daemons to stop.
             let asked = Run::new("kill").args([daemon.id().to_string()]).works();
             if !asked {
                 let _ = daemon.kill();
@@ -213,7 +213,7 @@ impl Drop for Session {
     }
 }
 
-/// What is traced, and where to.
+/// Parameters of a traced run.
 struct TracedRun<'a> {
     binary: &'a Path,
     folder: &'a Path,
@@ -221,7 +221,8 @@ struct TracedRun<'a> {
 }
 
 impl TracedRun<'_> {
-    /// From before the tracer is started until its files are complete.
+    /// Runs the program and returns its figures. The time spans from before the tracer starts until
+    /// its files are complete.
     fn told(&self, how: How, program: &Path) -> Result<Told> {
         let trace = self.folder.join("trace");
         let calls = self.calls.to_string();
@@ -253,7 +254,7 @@ impl TracedRun<'_> {
     }
 
     fn read(&self, run: Run) -> Result<String> {
-        // The loop's own figures are all that the program says.
+        // The loop's figures are the program's only output.
         let output = run.at_most(RUN_MAX).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         if !said.contains("CYCLES ") {
@@ -274,7 +275,7 @@ impl TracedRun<'_> {
             let run = Run::program(program).set("LD_PRELOAD", LTTNG_HOOKS);
             self.read(run.args([self.calls.to_string()]))
         });
-        // Whatever came before: no session is left behind.
+        // The session is destroyed even after an error.
         let destroyed = lttng("destroy handover-peers").read();
         let said = said?;
         destroyed?;
@@ -282,7 +283,7 @@ impl TracedRun<'_> {
     }
 }
 
-/// Of a file, or of all in a folder.
+/// Returns the size of a file, or of all files in a folder.
 fn bytes_of(path: &Path) -> Result<u64> {
     let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(0) };
     if !data.is_dir() {

@@ -1,4 +1,4 @@
-//! Runs commands: their output passes through, their tests are counted, their time is bounded.
+//! Command runner: passes output through, counts tests, limits the time.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,17 +13,17 @@ use anyhow::{Context, Result, anyhow, bail};
 /// Most lines of a failed command's output in an error message.
 const END_LINES_MAX: usize = 120;
 
-/// A command to run. It is shown as a shell would take it.
+/// A command to run. Its `Display` form is the line to type in a shell.
 pub struct Run {
     command: Command,
-    /// Shown in place of the command, if not empty.
+    /// Text shown in place of the command, if not empty.
     name: String,
     settings: Vec<String>,
     timeout: Option<Duration>,
 }
 
 impl Run {
-    /// A command line, its words parted by blanks.
+    /// Creates a command from a line of words separated by whitespace.
     pub fn new(line: &str) -> Self {
         let mut words = line.split_whitespace();
         let program = words.next().unwrap_or_default();
@@ -32,32 +32,32 @@ impl Run {
         run
     }
 
-    /// A program, which may have blanks in its path.
+    /// Creates a command from a program, whose path may contain spaces.
     pub fn program(program: impl AsRef<OsStr>) -> Self {
         let command = Command::new(program);
         Self { command, name: String::new(), settings: Vec::new(), timeout: None }
     }
 
-    /// Adds words, which may have blanks in them.
+    /// Adds arguments, which may contain spaces.
     pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.command.args(args);
         self
     }
 
-    /// Adds an option whose value is a path.
+    /// Adds an option with a path as its value.
     pub fn arg_path(mut self, option: &str, path: &Path) -> Self {
         self.command.arg(option).arg(path);
         self
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable, which is shown with the command.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self.settings.push(format!("{name}={}", quoted(value)));
         self
     }
 
-    /// Sets a variable to a path, which is not shown.
+    /// Sets an environment variable to a path; it is not shown.
     pub fn variable(mut self, name: &str, path: &Path) -> Self {
         self.command.env(name, path);
         self
@@ -69,7 +69,7 @@ impl Run {
         self
     }
 
-    /// Takes a variable away, silently.
+    /// Removes an environment variable; this is not shown.
     pub fn unset(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
@@ -81,7 +81,7 @@ impl Run {
         self
     }
 
-    /// Kills the command when it takes longer.
+    /// Kills the command if it takes longer than `timeout`.
     pub fn at_most(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -90,7 +90,7 @@ impl Run {
     /// Runs the command with its output passing through.
     ///
     /// # Errors
-    /// When it cannot be started, is killed, takes too long or says that it failed.
+    /// If the command cannot be started, is killed, takes too long or exits with a failure.
     pub fn pass(mut self) -> Result<()> {
         println!("$ {self}");
         let mut child = self.spawn()?;
@@ -113,8 +113,8 @@ impl Run {
         Ok(passed)
     }
 
-    /// Runs the command, prints its output when it has ended, and counts the tests that passed: for commands
-    /// that run beside others.
+    /// Runs the command, prints its output once it has ended, and counts the tests that passed. For
+    /// commands that run in parallel with others.
     ///
     /// # Errors
     /// As [`pass`](Self::pass). The message has the end of the output, so that a list of errors after many
@@ -130,8 +130,8 @@ impl Run {
         let header_bytes = text.len();
         output.read_to_end(&mut text)?;
         let passed = pass_and_count(&text[header_bytes..], std::io::sink());
-        // In one piece, so that other commands' output does not come in between. A closed terminal must not
-        // fail the tests.
+        // Written in one piece, so that the output of other commands does not interleave. A closed
+        // terminal must not fail the tests.
         let _ = std::io::stdout().lock().write_all(&text);
         let ended = status.and_then(|status| self.demand(status.success(), &status.to_string()));
         let output = String::from_utf8_lossy(&text[header_bytes..]);
@@ -139,10 +139,10 @@ impl Run {
         Ok(passed)
     }
 
-    /// Runs the command with its messages passing through, and returns what it printed on standard output.
+    /// Runs the command, passes its standard error through, and returns its standard output.
     ///
     /// # Errors
-    /// As [`pass`](Self::pass).
+    /// The errors of [`pass`](Self::pass).
     pub fn pass_and_read(mut self) -> Result<String> {
         println!("$ {self}");
         self.command.stdout(Stdio::piped());
@@ -154,10 +154,10 @@ impl Run {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Runs the command silently, and returns what it printed.
+    /// Runs the command silently and returns its standard output.
     ///
     /// # Errors
-    /// As [`pass`](Self::pass), with what it printed on stderr.
+    /// The errors of [`pass`](Self::pass), with the command's standard error in the message.
     pub fn read(self) -> Result<String> {
         let shown = self.to_string();
         let output = self.output()?;
@@ -168,10 +168,10 @@ impl Run {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs the command silently, and returns how it ended and what it printed.
+    /// Runs the command silently and returns its exit status and its output.
     ///
     /// # Errors
-    /// When it cannot be started or takes too long.
+    /// If the command cannot be started or takes too long.
     pub fn output(mut self) -> Result<Output> {
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.spawn()?;
@@ -184,7 +184,7 @@ impl Run {
         Ok(Output { status, stdout: text(stdout), stderr: text(stderr) })
     }
 
-    /// Whether the command runs here and succeeds; it is silent.
+    /// Returns `true` if the command runs here and succeeds within 60 s; prints nothing.
     pub fn works(self) -> bool {
         self.at_most(Duration::from_secs(60)).output().is_ok_and(|output| output.status.success())
     }
@@ -239,7 +239,7 @@ fn quoted(word: &str) -> String {
 fn read_all(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is all that there is to show.
+        // On an error, the bytes read so far are returned.
         let _ = from.read_to_end(&mut bytes);
         bytes
     })

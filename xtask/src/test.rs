@@ -14,7 +14,7 @@ use crate::steps;
 use crate::steps::programs::Program;
 use crate::workspace::Workspace;
 
-/// What to check.
+/// Options of `test`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Also run what takes long: many seeds, fuzzing, a soak, fat LTO
@@ -69,16 +69,16 @@ pub enum Step {
     Dist,
 }
 
-/// When a step runs.
+/// The part of a test run to which a step belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Before all others, one after another.
+    /// Runs before all others, one step after another.
     First,
-    /// Beside the steps that compile: these run what was built, and wait much.
+    /// Runs in parallel with the steps that compile; runs built programs, which mostly wait.
     Programs,
-    /// Beside the steps that run programs.
+    /// Runs in parallel with the steps that run programs.
     Compiler,
-    /// After all others, with `--long`.
+    /// Runs after all others, with `--long`.
     Long,
 }
 
@@ -97,7 +97,7 @@ impl Step {
         }
     }
 
-    /// The steps of a phase.
+    /// Returns the steps of a phase.
     fn of(phase: Phase) -> Vec<Self> {
         let steps = Self::value_variants().iter().copied();
         steps.filter(|step| step.phase() == phase).collect()
@@ -131,16 +131,16 @@ impl Step {
     }
 }
 
-/// What a step needs and leaves.
+/// Inputs and results of the steps.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The workspace.
     pub workspace: Workspace,
-    /// Whether `--long` was given.
+    /// `true` if `--long` was given.
     pub long: bool,
-    /// Whether `--changed` was given.
+    /// `true` if `--changed` was given.
     pub changed: bool,
-    /// Whether steps were named with `--only`.
+    /// `true` if steps were named with `--only`.
     pub only: bool,
     /// `true` if clippy is installed: what is built is linted in the same go.
     pub has_clippy: bool,
@@ -148,9 +148,9 @@ pub struct Context {
     pub temporary: PathBuf,
     /// The test programs, once they are built.
     pub programs: Option<Vec<Program>>,
-    /// Tests that passed in the step that runs.
+    /// Number of tests passed in the current step.
     pub tests: u64,
-    /// Whether the ladder has run into `temporary`.
+    /// `true` if the ladder has run in `temporary`.
     pub ladder_ran: bool,
     skipped: Vec<String>,
 }
@@ -182,7 +182,7 @@ struct Done {
     outcome: &'static str,
 }
 
-/// The steps that ran, the lines about what was skipped, and the steps that failed.
+/// The steps that ran, the lines about skipped checks, and the steps that failed.
 #[derive(Default)]
 struct Report {
     done: Vec<Done>,
@@ -220,7 +220,8 @@ impl Report {
         }
     }
 
-    /// Runs all steps: first those that build, then those that run programs beside those that compile.
+    /// Runs all steps: first those that build, then those that run programs in parallel with those
+    /// that compile.
     fn run_all(&mut self, context: &mut Context) {
         self.run(&Step::of(Phase::First), context);
         if !self.failed.is_empty() {
@@ -248,7 +249,7 @@ impl Report {
     }
 }
 
-/// Runs the steps; exit 1 when one fails.
+/// Runs the steps; exit code 1 if one fails.
 pub fn test(options: &Options) -> Result<ExitCode> {
     let start = Instant::now();
     let temporary = TempDir::with_prefix("handover-test-").context("making a temporary folder")?;
@@ -287,7 +288,8 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The steps with their times and tests, the time of the whole, which is less than their sum, and the sum of tests.
+/// Formats a table of the steps with their times and tests, the total elapsed time (less than the
+/// sum of the times), and the total number of tests.
 fn table(done: &[Done], elapsed: Duration) -> String {
     let mut text = format!("{:<10} {:>8} {:>6}\n", "step", "time", "tests");
     for Done { step, time, tests, outcome } in done {

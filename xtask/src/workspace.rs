@@ -1,4 +1,4 @@
-//! Where things are: the workspace, its crates and its target folder, as cargo tells them.
+//! The workspace, its crates and its target folder, as reported by cargo.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::run::Run;
 pub struct Workspace {
     /// Its root folder.
     pub root: PathBuf,
-    /// Where cargo builds, unless told otherwise.
+    /// Cargo's target folder.
     pub target: PathBuf,
     /// Its crates, by folder.
     pub crates: Vec<Crate>,
@@ -50,7 +50,7 @@ struct Target {
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Reads the workspace from `cargo metadata`.
     pub fn find() -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let text = Run::new("cargo metadata --no-deps --format-version 1").within(here).read()?;
@@ -77,24 +77,24 @@ impl Workspace {
         Ok(Self { root: metadata.workspace_root, target: metadata.target_directory, crates })
     }
 
-    /// The crates that have the file `path`.
+    /// Returns the crates that contain the file `path`.
     pub fn crates_with(&self, path: &str) -> Vec<&Crate> {
         let has = |one: &&Crate| self.root.join(&one.folder).join(path).exists();
         self.crates.iter().filter(has).collect()
     }
 
-    /// The crates below `folder`.
+    /// Returns the crates below `folder`.
     pub fn crates_below(&self, folder: &str) -> Vec<&Crate> {
         self.crates.iter().filter(|one| one.folder.starts_with(folder)).collect()
     }
 
-    /// The release binary, once it is built.
+    /// Returns the path of the binary in this profile; the file exists once it is built.
     pub fn binary(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("handover")
     }
 }
 
-/// `-p NAME` for each crate.
+/// Returns `-p NAME` for each crate.
 pub fn packages(crates: &[&Crate]) -> Vec<String> {
     crates.iter().flat_map(|one| ["-p".to_owned(), one.name.clone()]).collect()
 }

@@ -130,7 +130,7 @@ enum Command {
     Man,
 }
 
-/// Where results are kept.
+/// Options of every command that uses the store.
 #[derive(Debug, Args)]
 pub struct Db {
     /// The store's file [default: handover/results.db below the user's data folder]
@@ -138,7 +138,7 @@ pub struct Db {
     pub db: Option<PathBuf>,
 }
 
-/// What `run` takes besides patterns.
+/// Options of a run, besides the patterns.
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// How much is measured: smoke (once, to see that it works), quick, full
@@ -196,7 +196,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// The same in the harness's words.
+    /// Converts these options to the harness's plan.
     pub fn plan(&self) -> Plan {
         Plan {
             profile: self.profile,
@@ -312,7 +312,7 @@ fn name(text: &str) -> Result<String, String> {
     Ok(text.to_string())
 }
 
-/// Seconds, as a number.
+/// Parses a number of seconds, 0.1 to 600.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.1..=600.0).contains(&seconds) {
@@ -328,7 +328,7 @@ pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Parses, runs, and decides the exit code.
+/// Parses the command line, runs the command, and returns the exit code.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
     let words = match as_subcommand(words.collect()) {
         Ok(words) => words,
@@ -344,7 +344,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     }
 }
 
-/// For who has written the options of a scheduler among those of `sched`.
+/// Returns a hint if options of the scheduler were given among those of `sched`.
 fn scheduler_hint(words: &[OsString]) -> Option<&'static str> {
     let mut ours = words.iter().skip(1).take_while(|word| *word != "--");
     let is_scheduler =
@@ -353,7 +353,7 @@ fn scheduler_hint(words: &[OsString]) -> Option<&'static str> {
     misplaced.then_some("; options of the scheduler stand after `--`, as in `-- -alg rr`")
 }
 
-/// What the parser says, without its usage, in a line: the argument, the value, and the way out.
+/// Returns the parser's message in one line, without the usage: argument, value, and remedy.
 fn one_line(refused: &clap::Error) -> String {
     let text = refused.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -380,7 +380,8 @@ fn one_line(refused: &clap::Error) -> String {
     line
 }
 
-/// Called by a classic program's name, the binary is that program; as cargo calls it, `handover bench`.
+/// Replaces the program's name by a subcommand: called by a classic program's name, by that
+/// program; called by cargo, by `handover bench`.
 fn as_subcommand(mut words: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
     if words.first().is_some_and(|called| names::is_cargos(called)) {
         // Cargo repeats the subcommand's name.
@@ -463,7 +464,7 @@ mod tests {
         assert!(matches!(app.command, Some(Command::Run(run)) if run.patterns == ["lock"]));
     }
 
-    /// The words of a command line whose quotes hold no blanks.
+    /// Splits a command line at whitespace and removes quotes, which must not contain whitespace.
     fn words_of(line: &str) -> Vec<String> {
         line.split_whitespace().map(|word| word.replace('\'', "")).collect()
     }

@@ -1,4 +1,5 @@
-//! The classic programs: their options, their lines, their columns; the measuring is the suite's.
+//! The classic programs: their options, output lines and columns. The measuring code is the
+//! suite's.
 
 pub mod calls;
 pub mod eventual;
@@ -16,7 +17,7 @@ use handover_base::topology;
 use std::ops::RangeInclusive;
 use std::thread;
 
-/// Parses a whole number within bounds.
+/// Returns a parser of whole numbers within bounds.
 fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| {
         let value = text.parse().ok().filter(|value| bounds.contains(value));
@@ -26,7 +27,7 @@ fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + 
     }
 }
 
-/// Parses a core that this process may use.
+/// Parses the number of a CPU that this process may use.
 fn core(text: &str) -> Result<u32, String> {
     let allowed = topology::allowed();
     text.parse().ok().filter(|core| allowed.contains(core)).ok_or_else(|| {
@@ -35,15 +36,15 @@ fn core(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Runs a body on as many threads as there are CPUs named, and waits for all of them. All threads are
-/// started before any result is looked at; one that cannot be started is an error, and the others are
-/// then not begun.
+/// Runs a body on as many threads as there are CPUs named, and waits for all of them. No thread
+/// runs the body before all have been started; if one cannot be started, the body does not run at
+/// all and the result is an error.
 fn on_threads<T: Send>(
     cpus: &[u32],
     body: impl Fn(usize) -> anyhow::Result<T> + Sync,
 ) -> anyhow::Result<Vec<T>> {
-    // A thread waits here until all have been started, so that a failure part-way leaves none stuck at
-    // a barrier of the body's.
+    // A thread waits here until all have been started, so that a failed start leaves no thread
+    // stuck at a barrier in the body.
     let gate = (std::sync::Mutex::new(None::<bool>), std::sync::Condvar::new());
     let open = |go: bool| {
         *gate.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(go);

@@ -1,4 +1,4 @@
-//! The terminal: how wide, whether in colour, and who asked us to stop.
+//! The terminal: its width, colour and characters; and the signals that ask the process to end.
 
 use crate::raw;
 use handover_report::Style;
@@ -12,14 +12,14 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// Width taken where there is no terminal to ask.
+/// Width used if there is no terminal, and the minimum width.
 const WIDTH_DEFAULT: usize = 120;
 const WIDTH_MIN: usize = 30;
 
-/// Standard output. Its errors say that they are its own.
+/// Standard output. Its error messages begin with "standard output".
 pub struct Out(Stdout);
 
-/// Standard output.
+/// Returns standard output.
 pub fn out() -> Out {
     Out(stdout())
 }
@@ -37,10 +37,10 @@ impl Write for Out {
     }
 }
 
-/// Prints the help or the version that was asked for, coloured where there is a terminal.
+/// Prints the requested help or version, coloured on a terminal.
 ///
 /// # Errors
-/// Standard output does not take it.
+/// If standard output fails.
 pub fn print_help(help: &clap::Error) -> io::Result<()> {
     match raw::is_stdout_closed() {
         true => Err(of_output(Errno::BADF.into())),
@@ -48,22 +48,22 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Makes an error of standard output say so.
+/// Prefixes an error of standard output with its origin.
 fn of_output(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
-/// Writes one line to standard error. Control characters are escaped, and the middle of a line that is longer
-/// than [`LINE_CHARS_MAX`] is left out, as it may repeat an argument or a name from a file. What cannot be
-/// written there (its reader has gone, its disk is full) is lost, and ends nothing.
+/// Writes one line to standard error. Control characters are escaped, and the middle of a line
+/// longer than [`LINE_CHARS_MAX`] is left out, as it may repeat an argument or a name from a file.
+/// A failure to write (no reader, a full disk) is ignored.
 pub fn tell(line: impl fmt::Display) {
     let mut text = printable(&shortened(&line.to_string()));
     text.push('\n');
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// The longest line that is told whole, and how much of the end of a longer one is kept: an error ends with
-/// what is wrong, and what to do.
+/// Maximum length of a line, and the length of the kept end of a longer line: an error ends with
+/// its cause and the remedy.
 const LINE_CHARS_MAX: usize = 1000;
 const LINE_END_CHARS: usize = 400;
 
@@ -77,7 +77,8 @@ fn shortened(line: &str) -> String {
     format!("{start} … {end}")
 }
 
-/// A text whose origin is not known, with its control characters escaped: it cannot steer a terminal.
+/// Escapes the control characters of a text from an unknown source, so that it cannot control the
+/// terminal.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
@@ -89,24 +90,25 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Columns of the terminal, or of `COLUMNS`.
+/// Returns the number of columns, from `COLUMNS` or the terminal.
 pub fn width() -> usize {
     let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
     let seen = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     asked.or_else(seen).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
 }
 
-/// How standard output is written to.
+/// Returns the style of standard output.
 pub fn style(all: bool) -> Style {
     Style { color: stdout().is_terminal() && !no_color() && !is_dumb(), unicode: unicode(), all }
 }
 
-/// Whether a view that fills the terminal is welcome: on one that can, and where colour is not declined.
+/// Returns `true` if a full-screen view is wanted: on a capable terminal, unless colour is
+/// declined.
 pub fn live_wanted() -> bool {
     stderr().is_terminal() && !no_color() && !is_dumb()
 }
 
-/// Whether a progress bar makes sense.
+/// Returns `true` if standard error is a terminal, so that a progress bar makes sense.
 pub fn bar_wanted() -> bool {
     stderr().is_terminal()
 }
@@ -119,7 +121,7 @@ fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
 }
 
-/// The locale says UTF-8, or says nothing at all.
+/// Returns `true` if the locale is UTF-8 or is not set.
 fn unicode() -> bool {
     let said = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
@@ -130,11 +132,11 @@ fn unicode() -> bool {
     })
 }
 
-/// Lets a write beyond the limit of a file's size fail, as one to a full disk does, where the signal
-/// would end the process.
+/// Makes a write beyond the limit on file sizes fail, as on a full disk; otherwise SIGXFSZ would
+/// end the process.
 ///
 /// # Errors
-/// The system refuses the handler.
+/// If the system refuses the handler.
 pub fn outlive_file_size_limit() -> io::Result<()> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
@@ -142,14 +144,15 @@ pub fn outlive_file_size_limit() -> io::Result<()> {
 
 /// Signals that ask a program to end; a second one ends it at once.
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-/// The exit code of one that was asked twice.
+/// Exit code after a second signal.
 const INTERRUPTED: i32 = 130;
 
-/// A flag that SIGINT, SIGTERM and, unless it is ignored, SIGHUP raise. A second SIGINT or SIGTERM ends the
-/// process at once, with 130. A second SIGHUP does not: the kernel and a shell both send one.
+/// Returns a flag that SIGINT, SIGTERM and, unless it is ignored, SIGHUP raise. A second SIGINT or
+/// SIGTERM ends the process at once, with 130. A second SIGHUP does not: the kernel and a shell
+/// both send one.
 ///
 /// # Errors
-/// The system refuses the handler.
+/// If the system refuses a handler.
 pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in SIGNALS {
@@ -161,10 +164,10 @@ pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Has SIGHUP raise a flag too, unless whoever started this process has had it ignored.
+/// Makes SIGHUP raise a flag too, unless the process was started with SIGHUP ignored.
 ///
 /// # Errors
-/// The system refuses the handler.
+/// If the system refuses the handler.
 pub fn raise_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     const SIGHUP: i32 = signal_hook::consts::SIGHUP;
     match raw::is_ignored(SIGHUP) {
@@ -173,11 +176,12 @@ pub fn raise_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     }
 }
 
-/// The same, with something to be done before a second one ends the process: more than a signal's handler
-/// may do, and hence in a thread that sleeps until there is a signal.
+/// Returns a flag as [`interrupted`] does, and calls `farewell` before a second signal ends the
+/// process. `farewell` may do more than a signal handler may, and hence runs in a thread that waits
+/// for signals.
 ///
 /// # Errors
-/// The system refuses the handler, or the thread.
+/// If the system refuses a handler or the thread.
 pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let (mut signals, told) = UnixStream::pair()?;
@@ -198,14 +202,14 @@ pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
             farewell();
             said.send(())
         });
-        // A terminal that takes nothing any more does not keep the process.
+        // A blocked terminal must not keep the process from ending.
         let _ = last.map(|_| heard.recv_timeout(FAREWELL_MAX));
         signal_hook::low_level::exit(INTERRUPTED);
     })?;
     Ok(flag)
 }
 
-/// What is to be done before the end may take so long.
+/// Maximum duration of the farewell.
 const FAREWELL_MAX: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Exit codes, decided in one place: 0 fine, 1 the world or a check failed, 2 the command line or a
-//! file named on it is wrong, 130 after SIGINT.
+//! Exit codes, decided in one place: 0 success, 1 a failure of the system or of a check, 2 an error
+//! in the command line or in a file named on it, 130 after SIGINT.
 
 use handover_harness::{PartyError, PlanError};
 use handover_store::StoreError;
 use std::fmt;
 use std::process::ExitCode;
 
-/// The command line, or a file named on it, is wrong.
+/// An error in the command line, or in a file named on it.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -18,12 +18,12 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Turns any refusal into one of the command line.
+/// Turns any error into a usage error.
 pub fn usage(refused: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Usage(refused.to_string()))
 }
 
-/// A party that could not be played: a variable set by hand is as wrong as an argument.
+/// Converts an error of a participant: a wrong variable is a usage error, like a wrong argument.
 pub fn of_party(refused: PartyError) -> anyhow::Error {
     match refused {
         PartyError::NotAnAssignment(_) => usage(refused),
@@ -31,7 +31,7 @@ pub fn of_party(refused: PartyError) -> anyhow::Error {
     }
 }
 
-/// A plan that was refused: the command line's fault, unless the machine could not be read.
+/// Converts an error of a plan: a usage error, unless the machine's topology could not be read.
 pub fn of_plan(refused: PlanError) -> anyhow::Error {
     match refused {
         PlanError::Topology(_) => refused.into(),
@@ -39,8 +39,8 @@ pub fn of_plan(refused: PlanError) -> anyhow::Error {
     }
 }
 
-/// A store that was refused before anything was done with it: a file named wrongly, unless the system
-/// has nothing left to open it with.
+/// Converts an error of opening a store: a usage error, unless the system lacks descriptors or
+/// space.
 pub fn of_store(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::NoDescriptors { .. } | StoreError::Full { .. } => refused.into(),
@@ -48,7 +48,7 @@ pub fn of_store(refused: StoreError) -> anyhow::Error {
     }
 }
 
-/// SIGINT or SIGTERM ended the work.
+/// The error of work that SIGINT, SIGTERM or SIGHUP ended.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -60,7 +60,7 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// The same, before there was anything to keep.
+/// The error of work that a signal ended before there was anything to keep.
 #[derive(Debug)]
 pub struct Stopped;
 
@@ -72,7 +72,7 @@ impl fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// A program that was run has ended so: its exit code is ours, and there is nothing to add.
+/// Exit code of a program that was run, to be passed on without a message.
 #[derive(Debug)]
 pub struct Passed(pub u8);
 
@@ -84,13 +84,13 @@ impl fmt::Display for Passed {
 
 impl std::error::Error for Passed {}
 
-/// The exit code and, if there is something to say about it, the error to show.
+/// Returns the exit code and the error to show, if any.
 pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     let Err(error) = outcome else {
         return (ExitCode::SUCCESS, None);
     };
     if is_closed_pipe(&error) {
-        // Whoever read our output has seen enough.
+        // The reader of the output has closed it, which is not an error.
         return (ExitCode::SUCCESS, None);
     }
     if let Some(Passed(code)) = error.downcast_ref() {
@@ -103,8 +103,8 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     (ExitCode::from(code), Some(error))
 }
 
-/// An error with its causes, the outermost first. A cause whose text is there already is left out: many
-/// errors repeat theirs.
+/// Returns an error with its causes, the outermost first. A cause whose text is contained already
+/// is left out, as many errors repeat theirs.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -116,7 +116,7 @@ pub fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Whether the output went to a pipe that nobody reads any more.
+/// Returns `true` if the output went to a pipe without a reader.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

@@ -1,14 +1,15 @@
 //! The live view of a run: the ladder as it fills up, on a terminal.
 //!
-//! **It must not disturb what it shows.** There is no thread that draws: [`Live`] is told of what happens by the
-//! thread that measures, between two blocks, when no party runs, and only then it looks at the keys, draws, or
-//! reads a clock. It does so at most [four times a second](EVERY), and then leaves the CPUs for
-//! [two milliseconds](SETTLE) to whoever paints what was written (a terminal, a multiplexer, sshd), who would
-//! otherwise do it in the next round: all in all one part in a hundred of a run. What is drawn is what has changed, some
-//! hundred bytes in one write. While a block of some seconds is measured, the view stands still.
+//! **It must not disturb what it shows.** There is no drawing thread: the measuring thread calls
+//! [`Live`] between two blocks, when no participant runs, and only then are keys read, the view
+//! drawn, or a clock read. This happens at most [four times a second](EVERY), and then the CPUs are
+//! left for [two milliseconds](SETTLE) to the programs that paint the output (a terminal, a
+//! multiplexer, sshd), which would otherwise run during the next round: altogether one part in a
+//! hundred of a run. Only changes are drawn, some hundred bytes in one write. While a block of some
+//! seconds is measured, the view stands still.
 //!
-//! The ladder is drawn by [`ladder`], which knows no terminal; [`screen`] is the terminal, and gives it back as
-//! it was on every way out: the run's end, an error, a panic in whatever thread, the second Ctrl-C.
+//! [`ladder`] draws the ladder and knows no terminal; [`screen`] is the terminal, which it restores
+//! on every way out: the run's end, an error, a panic in any thread, a second Ctrl-C.
 
 mod ladder;
 mod screen;
@@ -25,9 +26,9 @@ use std::time::{Duration, Instant};
 
 pub use screen::restore;
 
-/// How often it is drawn anew, at most.
+/// Minimum interval between two draws.
 const EVERY: Duration = Duration::from_millis(250);
-/// How long the CPUs are left to who shows it.
+/// Time left to the programs that show the view.
 const SETTLE: Duration = Duration::from_millis(2);
 
 /// A run's view on its terminal, until it is dropped.
@@ -37,13 +38,13 @@ pub struct Live {
     began: Instant,
     drawn: Option<Instant>,
     interrupted: Arc<AtomicBool>,
-    /// What is to be read when the view is gone.
+    /// Lines to print once the view is gone.
     told: Vec<String>,
 }
 
 impl Live {
-    /// Takes the terminal, where standard error is one that can show a view and this process may have it.
-    /// `q` will raise `interrupted`. `over` is the argument that a sweep goes over.
+    /// Takes the terminal, if standard error is one that can show a view and this process is in its
+    /// foreground. `q` raises `interrupted`. `over` is the argument that a sweep varies.
     pub fn start(
         lab: &Lab,
         profile: &str,
@@ -59,44 +60,44 @@ impl Live {
         Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, told })
     }
 
-    /// A visit to a benchmark begins: one of so many.
+    /// Shows that a visit to a benchmark begins; `visit` is its number and the number of visits.
     pub fn begin(&mut self, visit: (usize, usize), group: usize) {
         self.ladder.begin(visit, group);
         self.look();
     }
 
-    /// So many of at most so many blocks of it are done.
+    /// Shows the number of blocks done, out of at most `most`.
     pub fn block(&mut self, done: u32, most: u32) {
         self.ladder.block(done, most);
         self.look();
     }
 
-    /// It yielded these figures.
+    /// Shows the figures of a benchmark.
     pub fn records(&mut self, records: &[Record]) {
         self.ladder.records(records);
     }
 
-    /// A line that is to be read now, and still when the view is gone.
+    /// Shows a line now, and prints it again when the view is gone.
     pub fn tell(&mut self, line: String) {
         self.ladder.tell(line.clone());
         self.told.push(line);
     }
 
-    /// Looks at the keys and draws, where it is time to.
+    /// Reads the keys and draws, if it is time to.
     fn look(&mut self) {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < EVERY) || screen::is_left() {
             return;
         }
         for key in self.terminal.backend_mut().keys() {
             match key {
-                // Relaxed: a flag alone.
+                // Relaxed: the flag publishes no other data.
                 Key::Quit => self.interrupted.store(true, Ordering::Relaxed),
                 Key::Redraw => drop(self.terminal.clear()),
             }
         }
         self.ladder.is_ending = self.interrupted.load(Ordering::Relaxed);
         let since = self.began.elapsed();
-        // A terminal that is gone takes no more: the run goes on without.
+        // A terminal that is gone cannot be drawn on; the run goes on without it.
         let _ = self.terminal.draw(|frame| {
             let area = frame.area();
             self.ladder.draw(since, area, frame.buffer_mut());

@@ -1,4 +1,4 @@
-//! The binary `handover`, and the classic programs by their own names.
+//! The binary `handover`, which also runs the classic programs under their own names.
 
 #![deny(unsafe_code)]
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 
 fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
     if let Some(error) = error {
-        // Who has typed a classic program's name knows no other.
+        // Errors name the program by the name that the user typed.
         let called = std::env::args_os().next().unwrap_or_default();
         let name = names::called_as(&called).map_or("handover", |classic| classic.command);
         console::tell(format_args!("{name}: {}", exit::chain(&error)));

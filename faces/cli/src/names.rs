@@ -1,22 +1,22 @@
-//! The names by which this binary is called: its own, and those of the classic programs.
+//! Names under which this binary can be called: its own, and those of the classic programs.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 /// A classic program.
 pub struct Classic {
-    /// The subcommand that does its work.
+    /// Subcommand that does the program's work.
     pub command: &'static str,
-    /// Every path below a links folder at which its own documentation calls it.
+    /// Paths below a links folder under which the program's own documentation calls it.
     pub links: &'static [&'static str],
-    /// Whether this version has it.
+    /// `true` if this version has the program.
     pub here: bool,
 }
 
-/// The name by which cargo calls the binary: `cargo handover`.
+/// Name under which cargo calls the binary: `cargo handover`.
 pub const CARGOS: &str = "cargo-handover";
 
-/// All of them, those to come included: a link to one of these says so when it is called.
+/// All classic programs, including future ones: a link to such a name says so when it is called.
 pub const CLASSICS: &[Classic] = &[
     Classic { command: "hello1", links: &["hello1_evm", "build/demos/hello1_evm"], here: true },
     Classic { command: "hello2", links: &["hello2_evm", "build/demos/hello2_evm"], here: true },
@@ -80,7 +80,7 @@ pub const CLASSICS: &[Classic] = &[
     },
 ];
 
-/// The classic program that a name called with means, if it is one of theirs.
+/// Returns the classic program that the name `called` stands for, if any.
 pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".sh").unwrap_or(name);
@@ -88,7 +88,7 @@ pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
     CLASSICS.iter().find(|classic| classic.command == name)
 }
 
-/// Whether the binary was called as a subcommand of cargo.
+/// Returns `true` if the binary was called as a subcommand of cargo.
 pub fn is_cargos(called: &OsStr) -> bool {
     Path::new(called).file_name().is_some_and(|name| name == CARGOS)
 }

@@ -7,42 +7,45 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Has the kernel send `signal` to the process that `command` starts when the thread that starts it ends,
-/// however it ends. Call it from the main thread, which ends with its process.
+/// Makes the kernel send `signal` to the process that `command` starts when the thread that starts
+/// it ends, in whatever way. Call it from the main thread, which ends with its process.
 pub fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let tie = move || {
         set_parent_process_death_signal(Some(signal))?;
         match getppid() == Some(parent) {
             true => Ok(()),
-            // The parent ended before the line above: no signal would come any more.
+            // The parent has ended before the line above, so no signal would be sent.
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         }
     };
-    // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.
+    // SAFETY: between fork and exec the closure makes two system calls; it does not allocate or
+    // take a lock.
     unsafe { command.pre_exec(tie) };
 }
 
-/// Whether this process ignores a signal, as `nohup` has its program ignore SIGHUP.
+/// Returns `true` if this process ignores a signal, as `nohup` makes its program ignore SIGHUP.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: with no new action the call only writes the present one to `action`, which is valid for that.
+    // SAFETY: the new action is null, so the call only writes to `action`, which is valid for
+    // writes.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: numbers and a nullable function pointer, which were zeroed and perhaps written since.
+    // SAFETY: `sigaction` holds integers and a nullable function pointer, for which zeroed memory
+    // is valid.
     asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// Returns to the system what the C library's allocator has free, where it can.
+/// Returns free memory of the C library's allocator to the system; does nothing without glibc.
 pub fn trim_heap() {
-    // SAFETY: takes a number; the allocator takes its own locks.
+    // SAFETY: `malloc_trim` takes an integer and no pointer; glibc takes its own locks.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Whether standard output was closed when the process was started. The Rust runtime opens `/dev/null` in
-/// its place before `main`, so that what is written would vanish without an error.
+/// Returns `true` if standard output was closed when the process was started. The Rust runtime
+/// opens `/dev/null` in its place before `main`, so that output would be lost without an error.
 pub fn is_stdout_closed() -> bool {
     // Relaxed: written before main, by the only thread.
     STDOUT_CLOSED.load(Ordering::Relaxed)
@@ -51,14 +54,15 @@ pub fn is_stdout_closed() -> bool {
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn look_at_stdout() {
-    // SAFETY: asks for the flags of a descriptor, whether or not there is one.
+    // SAFETY: `F_GETFD` only reads the flags of a descriptor, and fails if the descriptor is
+    // closed.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
-    // Relaxed: nobody else runs yet.
+    // Relaxed: no other thread runs yet.
     STDOUT_CLOSED.store(flags == -1, Ordering::Relaxed);
 }
 
-// SAFETY: the linker's list of functions to call before main; this one uses nothing that the Rust runtime
-// has to prepare.
+// SAFETY: `.init_array` lists functions that the loader calls before main with the C ABI;
+// `look_at_stdout` uses nothing that the Rust runtime initialises.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = look_at_stdout;

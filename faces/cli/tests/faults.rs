@@ -1,6 +1,6 @@
-//! What the world does to a run: it is killed, interrupted, locked out, short of space, of descriptors
-//! and of threads, and nobody reads what it prints. What was measured is kept, what was stored stays,
-//! and nothing hangs.
+//! Faults during a run: it is killed, interrupted, locked out, short of space, of descriptors and
+//! of threads, and its output is not read. What was measured is kept, what was stored stays, and
+//! nothing hangs.
 
 mod common;
 #[path = "faults/ends.rs"]

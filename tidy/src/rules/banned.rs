@@ -1,20 +1,20 @@
-//! What has a better replacement in this house is not used, and the report names the replacement.
+//! Banned constructs; the report names the replacement.
 
 use crate::{Source, Tree, Violation};
 
 /// The rule's name.
 pub const NAME: &str = "banned";
 
-/// A construct that is not used here.
+/// A banned construct.
 #[derive(Clone, Copy, Debug)]
 pub struct Ban {
-    /// What is looked for: whole words in the code, or a path that a `use` brings in.
+    /// Pattern to find: whole words in the code, or a path that a `use` imports.
     pub pattern: &'static str,
-    /// The files in which it is banned.
+    /// Predicate for the files, by path, in which the pattern is banned.
     pub within: fn(&str) -> bool,
-    /// Whether test code is let pass.
+    /// `true` if test code may use the pattern.
     pub tests_may: bool,
-    /// What to do instead.
+    /// Replacement to use instead.
     pub instead: &'static str,
 }
 
@@ -86,7 +86,7 @@ pub const BANS: &[Ban] = &[
     },
 ];
 
-/// Finds what is banned.
+/// Finds banned constructs.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources() {

@@ -1,12 +1,12 @@
 //! One version, one edition, one licence, one set of lints and one version of each dependency:
-//! a crate inherits them, and is named for its folder.
+//! every crate inherits them from the workspace. A crate is named after its folder.
 
 use crate::{Crate, Manifest, Tree, Violation};
 
 /// The rule's name.
 pub const NAME: &str = "crates";
 
-/// What every crate inherits.
+/// Package fields that every crate inherits.
 const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "authors"];
 
 /// Finds crates with a name or a version of their own, and crates outside the workspace.
@@ -33,7 +33,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// What the root manifest offers and nobody takes.
+/// Finds workspace dependencies that no crate uses.
 fn unused(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
     let taken = |package: &str| {
         crates.iter().any(|one| one.dependencies.iter().any(|taken| taken.package == package))

@@ -1,5 +1,5 @@
-//! The documents name what stands: the two commands, every crate on the map, what has changed,
-//! the decisions in their order; and their links lead somewhere.
+//! Completeness of the documents: the two commands, every crate on the map, unreleased changes, the
+//! numbered decisions, a reason for every library; and links that resolve.
 
 use crate::source::line_at;
 use crate::{Tree, Violation, words};
@@ -13,7 +13,7 @@ const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
 const MAP: &str = "docs/ARCHITECTURE.md";
 const DECISIONS: &str = "docs/decisions/";
 
-/// Finds documents that lack what they promise, and links that lead nowhere.
+/// Finds documents that lack required content, and broken links.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     found.extend(commands(tree));
@@ -80,7 +80,7 @@ fn decisions(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Every library of the root manifest has its reason in a decision.
+/// Finds libraries of the root manifest that no decision explains.
 fn libraries(tree: &Tree) -> Vec<Violation> {
     let records: Vec<&str> = tree
         .files()
@@ -109,7 +109,7 @@ fn links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     for (offset, target) in targets(text) {
         let file = target.split(['#', '?']).next().unwrap_or_default();
         let elsewhere = file.is_empty() || file.contains("://") || file.starts_with("mailto:");
-        // `[wait](crate::Notify::wait)` in a crate's page: rustdoc follows it, and complains.
+        // A link such as `[wait](crate::Notify::wait)` in a crate's README is checked by rustdoc.
         let is_item = is_page && (file.contains("::") || !file.contains(['/', '.']));
         if elsewhere || is_item || tree.has(&join(folder, file)) {
             continue;
@@ -121,7 +121,7 @@ fn links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     found
 }
 
-/// `relative` as seen from `folder`, without dots.
+/// Resolves `relative` against `folder`; the result has no `.` components.
 fn join(folder: &str, relative: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
@@ -137,7 +137,8 @@ fn join(folder: &str, relative: &str) -> String {
     parts.join("/")
 }
 
-/// The targets of a Markdown text's links, `[a](target)` and `[a]: target`, with their offsets.
+/// Returns the targets of a Markdown text's links, `[a](target)` and `[a]: target`, with their
+/// offsets.
 fn targets(text: &str) -> Vec<(usize, String)> {
     let prose = without_code(text);
     let mut found = Vec::new();
@@ -154,7 +155,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
         }
         at += line.len();
     }
-    // What stands behind a blank is a title.
+    // Text after the first whitespace is a link title.
     found.retain_mut(|(_, target)| {
         let bare = target.split_whitespace().next().unwrap_or_default();
         *target = bare.trim_start_matches('<').trim_end_matches('>').to_owned();
@@ -163,7 +164,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The text with fenced blocks and code spans blanked, at the same length.
+/// Returns the text with fenced blocks and code spans blanked, at the same length.
 fn without_code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut fenced = false;

@@ -1,13 +1,13 @@
-//! Code that a loom model reaches takes its atomics from the sync facade: an atomic that loom does
-//! not know is an interleaving that the model does not try.
+//! Atomics of crates with a loom model come from the sync facade: loom does not explore the
+//! interleavings of an atomic that it does not know.
 
 use crate::{Tree, Violation};
 
 /// The rule's name.
 pub const NAME: &str = "facade";
 
-/// Finds the core's atomics in the sources of crates that have a loom model; base, which is the
-/// facade, apart.
+/// Finds atomics of `std` and `core` in the sources of crates that have a loom model. `base` is
+/// exempt, as it contains the facade.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for one in tree.crates() {

@@ -1,4 +1,4 @@
-//! An atomic ordering is half of a promise; the comment beside it names the other half.
+//! Comments on atomic orderings: each names the ordering that it pairs with.
 
 use crate::{Source, Tree, Violation, words};
 
@@ -8,7 +8,7 @@ pub const NAME: &str = "orderings";
 /// Orderings that synchronise with a partner; a relaxed one has none.
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// What a comment that explains an ordering speaks of, in lower case.
+/// Words, in lower case, of which a comment that explains an ordering contains at least one.
 const WORDS: &[&str] = &[
     "acquire",
     "acquires",
@@ -26,7 +26,7 @@ const WORDS: &[&str] = &[
     "fence",
 ];
 
-/// How many lines of code may stand between a comment and the ordering that it explains.
+/// Number of code lines between comment and ordering at which the comment no longer counts.
 const LINES_BETWEEN_MAX: usize = 4;
 
 /// Finds orderings outside tests that no comment explains.
@@ -54,7 +54,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Where orderings are used: `Ordering::Release`, or `Release` where it is imported.
+/// Returns the offsets at which orderings are used: `Ordering::Release`, or `Release` if imported.
 fn uses(source: &Source<'_>) -> Vec<usize> {
     let imports = source.imports();
     let mut found = Vec::new();
@@ -71,9 +71,9 @@ fn uses(source: &Source<'_>) -> Vec<usize> {
     found
 }
 
-/// Whether a comment on `line`, or above it with at most four lines of code between, speaks of
-/// orderings. A comment counts whole, however many lines it has; documentation does not count, as
-/// it speaks to callers.
+/// Returns `true` if a comment about orderings is on `line`, or above it with fewer than
+/// [`LINES_BETWEEN_MAX`] lines of code between. All lines of a comment count as one; doc comments
+/// do not count, as they address callers.
 fn explained(source: &Source<'_>, line: usize) -> bool {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();

@@ -1,5 +1,5 @@
-//! Every mechanism and service is measured: it has its file in the suite. Every library is
-//! explained once: the page in its folder is its rustdoc.
+//! Files that a crate has to have: every mechanism and service has its file in the suite, and every
+//! library has a README that is also its rustdoc.
 
 use crate::{Crate, Tree, Violation, words};
 
@@ -10,7 +10,7 @@ pub const NAME: &str = "rooms";
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for one in tree.crates() {
-        // A part of a mechanism is measured with it.
+        // A subcrate of a mechanism is measured together with its parent.
         let is_measured = ["mechanisms/", "services/"].iter().any(|it| one.folder.starts_with(it));
         if is_measured && one.whole().is_none() {
             found.extend(without_suite_file(tree, &one));

@@ -1,13 +1,13 @@
-//! Rungs are an ordered list, and no crate depends upwards. Crates on one rung do not know each
-//! other, so that each can be adopted alone; in the lab, `record` is all that the rooms share, and
-//! only the faces join everything.
+//! Layering: rungs are an ordered list of layers, and no crate depends on a higher one. Crates on
+//! one rung do not depend on each other, so that each can be used alone. Lab crates depend on each
+//! other only as [`LAB`] lists; only the faces may depend on everything.
 
 use crate::{Crate, Dependency, Tree, Violation};
 
 /// The rule's name.
 pub const NAME: &str = "rungs";
 
-/// The rungs, lowest first. A folder that ends in `/` takes every crate below it.
+/// The rungs, lowest first. A folder that ends in `/` stands for every crate directly below it.
 pub const RUNGS: &[&[&str]] = &[
     &["base"],
     &["mechanisms/probe/macros"],
@@ -20,7 +20,7 @@ pub const RUNGS: &[&[&str]] = &[
     &["faces/"],
 ];
 
-/// The rooms of the lab, each with the rooms that it may use.
+/// Lab crates, each with the lab crates that it may use.
 pub const LAB: &[(&str, &[&str])] = &[
     ("lab/record", &[]),
     ("lab/harness", &["lab/record"]),
@@ -32,16 +32,16 @@ pub const LAB: &[(&str, &[&str])] = &[
     ("lab/trace", &[]),
 ];
 
-/// The rooms of the lab that know the mechanisms.
+/// Lab crates that may use every mechanism and service.
 const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
 
-/// What the other rooms of the lab may use of the house below them.
+/// Crates outside the lab that the other lab crates may use.
 const LAB_STANDS_ON: &[&str] = &["base", "mechanisms/probe"];
 
-/// Crates that stand beside the ladder: nobody depends on them, and they on nobody.
+/// Crates outside the layering: no crate depends on them, and they depend on none.
 pub const BESIDE: &[&str] = &["tidy", "xtask"];
 
-/// Finds crates that depend upwards or sideways.
+/// Finds crates on no rung, and dependencies that the layering does not allow.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
     )
 }
 
-/// The height of a crate's rung, unless it stands on none.
+/// Returns the index of a crate's rung, or `None` if the crate is on none.
 fn rung(folder: &str) -> Option<usize> {
     let stands = |places: &&[&str]| {
         places.iter().any(|place| match place.strip_suffix('/') {

@@ -1,21 +1,21 @@
-//! A file that outgrows itself becomes a folder. Above 800 lines a file is warned about, above
-//! 1,500 it needs its reason in tidy's list; tables of data and tests are not counted.
+//! File lengths: above 800 lines a file causes a warning, above 1,500 it has to be listed with a
+//! reason. Test code and file types other than sources are not counted.
 
 use crate::{Source, Tree, Violation};
 
 /// The rule's name.
 pub const NAME: &str = "sizes";
 
-/// Above this a file is warned about.
+/// Line count above which a file causes a warning.
 pub const LINES_WARNED: usize = 800;
 
-/// Above this a file needs a reason.
+/// Line count above which a file needs a reason.
 pub const LINES_MAX: usize = 1_500;
 
-/// What counts as a source.
+/// Extensions of files that are counted.
 const SOURCES: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html", "md"];
 
-/// Finds files that are too long and not listed, and listed ones that are not too long.
+/// Finds files that are too long and not listed, and listed files that are not too long.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found: Vec<Violation> = longer_than(LINES_MAX, tree)
         .into_iter()
@@ -30,7 +30,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Files that are worth a look: above 800 lines, but not too long or with their reason listed.
+/// Finds files longer than 800 lines, except those that [`check`] reports.
 pub fn warnings(tree: &Tree) -> Vec<Violation> {
     let listed = |path: &str| tree.lists.long.iter().any(|entry| entry.covers(path));
     let too_long = longer_than(LINES_MAX, tree);

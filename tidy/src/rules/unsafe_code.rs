@@ -1,12 +1,13 @@
-//! `unsafe` stands in private modules named in tidy's list, with a safe API outside and the fact
-//! that makes it sound at each block.
+//! `unsafe` only in private modules on tidy's list, with a safe API, and with a `SAFETY:` comment
+//! at each block.
 
 use crate::{Listed, Source, Tree, Violation, words};
 
 /// The rule's name.
 pub const NAME: &str = "unsafe";
 
-/// Finds `unsafe` outside its homes, without its fact, and homes that are public or stale.
+/// Finds `unsafe` outside the listed files or without a `SAFETY:` comment, and listed modules that
+/// are public or have no `unsafe`.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let listed = || tree.lists.raw.iter().chain(tree.lists.unsafe_elsewhere);
     let mut found = Vec::new();
@@ -58,8 +59,8 @@ fn without_fact(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violation>
         .collect()
 }
 
-/// A block, an impl, a foreign block or an attribute asserts something; a declaration of an
-/// `unsafe fn` or its type asks it of others.
+/// Returns `true` if `code` needs a `SAFETY:` comment: a block, an impl, a foreign block or an
+/// attribute asserts a fact; the declaration of an `unsafe fn` or its type requires one of callers.
 fn asks_for_fact(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     match rest.strip_prefix("extern") {
@@ -68,7 +69,7 @@ fn asks_for_fact(code: &str) -> bool {
     }
 }
 
-/// Whether a `SAFETY:` comment stands on `line`, or right above the statement that it is part of.
+/// Returns `true` if a `SAFETY:` comment is on `line`, or directly above its statement.
 fn states_fact(source: &Source<'_>, line: usize) -> bool {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();
@@ -103,7 +104,7 @@ fn public_homes(source: &Source<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// The compiler helps: a crate's root denies `unsafe`, and allows it at its homes.
+/// Checks that a crate's root denies `unsafe`; an attribute then allows it at `mod raw;`.
 fn open_root(source: &Source<'_>) -> Option<Violation> {
     let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
     let closed = ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]"];

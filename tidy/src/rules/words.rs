@@ -1,17 +1,17 @@
-//! Public text speaks to strangers: it holds no path of one machine, and no note to its author.
+//! Words and paths that public text must not contain: paths of one machine, and notes such as TODO.
 
 use crate::{Tree, Violation, words};
 
 /// The rule's name.
 pub const NAME: &str = "words";
 
-/// Where the folders of one machine begin.
+/// Prefixes of paths that exist on one machine only.
 const PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
 
-/// What an author writes to himself.
+/// Markers of an author's notes.
 const NOTES: &[&str] = &["TODO", "FIXME", "XXX"];
 
-/// Finds private paths and notes.
+/// Finds such paths and notes.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut spelling = Vec::new();
@@ -46,7 +46,7 @@ fn in_text(path: &str, text: &str) -> Vec<Violation> {
     found
 }
 
-/// Whether `private` begins a path in `line`, and is not part of a longer one.
+/// Returns `true` if `private` starts a path in `line` and is not part of a longer path.
 fn is_absolute(line: &str, private: &str) -> bool {
     line.match_indices(private).any(|(at, _)| {
         let before = line[..at].chars().next_back();

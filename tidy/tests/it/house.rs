@@ -1,4 +1,4 @@
-//! The house keeps its rules.
+//! Runs every rule on this workspace.
 
 use std::path::Path;
 

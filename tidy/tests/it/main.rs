@@ -1,4 +1,4 @@
-//! The rules on this repository, and on planted violations.
+//! Tests of the rules on this repository and on planted violations.
 
 mod house;
 mod planted;

@@ -1,11 +1,11 @@
-//! Every rule has been seen to fail: in a sound house in memory, each test plants one violation
-//! and asks for exactly that report.
+//! Planted violations: each test plants one violation in a conforming tree in memory and expects
+//! exactly that report, so every rule has been seen to fail.
 
 use handover_tidy::rules::banned::BANS;
 use handover_tidy::rules::{self, RULES};
 use handover_tidy::{Listed, Tree};
 
-/// A house of six crates that keeps every rule.
+/// A workspace of six crates that keeps every rule.
 const SOUND: &[(&str, &str)] = &[
     (
         "Cargo.toml",
@@ -66,7 +66,7 @@ const SOUND: &[(&str, &str)] = &[
 const LIBRARY: &str =
     "#![doc = include_str!(\"../README.md\")]\n#![deny(unsafe_code)]\n\nmod raw;\n";
 
-/// A crate's manifest, whose first dependency stands on line 13.
+/// Expands to a crate's manifest whose first dependency is on line 13.
 macro_rules! manifest {
     ($name:literal, $dependencies:literal) => {
         concat!(
@@ -90,13 +90,13 @@ fn sound() -> Tree {
     tree
 }
 
-/// Adds `text` at the end of the file at `path`, which is made if it is not there.
+/// Appends `text` to the file at `path`, which is created if it does not exist.
 fn append(tree: &mut Tree, path: &str, text: &str) {
     let whole = tree.remove(path).unwrap_or_default() + text;
     tree.insert(path, whole);
 }
 
-/// The line on which the next text that is appended to the file will begin.
+/// Returns the line on which the next text appended to the file begins.
 fn next_line(tree: &Tree, path: &str) -> usize {
     tree.text(path).unwrap_or_default().lines().count() + 1
 }
@@ -108,7 +108,7 @@ fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
     tree.insert(path, text.replacen(from, to, 1));
 }
 
-/// One test for each planted violation, and the list of what was planted.
+/// Defines one test for each planted violation, and the list of the rules concerned.
 macro_rules! planted {
     ($($name:ident: $rule:literal at $at:expr, $plant:expr;)*) => {
         const PLANTED: &[&str] = &[$($rule),*];
@@ -300,7 +300,7 @@ planted! {
         |tree| tree.lists.spelling = &[Listed { path: "README.md", reason: "" }];
 }
 
-/// Every ban, with a file and code that break it.
+/// Every ban, with a file and code that violate it.
 const BROKEN: &[(&str, &str, &str)] = &[
     ("todo!", "lab/suite/src/lock.rs", "todo!()\n"),
     ("unimplemented!", "lab/suite/src/lock.rs", "unimplemented!(\"x\")\n"),

@@ -1,4 +1,4 @@
-//! The binary as users get it.
+//! Steps that build and run the binary as users get it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::run::Run;
 use crate::test::Context;
 use crate::workspace::Workspace;
 
-/// Builds the release binary, runs its ladder with smoke values, and the tests of its faults.
+/// Builds the release binary, runs its ladder with smoke values, and runs the fault tests on it.
 pub fn release(context: &mut Context) -> Result<()> {
     build(&context.workspace, "release")?;
     let folder = context.temporary.join("release");
     std::fs::create_dir(&folder)?;
     let binary = context.workspace.binary("release");
     smoke(&binary, &folder)?;
-    // The program of the tests: to build it in release would build everything else once more.
+    // The test program of the tests' build: a release build of it would rebuild everything else.
     let faults = programs::program(context, "handover", "faults")?;
     context.tests += Run::program(faults.path)
         .variable("HANDOVER_BINARY", &binary)
@@ -27,7 +27,7 @@ pub fn release(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The binary with fat LTO measures too.
+/// Builds the binary with fat LTO and runs its ladder with smoke values.
 pub fn dist(context: &mut Context) -> Result<()> {
     build(&context.workspace, "dist")?;
     let folder = context.temporary.join("dist");
@@ -35,8 +35,8 @@ pub fn dist(context: &mut Context) -> Result<()> {
     smoke(&context.workspace.binary("dist"), &folder)
 }
 
-/// Runs the ladder with smoke values in the binary that the tests have built, unless that was done
-/// before; it leaves its store and its report in the temporary folder.
+/// Runs the ladder with smoke values in the binary that the tests' build made, unless it has run
+/// before. It leaves its store and its report in the temporary folder.
 pub fn ladder(context: &mut Context) -> Result<Ladder> {
     let ladder =
         Ladder { binary: context.workspace.binary("debug"), folder: context.temporary.clone() };
@@ -66,29 +66,29 @@ fn smoke(binary: &Path, folder: &Path) -> Result<()> {
 
 const STORE: &str = "results.db";
 
-/// Longest time of the ladder with smoke values.
+/// Maximum duration of the ladder with smoke values.
 const SMOKE_MAX: Duration = Duration::from_secs(600);
 
-/// What the ladder left behind.
+/// Results of a ladder run.
 pub struct Ladder {
     binary: PathBuf,
-    /// Where it ran.
+    /// Folder in which the ladder ran.
     pub folder: PathBuf,
 }
 
 impl Ladder {
-    /// The page that it wrote.
+    /// Returns the path of the report page that the run wrote.
     pub fn report(&self) -> PathBuf {
         self.folder.join("report.html")
     }
 
-    /// What it stored.
+    /// Reads the run that was stored.
     pub fn document(&self) -> Result<Document> {
         show(&self.binary, &self.folder.join(STORE))
     }
 }
 
-/// The last run in a store, as `handover show --json` prints it to the world.
+/// Returns the last run in a store, as printed by `handover show --json`.
 pub fn show(binary: &Path, store: &Path) -> Result<Document> {
     let text = Run::program(binary).args(["show", "--json", "--db"]).args([store]).read()?;
     serde_json::from_str(&text).context("reading what `handover show --json` printed")
@@ -104,17 +104,17 @@ pub struct Document {
 /// One figure of one contender.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Record {
-    /// The figure's id.
+    /// Id of the figure.
     pub id: String,
-    /// Who was measured.
+    /// Name of the contender that was measured.
     pub contender: String,
     /// The figure.
     pub summary: Summary,
-    /// Its ratio to the floor.
+    /// Ratio to the floor.
     pub floor: Option<Ratio>,
-    /// Who took part.
+    /// Participants of the measurement.
     pub parties: Parties,
-    /// What makes it doubtful.
+    /// Warnings about the figure.
     pub warnings: Vec<Warning>,
 }
 
@@ -128,20 +128,20 @@ pub struct Summary {
 /// A ratio to another figure.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ratio {
-    /// This by the other.
+    /// This figure divided by the other.
     pub ratio: f64,
 }
 
-/// Who took part.
+/// Participants of a measurement.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Parties {
-    /// The CPU of each.
+    /// CPU of each participant.
     pub cpus: Vec<u32>,
 }
 
-/// A doubt.
+/// A warning.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Warning {
-    /// Its kind.
+    /// Kind of the warning.
     pub code: String,
 }

@@ -1,5 +1,5 @@
-//! Opens the report that the ladder wrote in a browser without a window: every row must be in the
-//! page as the browser sees it, a click on a rung must show its distribution, and the console must be silent.
+//! Browser check of the ladder's report, in a headless browser: every row must be in the rendered
+//! page, a click on a rung must show its distribution, and the console must be silent.
 
 mod driver;
 
@@ -17,10 +17,10 @@ use crate::test::Context;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// A browser that takes longer hangs.
+/// Maximum duration of a browser run; a longer one hangs.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
-/// The network is away, so that a page which needs it fails here and not at a reader's.
+/// The network is disabled, so that a page that needs the network fails here and not for a reader.
 const OPTIONS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -35,7 +35,7 @@ const OPTIONS: [&str; 11] = [
     "--virtual-time-budget=5000",
 ];
 
-/// The report in a browser.
+/// Opens the report in a browser and checks it.
 pub fn chromium(context: &mut Context) -> Result<()> {
     let found = || find().filter(|_| Run::new("chromedriver --version").works());
     let browser = match found() {
@@ -70,9 +70,9 @@ pub fn chromium(context: &mut Context) -> Result<()> {
     used(&ladder.report(), &context.temporary.join("driven"))
 }
 
-/// Uses the page as its reader would.
+/// Clicks and types in the page as a reader would, and checks the effects.
 fn used(report: &Path, profile: &Path) -> Result<()> {
-    // Time that jumps ahead is for pages that are only looked at.
+    // Virtual time would disturb a page that is interacted with.
     let options: Vec<&str> =
         OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect();
     let browser = driver::Driven::begin(&options, profile)?;
@@ -131,14 +131,14 @@ fn used(report: &Path, profile: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What reaches beyond the right edge of the window, or of the open dialog.
+/// Script that lists the elements beyond the right edge of the window, or of the open dialog.
 const BEYOND: &str = "const dialog = document.querySelector('dialog[open]');
      const edge = dialog ? dialog.getBoundingClientRect().right : document.documentElement.clientWidth;
      return [...(dialog ?? document.body).querySelectorAll('*')]
          .filter((it) => it.getBoundingClientRect().right > edge + 1)
          .map((it) => `${it.tagName} ${it.className} ${it.textContent.slice(0, 30)}`)";
 
-/// The same on a phone, on paper, and without its script.
+/// Checks the page on a phone, on paper, and without scripts.
 fn small_and_still(browser: &driver::Driven, report: &Path) -> Result<()> {
     let is = |what: &str, script: &str| -> Result<()> {
         let said = browser.run(script)?;
@@ -176,7 +176,7 @@ fn small_and_still(browser: &driver::Driven, report: &Path) -> Result<()> {
     browser.run("document.querySelector('dialog nav button:last-child').click()")?;
     is("a button closes it", "return !document.querySelector('dialog').open")?;
 
-    // Inside of the margins of A4.
+    // The area inside the margins of A4.
     window(718, 1040, false)?;
     browser.tell("Emulation.setEmulatedMedia", &json!({"media": "print"}))?;
     browser.open(&format!("file://{}", report.display()))?;
@@ -199,7 +199,7 @@ fn small_and_still(browser: &driver::Driven, report: &Path) -> Result<()> {
     )
 }
 
-/// As WebDriver names keys that are no letters.
+/// Key codes of WebDriver for keys without a character.
 const ESCAPE: &str = "\u{e00c}";
 const RIGHT: &str = "\u{e014}";
 
@@ -230,12 +230,12 @@ fn open(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
     })
 }
 
-/// What the page wrote to the console, out of all that the browser says.
+/// Returns the page's console messages, out of all that the browser logs.
 fn console(stderr: &str) -> Vec<String> {
     stderr.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect()
 }
 
-/// What the page takes from elsewhere: a report is one file.
+/// Returns the resources that the page loads from elsewhere: a report is one file and loads none.
 fn fetched(dom: &str) -> Vec<String> {
     let sources =
         dom.split(" src=\"").skip(1).chain(dom.split("<link").skip(1).filter_map(|link| {
@@ -250,7 +250,7 @@ fn rows(dom: &str) -> impl Iterator<Item = &str> {
     dom.split("<tr").skip(1).map(|row| row.split("</tr").next().unwrap_or_default())
 }
 
-/// The ids that no row of a table names.
+/// Returns the ids that are in no row of a table.
 fn missing(dom: &str, ids: &BTreeSet<String>) -> Vec<String> {
     let escaped = |id: &str| id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let seen = |id: &str| rows(dom).any(|row| row.contains(&escaped(id)));

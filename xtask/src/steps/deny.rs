@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result};
 use crate::run::Run;
 use crate::test::Context;
 
-/// Without its default features it only leaves out what fetches advisories.
+/// Without its default features, cargo-deny only lacks the fetching of advisories.
 const INSTALL: &str = "cargo install --locked --debug --no-default-features cargo-deny@0.20.2";
 
 /// Checks deny.toml's lists.
 pub fn deny(context: &mut Context) -> Result<()> {
     let program = match find(context) {
         Ok(program) => program,
-        // Installing takes longer than any check of a change does.
+        // Installing takes longer than any other check of a change.
         Err(error) if !context.long => {
             let how = INSTALL.trim_start_matches("cargo ");
             context.skip(
@@ -50,7 +50,7 @@ fn find(context: &Context) -> Result<PathBuf> {
         .context("no cargo-deny")
 }
 
-/// Into the target folder: a contributor's own tools stay as they are.
+/// Installs cargo-deny into the target folder; the contributor's own tools stay unchanged.
 fn install(context: &Context) -> Result<PathBuf> {
     println!("installing cargo-deny into {} (a minute or two)", own(context).display());
     Run::new(INSTALL)

@@ -1,4 +1,4 @@
-//! What threads may do to each other: loom's models, Miri, fuzzing, and a soak.
+//! Checks of concurrent code: loom's models, Miri, fuzzing, and a soak.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,20 +10,21 @@ use crate::run::Run;
 use crate::test::Context;
 use crate::workspace::{Crate, packages};
 
-/// How long each fuzz target runs.
+/// Duration of each fuzz target.
 const FUZZ_SECONDS: u32 = 60;
 
-/// How many messages the soak sends, and how long it may take, the build included: 72 s were measured
-/// on two CPUs.
+/// Number of messages that the soak sends, and the maximum duration including the build: 72 s were
+/// measured on two CPUs.
 const SOAK_MESSAGES: u64 = 100_000_000;
 const SOAK_MAX: Duration = Duration::from_secs(1800);
 
-/// How many schedules Miri tries with `--long`.
+/// Number of schedules that Miri tries with `--long`.
 const MIRI_SEEDS: u32 = 16;
 
-/// Options and filter of the tests that Miri runs of a crate, usually and with `--long`. All tests of other crates run.
-/// Left out are tests that take minutes there or need what Miri does not have (signals, limits, timed sleeps in epoll);
-/// of sched, whose only `unsafe` asks for memory ahead, all but one module; of fiber, whose switch is assembly, all.
+/// Cargo options and filter for the tests that Miri runs, by crate: usually, and with `--long`.
+/// Crates not listed run all tests. Left out are tests that take minutes in Miri or need what Miri
+/// lacks (signals, limits, timed sleeps in epoll); of sched, whose only `unsafe` prefetches memory,
+/// all but one module; of fiber, whose switch is assembly, all.
 const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-fiber", "", ""),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
@@ -33,11 +34,11 @@ const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-event", "--lib", "--lib"),
 ];
 
-/// What of another crate Miri runs with `--long`: what decodes the words of peers.
+/// The part of another crate that Miri runs with `--long`: decoders of bytes from remote peers.
 const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 
-/// The loom models. They have a target folder of their own, as the flag rebuilds everything, and
-/// are built alone: other crates' dependencies do not work under a loom flag.
+/// Runs the loom models. They have a target folder of their own, as the flag rebuilds everything,
+/// and are built alone: other crates' dependencies do not work under a loom flag.
 pub fn loom(context: &mut Context) -> Result<()> {
     let modelled = context.workspace.crates_with("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs");
@@ -60,8 +61,8 @@ pub fn loom(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The tests of changed mechanisms under Miri; of all mechanisms where the step was asked for, and with `--long` those
-/// of what decodes the words of peers, too.
+/// Runs the tests of changed mechanisms under Miri; with `--only` or `--long`, of all mechanisms.
+/// `--long` also runs the tests of [`MIRI_DECODERS`].
 pub fn miri(context: &mut Context) -> Result<()> {
     let mut mechanisms = context.workspace.crates_below("mechanisms");
     if !(context.long || context.only) {
@@ -114,7 +115,7 @@ pub fn miri(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Whether files of a folder are not committed, or committed and not on the branch that a clone starts from.
+/// Returns `true` if files of a folder are uncommitted, or committed but not on `origin/HEAD`.
 fn differs_from_origin(root: &Path, folder: &Path) -> bool {
     let lists_some = |line: &str| {
         let listed = Run::new(line).args([folder]).within(root).read();
@@ -130,7 +131,7 @@ fn miri_at_hand() -> Result<()> {
     component(Some("nightly"), &["miri", "rust-src"], Run::new("cargo +nightly miri --version"))
 }
 
-/// Every fuzz target, for a minute each.
+/// Runs every fuzz target for a minute.
 pub fn fuzz(context: &mut Context) -> Result<()> {
     let folder = context.workspace.root.join("fuzz");
     if !folder.join("Cargo.toml").exists() {
@@ -152,8 +153,8 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Messages among machines that are stopped at random: each is handled, refused, dropped by policy or
-/// handed back. Each time it is a million of them, as one of the tests.
+/// Runs the soak: messages among machines that stop at random, each of which is handled, refused,
+/// dropped by policy or returned. Without `--long`, a test of the crate sends a million of them.
 pub fn soak(context: &mut Context) -> Result<()> {
     let passed = Run::new("cargo test --release -p handover-event --test it soak")
         .set("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())

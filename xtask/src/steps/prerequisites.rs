@@ -1,4 +1,4 @@
-//! What a fresh machine lacks is installed where that is possible, and it is said.
+//! Installation of prerequisites that a fresh machine lacks, where possible, with a message.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,16 +9,16 @@ use anyhow::{Context as _, Result, bail};
 use crate::run::Run;
 use crate::test::Context;
 
-/// Installing takes no longer than this.
+/// Maximum duration of an installation.
 const INSTALL_MAX: Duration = Duration::from_secs(600);
 
-/// A C compiler, for SQLite and for the calls that the suite measures.
+/// Installs a C compiler if there is none; SQLite and the C calls that the suite measures need it.
 pub fn compiler(context: &mut Context) {
     if Run::new("cc --version").works() {
         return;
     }
     if let Err(error) = debian(&["gcc", "libc6-dev"]) {
-        // What needs it will fail and say so; what does not can still be checked.
+        // Steps that need a compiler fail and say so; the others can still run.
         context.skip("C compiler", format!("{error:#}"));
     }
 }
@@ -43,7 +43,7 @@ pub fn debian(packages: &[&str]) -> Result<()> {
     println!("installing Debian's {names}");
     let apt =
         |line: &str| Run::new(line).set("DEBIAN_FRONTEND", "noninteractive").at_most(INSTALL_MAX);
-    // A stale list may still do.
+    // The installation may succeed with stale package lists.
     let updated = apt("apt-get -q update").pass();
     apt("apt-get -q -y --no-install-recommends install").args(packages).pass().with_context(|| {
         match updated {
@@ -53,7 +53,7 @@ pub fn debian(packages: &[&str]) -> Result<()> {
     })
 }
 
-/// A component of a Rust toolchain, unless `present` works.
+/// Installs components of a Rust toolchain, unless `present` succeeds.
 pub fn component(toolchain: Option<&str>, names: &[&str], present: Run) -> Result<()> {
     if present.works() {
         return Ok(());

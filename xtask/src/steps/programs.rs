@@ -1,4 +1,4 @@
-//! The test programs of the workspace: built once, and run several at a time.
+//! The workspace's test programs: built once, then run several at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -13,29 +13,30 @@ use serde::Deserialize;
 use crate::run::Run;
 use crate::test::Context;
 
-/// The build of every test and example. Others that build the same (`-p handover`, say) choose other features of
-/// the dependencies, and would build those once more.
+/// Command that builds every test and example. Builds of one package (`-p handover`) would select
+/// other features of the dependencies and rebuild them.
 const BUILD: &str = "cargo test --workspace --no-run";
 
-/// Longest time of one program: a program that takes longer hangs, and is killed.
+/// Maximum duration of one program; a program that takes longer hangs and is killed.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
 /// The same with `--long`.
 const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
 
-/// Programs that run at the same time. Most of them wait: for time-outs, child processes and ends of rounds.
+/// Number of programs that run at the same time. Most of them wait for timeouts, child processes
+/// and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
-/// How often probes are switched, with `--long`, while threads run through them.
+/// Number of times probes are switched, with `--long`, while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
 
 /// An executable with tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The package's folder, in which cargo would run it.
+    /// The package's folder, in which cargo would run the program.
     pub folder: PathBuf,
     /// The package's name.
     pub package: String,
-    /// The target's name: the crate's for unit tests, else the test's.
+    /// The target's name: the crate's for unit tests, otherwise the test's.
     pub target: String,
     /// The target's source file.
     source: PathBuf,
@@ -43,7 +44,8 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// What cargo tells about a build, a line each; most lines are about something else.
+/// The `compiler-artifact` message of cargo's JSON output, one per line; other messages are
+/// skipped.
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -76,7 +78,7 @@ pub fn build(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The test programs, built unless they are.
+/// Returns the test programs, and builds them first if necessary.
 pub fn built(context: &mut Context) -> Result<&[Program]> {
     if context.programs.is_none() {
         build(context)?;
@@ -84,7 +86,7 @@ pub fn built(context: &mut Context) -> Result<&[Program]> {
     Ok(context.programs.as_deref().unwrap_or_default())
 }
 
-/// The program of one test.
+/// Returns the program of one test.
 pub fn program(context: &mut Context, package: &str, target: &str) -> Result<Program> {
     let is_it = |one: &&Program| one.package == package && one.target == target;
     let found = built(context)?.iter().find(is_it).cloned();
@@ -114,12 +116,12 @@ fn programs(messages: &str) -> Vec<Program> {
     programs.collect()
 }
 
-/// Runs every test program but those of `tidy`, which is a step of its own.
+/// Runs every test program except those of `tidy`, which have their own step.
 pub fn run_all(context: &mut Context) -> Result<()> {
     let long = context.long;
     let mut queue: VecDeque<Program> = built(context)?.to_vec().into();
     queue.retain(|program| program.package != super::sources::TIDY);
-    // Those that take longest begin first, so that none of them is waited for alone at the end.
+    // The longest programs start first, so that none of them runs alone at the end.
     let takes_long =
         ["handover", "handover-harness", "handover-rpc", "handover-net", "handover-suite"];
     queue.make_contiguous().sort_by_key(|program| !takes_long.contains(&program.package.as_str()));
@@ -161,7 +163,7 @@ pub fn run_all(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The result of one thread that runs programs.
+/// Results of one thread that runs programs.
 #[derive(Default)]
 struct Worked {
     tests: u64,
@@ -178,7 +180,7 @@ struct History {
 }
 
 impl History {
-    /// Reads the history; an unreadable one is empty, so that everything runs.
+    /// Reads the history. An unreadable history counts as empty, so that everything runs.
     fn read(target: &Path) -> Self {
         let file = target.join("handover-tests-passed.json");
         let text = fs::read(&file).unwrap_or_default();
@@ -186,7 +188,7 @@ impl History {
         Self { file, target: target.to_owned(), passed }
     }
 
-    /// Writes the history, without programs that are no more.
+    /// Writes the history, without programs that no longer exist.
     fn write(&mut self) -> Result<()> {
         self.passed.retain(|program, _| program.exists());
         let text = serde_json::to_vec(&self.passed)?;
@@ -204,7 +206,7 @@ impl History {
     }
 }
 
-/// The time at which a file, or a file in a folder or below it, was last written.
+/// Returns the time of the last write to a file, or to any file below a folder.
 fn newest(path: &Path) -> Option<SystemTime> {
     let data = fs::symlink_metadata(path).ok()?;
     if !data.is_dir() {
@@ -217,13 +219,13 @@ fn newest(path: &Path) -> Option<SystemTime> {
 }
 
 impl Program {
-    /// Runs its tests, and counts them.
+    /// Runs the program and returns the number of tests passed.
     fn run(&self, long: bool, libraries: &str) -> Result<u64> {
         let mut run = Run::program(&self.path)
             .named(&format!("{} {}", self.package, self.source.display()))
             .within(&self.folder)
             .variable("CARGO_MANIFEST_DIR", &self.folder)
-            // Of tests of procedural macros, which use the compiler's own libraries.
+            // Needed by tests of procedural macros, which use the compiler's own libraries.
             .variable("LD_LIBRARY_PATH", Path::new(libraries))
             .at_most(if long { PROGRAM_MAX_LONG } else { PROGRAM_MAX });
         if long {

@@ -1,7 +1,8 @@
 //! ThreadSanitizer and AddressSanitizer, with `--long`.
 //!
-//! The standard library is built with each sanitizer, from its sources: without, its locks and threads are no order
-//! for ThreadSanitizer. There are no suppressions.
+//! The standard library is built from its sources with each sanitizer: without that,
+//! ThreadSanitizer does not see the synchronisation of its locks and threads. There are no
+//! suppressions.
 //!
 //! | crate | thread | address and leaks |
 //! |---|---|---|
@@ -9,9 +10,11 @@
 //! | `event` | all tests | all tests but one of [`ADDRESS_SKIPPED`] |
 //! | `fiber` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
 //!
-//! Switches between the stacks of fibers are reported to both: `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered:
-//! other processes (ThreadSanitizer sees one, and each mapping as memory of its own); an order by fences alone, which
-//! ThreadSanitizer does not know, and the loom models do; C code of dependencies; `rpc`, whose tests take too long.
+//! Switches between the stacks of fibers are reported to both:
+//! `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered: other processes (ThreadSanitizer sees one
+//! process, and treats each mapping as separate memory); ordering by fences alone, which
+//! ThreadSanitizer does not support and the loom models check; C code of dependencies; `rpc`, whose
+//! tests take too long.
 
 use std::time::Duration;
 
@@ -25,34 +28,35 @@ use crate::test::Context;
 const CRATES: [&str; 5] =
     ["handover-lock", "handover-notify", "handover-ring", "handover-event", "handover-fiber"];
 
-/// Longest time of one sanitizer, its build of the standard library included.
+/// Maximum duration of one sanitizer, including its build of the standard library.
 const SANITIZER_MAX: Duration = Duration::from_secs(3600);
 
-/// The target, which has to be named for the standard library to be built.
+/// Target triple, which must be named for the standard library to be built.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Tests that ThreadSanitizer cannot run, each by its reason.
+/// Tests that ThreadSanitizer cannot run, each with a reason.
 const THREAD_SKIPPED: [&str; 4] = [
-    // It handles faults itself, and these end in one.
+    // ThreadSanitizer handles faults itself, and this test ends in a fault.
     "a_fault_that_is_no_overflow_goes_to_who_handled_it_before",
-    // Its shadow memory takes the address space, or the mappings, that these limit.
+    // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory
+    // needs.
     "no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on",
     "where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on",
-    // Its fibers ran in another order once in these builds, beside load. The cause is not known.
+    // Its fibers once ran in another order in these builds, under load. The cause is not known.
     "what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten",
 ];
 
-/// Tests that AddressSanitizer cannot run, each by its reason.
+/// Tests that AddressSanitizer cannot run, each with a reason.
 const ADDRESS_SKIPPED: [&str; 7] = [
-    // As for ThreadSanitizer.
+    // The reasons given for ThreadSanitizer.
     THREAD_SKIPPED[0],
     THREAD_SKIPPED[1],
     THREAD_SKIPPED[2],
     THREAD_SKIPPED[3],
-    // These abandon a runtime, whose memory is not freed by design.
+    // These tests abandon a runtime; by design its memory is not freed.
     "an_idle_runtime_is_woken_less_than_five_times_a_second",
     "an_abandoned_runtime_leaves_those_who_wait_and_may_be_spoken_to",
-    // Ends without a descriptor, which the search for leaks needs.
+    // Ends with no free descriptor, and the leak search needs one.
     "without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused",
 ];
 
@@ -89,7 +93,7 @@ fn run(
     let passed = run
         .set("RUSTFLAGS", &flags)
         .set(variable, options)
-        // Naming the frames of an expected panic takes seconds in these programs.
+        // Symbolising the frames of an expected panic takes seconds in these programs.
         .set("RUST_BACKTRACE", "0")
         .unset("CARGO_ENCODED_RUSTFLAGS")
         .within(&context.workspace.root)
@@ -107,6 +111,6 @@ fn sources_at_hand() -> Result<()> {
     component(Some("nightly"), &["rust-src"], has_sources)
 }
 
-/// Succeeds where the sources of nightly's standard library are.
+/// Shell command that succeeds if the sources of nightly's standard library are installed.
 const SOURCES: &str =
     "test -e \"$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock\"";

@@ -9,10 +9,10 @@ use super::programs;
 use crate::run::Run;
 use crate::test::Context;
 
-/// An example is a tour of five minutes for a reader, and of seconds for a machine.
+/// Maximum duration of an example.
 const EXAMPLE_MAX: Duration = Duration::from_secs(120);
 
-/// The sources are formatted.
+/// Checks that the sources are formatted.
 pub fn fmt(context: &mut Context) -> Result<()> {
     if let Err(error) = component(None, &["rustfmt"], Run::new("cargo fmt --version")) {
         context.skip("fmt", format!("{error:#}"));
@@ -21,10 +21,10 @@ pub fn fmt(context: &mut Context) -> Result<()> {
     cargo(context, "cargo fmt --all --check").pass()
 }
 
-/// The package whose tests are the rules of the house.
+/// The package whose tests are the rules of this workspace.
 pub const TIDY: &str = "handover-tidy";
 
-/// The rules of the house, with the warnings that they print.
+/// Runs the tidy rules and shows their warnings.
 pub fn tidy(context: &mut Context) -> Result<()> {
     let rules: Vec<_> =
         programs::built(context)?.iter().filter(|it| it.package == TIDY).cloned().collect();
@@ -49,11 +49,11 @@ pub fn clippy(context: &mut Context) -> Result<()> {
     .pass()
 }
 
-/// How examples end that measure what something costs: compiled each time, and run with `--long`, as they
-/// take a minute where nothing is optimised.
+/// Name endings of examples that measure costs: always compiled, but run only with `--long`, as
+/// they take a minute in an unoptimised build.
 const MEASURING: [&str; 2] = ["-cost", "-rates"];
 
-/// Every example.
+/// Runs every example.
 pub fn examples(context: &mut Context) -> Result<()> {
     programs::built(context)?;
     for one in &context.workspace.crates {
@@ -70,13 +70,13 @@ pub fn examples(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// The examples in the documentation.
+/// Runs the examples in the documentation.
 pub fn doctests(context: &mut Context) -> Result<()> {
     context.tests += context.cargo("cargo test --workspace --doc").count()?;
     Ok(())
 }
 
-/// The documentation, with warnings denied.
+/// Builds the documentation, with warnings denied.
 pub fn docs(context: &mut Context) -> Result<()> {
     cargo(context, "cargo doc --workspace --no-deps").set("RUSTDOCFLAGS", "-D warnings").pass()
 }

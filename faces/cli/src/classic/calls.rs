@@ -1,5 +1,5 @@
-//! `calls`: the master table of what a function call costs, by where the function stands and by how much of
-//! it is traced, in cycles and in nanoseconds; in the loop, and fully costed.
+//! `calls`: the table of the costs of a function call, by place of the function and kind of
+//! tracing, in cycles and in nanoseconds; in the loop, and fully costed.
 
 mod costed;
 mod lanes;
@@ -18,12 +18,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use table::Unit;
 
-/// Millions at most: days.
+/// Maximum of millions of calls a row: days.
 const MILLIONS_MAX: u64 = 1_000_000;
-/// Calls of a process at most: its trace is 60 GB, then.
+/// Maximum number of calls of a costed process; its trace is 60 GB then.
 const CALLS_MAX: u64 = 10_000_000_000;
 
-/// What a function call costs, by where the function stands and how it is traced: the master table, in
+/// Costs of a function call, by place of the function and kind of tracing: the main table, in
 /// cycles and ns.
 #[derive(Debug, Args)]
 #[command(
@@ -75,7 +75,7 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(task) = args.child {
         return costed::be_child(task, args.calls, &args.files, args.parent);
     }
-    // Before there are folders to be removed.
+    // Registered before there are folders to remove.
     let interrupted = console::interrupted()?;
     let places = Places::new(&args.dir)?;
     if places.memory.is_none() {
@@ -85,7 +85,7 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut lanes = lanes::all(&places)?;
     let calls_count = args.millions * 1_000_000 / lanes::ROUNDS_COUNT;
     let home = affinity::mask();
-    // Best effort: on another CPU in mid-round, the round is only an outlier.
+    // Best effort: if the thread moves to another CPU, that round is only an outlier.
     let _ = affinity::pin(affinity::current_cpu());
     let measured = lanes::measure(&mut lanes, calls_count, args.calls, &places, &interrupted);
     let _ = affinity::set_mask(&home);

@@ -1,4 +1,5 @@
-//! `evh_perf`: an event handler that echoes, the client that loads it, and a great many idle connections.
+//! `evh_perf`: an event handler that echoes, its load client, and a mode that holds many idle
+//! connections.
 
 mod client;
 mod connect;
@@ -59,7 +60,7 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     ran
 }
 
-/// SIGINT, and SIGTERM or SIGHUP, as flags.
+/// Flags of received signals: SIGINT, and SIGTERM or SIGHUP.
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
     terminated: Arc<AtomicBool>,
@@ -80,28 +81,29 @@ impl Signals {
         Ok(Self { interrupted: interrupted?, terminated })
     }
 
-    /// Whether either has come.
+    /// Returns `true` if any of the signals has been received.
     fn came(&self) -> bool {
-        // Relaxed: flags alone.
+        // Relaxed: the flags publish no other data.
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }
 
-    /// How the program ends that ran until a signal came, and has done all that it was to do.
+    /// Returns the result of a program that ran until a signal and completed its work: exit code
+    /// 130 after SIGINT, otherwise success.
     fn ended(&self) -> anyhow::Result<()> {
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {
             true => Err(Passed(130).into()),
             false => Ok(()),
         }
     }
 
-    /// How it ends when it was cut short.
+    /// Returns the error of a program that a signal cut short.
     fn cut_short(&self) -> anyhow::Error {
         Interrupted.into()
     }
 }
 
-/// Warns on standard error.
+/// Prints a warning on standard error.
 fn warn(text: impl std::fmt::Display) {
     console::tell(format_args!("evh_perf: warning: {text}"));
 }

@@ -1,4 +1,5 @@
-//! `hello1` to `hello5`: machines that say hello, to themselves, to each other, and one to many.
+//! `hello1` to `hello5`: machines that send messages to themselves, to each other, and from one to
+//! many.
 
 mod log;
 mod pace;
@@ -26,28 +27,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Additional threads at most.
+/// Maximum number of additional threads.
 const THREADS_MAX: u64 = 1024;
-/// What a client's stack takes: its handler, and a line that is printed.
+/// Stack size of a client: enough for its handler and a printed line.
 const CLIENT_STACK_BYTES: usize = 128 << 10;
-/// The pause before an answer, but for hello3.
+/// Pause before an answer, in all demos except hello3.
 const IDLE: Duration = Duration::from_secs(10);
 const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
-/// When the QUIT timer expires, in seconds.
+/// Range of the QUIT timer, in seconds.
 const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
-/// Messages between two looks at the timers, where a machine talks to itself: some 10 µs.
+/// Messages between two checks of the timers for a machine that talks to itself: about 10 µs.
 const MESSAGES_PER_ROUND: u32 = 4096;
-/// The target of the demos' own lines: shown as the demo's tag.
+/// Tracing target of the demos' own lines, which are shown with the demo's tag.
 const TARGET: &str = "handover::hello";
-/// The target of the stages of a message.
+/// Tracing target of the stages of a message.
 const STAGE: &str = "handover::hello::stage";
 
-/// What N is, for the help of each.
+/// Help text on the message count, shared by all demos.
 const COUNT_HELP: &str = "The last lines tell how many messages were handled, in all threads, each \
 once, with their rate, the CPU time and the context switches of the whole process. Every message holds \
 its number; it is made a text when it is printed. Of -v, -t and -g the greatest counts, and -q none.";
 
-/// What all five take.
+/// Options of all five demos.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Disable all output but of errors
@@ -91,7 +92,7 @@ impl Options {
         }
     }
 
-    /// The CPU of each party, if they are to be pinned.
+    /// Returns the CPU of each participant, or `None` for each if they are not pinned.
     fn cpus(&self, parties_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
         let Some(place) = self.place else { return Ok(vec![None; parties_count]) };
         let placed = Topology::read()?.place(place, &topology::allowed(), parties_count);
@@ -101,12 +102,12 @@ impl Options {
         Ok(placed.cpus.into_iter().map(Some).collect())
     }
 
-    /// How a machine goes on that does not end the demo.
+    /// Returns the pace of a machine without the QUIT timer.
     fn pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
         Demo::new(self.liveloop, speaks, None, cpu, idle)
     }
 
-    /// How the machine goes on that has the QUIT timer.
+    /// Returns the pace of the machine with the QUIT timer.
     fn main_pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
         let quits_after = Duration::from_secs_f64(self.seconds);
         Demo::new(self.liveloop, speaks, Some(quits_after), cpu, idle)
@@ -208,7 +209,7 @@ pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
 }
 
 impl HelloMany {
-    /// Of the server, and of the clients.
+    /// Returns the paces of the server and of the clients.
     fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
         let options = &self.options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
@@ -217,32 +218,33 @@ impl HelloMany {
     }
 }
 
-/// No further machine, whatever its type would be.
+/// Returns no further machines; the type is arbitrary.
 fn no_others() -> Vec<Machine<drive::Alone<Demo>>> {
     Vec::new()
 }
 
-/// Where a demo plays: its lines, its beginning, and who may end it early.
+/// Environment of a demo: its log, and the signals that can stop it early.
 struct Stage {
     log: Arc<Log>,
     signals: std::cell::Cell<Option<Signals>>,
     interrupted: Arc<AtomicBool>,
 }
 
-/// What a demo came to.
+/// Results of a demo.
 struct Played {
     handled: u64,
     took: Duration,
     used: Usage,
-    /// The QUIT timer ended it.
+    /// `true` if the QUIT timer ended the demo.
     quit: bool,
 }
 
 impl Stage {
-    /// Before any thread is started, so that the signals are blocked in all of them; and before
-    /// anything is made for `others_count` of them, in case there is no room for so many.
+    /// Sets up the log and blocks the signals. Must be called before any thread is started, so that
+    /// the signals are blocked in all threads, and before memory is allocated for `others_count`
+    /// threads, as it checks that there is enough.
     fn set(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Stage> {
-        room::for_threads(others_count + 1)?; // one waits for signals
+        room::for_threads(others_count + 1)?; // one more thread waits for signals
         let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
         tracing::subscriber::set_global_default(Arc::clone(&log)).context("the log")?;
         let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
@@ -250,21 +252,21 @@ impl Stage {
         Ok(Stage { log, signals, interrupted: Arc::default() })
     }
 
-    /// Lets a signal, and a line that cannot be written, stop the run.
+    /// Makes signals, and failures to write a line, stop the run.
     fn stops(&self, stopper: &Stopper) -> anyhow::Result<()> {
         self.log.on_failure(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };
         let (interrupted, stopper) = (Arc::clone(&self.interrupted), stopper.clone());
         let watch = move || {
             loop {
-                // An error is EINTR at most: there is one descriptor, which is open.
+                // The only possible error is EINTR: there is one descriptor, and it is open.
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
                 if signals.take().is_none() {
                     continue;
                 }
                 // AcqRel: Release pairs with the Acquire in told().
                 if interrupted.swap(true, Ordering::AcqRel) {
-                    std::process::exit(130); // asked for twice
+                    std::process::exit(130); // second signal
                 }
                 stopper.stop();
             }
@@ -274,7 +276,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Prints what a demo came to.
+    /// Prints the results of a demo.
     fn told(&self, played: &Played) -> anyhow::Result<()> {
         // Acquire: pairs with the Release in stops().
         let interrupted = self.interrupted.load(Ordering::Acquire);
@@ -309,8 +311,8 @@ impl Stage {
     }
 }
 
-/// Runs one machine here and the others on threads of their own, until the QUIT timer or a signal;
-/// then stops them all and tells how many messages they handled.
+/// Runs one machine here and the others on threads of their own, until the QUIT timer or a signal.
+/// Then stops all of them and prints the number of messages handled.
 fn play<M, O>(
     stage: &Stage,
     mut main: Machine<M>,
@@ -347,7 +349,7 @@ where
     }
 }
 
-/// Starts all of them, or none.
+/// Starts all machines, or none.
 fn start<O>(others: Vec<Machine<O>>) -> anyhow::Result<Vec<Running<Machine<O>>>>
 where
     O: Handler + Send + 'static,
@@ -361,7 +363,7 @@ where
             Err(SpawnError { why, .. }) => {
                 running.iter().for_each(Running::stop);
                 for one in running {
-                    drop(one.join()); // it was told to stop before it had anything to do
+                    drop(one.join()); // it was told to stop before it had any message
                 }
                 return Err(why).with_context(|| {
                     format!(
@@ -376,7 +378,7 @@ where
     Ok(running)
 }
 
-/// What went wrong in a run that was not asked to end so.
+/// Returns the error of a run that ended by a panic or a failure.
 fn fault_of(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
     match ended {
         Ok(Ended::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),

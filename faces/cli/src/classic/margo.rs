@@ -1,7 +1,8 @@
-//! What margo's point-to-point programs share: two ranks, the first of which serves the other.
+//! Common code of margo's point-to-point programs: two ranks, the first of which serves the other.
 //!
-//! Three ways to start, one output: alone, where this program starts itself once more as rank 0; by mpiexec or
-//! srun, where the environment says which rank this is; and by hand on two hosts, with `--rank`.
+//! Three ways to start, one output: alone, where this program starts itself once more as rank 0; by
+//! mpiexec or srun, where the environment says which rank this is; and by hand on two hosts, with
+//! `--rank`.
 
 pub mod bw;
 #[cfg(feature = "mpi")]
@@ -34,16 +35,16 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// How often rank 0, before anybody has come, looks at how long it has waited.
+/// Interval at which rank 0 checks its time limit until rank 1 connects.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a rank that has let go of the meeting place may take until its connection is seen here.
+/// Maximum time from the release of the meeting place until the rank's connection is seen here.
 const RELEASED: Duration = Duration::from_secs(1);
-/// A side that is told to stop has so long to end.
+/// Maximum time for a side to end after it is told to stop.
 const END: Duration = Duration::from_secs(10);
-/// Waiting for the other rank, in seconds.
+/// Maximum of `--wait`, in seconds.
 const WAIT_S_MAX: u64 = 86_400;
 
-/// What both programs take.
+/// Options of both programs.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
@@ -94,7 +95,7 @@ pub struct Options {
     is_cpu_shared: OnceCell<bool>,
 }
 
-/// A transport as it was written, and what it stands for here.
+/// A transport as given by the user, and the address that it stands for.
 #[derive(Debug, Clone)]
 struct Given {
     text: String,
@@ -109,7 +110,7 @@ impl FromStr for Given {
     }
 }
 
-/// Upper bounds of margo's progress, in ms.
+/// Upper bounds of margo's progress calls, in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Timeouts {
     client_ms: u32,
@@ -127,42 +128,42 @@ impl FromStr for Timeouts {
     }
 }
 
-/// A side of it.
+/// The two sides of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Side {
     Server,
     Client,
 }
 
-/// Where the ranks meet.
+/// Ways in which the ranks meet.
 enum Via {
     /// Rank 1 has started rank 0, or is about to.
     Alone,
-    /// A file named by the job.
+    /// A file named after the job.
     File(Place),
-    /// A message of MPI's, which this process has begun.
+    /// An MPI message; this process has initialised MPI.
     #[cfg(feature = "mpi")]
     Mpi(by_mpi::ByMpi),
-    /// An address of rank 0's host, and what both call the job.
+    /// An address of rank 0's host, and the name of the job, which is the same on both ranks.
     Host(String, String),
 }
 
-/// One of the programs.
+/// A point-to-point program.
 pub trait Program {
     const NAME: &'static str;
 
     fn options(&self) -> &Options;
 
-    /// What the server is to be started with besides the options that both programs take.
+    /// Returns the server's arguments besides the options of both programs.
     fn words(&self) -> Vec<OsString>;
 
-    /// That configuration, with what an endpoint must be able to take.
+    /// Returns `usual` with the limits raised to those that the program needs.
     fn config(&self, usual: Config) -> Config;
 
-    /// What the server serves.
+    /// Registers the server's procedures.
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
 
-    /// What the client does and prints. The server is told to stop in it.
+    /// Runs the client and prints the results. Tells the server to stop.
     fn call(
         &self,
         endpoint: &mut Endpoint,
@@ -172,10 +173,10 @@ pub trait Program {
     ) -> anyhow::Result<()>;
 }
 
-/// Plays the side that this process is.
+/// Runs the side that this process is.
 pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
     play(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
-        // Whether it is noticed within a call or between two.
+        // The loss may be noticed within a call or between two calls.
         Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 is gone"),
         _ => error,
     })
@@ -189,7 +190,8 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
     match side {
         Side::Server => {
-            // A terminal's signal goes to both: whoever has started this one decides when it ends.
+            // A terminal's signal reaches both processes; the process that started this one decides
+            // when it ends.
             let never = AtomicBool::new(false);
             let patience = match via {
                 Via::Alone => Patience::new(Duration::from_secs(options.wait), &never),
@@ -200,7 +202,7 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
         Side::Client => {
             options.say_what_is_meant(P::NAME);
             let config = program.config(options.config()?);
-            // Rank 0 waits for this rank to connect for as long as the last of these is open.
+            // Rank 0 waits for this rank to connect while `meeting` is open.
             let (partner, (address, meeting)) = match via {
                 Via::Alone => {
                     let (partner, address) = Partner::start(program, patience)?;
@@ -251,7 +253,7 @@ fn serve<P: Program>(
         }
         Via::Host(place, job) => {
             let mut met = meeting::wait_at(&place, &job, patience)?;
-            // By which the other rank has found this host once already.
+            // The address by which the other rank has reached this host.
             let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
             at = match at {
                 Address::Tcp(place) if place.is_empty() => Address::Tcp(here()?),
@@ -279,8 +281,8 @@ fn held((address, meeting): (Address, OwnedFd)) -> (Address, Option<OwnedFd>) {
     (address, Some(meeting))
 }
 
-/// Waits for rank 1 to connect. `is_released` says that it has let go of where the ranks have met, which it
-/// does when it has connected, or when it ends.
+/// Waits for rank 1 to connect. `is_released` returns `true` once rank 1 has released the meeting
+/// place, which it does when it has connected or when it ends.
 fn first_peer(
     endpoint: &mut Endpoint,
     patience: Patience<'_>,
@@ -304,7 +306,7 @@ fn first_peer(
 }
 
 impl Options {
-    /// Which side this process is, and where it meets the other.
+    /// Returns the side of this process, and the way in which it meets the other.
     fn role(&self, program: &str) -> anyhow::Result<(Side, Via)> {
         if self.partner {
             return Ok((Side::Server, Via::Alone));
@@ -349,7 +351,7 @@ impl Options {
         Ok((side, via))
     }
 
-    /// Tells what a transport stands for that is called otherwise here.
+    /// Prints what the transport stands for, if it is named differently here.
     fn say_what_is_meant(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
@@ -357,7 +359,7 @@ impl Options {
         }
     }
 
-    /// Whether both ranks are started by this process, or this is the one that was.
+    /// Returns `true` if this process starts the other rank, or was started by it.
     fn is_alone(&self) -> bool {
         self.partner
             || self.rank.is_none() && std::env::vars_os().all(|(name, _)| !ranks::is_told_by(&name))
@@ -372,7 +374,7 @@ impl Options {
         }
     }
 
-    /// What the command line says of endpoints.
+    /// Returns the endpoint configuration of the command line.
     fn config(&self) -> anyhow::Result<Config> {
         let config = self.config_in_json()?;
         let (Some(certificates), Some(private_key), Some(roots)) =
@@ -383,7 +385,7 @@ impl Options {
         Ok(Config { tls: Some(TlsFiles { certificates, private_key, roots }), ..config })
     }
 
-    /// Refuses tls:// without certificates, and certificates without tls://.
+    /// Rejects tls:// without certificates, and certificates without tls://.
     fn check_certificates(&self) -> anyhow::Result<()> {
         let is_tls = matches!(self.transport.address, Address::Tls(_));
         if self.cert.is_some() && !is_tls {
@@ -433,7 +435,7 @@ impl Options {
         Ok(Config { spin_forever: self.spins(side), monitoring, ..config })
     }
 
-    /// How a side waits, in a word.
+    /// Returns the way a side waits, in a word.
     fn mode(&self, side: Side) -> &'static str {
         match self.spins(side) {
             true => "spin",
@@ -442,7 +444,7 @@ impl Options {
         }
     }
 
-    /// How bytes travel, in a word.
+    /// Returns the name of the transport.
     fn transport(&self) -> String {
         self.transport.address.transport().to_string()
     }
@@ -454,7 +456,7 @@ impl Options {
             .with_context(|| path.clone())
     }
 
-    /// The same, for the partner.
+    /// Returns these options as arguments for the partner.
     fn words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["-n".into(), self.transport.text.clone().into()];
         if let Some(Timeouts { client_ms, server_ms }) = self.timeouts {
@@ -479,7 +481,7 @@ impl Options {
     }
 }
 
-/// Rank 0, started by rank 1. It ends with it.
+/// Rank 0, started by rank 1. Dropping this kills it.
 struct Partner {
     child: Option<Child>,
 }
@@ -487,7 +489,7 @@ struct Partner {
 impl Drop for Partner {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may have ended by itself, which is no error.
+            // The process may have ended by itself, which is not an error.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -523,7 +525,7 @@ impl Partner {
         child.wait().context("the second process")
     }
 
-    /// Waits for its end, which was asked for.
+    /// Waits for the partner to end, after it was told to stop.
     fn end(mut self) -> anyhow::Result<()> {
         let began = Instant::now();
         let Some(child) = &mut self.child else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! `node-microbench`: what small local operations cost, loop and all.
+//! `node-microbench`: costs of small local operations, including the loop.
 
 use crate::console::tell;
 use anyhow::Context;
@@ -15,10 +15,10 @@ use std::hint::black_box;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 
-/// Millions at most: months.
+/// Maximum of `-m`: months.
 const MILLIONS_MAX: u64 = 1_000_000;
 
-/// What small local operations cost: calls, clocks, locks, look-ups. Loop overhead is included.
+/// Costs of small local operations: calls, clocks, locks, look-ups. Loop overhead is included.
 #[derive(Debug, Args)]
 pub struct NodeMicrobench {
     /// How often each operation is done, in millions
@@ -31,7 +31,7 @@ pub struct NodeMicrobench {
     millions: u64,
 }
 
-/// An operation, done so often; the clock ticks that it took.
+/// A closure that runs an operation this many times and returns the clock ticks taken.
 type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -45,7 +45,7 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
         let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
         let each_ns = took_ns / n as f64;
         writeln!(out, "\"{name}\"\t{millions}\t{total_s:.6}\t{rate:.6}\t{each_ns:.6}")?;
-        // Each row as it comes: the next may take long.
+        // Flushed after each row, as the next may take long.
         out.flush()?;
     }
     wtime.end()?;
@@ -58,7 +58,7 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every row, in the order of the original's table.
+/// Returns every row, in the order of the original's table.
 fn operations<'a>(
     variable: Option<&'a CStr>,
     wtime: &'a Wtime,
@@ -101,7 +101,7 @@ fn operations<'a>(
     rows
 }
 
-/// MPI's clock, where there is MPI.
+/// MPI's clock, if MPI is available.
 struct Wtime {
     #[cfg(feature = "mpi")]
     world: Option<handover_suite::mpi::World>,
@@ -145,7 +145,7 @@ impl Wtime {
     }
 }
 
-/// With the time that it takes.
+/// Wraps an operation so that it returns its time.
 fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a> {
     Box::new(move |n| {
         let began = clock::ticks();
@@ -154,7 +154,7 @@ fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a
     })
 }
 
-/// What takes a worker, which is started before the time runs.
+/// Wraps an operation that needs a fiber worker; the worker is started before the timing.
 fn in_fiber<'a>(
     operation: impl Fn(&mut local::Worker, u64) -> Result<u64, Fault> + 'a,
 ) -> Operation<'a> {
@@ -165,7 +165,7 @@ fn in_fiber<'a>(
     })
 }
 
-/// A function of C, called as the optimiser calls it.
+/// Returns a call of a C function, compiled with -O3.
 fn called<'a>(way: Way) -> Operation<'a> {
     timed(move |n| {
         let counted = c_loop(way, Level::O3)?(black_box(n));
@@ -174,12 +174,12 @@ fn called<'a>(way: Way) -> Operation<'a> {
     })
 }
 
-/// A clock that is asked.
+/// Returns the reading of a clock.
 fn asked<'a, R: Reading>() -> Operation<'a> {
     done(readings::<R>)
 }
 
-/// What cannot fail.
+/// Wraps an operation that cannot fail.
 fn done<'a>(operation: fn(u64)) -> Operation<'a> {
     timed(move |n| {
         operation(n);
@@ -187,7 +187,7 @@ fn done<'a>(operation: fn(u64)) -> Operation<'a> {
     })
 }
 
-/// An environment variable that is there, or is not.
+/// Returns the look-up of an environment variable that exists, or does not.
 fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
     timed(move |n| {
         anyhow::ensure!(library::getenv(n, name) == there, "{name:?} came or went meanwhile");
@@ -195,7 +195,7 @@ fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
     })
 }
 
-/// A variable that is set: a common one, or else whichever comes first.
+/// Returns the name of a set variable: `PATH`, or else the first of the environment.
 fn a_variable() -> Option<CString> {
     let common = std::env::var_os("PATH").map(|_| "PATH".into());
     let name = common.or_else(|| std::env::vars_os().next().map(|(name, _)| name))?;
@@ -236,7 +236,7 @@ mod tests {
         let mut out = Vec::new();
         run(&NodeMicrobench { millions: 1 }, &mut out).expect("a table");
         let text = String::from_utf8(out).expect("text");
-        // Where the program was built with it, and there is a library.
+        // The row exists only in builds with MPI, if there is a library.
         let mut lines = text.lines().filter(|line| !line.starts_with("\"mpi_wtime\""));
         assert_eq!(lines.next(), Some("#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>"));
         for (line, name) in lines.clone().zip(ROWS) {
@@ -249,7 +249,7 @@ mod tests {
             });
             let [total, rate, each] = numbers;
             assert!(total > 0.0 && rate > 0.0 && each > 0.0, "{line}");
-            // A million operations: as many ns each as ms in all, but for the digits printed.
+            // For a million operations, ns each equal ms in total, except for rounding.
             assert!((total * 1000.0 - each).abs() < 0.001, "{line}");
         }
         assert_eq!(lines.count(), ROWS.len());

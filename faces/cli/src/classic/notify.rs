@@ -1,4 +1,4 @@
-//! `notify`: what a notification costs its receiver (test A), and its sender (test B).
+//! `notify`: costs of a notification for its receiver (test A) and its sender (test B).
 
 use super::stamp::{Stamp, e3};
 use crate::console::tell;
@@ -12,17 +12,17 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 
-/// Notifications in test A and in test B, unless told, in thousands.
+/// Default number of notifications in test A and in test B, in thousands.
 const THOUSANDS_BUSY: u64 = 2000;
 const THOUSANDS_SLOW: u64 = 40;
-/// Thousands at most: weeks.
+/// Maximum of `-n`: weeks.
 const THOUSANDS_MAX: u64 = 1_000_000_000;
-/// The pause between two notifications of test B.
+/// Pause between two notifications of test B, in ns.
 const GAP_NS: u64 = 30_000;
-/// Costs kept for the quantiles.
+/// Maximum number of costs kept for the quantiles.
 const COSTS_MAX: usize = 1 << 20;
 
-/// What a notification costs its receiver (test A), and its sender (test B, -S).
+/// Costs of a notification for its receiver (test A) and its sender (test B, -S).
 #[derive(Debug, Args)]
 #[command(
     after_help = "Test A notifies without pause and counts the waits that returned (#wakeups) \
@@ -84,7 +84,8 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// The CPUs of both: as named, otherwise one that the other does not use.
+/// Returns the CPUs of sender and receiver: as named, otherwise one that the other side does not
+/// use.
 fn place(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u32) {
     let other = |than: u32| allowed.iter().copied().find(|cpu| *cpu != than).unwrap_or(than);
     match (sender, receiver) {
@@ -105,7 +106,7 @@ struct Plan {
     stamp: Stamp,
 }
 
-/// What a side saw.
+/// Results of one side.
 #[derive(Default)]
 struct Seen {
     count: u64,
@@ -159,8 +160,8 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(plan.stamp.line(out, "rcv_body", line!(), text)?)
 }
 
-/// Notifies without pause. The receiver's end is announced before the last notification and not by one
-/// more, so that each of its waits was for one of those that were asked for.
+/// Notifies without pause. The end is announced before the last notification rather than by an
+/// additional one, so that each wait is for one of the requested notifications.
 fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> Seen {
     let began = clock::ticks();
     notify_many(sender, count - 1);
@@ -170,8 +171,8 @@ fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> Seen {
     Seen { count, took_ns: clock::ns(clock::ticks() - began), ..Seen::default() }
 }
 
-/// Waits for each notification to be taken before the pause, so that every one of them finds the
-/// receiver on its way to sleep.
+/// Notifies slowly: waits until each notification has been taken, and then pauses, so that every
+/// notification finds the receiver asleep or falling asleep.
 fn send_slowly(
     sender: &impl Notify,
     count: u64,
@@ -201,7 +202,7 @@ fn send_slowly(
     seen
 }
 
-/// Waits until it sees after a wait that the end was announced, and counts every wait.
+/// Waits until a wait returns after the end was announced, and counts every wait.
 fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Seen {
     let began = clock::ticks();
     let mut count = 0;
@@ -209,7 +210,7 @@ fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Se
         receiver.wait();
         count += 1;
         // Acquire: pairs with the Release in send() and send_slowly(). Read before the count is
-        // published: send_slowly() announces the end only after it has seen the count before the last.
+        // published: send_slowly() announces the end only after it has seen the last but one count.
         let ends = over.load(Ordering::Acquire);
         // Release: pairs with the Acquire in send_slowly().
         waits.store(count, Ordering::Release);
@@ -243,7 +244,7 @@ mod tests {
     use handover_notify::{Config, adaptive};
     use std::thread;
 
-    /// What the receiver counted, and what its mechanism knows of how each wait ended.
+    /// Returns the receiver's count of waits, and the count of its mechanism's statistics.
     fn counted(count: u64, slow: bool) -> (u64, u64) {
         let (sender, mut receiver) = adaptive::pair(Config::default()).expect("a pair");
         let (over, waits) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -266,7 +267,7 @@ mod tests {
             assert!((1..=count).contains(&counted), "{counted} wake-ups by {count} notifications");
         }
         for count in [1, 2, 300] {
-            // One by one, none merges with another.
+            // Notified one by one, so that no two notifications merge.
             assert_eq!(counted(count, true), (count, count));
         }
     }

@@ -33,24 +33,25 @@ use std::time::{Duration, Instant};
 use summary::{Row, Share};
 use watched::Watched;
 
-/// Client threads at most.
+/// Maximum number of client threads.
 const THREADS_MAX: u64 = 4096;
-/// What a client's stack takes: its driver, and a sink's buffers.
+/// Stack size of a client: enough for its driver and a sink's buffers.
 const CLIENT_STACK_BYTES: usize = 256 << 10;
-/// Packets between each client and the scheduler at most.
+/// Maximum number of packets queued between a client and the scheduler.
 const QUEUE_MAX: u64 = 65536;
-/// A polling interval at most, in µs.
+/// Maximum polling interval, in µs.
 const INTERVAL_US_MAX: u64 = 1_000_000;
-/// How long it runs.
+/// Range of the duration, in seconds.
 const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
-/// The same, where neither the command line nor a client's program says.
+/// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
-/// The configuration file, unless told.
+/// Default configuration file.
 const FILE: &str = "sched.txt";
-/// Records that all clients together may be ahead of the thread that writes them, and each at least.
+/// Maximum number of records by which all clients together may be ahead of the writing thread, and
+/// the minimum for each client.
 const RECORDS_AHEAD_MAX: u32 = 1 << 17;
 const RECORDS_AHEAD_MIN: u32 = 1 << 10;
-/// How long a client waits at the end for what it sent to come back.
+/// Maximum time that a client waits at the end for its packets to come back.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Clients, an arbiter that alone owns the scheduling algorithm, and where each packet waited.
@@ -134,7 +135,7 @@ enum Stamp {
     None,
 }
 
-/// Where transmitted packets go.
+/// Destination of transmitted packets.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Null,
@@ -180,15 +181,15 @@ struct Plan<'a> {
     args: &'a Sched,
     options: Options,
     program: Program,
-    /// By flow: how long packets are where no program says.
+    /// Packet length by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
     cpus: Cpus,
     patience: Patience,
-    /// How long it runs, if not as long as the longest program.
+    /// Duration of the run; `None` to run until the longest program ends.
     span: Option<Duration>,
 }
 
-/// Where the threads are.
+/// CPUs of the threads.
 struct Cpus {
     arbiter: u32,
     clients: Vec<u32>,
@@ -216,7 +217,7 @@ impl<'a> Plan<'a> {
         let endless = (0..threads.min(flows_count)).any(|thread| program.of(thread).is_empty());
         let span = match (args.seconds, endless) {
             (Some(seconds), _) => Some(seconds),
-            // As long as the longest program, or a while where there is none.
+            // As long as the longest program, or the default duration without programs.
             (None, true) => {
                 let longest = program.threads().filter(|(thread, _)| *thread < threads);
                 let longest_ns = longest.map(|(_, specs)| duration_ns(specs)).max().unwrap_or(0);
@@ -235,7 +236,8 @@ impl<'a> Plan<'a> {
         self.args.threads as u32
     }
 
-    /// Room for all that the clients can have under way.
+    /// Returns a scheduler configuration with room for all packets that the clients can have in
+    /// flight.
     fn scheduler(&self) -> handover_sched::Config {
         let in_flight = self.args.threads * self.args.queue;
         handover_sched::Config {
@@ -260,8 +262,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The longest packet that comes through each flow: what the set says, or a longer one of the
-    /// client's program.
+    /// Returns the maximum packet length of each flow: the length of the flow set, or a longer one
+    /// in the client's program.
     fn lengths_max_bytes(&self) -> Vec<u32> {
         let longest: Vec<u32> = (0..self.threads())
             .map(|thread| {
@@ -272,7 +274,7 @@ impl<'a> Plan<'a> {
         flows.map(|(flow, (_, length))| length.max(longest[flow % longest.len()])).collect()
     }
 
-    /// What a client does; `None` for one that has no flow.
+    /// Returns the load of a client: its program, or an endless load.
     fn load(&self, thread: u32) -> Load {
         match self.program.of(thread) {
             [] => Load::endless(self.options.flows.length_max_bytes(), self.args.batch as u32),
@@ -286,7 +288,7 @@ fn duration_ns(specs: &[drive::Spec]) -> u64 {
 }
 
 impl Sched {
-    /// What the configuration file says; nothing, where there is none and none was named.
+    /// Reads the configuration file; an empty program if the default file does not exist.
     fn program(&self) -> anyhow::Result<Program> {
         let path = self.file.as_deref().unwrap_or(Path::new(FILE));
         let text = match std::fs::read_to_string(path) {
@@ -299,7 +301,7 @@ impl Sched {
         program::parse(&text).map_err(|refused| usage(format!("-f: {}", refused.in_file(path))))
     }
 
-    /// A CPU for each thread, or what there is, shared, with a warning.
+    /// Chooses a CPU for each thread; warns if threads share CPUs.
     fn cpus(&self) -> Cpus {
         let allowed = topology::allowed();
         let first = allowed.first().copied().unwrap_or(0);
@@ -330,7 +332,7 @@ impl Sched {
     }
 }
 
-/// Runs the clients on an algorithm whose type is known.
+/// Visitor that runs the clients on a concrete scheduler type.
 struct Play<'a> {
     plan: &'a Plan<'a>,
 }
@@ -340,7 +342,7 @@ impl Visitor<Token> for Play<'_> {
 
     fn visit<S: Scheduler<Token> + Send + 'static>(self, scheduler: S) -> Self::Output {
         match self.plan.args.stamp {
-            // Whoever wants no stamps wants speed.
+            // Runs without stamps are about speed, so the scheduler is not watched.
             Stamp::None => self.plan.play(scheduler, |_| None),
             Stamp::Batch | Stamp::Packet => {
                 let weights = self.plan.options.flows.flows().map(|(weight, _)| weight.into());
@@ -352,19 +354,19 @@ impl Visitor<Token> for Play<'_> {
     }
 }
 
-/// What a run came to.
+/// Results of a run.
 struct Played {
     ledgers: Vec<Ledger>,
-    /// By client, if there were stamps.
+    /// Waits by client, if there were stamps.
     waits: Vec<Waits>,
-    /// By flow, if it was watched.
+    /// Maximum lag by flow, in bytes, if the scheduler was watched.
     lags_bytes: Option<Vec<f64>>,
     took: Duration,
     used: Usage,
     sweeps: u64,
     sweeps_empty: u64,
     interrupted: bool,
-    /// The first thing that went wrong and did not end the run.
+    /// The first error that did not end the run.
     failed: Option<anyhow::Error>,
 }
 
@@ -393,15 +395,16 @@ impl Plan<'_> {
             rings.extend(records);
             crew.push(Member { client: hub.join()?, exit: self.exit()?, recorder });
         }
-        // Before there is any file that a signal could leave half written.
+        // Registered before there is any file that a signal could leave half written.
         let stop = console::interrupted()?;
         let streams = match rings.is_empty() {
             true => None,
             false => Some(Streams::create(Path::new(&self.args.prefix), rings)?),
         };
         let (core, used) = (self.cpus.arbiter, cpu::process());
-        let pin = move || drop(affinity::pin(core)); // where it cannot be pinned it runs elsewhere
-        // Its first reading takes some 15 ms, which would count as the run's.
+        let pin = move || drop(affinity::pin(core)); // best effort
+        // Called here because the first calibration takes some 15 ms, which would count as the
+        // run's.
         clock::calibration();
         let running = arbiter.spawn(pin).context("the arbiter's thread could not be started")?;
         let began = Instant::now();
@@ -419,7 +422,8 @@ impl Plan<'_> {
             failed = failed.or(unwritten);
             (waits, failed, took)
         });
-        // Acquire: pairs with nothing of ours; the handler's store, seen late, is not interrupting any more.
+        // Acquire: pairs with nothing of ours; a store by the handler that is seen late no longer
+        // interrupts.
         let interrupted = stop.load(Ordering::Acquire) && failed.is_none();
         hub.stop(Stop::Now);
         let closed = running.join();
@@ -436,7 +440,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Records that each client may be ahead of the thread that writes them.
+    /// Returns the number of records by which each client may be ahead of the writing thread.
     fn records_ahead(&self) -> u32 {
         (RECORDS_AHEAD_MAX / self.threads()).max(RECORDS_AHEAD_MIN)
     }
@@ -449,7 +453,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Runs all clients to their ends; the first thing that went wrong.
+    /// Runs all clients until they end; returns the first error.
     fn clients(&self, crew: Vec<Member>, stop: &AtomicBool) -> Option<anyhow::Error> {
         let until_ns = self.span.map(|span| clock::now_ns() + span.as_nanos() as u64);
         thread::scope(|scope| {
@@ -460,7 +464,7 @@ impl Plan<'_> {
                 match builder.spawn_scoped(scope, plays) {
                     Ok(started) => threads.push(started),
                     Err(refused) => {
-                        stop.store(true, Ordering::Relaxed); // the others end
+                        stop.store(true, Ordering::Relaxed); // the other clients end
                         let text = format!(
                             "client {thread} of {} could not be started; ask for fewer with -t, or \
                              allow more with `ulimit -u` and `ulimit -v`",
@@ -489,7 +493,7 @@ impl Plan<'_> {
         until_ns: Option<u64>,
     ) -> anyhow::Result<()> {
         let Member { client, exit, recorder } = member;
-        let _ = affinity::pin(self.cpus.clients[thread as usize]); // as with the arbiter
+        let _ = affinity::pin(self.cpus.clients[thread as usize]); // best effort
         let flows = Flows::of(thread, self.threads(), self.options.flows.flows_count());
         let work = Work {
             load: self.load(thread),
@@ -512,7 +516,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Prints what it came to.
+    /// Prints the results.
     fn tell(&self, played: Played, out: &mut dyn Write) -> anyhow::Result<()> {
         let Played { ledgers, waits, lags_bytes, took, used, .. } = played;
         let rows = self.rows(&ledgers, waits, lags_bytes.as_deref());
@@ -557,13 +561,13 @@ impl Plan<'_> {
         }
     }
 
-    /// A row for each client, and one for all.
+    /// Returns a row for each client, and one for all clients together.
     fn rows(&self, ledgers: &[Ledger], waits: Vec<Waits>, lags_bytes: Option<&[f64]>) -> Vec<Row> {
         let threads = self.threads() as usize;
         let weights_sum = self.options.flows.weights_sum() as f64;
         let bytes: u64 = ledgers.iter().map(|ledger| ledger.counts.transmitted_bytes).sum();
-        // A client cycles through its flows, and has no others queued meanwhile: what is due to several is not the
-        // sum of what would be due to each.
+        // A client cycles through its flows and has no others queued meanwhile: the share due to
+        // several flows is not the sum of the shares due to each.
         let has_one_each = self.options.flows.flows_count() as usize <= threads;
         let mut due = vec![None; threads];
         for (flow, (weight, _)) in self.options.flows.flows().enumerate() {
@@ -598,21 +602,22 @@ impl Plan<'_> {
     }
 }
 
-/// One client, before it has a thread.
+/// A client before its thread starts.
 struct Member {
     client: Client,
     exit: Exit,
     recorder: Option<Recorder>,
 }
 
-/// What one client's packets leave by.
+/// Sink of one client's packets.
 enum Exit {
     Null(Null),
     Copy(drive::Copy),
     Udp(Udp),
 }
 
-/// A client's life, compiled for each sink: a call through a table for every packet would show.
+/// Runs a client. Generic over the sink, as a virtual call for every packet would show in the
+/// figures.
 fn send<K: Sink>(
     mut client: Client,
     work: Work<'_>,

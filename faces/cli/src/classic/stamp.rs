@@ -1,16 +1,16 @@
-//! The head of a line as trylock and notify print it: `001.843513 fn_busy    [109] `.
+//! The prefix of lines printed by trylock and notify: `001.843513 fn_busy    [109] `.
 
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Seconds since the program began, as its lines show them.
+/// Clock of the lines: seconds since the program began.
 #[derive(Clone, Copy)]
 pub struct Stamp {
     began: Instant,
 }
 
 impl Stamp {
-    /// Begins to count.
+    /// Starts the clock.
     pub fn new() -> Stamp {
         Stamp { began: Instant::now() }
     }
@@ -29,12 +29,12 @@ impl Stamp {
     }
 }
 
-/// A number as C prints it with `%.3e`: `2.031e+08`.
+/// Formats a number as C does with `%.3e`: `2.031e+08`.
 pub fn e3(value: f64) -> String {
     exponent(value, 3)
 }
 
-/// A number as C prints it with `%e`: `0.000000e+00`.
+/// Formats a number as C does with `%e`: `0.000000e+00`.
 pub fn e6(value: f64) -> String {
     exponent(value, 6)
 }

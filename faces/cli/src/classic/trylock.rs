@@ -17,16 +17,16 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Threads at most.
+/// Maximum number of threads.
 const THREADS_MAX: u64 = 1024;
-/// Millions of tries at most: a year of nanoseconds.
+/// Maximum number of tries, in millions: a year at a nanosecond each.
 const MILLIONS_MAX: u64 = 30_000_000;
-/// Tries of a thread in test A and in test B, unless told, in millions.
+/// Default tries of a thread in test A and in test B, in millions.
 const MILLIONS_BUSY: u64 = 200;
 const MILLIONS_FREE: u64 = 40;
-/// Costs of a busy try that each thread keeps, the last ones: a circular array.
+/// Number of busy tries whose costs each thread keeps: the last ones, in a circular buffer.
 const COSTS_KEPT_MAX: usize = 1 << 20;
-/// Tries between two looks at whether all threads have done theirs.
+/// Tries between two checks of whether all threads are done.
 const TRIES_PER_LOOK: u64 = 1 << 12;
 
 /// Contention on a lock that is always busy (test A), or passed around (test B, -F).
@@ -90,7 +90,7 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// The arguments, checked.
+/// The checked arguments.
 struct Plan {
     cpus: Vec<u32>,
     core: Option<u32>,
@@ -158,7 +158,7 @@ fn measure<L: Contender>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyh
     Ok(stamp.line(out, "main", line!(), text)?)
 }
 
-/// What a thread of test B saw.
+/// Results of a thread in test B.
 #[derive(Default)]
 struct Costs {
     busy: u64,
@@ -167,7 +167,7 @@ struct Costs {
     free_ticks: u64,
     post_ticks: u64,
     took_ns: u64,
-    /// The last busy costs, in ticks; `next` is where the oldest stands once it is full.
+    /// Costs of the last busy tries, in ticks; once full, `next` is the index of the oldest.
     kept: Vec<u32>,
     next: usize,
 }
@@ -239,7 +239,7 @@ fn pass_around<L: Contender>(
     dump(plan, &threads)
 }
 
-/// What the original leaves to the analysis of its dump.
+/// Prints quantiles of the costs, which the original leaves to the analysis of its dump.
 fn quantiles(threads: &[Costs], stamp: Stamp, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut costs: Vec<f64> = threads
         .iter()
@@ -263,7 +263,7 @@ fn quantiles(threads: &[Costs], stamp: Stamp, out: &mut dyn Write) -> anyhow::Re
     Ok(stamp.line(out, "main", line!(), text)?)
 }
 
-/// One cost a line, in ns, thread after thread, each thread's in the order of time.
+/// Writes one cost a line, in ns, thread by thread, each thread's in order of time.
 fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
     let Some(file) = &plan.dump else {
         return Ok(());
@@ -282,7 +282,7 @@ fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
     write().with_context(|| format!("-o {shown}: the costs above could not all be written"))
 }
 
-/// Counts the threads that have done their tries.
+/// Counter of the threads that have done their tries.
 struct Finished<'a> {
     count: &'a AtomicUsize,
     of: usize,
@@ -290,10 +290,11 @@ struct Finished<'a> {
 }
 
 impl Finished<'_> {
-    /// Says, once, that this thread has done its part; whether all have.
+    /// Counts this thread once, when `mine` is `true`; returns `true` if all threads are done.
     fn all(&self, mine: bool) -> bool {
         if mine && !self.said.replace(true) {
-            // Relaxed: a count alone; the threads are joined before anything else is read.
+            // Relaxed: the counter publishes no other data; the threads are joined before their
+            // results are read.
             self.count.fetch_add(1, Ordering::Relaxed);
         }
         self.count.load(Ordering::Relaxed) == self.of
@@ -312,7 +313,7 @@ fn contend<T: Send>(plan: &Plan, body: impl Fn(&Finished) -> T + Sync) -> anyhow
     })
 }
 
-/// Allocates the lock on the core asked for, so that its memory comes from there.
+/// Allocates the lock on the given core, so that its memory is local to that core.
 fn allocate<L: Contender>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>> {
     let Some(core) = core else {
         return Ok(L::new_free());

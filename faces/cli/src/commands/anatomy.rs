@@ -1,4 +1,4 @@
-//! `handover anatomy`: where the time of one hand-off goes, from the probes inside the mechanism.
+//! `handover anatomy`: the time of one hand-off by stage, from the probes inside the mechanism.
 
 use crate::app::{Db, assignment, seconds};
 use crate::commands::{files, run, stored};
@@ -54,7 +54,7 @@ pub struct Anatomy {
     pub db: Db,
 }
 
-/// A chart's width, in pixels.
+/// Width of a chart, in pixels.
 const CHART_PX: f64 = 960.0;
 
 pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -87,7 +87,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
         AnatomyError::Fault(Fault::Interrupted) => Interrupted.into(),
         other => anyhow::Error::new(other),
     })?;
-    // Relaxed: a flag alone.
+    // Relaxed: the flag publishes no other data.
     run.complete = !interrupted.load(Ordering::Relaxed);
     store.put(&run.id, &records)?;
     store.finish(&run)?;
@@ -115,7 +115,8 @@ fn taken(records: &[Record]) -> Option<&Record> {
     records.iter().find(|record| record.anatomy.is_some())
 }
 
-/// What is known of a benchmark's hand-offs; else, which benchmarks have any.
+/// Returns the stages known of a benchmark's hand-offs; the error lists the benchmarks that have
+/// any.
 fn course(id: &str) -> anyhow::Result<&'static Course> {
     handover_anatomy::find(id).ok_or_else(|| {
         let known: Vec<&str> = COURSES.iter().map(|course| course.spec).collect();

@@ -1,4 +1,5 @@
-//! `handover bench`, or `cargo handover`: somebody else's workloads, measured and stored like ours.
+//! `handover bench`, or `cargo handover`: other packages' workloads, measured and stored like the
+//! suite's.
 
 use crate::app::Db;
 use crate::commands::{child, stored};
@@ -68,7 +69,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             command.stdout(Stdio::from(printed.try_clone()?));
         }
         let status = child::run(&mut command, &interrupted)?;
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
@@ -93,8 +94,8 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         if let Some(name) = &args.name {
             Store::open(&path)?.tag(&last, name)?;
         }
-        // What it has measured is kept, and the others have their turn: one benchmark that cannot be
-        // measured is not to cost all others.
+        // Results so far are kept, and the remaining processes still run: one benchmark that cannot
+        // be measured must not cost all others.
         if !status.success() {
             ended_badly = Some(failed());
         }
@@ -110,7 +111,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// The id of the run that begins these lines.
+/// Returns the id of the run at the start of these lines.
 fn first_run(lines: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;
@@ -118,7 +119,8 @@ fn first_run(lines: &mut dyn BufRead) -> Option<String> {
     Some(told["id"].as_str()?.to_owned())
 }
 
-/// `cargo bench`, by the cargo that called us or the one on the path.
+/// Returns the `cargo bench` command, with the cargo that called this process or the one on the
+/// path.
 fn cargo(args: &BenchArgs) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
@@ -145,7 +147,8 @@ fn cargo(args: &BenchArgs) -> Command {
     command
 }
 
-/// The commit of the package's tree, as a run of our own names it; empty where there is none.
+/// Returns the commit of the package's tree, in the form of handover's own runs; empty without a
+/// commit.
 fn commit() -> String {
     let git = |words: &[&str]| {
         let told = Command::new("git").args(words).stderr(Stdio::null()).output().ok()?;

@@ -1,4 +1,4 @@
-//! Processes of this binary, or of another version of it, that measure one after the other.
+//! Child processes of this binary, or of another version of it, that measure one after another.
 
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use crate::raw;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often a child is looked at: far less work than disturbs it.
+/// Interval at which a child is polled: too seldom to disturb it.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a child may take to end by the signal that it has had from its terminal.
+/// Time for a child to end by the signal that its terminal has sent.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Runs a command to its end, with nothing to read. It is asked to end when this process is, and when this
-/// process ends without it. Call it from the main thread.
+/// Runs a command until it ends, with an empty standard input. The command is asked to end when
+/// this process is interrupted, and when this process ends first. Call it from the main thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
     let shown = command.get_program().to_string_lossy().into_owned();
     raw::end_with_parent(command, Signal::TERM);
@@ -26,7 +26,7 @@ pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<Ex
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) {
             let since = *asked.get_or_insert_with(Instant::now);
             if since.elapsed() > GRACE && !told {

@@ -1,4 +1,4 @@
-//! `handover compare`: what became better or worse, and what nobody can say.
+//! `handover compare`: changes between runs: better, worse, or undecided.
 
 use crate::app::Db;
 use crate::commands::files::{Content, of_file};
@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a run prints is smaller.
+/// Maximum size of a run's output.
 const PRINTED_BYTES_MAX: u64 = 1 << 28;
-/// Of what it says of itself, so much is looked at.
+/// Maximum size of a run's messages that is read.
 const SAID_BYTES_MAX: u64 = 1 << 16;
 
 /// Compare two sides of runs, figure by figure: better, worse, the same, or too noisy to say. Exit 1 if
@@ -75,7 +75,7 @@ pub struct Compare {
     db: Db,
 }
 
-/// A share, as a percentage or a plain number.
+/// Parses a share, as a percentage or a plain number.
 fn share(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let value = match text.strip_suffix('%') {
@@ -122,7 +122,7 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
 
 type NamedSide = (String, Vec<Document>);
 
-/// Both sides, as the command line names them.
+/// Returns both sides, as the command line names them.
 fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
     let (a, b) = match (&args.baseline, args.words.as_slice()) {
         (Some(a), [b]) => (a, b.as_str()),
@@ -147,7 +147,7 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
     Ok([of(a)?, of(b)?])
 }
 
-/// The last run and those that belong to it: all of its name, or of its `--repeat`.
+/// Returns the last run and those of its group: all of its name, or of its `--repeat`.
 fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     let rows = store.runs().map_err(stored::asked)?;
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
@@ -175,7 +175,8 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     Ok(("last".to_string(), group))
 }
 
-/// Whether two command lines are of one `--repeat`, the first of the process just before the second's.
+/// Returns `true` if two command lines are of one `--repeat`, and `earlier` ran just before
+/// `later`.
 fn is_one_repeat(earlier: &str, later: &str) -> bool {
     let split = |command: &str| -> (Option<u32>, Vec<String>) {
         let is_nth = |word: &&str| word.starts_with("--nth=");
@@ -189,12 +190,12 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
     }
 }
 
-/// These runs, without what a comparison does not look at.
+/// Loads these runs, without the data that a comparison does not need.
 fn bare(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load_bare(id)).collect::<Result<_, _>>().map_err(stored::asked)
 }
 
-/// The runs that a side names. The store is opened when a word is no file.
+/// Loads the runs that a side names. The store is opened at the first word that is not a file.
 fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
     let mut documents: Vec<Document> = Vec::new();
     for word in words.split(',') {
@@ -224,8 +225,8 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
     Ok(documents)
 }
 
-/// Measures two builds in turn, the one that begins changing from pair to pair. What they have measured is had
-/// whether or not it could be stored.
+/// Measures two builds in turn; the build that begins alternates from pair to pair. Returns the
+/// results even if they could not be stored.
 fn measured_in_turn(
     args: &Compare,
     old: &str,
@@ -268,7 +269,8 @@ fn measured_in_turn(
     Ok(([(old.to_string(), a), (new.to_string(), b)], kept))
 }
 
-/// The builds that a word of `--ab` names: a file, or the executable files of a pattern, in order of their names.
+/// Returns the builds that a word of `--ab` names: a file, or the executables that a pattern
+/// matches, sorted by name.
 fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.is_file());
     let path = Path::new(word);
@@ -294,14 +296,14 @@ fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// Stores a run that was measured, with its name.
+/// Stores a measured run under a name.
 fn put(store: &mut Store, document: &Document, name: &str) -> Result<(), StoreError> {
     store.begin(&document.run)?;
     store.insert(&document.run.id, &document.records)?;
     store.tag(&document.run.id, name).map(drop)
 }
 
-/// One process of one build, and what it measured.
+/// Runs one process of one build, and returns its results.
 fn one_process(
     args: &Compare,
     build: &Path,
@@ -323,7 +325,7 @@ fn one_process(
     command.arg("--").args(&args.words);
     let file = |file: &File| -> anyhow::Result<Stdio> { Ok(Stdio::from(file.try_clone()?)) };
     let status = child::run(command.stdout(file(&printed)?).stderr(file(&said)?), interrupted)?;
-    // Relaxed: a flag alone.
+    // Relaxed: the flag publishes no other data.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Interrupted.into());
     }
@@ -338,7 +340,7 @@ fn one_process(
         said.rewind()?;
         let _ = said.take(SAID_BYTES_MAX).read_to_string(&mut text);
         let told: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
-        // What is wrong with the command line is wrong with ours.
+        // An error in that command line is an error in ours.
         if matches!(status.code(), Some(1 | 2)) && told.is_empty() && document.is_err() {
             return Err(usage(format!(
                 "--ab {shown}: is no handover: `run --json` ended with {status}"
@@ -350,7 +352,7 @@ fn one_process(
         if document.is_err() {
             bail!("{shown} run has ended with {status}: {}", told.join("; "));
         }
-        // One figure of it could not be measured; the others were.
+        // One figure could not be measured; the others were.
         told.iter().for_each(|line| console::tell(format_args!("{shown} run: {line}")));
     }
     let document =

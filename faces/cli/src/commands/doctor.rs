@@ -1,4 +1,4 @@
-//! `handover doctor`: what on this machine disturbs measurement, and the command that mends it.
+//! `handover doctor`: sources of disturbance on this machine, and the commands that remove them.
 
 use crate::app::span;
 use crate::console;
@@ -9,9 +9,9 @@ use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
-/// How long a machine may be looked at.
+/// Maximum duration of an examination.
 const TIME_MAX: Duration = Duration::from_secs(3600);
-/// How long it is looked at before each run.
+/// Duration of the examination before each run.
 const TIME_OF_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same before a run: what is found is stored with it, and what disturbs is told in a line.
+/// Examines the machine before a run: returns the findings, and prints a line if some disturb.
 pub fn before_run(is_smoke: bool) -> Vec<Finding> {
     let findings = doctor::examine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
     let disturbing: Vec<&str> =

@@ -1,5 +1,5 @@
-//! Files that hold runs, which `handover export` and `handover show --json` write; and files that are written
-//! as a whole or not at all.
+//! Files of runs, which `handover export` and `handover show --json` write; and files that are
+//! replaced atomically.
 
 use crate::exit::usage;
 use handover_record::{Document, SCHEMA};
@@ -11,13 +11,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// A file of runs is smaller.
+/// Maximum size of a file of runs.
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
-/// What a file holds.
+/// Content of a file.
 pub enum Content {
     Runs(Vec<Document>),
-    /// The lines of abt-eventual-bench, or nothing that is known.
+    /// Anything else: the lines of abt-eventual-bench, or an unknown format.
     Rows,
 }
 
@@ -51,10 +51,11 @@ pub fn of_file(path: &Path) -> anyhow::Result<Content> {
     Ok(Content::Runs(documents?))
 }
 
-/// Makes a file, or empties the one that is there. Does not wait: a pipe that no process reads is refused.
+/// Creates a file, or truncates an existing one. Does not block: a pipe without a reader is an
+/// error.
 ///
 /// # Errors
-/// It cannot be opened.
+/// If the file cannot be opened.
 pub fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -63,23 +64,23 @@ pub fn create(path: &Path) -> io::Result<File> {
         Some(Errno::NXIO) => io::Error::other("no process reads this pipe"),
         _ => refused,
     })?;
-    // Writing waits for the reader as usual.
+    // Writes wait for the reader as usual.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
 
-/// Writes a file, as [`create`] opens it.
+/// Writes a file opened by [`create`].
 ///
 /// # Errors
-/// It cannot be opened, or written to its end.
+/// If the file cannot be opened or completely written.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create(path)?.write_all(bytes)
 }
 
-/// Reads a regular file of text. Nothing else is opened: a pipe might never have a writer.
+/// Reads a regular text file. Other files are not opened: a pipe may never have a writer.
 ///
 /// # Errors
-/// It is something else, or cannot be read.
+/// If the file is not regular or cannot be read.
 pub fn read_text(path: &Path) -> io::Result<String> {
     match fs::metadata(path)?.is_file() {
         true => fs::read_to_string(path),
@@ -87,16 +88,17 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Writes a file beside and renames it: who looks meanwhile sees the old one or the new one, and what cannot
-/// be written to its end leaves the old one. What is no regular file (a pipe, `/dev/null`), and a file in a
-/// folder that takes no other, is written in place.
+/// Replaces a file atomically: writes another file in the same folder and renames it, so that
+/// readers see the old or the new content, and a failed write leaves the old file. A file that is
+/// not regular (a pipe, `/dev/null`), and an existing file in a folder without write permission, is
+/// written in place.
 pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     replace_by(path, |mut file| file.write_all(bytes.as_ref()))
 }
 
-/// As [`replace`], with what `write` writes.
+/// Replaces a file as [`replace`] does, with the content that `write` writes.
 pub fn replace_by<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-    // A link stays, and what it names is replaced.
+    // A symbolic link stays, and its target is replaced.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let there = fs::metadata(&target).ok();
     if there.as_ref().is_some_and(|it| !it.is_file()) {
@@ -116,7 +118,7 @@ pub fn replace_by<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) ->
         Ok(written)
     });
     if renamed.is_err() {
-        // Nothing to say of what cannot be taken away either.
+        // A failure to remove the partial file is ignored.
         let _ = fs::remove_file(&beside);
     }
     renamed

@@ -1,4 +1,4 @@
-//! `handover history`: a figure over runs, and where it changed.
+//! `handover history`: a figure over runs, and its change points.
 
 use crate::app::Db;
 use crate::commands::run::writable;
@@ -63,7 +63,7 @@ pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(drawn.as_bytes())?)
 }
 
-/// What was measured rather than shown to work; where a machine is named, with one of its figures last.
+/// Drops smoke runs; if `host` is given, moves its figures to the end.
 fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     figures.retain(|it| !it.record.warnings.iter().any(|it| it.code == WarningCode::Smoke));
     let Some(host) = host else { return Ok(figures) };
@@ -75,7 +75,7 @@ fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<
         };
         return Err(usage(format!("--host {host}: it has not measured this; {known}")));
     }
-    // The others count as left out, and tell nothing.
+    // The history takes the last figure's machine; figures of others count as left out.
     figures.sort_by_key(|it| it.host == host);
     Ok(figures)
 }
@@ -103,7 +103,7 @@ fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) ->
     History::of(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
 }
 
-/// What must be the same for two figures to be of one history.
+/// Returns the settings that two figures of one history have in common.
 fn setting(record: &Record) -> impl PartialEq + use<> {
     let parties = &record.parties;
     (

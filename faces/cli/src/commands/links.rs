@@ -1,4 +1,5 @@
-//! `handover links DIR`: the classic programs' names, and cargo's for `handover bench`, as links to this binary.
+//! `handover links DIR`: symbolic links to this binary by the classic programs' names, and by
+//! cargo's name for `handover bench`.
 
 use crate::app::Links;
 use crate::exit::usage;
@@ -16,8 +17,8 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
         return Err(usage(format!("{}: not a folder; name one, or a new one", folder.display())));
     }
     let paths = || CLASSICS.iter().flat_map(|classic| classic.links).chain([&CARGOS]);
-    // Everything is looked at before anything is made: a file of somebody else's is never replaced,
-    // and no half of the links is left behind.
+    // Everything is checked before anything is created: a file that is not a link is never
+    // replaced, and a refusal leaves no links behind.
     for path in paths() {
         let link = folder.join(path);
         if link.symlink_metadata().is_ok_and(|it| !it.is_symlink()) {

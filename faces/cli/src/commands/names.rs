@@ -1,4 +1,4 @@
-//! `handover tag`, `handover delete`, `handover vacuum`: the store kept in order.
+//! `handover tag`, `handover delete`, `handover vacuum`: maintenance of the store.
 
 use crate::app::Db;
 use crate::commands::stored;
@@ -42,9 +42,9 @@ pub struct Vacuum {
     db: Db,
 }
 
-/// A store that is there, to be changed.
+/// Opens an existing store for writing.
 fn to_change(db: &Db) -> anyhow::Result<Store> {
-    // Opened for reading first: a path without a store gets none by this.
+    // Opened for reading first, so that no store is created at a path without one.
     drop(stored::existing(db)?);
     Store::open(stored::path(db)?).map_err(exit::of_store)
 }
@@ -71,7 +71,8 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
 
 pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
-    // All are found before one is deleted: counted back, they would move.
+    // All runs are resolved before the first is deleted, as deleting shifts those counted back from
+    // the last.
     let mut ids: Vec<String> = Vec::new();
     for asked_for in &args.runs {
         for id in store.side(asked_for).map_err(asked)? {

@@ -1,4 +1,4 @@
-//! `handover plot`: a sweep as pictures.
+//! `handover plot`: charts of a sweep.
 
 use crate::app::Db;
 use crate::classic::eventual;

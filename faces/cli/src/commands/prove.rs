@@ -1,4 +1,4 @@
-//! `handover prove`: known costs, planted and read back.
+//! `handover prove`: known costs, planted and measured.
 
 use super::run;
 use crate::app::{Db, span};
@@ -37,10 +37,10 @@ pub struct Prove {
     db: Db,
 }
 
-/// The delay that our lock is planted with, in ns.
+/// Planted delay of our lock, in ns.
 const DELAY_NS: u64 = 50;
 
-/// Our lock, taken and freed, and a delay.
+/// Our lock, taken and freed, with a delay.
 struct Delayed<const NS: u64> {
     lock: TryLock<u64>,
     keeper: prove::Keeper,
@@ -80,7 +80,7 @@ static LOCKS: &[Bench] = &[
     Bench::one::<Delayed<DELAY_NS>>(Contender::peer("delayed")),
 ];
 
-/// Every benchmark that a process of this program may be started for.
+/// Returns every benchmark that a process of this program may be started for.
 pub fn with_planted() -> Vec<&'static [Bench]> {
     [handover_suite::ALL, &[prove::ALL, LOCKS]].concat()
 }
@@ -95,7 +95,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         };
         Lab::new(&with_planted(), &["proof/*".to_string()], plan).map_err(exit::of_plan)
     };
-    // How long it takes is known once it is set up, and is an argument.
+    // The duration is known only after the setup, and is an argument of the planted costs.
     let lasts = lab(Duration::ZERO)?.time_max().unwrap_or(Duration::from_secs(1));
     let lab = lab(lasts)?;
     let told = run::Told { quiet: args.json, plain: false, over: None };
@@ -131,7 +131,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// What the records say of the delay of our lock.
+/// Returns the proof of our lock's planted delay, from the records.
 fn our_lock(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
@@ -148,7 +148,7 @@ fn our_lock(document: &Document) -> Option<Proof> {
     })
 }
 
-/// Planted, read, error and verdict.
+/// Formats a table of the costs planted and read, the errors and the verdicts.
 fn table(proofs: &[Proof], is_judged: bool) -> String {
     let shown = |proof: &Proof, value: f64| match &*proof.unit {
         "ns" => handover_base::units::show_ns(value),

@@ -1,4 +1,4 @@
-//! `handover run`: measure, store, show.
+//! `handover run`: measures, stores and shows.
 
 use crate::app::{Db, Run, RunOptions};
 use crate::commands::{child, doctor, files, stored};
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
-    // Everything that the command line can have wrong is found before anything is measured.
+    // Every error of the command line is found before anything is measured.
     let options = &args.options;
     let lab =
         Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
@@ -35,7 +35,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     let measured =
         measure(&lab, &options.profile.to_string(), &options.db, told, options.name.as_deref())?;
     if options.nth.is_some_and(|nth| nth < options.repeat) {
-        // The last one shows its table and its page.
+        // The last process shows the table and writes the page.
         console::tell(format_args!("run {} is stored", measured.document.run.id));
         return measured.verdict(Ok(()));
     }
@@ -43,7 +43,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     measured.verdict(shown)
 }
 
-/// Says so where other runs have the name already.
+/// Warns if other runs have the name already.
 fn tell_of_name(options: &RunOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name else { return Ok(()) };
     let count = Store::open(stored::path_to_write(&options.db)?)
@@ -62,12 +62,13 @@ fn tell_of_name(options: &RunOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same command line again and again, each time in a process of its own.
+/// Runs the same command line several times, each time in a process of its own.
 fn repeat(options: &RunOptions) -> anyhow::Result<()> {
     let interrupted = console::interrupted().context("cannot listen for signals")?;
     let binary = std::env::current_exe().context("this program cannot be found")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    // Behind the subcommand, where there is one; everything else may stand behind a `--`.
+    // `--nth` goes right after the subcommand, if there is one: all other words may be after a
+    // `--`.
     let behind = usize::from(words.first().is_some_and(|word| word == "run"));
     let mut faulty = 0;
     for nth in 1..=options.repeat {
@@ -75,13 +76,13 @@ fn repeat(options: &RunOptions) -> anyhow::Result<()> {
         let mut command = Command::new(&binary);
         command.args(&words[..behind]).arg(format!("--nth={nth}")).args(&words[behind..]);
         let status = child::run(&mut command, &interrupted)?;
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) || status.code() == Some(130) {
             return Err(Interrupted.into());
         }
         match status.code() {
             Some(0) => {}
-            // Something could not be measured, and all else was: the others have their turn.
+            // Something could not be measured, but all else was: the next processes still run.
             Some(1) => faulty += 1,
             _ => anyhow::bail!("process {nth} of {} has ended with {status}", options.repeat),
         }
@@ -92,28 +93,28 @@ fn repeat(options: &RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// What was measured, and what went wrong with it.
+/// Results of a run, and its errors.
 pub(crate) struct Measured {
     pub document: Document,
-    /// Where it was stored, if it was.
+    /// Path of the store, if the run was stored.
     pub store: Option<PathBuf>,
     refused: Option<StoreError>,
     interrupted: bool,
     faults_count: usize,
 }
 
-/// How a run is told of while it runs.
+/// Output of a run while it measures.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Told<'a> {
-    /// No lines where there is no live view.
+    /// `true` to print no lines without a live view.
     pub quiet: bool,
-    /// Lines, and no live view.
+    /// `true` to print lines instead of a live view.
     pub plain: bool,
-    /// The argument that a sweep goes over.
+    /// The argument that a sweep varies.
     pub over: Option<&'a str>,
 }
 
-/// Measures, and stores what comes. `name` is what the run is called from its begin.
+/// Measures, and stores the results as they come. `name` becomes the run's name from the beginning.
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
@@ -125,7 +126,8 @@ pub(crate) fn measure(
     let is_live = !told.plain && console::live_wanted();
     let interrupted = match is_live {
         true => console::interrupted_after(live::restore),
-        // Without a terminal to give back, neither descriptors nor a thread are needed for it.
+        // Without a live view there is no terminal to restore, so no descriptors or thread are
+        // needed.
         false => console::interrupted(),
     }
     .context("cannot listen for signals")?;
@@ -141,7 +143,7 @@ pub(crate) fn measure(
         watcher.live = Live::start(lab, profile, told.over, interrupted.clone());
     }
     let outcome = lab.run(&mut watcher, &interrupted);
-    // What else is told stands below what was.
+    // Further lines are printed below the last lines of the live view.
     watcher.live = None;
     if watcher.missed {
         watcher.keep(|store| store.put(&run.id, &outcome.records));
@@ -154,16 +156,16 @@ pub(crate) fn measure(
         document: Document::new(run, outcome.records),
         store: watcher.refused.is_none().then(|| watcher.store.path().to_path_buf()),
         refused: watcher.refused,
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         interrupted: outcome.interrupted || interrupted.load(Ordering::Relaxed),
         faults_count: outcome.faults.len(),
     })
 }
 
 impl Measured {
-    /// How it ended, once it has been shown.
+    /// Returns the result of the run, after it has been shown.
     pub fn verdict(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
-        // The figures are out, whatever else went wrong; now say that it did.
+        // The figures are out; errors are reported now.
         if let Some(refused) = self.refused {
             return Err(anyhow::Error::new(refused).context(
                 "not all results above could be stored; nothing that was stored is lost",
@@ -188,7 +190,7 @@ impl Measured {
     }
 }
 
-/// A run that begins now.
+/// Creates the record of a run that begins now.
 pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_record::Run> {
     let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_REFUSED)?;
     let words: Vec<String> =
@@ -215,7 +217,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_recor
     })
 }
 
-/// The page's path, if one is wanted, shown to be writable without changing what is there.
+/// Returns the page's path, if one is wanted, after checking that it is writable.
 fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
@@ -226,11 +228,11 @@ fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(options.report.clone()))
 }
 
-/// Shows that a file is writable, without changing what is there.
+/// Checks that a file is writable, without changing an existing file.
 pub(crate) fn writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
     let existed = path.exists();
     let mut options = OpenOptions::new();
-    // A pipe that nobody reads would be waited for.
+    // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     options.open(path).map_err(|error| {
         usage(format!("{option} {}: cannot be written: {error}", path.display()))
@@ -247,7 +249,7 @@ fn show(
     page: Option<&Path>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    // The page first: whoever reads the output may have gone.
+    // The page comes first, as the reader of the output may have closed it.
     let written = match page {
         Some(page) => files::replace(page, handover_report::html(document))
             .with_context(|| format!("cannot write {}", page.display())),
@@ -278,18 +280,19 @@ fn show(
     written
 }
 
-/// Stores each benchmark as it ends, and shows how far the run is.
+/// Watcher that stores each benchmark as it ends, and shows the progress of the run.
 struct Watcher {
     store: Store,
     run: String,
     refused: Option<StoreError>,
-    /// Some records found the store locked (by a `vacuum`, say), and are kept at the end.
+    /// `true` if some records found the store locked (by a `vacuum`, say); they are stored at the
+    /// end.
     missed: bool,
     live: Option<Live>,
     quiet: bool,
-    /// The argument that a sweep goes over.
+    /// The argument that a sweep varies.
     over: Option<String>,
-    /// Benchmarks that have been told to be measured.
+    /// Benchmarks that have been reported as measured.
     told: BTreeSet<String>,
 }
 
@@ -307,7 +310,7 @@ impl Watcher {
         }
     }
 
-    /// Does something with the store, unless it has refused before; remembers why if it refuses now.
+    /// Uses the store, unless it has failed before; records a failure.
     fn keep(&mut self, with: impl FnOnce(&mut Store) -> Result<(), StoreError>) -> bool {
         if self.refused.is_none() {
             self.refused = with(&mut self.store).err();
@@ -315,7 +318,7 @@ impl Watcher {
         self.refused.is_none()
     }
 
-    /// The line of a benchmark that was measured, for a log.
+    /// Returns the log line of a benchmark that was measured.
     fn line(&mut self, records: &[Record]) -> String {
         let Some(first) = records.first() else { return String::new() };
         let over = self.over.as_deref().and_then(|name| Some((name, first.args.get(name)?)));

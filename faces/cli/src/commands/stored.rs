@@ -1,4 +1,4 @@
-//! What is done with stored runs: `show`, `report`, `runs`, `export`, `import`.
+//! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
 use crate::app::{Db, Export, Import, Report, Runs, Show};
 use crate::commands::files;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-/// The store's path: as named, or the default.
+/// Returns the store's path: as named, or the default.
 pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
     match &db.db {
         Some(path) => Ok(path.clone()),
@@ -19,7 +19,7 @@ pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The same, for a store that may be made: the folder of a file that was named must be there.
+/// Returns the path of a store that may be created: the folder of a named file must exist.
 pub fn path_to_write(db: &Db) -> anyhow::Result<PathBuf> {
     let path = path(db)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -57,7 +57,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// The page of a run, the others laid over it.
+/// Writes the page of a run, with the other runs laid over it.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
     let documents = meant(&store, &args.runs)?;
@@ -70,13 +70,13 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "the page is {named}")?)
 }
 
-/// The runs that are asked for, each once; a name stands for all runs that have it.
+/// Returns the requested runs, each once; a name stands for all runs that have it.
 fn meant(store: &Store, asked_for: &[String]) -> anyhow::Result<Vec<Document>> {
     let ids = store.sides(asked_for).map_err(asked)?;
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(asked)
 }
 
-/// One JSON document and nothing else.
+/// Writes one JSON document and nothing else.
 pub fn json(document: &Document, out: &mut dyn Write) -> anyhow::Result<()> {
     serde_json::to_writer(&mut *out, document).map_err(std::io::Error::from)?;
     Ok(writeln!(out)?)
@@ -98,7 +98,7 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{}", json!({"schema": 1, "runs": all}))?;
         return Ok(());
     }
-    // A store of an earlier version may hold names that would steer a terminal.
+    // A store of an earlier version may have names with terminal control sequences.
     let profiles: Vec<String> = rows.iter().map(|row| printable(&row.profile)).collect();
     let width = profiles.iter().map(|profile| profile.chars().count()).max().unwrap_or(0);
     for (row, profile) in rows.into_iter().zip(profiles) {
@@ -138,7 +138,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// In the form of somebody else's tool.
+/// Exports in the format of another tool.
 fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     let format: handover_report::Format =
         args.to.parse().map_err(|refused| usage(format!("--to {}: {refused}", args.to)))?;
@@ -166,7 +166,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = match path_to_write(&args.db) {
         Ok(path) => path,
         Err(refused) => {
-            // What is wrong with the file is said first, as it is where the store could be made.
+            // An error in the file is reported first, as it is for a store that can be created.
             Store::in_memory()?.import(&mut *input).map_err(failed)?;
             return Err(refused);
         }
@@ -180,7 +180,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A run that is not there is the command line's fault; a store that fails is the world's.
+/// Converts a store's error: an unknown run is a usage error, a failing store is not.
 pub(super) fn asked(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::Empty { .. }

@@ -1,4 +1,4 @@
-//! `handover sweep`: one benchmark by one of its arguments, stored as one run.
+//! `handover sweep`: one benchmark with several values of one argument, stored as one run.
 
 use super::run;
 use crate::app::{Db, assignment, span};

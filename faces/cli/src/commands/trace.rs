@@ -1,4 +1,4 @@
-//! `handover trace`: the probes of programs that run, and the traces that they have left.
+//! `handover trace`: the probes of running programs, and the traces that programs have written.
 
 mod estimate;
 mod export;
@@ -36,7 +36,7 @@ pub enum Trace {
     Library(record::Library),
 }
 
-/// Which traces, and what of them.
+/// Selection of traces, and of probes in them.
 #[derive(Debug, Args)]
 pub struct Of {
     /// Traces; those of processes that were forked (FILE.PID) are read with them
@@ -51,7 +51,7 @@ pub struct Of {
 }
 
 impl Of {
-    /// Opens them, and says what is passed over.
+    /// Opens the traces, and warns about those that are skipped.
     pub fn open(&self) -> anyhow::Result<(Traces, Names)> {
         let opened =
             if self.alone { Traces::open_alone(&self.files) } else { Traces::open(&self.files) };
@@ -64,7 +64,7 @@ impl Of {
             None => Names::all(&traces),
             Some(pattern) => Names::matching(&traces, pattern),
         };
-        // The first is of sites without a name.
+        // The first name stands for sites without a name.
         let is_known = names.iter().skip(1).any(|(name, _)| names.is_chosen(name));
         if let Some(pattern) = &self.only
             && names.count() > 1
@@ -77,7 +77,7 @@ impl Of {
     }
 }
 
-/// A pattern that matches nothing is misspelt.
+/// Returns a usage error for a pattern that matches nothing, with the nearest name.
 fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
     let help = match meant {
         Some(name) => format!("did you mean {name}?"),
@@ -86,7 +86,7 @@ fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
     usage(format!("{pattern}: matches no probe; {help}"))
 }
 
-/// A file that is damaged was shown as far as it goes, and fails all the same.
+/// Returns an error if a file is damaged; it has been shown as far as it goes.
 fn checked(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing().damaged;
     if damaged == 0 {
@@ -98,7 +98,7 @@ fn checked(traces: &Traces) -> anyhow::Result<()> {
     anyhow::bail!("{}: damaged or cut off: {damaged} events are missing", paths.join(", "))
 }
 
-/// Tells beside the output what is missing in it.
+/// Prints notes on data that is missing in the output.
 fn tell_missing(traces: &Traces, found: &Found) {
     for line in what_is_missing(traces, found) {
         console::tell(format_args!("handover: note: {line}"));
@@ -119,7 +119,7 @@ pub fn run(args: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// A file that is no trace is named wrongly; one that cannot be read is the world's fault.
+/// Converts a trace error: a file that is not a trace or cannot be read is a usage error.
 fn of_trace(refused: TraceError) -> anyhow::Error {
     match &refused {
         TraceError::Read { path, source } => {

@@ -1,7 +1,8 @@
-//! The ladder as it fills up: what is known of a run while it runs, drawn into a buffer of cells.
+//! The ladder as it fills up: the state of a run, drawn into a buffer of cells.
 //!
-//! A rung is a benchmark with the figure of its first contender of ours, or of the machine where there is
-//! none. Its figure comes with the first pass and is told again, better known, with the last.
+//! A rung is a benchmark with the figure of its first contender of ours, or of the machine if there
+//! is none of ours. The figure comes with the first pass and is replaced by a more accurate one
+//! with the last.
 
 use handover_harness::Lab;
 use handover_record::{ContenderKind, Record, Unit};
@@ -12,22 +13,23 @@ use ratatui_core::style::{Color, Modifier, Style};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Nothing smaller has room for a ladder.
+/// Minimum terminal size for a ladder.
 pub const SIZE_MIN: Size = Size::new(40, 10);
 
-/// The axis reaches from 1 ns to 1 s.
+/// Length of the axis in decades: from 1 ns to 1 s.
 const DECADES: f64 = 9.0;
-/// Its ticks, each so many decades from its begin.
+/// Ticks of the axis, each with its distance from the start in decades.
 const TICKS: [(f64, &str); 4] = [(0.0, "1 ns"), (3.0, "1 µs"), (6.0, "1 ms"), (9.0, "1 s")];
-/// A narrower axis shows nothing.
+/// Minimum width of the axis; a narrower axis is not drawn.
 const AXIS_COLUMNS_MIN: u16 = 24;
-/// Columns of the figure, its interval, its ratio to the floor, and its doubts, each with the space before.
+/// Columns of the figure, its interval, its ratio to the floor, and its warnings, each with the
+/// space before.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
-/// Labels are cut here.
+/// Maximum width of labels; longer ones are cut.
 const LABEL_COLUMNS_MAX: u16 = 34;
-/// Lines above the ladder: what runs, how far it is, at what, and the axis.
+/// Lines above the ladder: title, progress, current benchmark, and the axis.
 const HEAD_LINES: u16 = 5;
-/// So many of the last lines told are shown.
+/// Number of the last messages that are shown.
 const TOLD_LINES_MAX: usize = 3;
 
 const PLAIN: Style = Style::new();
@@ -37,7 +39,7 @@ const NOW: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
 const DOUBT: Style = Style::new().fg(Color::Yellow);
 const BAD: Style = Style::new().fg(Color::Red);
 
-/// The signs that it is drawn with.
+/// Characters that the view is drawn with.
 struct Signs {
     now: &'static str,
     full: &'static str,
@@ -70,7 +72,7 @@ const PLAIN_SIGNS: Signs = Signs {
     tick: "+",
 };
 
-/// What a benchmark has yielded.
+/// Figure of a benchmark.
 struct Figure {
     short: Short,
     unit: Unit,
@@ -86,31 +88,31 @@ struct Rung {
     figure: Option<Figure>,
 }
 
-/// What is known of a run while it runs.
+/// State of a run while it runs.
 pub struct Ladder {
-    /// What is measured, in words.
+    /// Title of the run: profile, benchmarks and passes.
     title: String,
     rungs: Vec<Rung>,
     passes_count: usize,
     time_max: Option<Duration>,
     over: Option<String>,
-    /// Which visit is under way, and of how many.
+    /// Index of the current visit, and the number of visits.
     visit: (usize, usize),
-    /// The benchmark that is visited.
+    /// Index of the benchmark that is visited.
     group: usize,
-    /// Its blocks: so many of at most so many.
+    /// Blocks of the visit: the number done, and the maximum number.
     blocks: (u32, u32),
     told: Vec<String>,
     signs: &'static Signs,
     has_unicode: bool,
-    /// Whether somebody can type.
+    /// `true` if keys can be read.
     pub has_keys: bool,
-    /// Whether it was asked to end.
+    /// `true` if the run was asked to end.
     pub is_ending: bool,
 }
 
 impl Ladder {
-    /// Of a run that begins. `over` is the argument that a sweep goes over.
+    /// Creates the ladder of a run that begins. `over` is the argument that a sweep varies.
     pub fn new(lab: &Lab, profile: &str, over: Option<&str>, has_unicode: bool) -> Ladder {
         let specs: Vec<&'static str> = lab.groups().iter().map(|it| it.selection.spec.id).collect();
         let passes_count = lab.passes_count().max(1) as usize;
@@ -148,18 +150,18 @@ impl Ladder {
         }
     }
 
-    /// A visit to a benchmark begins: one of so many.
+    /// Begins a visit to the benchmark `group`; `visit` is its index and the number of visits.
     pub fn begin(&mut self, visit: (usize, usize), group: usize) {
         (self.visit, self.group) = (visit, group);
         self.blocks = (0, 0);
     }
 
-    /// So many of at most so many blocks of it are done.
+    /// Sets the number of blocks done, out of at most `most`.
     pub fn block(&mut self, done: u32, most: u32) {
         self.blocks = (done, most);
     }
 
-    /// It, or at the end of the run any, yielded these figures.
+    /// Sets the figure of the visited benchmark, or at the end of the run of any benchmark.
     pub fn records(&mut self, records: &[Record]) {
         let rank = |it: &&Record| (it.kind != ContenderKind::Ours, !it.ladder);
         let Some(record) = records.iter().min_by_key(rank) else { return };
@@ -184,25 +186,25 @@ impl Ladder {
         });
     }
 
-    /// A line to be read.
+    /// Adds a message.
     pub fn tell(&mut self, line: String) {
         self.told.push(line);
     }
 
-    /// The rung that is visited.
+    /// Returns the index of the rung that is visited.
     fn now(&self) -> Option<usize> {
         (self.group < self.rungs.len()).then_some(self.group)
     }
 
-    /// How much of the run is done.
+    /// Returns the share of the run that is done.
     fn share(&self) -> f64 {
         let (index, count) = self.visit;
         let (done, most) = self.blocks;
         (index as f64 + f64::from(done) / f64::from(most.max(1))) / count.max(1) as f64
     }
 
-    /// What is left of a run that has lasted so long: by what it may take until the first pass, with its
-    /// warm-up, is over, and then by how fast it went.
+    /// Returns the remaining time of a run, given the time since its start: until the first pass
+    /// with its warm-up is over, from the run's time limit; then also from the pace so far.
     fn left(&self, since: Duration) -> Option<Duration> {
         let most = self.time_max.map(|time| time.saturating_sub(since));
         if self.visit.0 < self.rungs.len() && self.passes_count > 1 {
@@ -213,7 +215,7 @@ impl Ladder {
         most.into_iter().chain(by_pace).min()
     }
 
-    /// Draws it all.
+    /// Draws the whole view.
     pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
         let told = &self.told[self.told.len().saturating_sub(TOLD_LINES_MAX)..];
         let foot_lines = told.len() as u16 + 1;
@@ -262,13 +264,13 @@ impl Ladder {
         put(buffer, line, &told, PLAIN);
     }
 
-    /// The rungs that fit, the one that is visited among them, below their axis.
+    /// Draws the rungs that fit, including the visited one, below their axis.
     fn draw_rungs(&self, area: Rect, buffer: &mut Buffer) {
         let widest = self.rungs.iter().map(|it| it.label.chars().count()).max().unwrap_or(0);
-        // With the mark before it, and a space behind it.
+        // Including the mark before the label, and the spaces.
         let label_columns = (widest as u16 + 3).min(LABEL_COLUMNS_MAX).min(area.width / 2);
         let mut columns = FIGURE_COLUMNS;
-        // What does not fit leaves from the right.
+        // Columns that do not fit are dropped, the rightmost first.
         for place in (1..columns.len()).rev() {
             if label_columns + columns.iter().sum::<u16>() > area.width {
                 columns[place] = 0;
@@ -318,7 +320,7 @@ impl Ladder {
             let text = self.in_charset(text);
             let width = text.chars().count() as u16;
             put(buffer, Rect { x, y: line.y, width: 1, height: 1 }, self.signs.tick, FAINT);
-            // Its name stands beside it, and before it at the end.
+            // The label goes to the right of its tick, or to the left at the end.
             let x = if x + 1 + width <= line.right() { x + 1 } else { x - width };
             put(buffer, Rect { x, width, ..line }, &text, FAINT);
         }
@@ -340,7 +342,7 @@ impl Ladder {
         put(buffer, cell(median), self.signs.median, STRONG);
     }
 
-    /// A text with what a terminal without Unicode has for its signs.
+    /// Replaces characters that a terminal without Unicode lacks.
     fn in_charset(&self, text: &str) -> String {
         match self.has_unicode {
             true => text.to_string(),
@@ -349,18 +351,18 @@ impl Ladder {
     }
 }
 
-/// The column of a time on a logarithmic axis.
+/// Returns the column of a time on the logarithmic axis.
 fn at(axis: Rect, ns: f64) -> u16 {
     let share = (ns.max(1.0).log10() / DECADES).clamp(0.0, 1.0);
     axis.x + (share * f64::from(axis.width - 1)).round() as u16
 }
 
-/// Puts text into a line, cut where the line ends.
+/// Puts text into a line, cut at the line's end.
 fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
     buffer.set_stringn(line.x, line.y, text, line.width.into(), style);
 }
 
-/// A time as a clock shows it.
+/// Formats a time like a clock.
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds / 3600 {

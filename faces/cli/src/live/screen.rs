@@ -1,7 +1,7 @@
-//! The terminal at standard error: its other screen, its keys, and its way back.
+//! The terminal at standard error: its alternate screen, its keys, and its restoration.
 //!
-//! Signals stay signals: Ctrl-C raises the flag that ends a run anywhere. Ctrl-Z and Ctrl-\ are switched off
-//! meanwhile, as a run that was stopped has measured the stop, and a core has no use.
+//! Signals keep their meaning: Ctrl-C raises the flag that ends a run anywhere. Ctrl-Z and Ctrl-\
+//! are disabled meanwhile, as a stopped run would measure the stop, and a core dump is of no use.
 
 use ratatui_core::backend::{Backend, ClearType, WindowSize};
 use ratatui_core::buffer::Cell;
@@ -16,33 +16,33 @@ use rustix::termios::{
 use std::io::{self, IsTerminal, Write, stderr, stdin};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// The other screen, without a cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
-/// Back, in no colour.
+/// Resets the colours, shows the cursor and leaves the alternate screen.
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
-/// In `c_cc`, no key at all.
+/// Value in `c_cc` that disables a special key.
 const NO_KEY: u8 = 0;
 
-/// How the terminal was, while it is ours.
+/// Modes of the terminal before the view took it; `None` while the view does not have it.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Gives the terminal back as it was, if it is ours; from any thread, as often as one likes.
+/// Restores the terminal if the view has it; may be called from any thread, any number of times.
 pub fn restore() {
-    // Locked to the end, so that whoever finds it empty finds the terminal restored.
+    // Locked until the end, so that a thread that finds `None` finds the terminal restored.
     let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(modes) = before.take() {
-        // Where the terminal is gone there is nothing to restore.
+        // If the terminal is gone, there is nothing to restore.
         let _ = stderr().lock().write_all(LEAVE.as_bytes());
         let _ = tcsetattr(stderr(), OptionalActions::Flush, &modes);
     }
 }
 
-/// Whether the terminal is not ours, or no longer.
+/// Returns `true` if the view does not have the terminal, or no longer has it.
 pub fn is_left() -> bool {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
-/// A panic's message is to be read: the view ends first, for good, whatever thread it is.
+/// Installs a panic hook, once, that ends the view for good before a panic's message is printed.
 fn leave_before_panics() {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
@@ -54,16 +54,16 @@ fn leave_before_panics() {
     });
 }
 
-/// What a key asks for.
+/// Actions of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// The end of the run.
+    /// Ends the run.
     Quit,
-    /// Everything anew: something else has written here.
+    /// Redraws everything, after other output on the terminal.
     Redraw,
 }
 
-/// The keys of what was typed.
+/// Returns the actions of typed keys.
 fn keys_of(typed: &[u8]) -> Vec<Key> {
     const CTRL_L: u8 = 0x0c;
     let key = |byte: &u8| match byte {
@@ -74,19 +74,19 @@ fn keys_of(typed: &[u8]) -> Vec<Key> {
     typed.iter().filter_map(key).collect()
 }
 
-/// Where the view is drawn. Nothing reaches the terminal before [`flush`](Backend::flush), and then all at
-/// once.
+/// Backend that draws the view. Nothing is written to the terminal before
+/// [`flush`](Backend::flush), which writes everything at once.
 pub struct Screen {
     pending: Vec<u8>,
     has_keys: bool,
 }
 
 impl Screen {
-    /// Takes the terminal at standard error; none where there is none of at least this size, or where another
-    /// process has it (a run in the background).
+    /// Takes the terminal at standard error; `None` if there is none of at least this size, or if
+    /// another process group is in its foreground (a run in the background).
     pub fn enter(size_min: Size) -> Option<Screen> {
         let terminal = stderr();
-        // One that is not the session's has no group in the foreground.
+        // A terminal that is not the session's has no foreground group.
         let is_others = tcgetpgrp(&terminal).is_ok_and(|group| group != getpgrp());
         if !terminal.is_terminal() || is_others {
             return None;
@@ -112,12 +112,12 @@ impl Screen {
         Some(Screen { pending: Vec::new(), has_keys: stdin().is_terminal() })
     }
 
-    /// Whether somebody can type.
+    /// Returns `true` if keys can be read.
     pub fn has_keys(&self) -> bool {
         self.has_keys
     }
 
-    /// What was typed since the last look; waits for nothing.
+    /// Returns the actions of the keys typed since the last call; does not block.
     pub fn keys(&mut self) -> Vec<Key> {
         let mut typed = [0; 64];
         let input = stdin();
@@ -128,7 +128,7 @@ impl Screen {
             && asked[0].revents().contains(PollFlags::IN);
         match is_there.then(|| rustix::io::read(&input, &mut typed)) {
             Some(Ok(0) | Err(_)) => {
-                // Its other end is gone.
+                // The other end of the terminal is closed.
                 self.has_keys = false;
                 Vec::new()
             }
@@ -138,7 +138,7 @@ impl Screen {
     }
 
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let _ = self.pending.write_fmt(text);
     }
 }
@@ -148,7 +148,7 @@ fn size() -> io::Result<Size> {
     Ok(Size::new(size.ws_col, size.ws_row))
 }
 
-/// The numbers of `CSI … m` that give a cell its look, each after a `;`.
+/// Returns the parameters of `CSI … m` for a cell's style, each after a `;`.
 fn look(cell: &Cell) -> String {
     let mut codes = String::new();
     for (modifier, code) in
@@ -187,7 +187,7 @@ impl Backend for Screen {
                 worn = look;
             }
             self.pending.extend_from_slice(cell.symbol().as_bytes());
-            // All that is drawn is one column wide.
+            // All characters of the view are one column wide.
             next = Some((x + 1, y));
         }
         if !worn.is_empty() {
@@ -206,7 +206,7 @@ impl Backend for Screen {
         Ok(())
     }
 
-    /// It is hidden, and wherever the last change was.
+    /// Returns the origin: the cursor is hidden, and its position does not matter.
     fn get_cursor_position(&mut self) -> io::Result<Position> {
         Ok(Position::ORIGIN)
     }
@@ -242,7 +242,8 @@ impl Backend for Screen {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Under the lock that restoring takes: nothing is drawn on the screen that was given back.
+        // Under the lock that `restore` takes, so that nothing is drawn after the terminal is
+        // restored.
         let ours = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
         let written = match ours.is_some() {
             true => stderr().lock().write_all(&self.pending),
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(text, "\x1b[1;4Ha\x1b[0;1;31mb\x1b[0mc\x1b[3;1Hd");
     }
 
-    /// Tells the test below that it is the one on the terminal.
+    /// Variable that tells the test below that it runs on the terminal.
     const ON_IT: &str = "HANDOVER_TEST_ON_TERMINAL";
 
     #[test]

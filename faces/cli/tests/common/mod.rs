@@ -1,6 +1,6 @@
-//! The built binary, run as a person would run it, in folders of its own.
+//! Helpers that run the built binary as a user would, in temporary folders.
 
-// Each test program uses a part of this.
+// Each test program uses some of these helpers.
 #![allow(dead_code)]
 
 use handover_record::Document;
@@ -18,48 +18,50 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What takes longer than this hangs: far more than any run here needs on busy CPUs, unoptimised.
+/// Time limit of every command and wait: far more than any run needs on busy CPUs in an unoptimised
+/// build.
 pub const DEADLINE: Duration = Duration::from_secs(300);
 
-/// The binary: the one built with these tests, or one of another profile, named by `HANDOVER_BINARY`.
+/// Returns the binary: the one built with these tests, or one of another profile, named by
+/// `HANDOVER_BINARY`.
 pub fn binary() -> &'static Path {
     static NAMED: LazyLock<Option<PathBuf>> =
         LazyLock::new(|| std::env::var_os("HANDOVER_BINARY").map(PathBuf::from));
     NAMED.as_deref().unwrap_or_else(|| assert_cmd::cargo::cargo_bin!("handover"))
 }
 
-/// A person's folders: where results are kept, and where commands are typed.
+/// A user's folders: the data folder, and the working directory of commands.
 pub struct Home(TempDir);
 
 impl Home {
-    /// Empty folders; no store yet.
+    /// Creates empty folders; there is no store yet.
     pub fn new() -> Home {
         let home = Home(tempfile::tempdir().expect("a folder"));
         fs::create_dir(home.cwd()).expect("a folder");
         home
     }
 
-    /// The folder around both.
+    /// Returns the folder around both.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Where commands are typed.
+    /// Returns the working directory of commands.
     pub fn cwd(&self) -> PathBuf {
         self.path().join("cwd")
     }
 
-    /// Where data is kept; made by the first run.
+    /// Returns the data folder, which the first run creates.
     pub fn data(&self) -> PathBuf {
         self.path().join("data")
     }
 
-    /// The store.
+    /// Returns the path of the store.
     pub fn db(&self) -> PathBuf {
         self.data().join("handover/results.db")
     }
 
-    /// A program in these folders, with nothing else in its environment.
+    /// Returns a command for a program in these folders, with a minimal environment.
     pub fn program(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -68,14 +70,14 @@ impl Home {
         command
     }
 
-    /// `handover` with these words.
+    /// Returns a command for `handover` with these arguments.
     pub fn handover<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.program(binary());
         command.args(words);
         command
     }
 
-    /// A line of shell in which `handover` is the binary.
+    /// Returns a command for a shell line in which `handover` is the binary.
     pub fn shell(&self, line: &str) -> Command {
         let links = self.path().join("bin");
         if !links.exists() {
@@ -88,27 +90,27 @@ impl Home {
         command
     }
 
-    /// Runs `handover` with words as a shell splits them (no quotes), to its end.
+    /// Runs `handover` with arguments split at whitespace, until it ends.
     pub fn run(&self, line: &str) -> Said {
         said(self.handover(line.split_whitespace()))
     }
 
-    /// The same, which must exit 0; what it printed.
+    /// Runs `handover`, which must exit with 0, and returns its standard output.
     pub fn ok(&self, line: &str) -> String {
         self.run(line).code(0).out
     }
 
-    /// The last run, as `show --json` gives it.
+    /// Returns the last run, from `show --json`.
     pub fn last(&self) -> Document {
         document(&self.ok("show --json"))
     }
 
-    /// The runs, as `runs --json` gives them.
+    /// Returns the runs, from `runs --json`.
     pub fn runs(&self) -> Vec<Value> {
         json(&self.ok("runs --json"))["runs"].as_array().expect("runs").clone()
     }
 
-    /// What SQLite itself thinks of the store.
+    /// Returns the result of SQLite's own integrity check of the store.
     pub fn integrity(&self) -> String {
         let store = rusqlite::Connection::open(self.db()).expect("a store");
         store.query_one("PRAGMA integrity_check", [], |row| row.get(0)).expect("a verdict")
@@ -122,7 +124,7 @@ impl Home {
         Running { home: self, child, ended: None, began: Instant::now() }
     }
 
-    /// The processes that run in these folders, by id.
+    /// Returns the ids of the processes that run with these folders.
     pub fn processes(&self) -> Vec<u32> {
         let here = format!("HOME={}\0", self.path().display()).into_bytes();
         let ids = fs::read_dir("/proc")
@@ -132,9 +134,9 @@ impl Home {
     }
 }
 
-/// What a process was started with; empty where it has ended. A process that is just becoming
-/// another program has none for a moment, and is waited for: taken for ended, it would turn up
-/// later, among the processes of the next thing that is tried.
+/// Returns a process's environment; empty if the process has ended. During exec a process has no
+/// environment for a moment; that is waited for, as the process would otherwise count as ended and
+/// show up later among those of the next test step.
 fn environment(id: u32) -> Vec<u8> {
     let until = Instant::now() + Duration::from_millis(200);
     loop {
@@ -147,17 +149,17 @@ fn environment(id: u32) -> Vec<u8> {
     }
 }
 
-/// An address at which nobody listens, and which nobody else is given: it is of an IP address of its own.
+/// Returns an unused address: on a loopback IP of its own, so that no other process is given it.
 pub fn free_address() -> SocketAddr {
     static COUNT: AtomicU8 = AtomicU8::new(1);
-    // Relaxed: a count.
+    // Relaxed: a counter.
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let listener = TcpListener::bind((Ipv4Addr::new(127, number, high, low), 0));
     listener.and_then(|it| it.local_addr()).expect("a port")
 }
 
-/// Waits for something to become true.
+/// Waits for a condition to become true.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;
     while !is_so() {
@@ -166,7 +168,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A program in the background; killed with its whole group if a test ends without it.
+/// A program in the background; it is killed with its process group if a test ends first.
 pub struct Running<'a> {
     home: &'a Home,
     child: Child,
@@ -175,23 +177,23 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Its process id, which is its group's too.
+    /// Returns the process id, which is also the id of its group.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has told on standard error so far.
+    /// Returns the standard error so far.
     pub fn told(&self) -> String {
         text(fs::read(self.home.path().join("err")).expect("a file"))
     }
 
-    /// Whether it has ended.
+    /// Returns `true` if the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.ended = self.ended.or(self.child.try_wait().expect("a child"));
         self.ended.is_some()
     }
 
-    /// Waits until it tells this.
+    /// Waits until standard error contains `words`.
     pub fn wait_for(&mut self, words: &str) {
         wait_until(words, || {
             let found = self.told().contains(words);
@@ -200,18 +202,18 @@ impl Running<'_> {
         });
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub fn signal(&self, signal: Signal) {
-        // One that has ended is no error.
+        // The process may have ended, which is not an error.
         let _ = kill_process(pid(self.id()), signal);
     }
 
-    /// Sends it to it and to its whole group, as a terminal does.
+    /// Sends a signal to the process and its group, as a terminal does.
     pub fn signal_all(&self, signal: Signal) {
         let _ = kill_process_group(pid(self.id()), signal);
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     pub fn finish(mut self) -> Said {
         wait_until("its end", || self.has_ended());
         let out = text(fs::read(self.home.path().join("out")).expect("a file"));
@@ -224,18 +226,18 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.has_ended() {
             self.signal_all(Signal::KILL);
-            // It has been killed: this ends.
+            // The process has been killed, so this wait ends.
             let _ = self.child.wait();
         }
     }
 }
 
-/// A process's id, typed.
+/// Converts a process id.
 pub fn pid(id: u32) -> Pid {
     i32::try_from(id).ok().and_then(Pid::from_raw).expect("a process id")
 }
 
-/// What a program printed, and how it ended.
+/// Output and exit status of a program.
 #[derive(Debug)]
 pub struct Said {
     pub status: ExitStatus,
@@ -259,7 +261,7 @@ impl Said {
         self
     }
 
-    /// Checks that standard error tells all of this.
+    /// Checks that standard error contains all of `words`.
     #[track_caller]
     pub fn tells(self, words: &[&str]) -> Said {
         for words in words {
@@ -276,12 +278,12 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// Runs a command to its end, which must come in time.
+/// Runs a command until it ends, which must be within the time limit.
 pub fn said(command: Command) -> Said {
     said_to(command, Vec::new())
 }
 
-/// The same, with something on standard input.
+/// Runs a command with this standard input.
 pub fn said_to(command: Command, input: Vec<u8>) -> Said {
     let began = Instant::now();
     let mut command = assert_cmd::Command::from_std(command);
@@ -297,26 +299,26 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
-/// A JSON document, and nothing else.
+/// Parses one JSON document, with nothing after it.
 #[track_caller]
 pub fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("one JSON document")
 }
 
-/// A run with its records: one JSON document, and nothing else.
+/// Parses a run with its records: one JSON document, with nothing after it.
 #[track_caller]
 pub fn document(text: &str) -> Document {
     serde_json::from_str(text).expect("one document")
 }
 
-/// What was measured: the id of every benchmark, once, in order.
+/// Returns the ids of the benchmarks measured, each once, in order.
 pub fn benchmarks(document: &Document) -> Vec<&str> {
     let mut all: Vec<&str> = document.records.iter().map(|record| record.spec.as_str()).collect();
     all.dedup();
     all
 }
 
-/// Everything below a folder, with what the files hold, in order.
+/// Returns everything below a folder, with the content of files, sorted.
 pub fn tree(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(folder) else {
@@ -334,13 +336,14 @@ pub fn tree(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     found
 }
 
-/// Says that something cannot be tested here.
+/// Reports that something cannot be tested here.
 pub fn skipped(what: &str, why: &str) {
-    // Not by println, which the test harness keeps for itself.
+    // Not by println, which the test harness captures.
     let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
 }
 
-/// Returns `true` if a table has a row of this id: whole or, where lines are short, below the name of its rung.
+/// Returns `true` if a table has a row of this id: in full or, in narrow tables, below the name of
+/// its rung.
 #[allow(dead_code)] // not every test program looks at tables
 pub fn shows(table: &str, id: &str) -> bool {
     let below = id.split_once('/').map(|(_, rest)| format!("\n  {rest} "));

@@ -1,4 +1,4 @@
-//! Ends before the end: kill -9, SIGINT and SIGTERM, and parties that die.
+//! Early ends: kill -9, SIGINT and SIGTERM, and participants that die.
 
 use crate::common::{Home, Running, Said, benchmarks, pid, wait_until};
 use rustix::process::{Signal, kill_process};
@@ -7,15 +7,15 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A run that is asked to stop does so within a second; here with the slack of a busy machine.
+/// Maximum time for a run to stop: a second, with slack for a busy machine.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
-/// How many runs are killed; more with `HANDOVER_KILLS`.
+/// Returns the number of runs to kill; `HANDOVER_KILLS` sets it.
 fn kills_count() -> u32 {
     std::env::var("HANDOVER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }
 
-/// The benchmarks that a run has told to have measured.
+/// Returns the benchmarks that a run has reported as measured.
 fn told(said: &str) -> Vec<&str> {
     said.lines().filter_map(|line| line.strip_suffix(" measured")).collect()
 }
@@ -43,7 +43,7 @@ fn what_had_been_measured_when_a_run_was_killed_is_in_the_store() {
     let mut partial_count = 0;
     for turn in 0..count {
         let mut run = start(&home, line);
-        // From the first moment to the last benchmark, and a while into the one that follows.
+        // From the start to the last benchmark, and some time into the one that follows.
         let after = measured_count * turn as usize / count as usize;
         wait_until("so many are measured", || told(&run.told()).len() >= after || run.has_ended());
         sleep(Duration::from_millis(u64::from(turn * 7 % 40)));
@@ -61,7 +61,7 @@ fn what_had_been_measured_when_a_run_was_killed_is_in_the_store() {
         let id = row["id"].as_str().expect("an id");
         let stored = crate::common::document(&home.ok(&format!("show {id} --json")));
         let stored = benchmarks(&stored);
-        // Stored, and then told: the last one may have been killed between the two.
+        // Stored before it is reported: the run may have been killed between the two.
         assert!(stored.starts_with(&told), "{told:?} were measured, {stored:?} are stored");
         assert!(stored.len() <= told.len() + 1, "{told:?} were measured, {stored:?} are stored");
         if said.status.code().is_none() {
@@ -81,7 +81,7 @@ fn what_had_been_measured_when_a_run_was_killed_is_in_the_store() {
     assert_eq!(home.integrity(), "ok");
 }
 
-/// Checks a run that was asked to stop in mid-run.
+/// Checks a run that was asked to stop before its end.
 fn check_stopped(home: &Home, said: Said, asked: Instant) {
     let took = asked.elapsed();
     assert!(took < STOPS_WITHIN, "{took:?}: {said}");
@@ -117,7 +117,7 @@ fn a_signal_from_the_terminal_ends_a_run_of_processes() {
     run.wait_for(" measured\n");
     wait_until("a party", || parties(&run).len() == 2);
     let asked = Instant::now();
-    // To the whole group, as a terminal sends it.
+    // To the whole group, as a terminal does.
     run.signal_all(Signal::INT);
     check_stopped(&home, run.finish(), asked);
 }
@@ -125,7 +125,7 @@ fn a_signal_from_the_terminal_ends_a_run_of_processes() {
 #[test]
 fn a_signal_before_the_first_figure_leaves_an_empty_run() {
     let home = Home::new();
-    // A round of hand-overs that are 100 ms apart is not over soon.
+    // A round of hand-overs at intervals of 100 ms takes long.
     let mut run = start(&home, "run floor/futex --idle-gap 100ms");
     wait_until("the store", || home.db().exists() && home.integrity() == "ok");
     wait_until("the run", || home.run("runs").out.contains("quick"));
@@ -137,7 +137,7 @@ fn a_signal_before_the_first_figure_leaves_an_empty_run() {
     assert!(home.last().records.is_empty());
 }
 
-/// The party processes of a run: the children of those that run its passes.
+/// Returns the participant processes of a run: the children of the processes that run its passes.
 fn parties(run: &Running) -> Vec<u32> {
     children(run.id()).into_iter().flat_map(children).collect()
 }
@@ -153,7 +153,7 @@ fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
     let line = "run floor/eventfd notify/round-trip --processes";
     let mut run = start(&home, line);
     run.wait_for("floor/eventfd measured\n");
-    // A party that has given its answer may be killed: then the next one.
+    // A participant may be killed after it has given its answer: then the next one is killed.
     wait_until("a party dies", || {
         if let Some(party) = parties(&run).last() {
             let _ = kill_process(pid(*party), Signal::KILL);
@@ -191,7 +191,8 @@ fn is_stopped(id: u32) -> bool {
     stat.contains(") T ")
 }
 
-/// A child of a run that has not become a party yet: until then its environment is that of the run.
+/// Returns a child of a run that has not become a participant yet: its environment is still the
+/// run's.
 fn forked(run: &Running) -> Option<u32> {
     let environment = |id: u32| fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
     let is_party = |text: &[u8]| text.windows(14).any(|window| window == b"HANDOVER_PARTY");
@@ -212,7 +213,7 @@ fn party_stopped_before_it_calls_exec_does_not_hold_up_a_signal() {
             return false;
         };
         let _ = kill_process(pid(id), Signal::STOP);
-        // The signal is acted upon at once, unless the process is just being replaced.
+        // The signal takes effect at once, unless the process is in exec.
         sleep(Duration::from_millis(20));
         let is_stopped = is_stopped(id) && forked(&run) == Some(id);
         if !is_stopped {
@@ -235,7 +236,7 @@ fn processes_of_a_repeated_run_end_with_it() {
         assert!(!run.has_ended(), "{}", run.told());
         for signal in signals {
             run.signal(*signal);
-            // Two at the same time would be one.
+            // Two signals sent at the same time would merge.
             sleep(Duration::from_millis(100));
         }
         run.finish();
@@ -260,7 +261,7 @@ fn run_started_by_nohup_does_not_end_with_its_terminal() {
     assert!(home.last().run.complete);
 }
 
-/// The folders that `calls` has made in the folder where commands are typed.
+/// Returns the folders that `calls` has made in the working directory.
 fn folders_of_calls(home: &Home) -> Vec<String> {
     let entries = fs::read_dir(home.cwd()).expect("a folder").flatten();
     let names = entries.map(|it| it.file_name().to_string_lossy().into_owned());
@@ -307,7 +308,7 @@ fn file_of_margo_p2p_bw_is_gone_when_rank_0_is_killed() {
         rank_0 = children(run.id()).into_iter().find(|id| maps(*id).lines().any(is_ours));
         rank_0.is_some()
     });
-    // Nothing is about to be removed.
+    // No file is about to be removed.
     assert_eq!(files(), files_before, "it has no name");
     kill_process(pid(rank_0.expect("it is there")), Signal::KILL).expect("it runs");
     run.finish().code(1);
@@ -320,7 +321,8 @@ fn a_party_stopped_for_good_does_not_hold_up_a_signal() {
     let home = Home::new();
     let mut run = start(&home, "run floor/empty floor/futex --processes --time 1min");
     run.wait_for("floor/empty measured\n");
-    // It neither answers nor dies. One that has given its answer is killed in its turn: then the next one.
+    // A stopped participant neither answers nor dies. One that has given its answer is killed in
+    // its turn: then the next one is stopped.
     wait_until("a party that is stopped and waited for", || {
         assert!(!run.has_ended(), "{}", run.told());
         let Some(id) = parties(&run).last().copied() else { return false };

@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
-/// What must be printed whatever could not be measured.
+/// Checks the output that is required even if some benchmarks could not be measured.
 fn check_reported(said: Said, why: &str) {
     let said = said.code(1).tells(&[why, "handover: "]);
-    // A line for each that failed, and one in the end.
+    // One line for each that failed, and one at the end.
     let failed = said.err.lines().filter(|line| line.contains(why)).count();
     assert!(failed >= 1 && said.err.contains("could not be measured: see above"), "{said}");
     assert!(said.out.contains("is in /"), "{said}");
@@ -38,7 +38,8 @@ fn no_descriptor_for_the_store_is_the_worlds_fault_and_not_the_files() {
     fs::write(home.cwd().join("runs.jsonl"), home.ok("export")).expect("a file");
     for line in ["run clock/now --profile smoke", "import runs.jsonl"] {
         let mut told_count = 0;
-        // Few enough for it to start, and none for the store; then none for its journal.
+        // First just enough descriptors to start, and none for the store; then none for its
+        // journal.
         for count in 3.. {
             let said = said(home.shell(&format!("ulimit -n {count} && exec handover {line}")));
             let starts = said.status.code() != Some(127);
@@ -71,7 +72,8 @@ fn no_number_of_descriptors_makes_it_hang_or_panic() {
     assert!(home.processes().is_empty(), "a party was left behind");
 }
 
-/// A command under a limit of so many threads, by a user whom it binds, or why there is none.
+/// Returns a command under a limit of threads, run by a user to whom the limit applies; or the
+/// reason why that is impossible.
 fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
     let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
     if !runs("prlimit") {
@@ -83,16 +85,16 @@ fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
         if !runs("setpriv") {
             return Err("root is not bound by it, and there is no setpriv".to_string());
         }
-        // Whoever this is, nobody else is it, no other test either, so that the count begins with this
-        // process. A home has one of them, whose store it is.
+        // A user id that no other process has, other tests included, so that the count begins with
+        // this process. Each home has one such user, who owns its store.
         let place = fs::metadata(home.path()).expect("a folder").ino();
         let user = 1_000_000 + place % 1_000_000_000;
         command.args(["setpriv", &format!("--reuid={user}"), "--clear-groups", "--"]);
-        // Others may not enter the folders of whoever builds this.
+        // Other users may not enter the folders of the user that builds this.
         let copy = home.path().join("handover");
         if !copy.exists() {
-            // By a process of its own: while this one writes it, another test's child may inherit the
-            // descriptor, and then it is too busy to be run.
+            // Copied by another process: if this process wrote the file, another test's child could
+            // inherit the descriptor, and the file would be too busy to be executed.
             let copied = Command::new("cp").arg(binary()).arg(&copy).status();
             assert!(copied.is_ok_and(|status| status.success()), "a copy");
         }
@@ -113,7 +115,7 @@ fn parties_that_were_started_in_vain_leave_their_threads_to_the_next_benchmark()
         Ok(command) => command,
         Err(why) => return skipped("a limit of threads", &why),
     };
-    // It needs four threads with whoever starts them; the null after it two.
+    // The benchmark needs four threads including the starting one; the null after it needs two.
     let line = "run lock/passed --set threads_count=3 --profile smoke --no-report";
     command.args(line.split(' '));
     let said = said(command).code(1);
@@ -125,7 +127,8 @@ fn parties_that_were_started_in_vain_leave_their_threads_to_the_next_benchmark()
 #[test]
 fn too_few_threads_are_reported_and_nothing_hangs() {
     let home = Home::new();
-    // With three, two parties have just enough, as long as whoever rigged them is gone in time.
+    // With three, two participants have just enough, if the thread that set them up has ended in
+    // time.
     for threads_count in 1..3 {
         for (words, code, why) in [
             (

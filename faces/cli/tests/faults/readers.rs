@@ -1,11 +1,11 @@
-//! Nobody reads it, or nothing can be written.
+//! Output that is not read or cannot be written.
 
 use crate::common::{Home, said, skipped};
 use std::path::Path;
 
 const SMOKE: &str = "--profile smoke --no-report";
 
-/// Every command that prints something.
+/// Returns every command that prints something.
 fn printing() -> Vec<String> {
     let run = |words: &str| format!("run {words} {SMOKE}");
     let lines = ["list", "list --json", "show", "show --json", "runs", "runs --json", "export"];
@@ -30,7 +30,7 @@ fn home_with_a_run() -> Home {
 fn a_reader_that_has_seen_enough_is_no_error() {
     let home = home_with_a_run();
     for line in printing() {
-        // The code of the first, not of the reader.
+        // The exit code of the first command, not of the reader.
         let both = format!("{{ handover {line}; echo $? >code; }} | head -1");
         let said = said(home.shell(&both)).code(0);
         assert!(said.out.lines().count() <= 1, "{line}: {said}");
@@ -43,13 +43,13 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 fn a_reader_that_never_came_is_no_error() {
     let home = home_with_a_run();
     for line in printing() {
-        // It prints after its reader has surely gone.
+        // Prints after its reader has certainly ended.
         let both = format!("{{ sleep 0.1; handover {line}; echo $? >code; }} | true");
         said(home.shell(&both)).code(0);
         let code = std::fs::read_to_string(home.cwd().join("code")).expect("a code");
         assert_eq!(code, "0\n", "{line}");
     }
-    // The run was measured, stored, and written as a page nevertheless.
+    // The run was nevertheless measured, stored, and written as a page.
     let page = home.cwd().join("report.html");
     said(home.shell("{ sleep 0.1; handover run lock/free --profile smoke; } 2>&1 | true"));
     assert!(home.last().run.complete && page.exists());
@@ -88,7 +88,7 @@ fn an_output_that_is_full_is_said_and_what_was_measured_is_kept() {
         let count = said.err.matches("No space left").count();
         assert_eq!(count, 1, "{line}: {said}");
     }
-    // What only progress and warnings were for is not missed.
+    // Only progress and warnings are lost.
     for line in printing() {
         said(home.shell(&format!("handover {line} 2>/dev/full"))).code(0);
     }

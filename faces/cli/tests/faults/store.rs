@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Measures until it is told otherwise, and has a store to begin with.
+/// Returns a home whose store has a run.
 fn home_with_a_run() -> Home {
     let home = Home::new();
     home.ok("run clock/now --profile smoke --no-report");
     home
 }
 
-/// Holds the whole file for itself.
+/// Locks the whole store exclusively.
 fn lock(home: &Home) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(home.db()).expect("the store");
     connection.execute_batch("PRAGMA busy_timeout = 60000; BEGIN EXCLUSIVE").expect("the lock");
@@ -43,7 +43,7 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
     run.wait_for("clock/now measured\n");
     let locked = lock(&home);
     run.wait_for("lock/free measured\n");
-    // Enough has been seen.
+    // The error has been seen.
     run.signal(Signal::INT);
     let said = run.finish().code(1).tells(&[
         "not all results above could be stored; nothing that was stored is lost: ",
@@ -61,10 +61,10 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
     assert_eq!((benchmarks(&run), run.run.complete), (vec!["clock/now"], false));
 }
 
-/// Checks a run whose store was full before its end.
+/// Checks a run whose store became full before the run's end.
 fn check_full(home: &Home, said: &crate::common::Said, first: &str) {
     let told = "handover: not all results above could be stored; nothing that was stored is lost: ";
-    // A benchmark that needs larger files than the limit allows fails before.
+    // A benchmark that needs larger files than the limit allows fails earlier.
     let last = said.err.lines().find(|line| line.starts_with(told)).expect("an error");
     assert!(last.contains(": no space left "), "{said}");
     assert_eq!(last.matches("stored").count(), 2, "it is said once: {last}");
@@ -85,7 +85,8 @@ fn a_limit_on_the_size_of_files_costs_only_the_storing() {
     let size = fs::metadata(home.db()).expect("the store").len();
     let mut command = home.program("prlimit");
     command.arg(format!("--fsize={}", size + 24 * 1024)).arg(crate::common::binary());
-    // Not the probes: what they record goes to files of their own, which the limit ends too.
+    // Without the probe benchmarks: their recordings are files of their own, which the limit
+    // affects too.
     command.args(["run", "call", "clock", "event", "floor", "lock", "notify", "null", "ring"]);
     command.args(["sched", "timer", "--profile", "smoke", "--no-report"]);
     if home.program("prlimit").arg("--version").output().is_err() {

@@ -1,4 +1,5 @@
-//! `handover anatomy`: stages that add up, what is stored and shown of them, and the traces of the slowest.
+//! `handover anatomy`: stages that add up, their storage and display, and the traces of the
+//! slowest.
 
 use crate::common::{Home, document};
 use handover_probe::read::Trace;
@@ -9,7 +10,7 @@ fn taken(document: &Document) -> &Anatomy {
     document.records.iter().find_map(|record| record.anatomy.as_deref()).expect("an anatomy")
 }
 
-/// The parts of a line, and what it says that they add up to.
+/// Returns the parts of a line, and the sum that it states.
 fn parts(line: &str) -> (Vec<(&str, u64)>, u64) {
     let (parts, total) = line.split_once(" = ").expect("a sum");
     let parts = parts.split(" + ").map(|part| {

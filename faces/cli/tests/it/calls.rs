@@ -1,10 +1,10 @@
-//! `calls`: the master table, in the loop and fully costed.
+//! `calls`: the main table, in the loop and fully costed.
 
 use crate::common::{Home, Said, json, said};
 use regex_lite::Regex;
 use std::fs;
 
-/// What is in the loop, with a compiler's level and with probes.
+/// Groups of loops with their rows: by compiler level, and with probes.
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Compiled with -O0", IN_C),
     ("Compiled with -O3", IN_C),
@@ -32,10 +32,10 @@ const IN_C: &[&str] = &[
     "The loop alone, without a call:",
 ];
 
-/// A process's row: seconds three times, memory, bytes, of an event, what was lost, and cycles.
+/// A process's row: three times in seconds, memory, bytes, bytes per event, share lost, and cycles.
 const COSTED: &str = r" +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d +\d+ +(-|\d+\.\d\d B) +(0|\d+\.\d\d %) +\d+\.\d( +\([+-]\d+\.\d\))?( +-?\d+\.\d\d times two time stamps)?$";
 
-/// The lines below a heading.
+/// Returns the lines below a heading.
 fn below<'a>(said: &'a Said, heading: &str) -> Vec<&'a str> {
     let lines = said.out.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
     let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
@@ -112,7 +112,7 @@ fn the_document_has_every_row_and_accounts_for_every_event() {
 #[test]
 fn what_cannot_be_written_is_said_in_its_row_and_in_the_end() {
     let home = Home::new();
-    // Files of 64 KiB at most: no ring fits.
+    // Files are limited to 64 KiB, and no ring fits.
     let said = said(home.shell("ulimit -f 64 && exec handover calls -m 1 --calls 1000 --dir ."));
     let said = said.code(1).tells(&["two probes, ", "File too large"]);
     let lines = below(&said, "With probes");

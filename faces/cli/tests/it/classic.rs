@@ -1,26 +1,26 @@
-//! The classic programs: by subcommand and by name, with the lines that their scripts read.
+//! The classic programs: called by subcommand and by name, with the lines that their scripts parse.
 
 use crate::common::{Home, Said, binary, said};
 use regex_lite::Regex;
 use std::fs;
 
-/// The names that links are made by.
+/// The names of the links, from the binary's sources.
 #[allow(dead_code)]
 #[path = "../../src/names.rs"]
 mod names;
 
-/// A line's head, up to the function's name in ten columns and the line of the source.
+/// Start of a line, up to the function's name in ten columns and the source line.
 const HEAD: &str = r"^\d{3}\.\d{6} FUNCTION \[\d+\] ";
-/// `%.3e` of C.
+/// Number in the form of C's `%.3e`.
 const E3: &str = r"(\d\.\d{3}e[+-]\d\d)";
 
-/// A line of a classic program as a regular expression: `E3` stands for a number.
+/// Returns the regular expression of a classic program's line; `E3` stands for a number.
 fn form(function: &str, rest: &str) -> Regex {
     let head = HEAD.replace("FUNCTION", &format!("{function:<10}"));
     Regex::new(&format!("{head}{}$", rest.replace("E3", E3))).expect("a form")
 }
 
-/// The numbers of a line that must have a form.
+/// Returns the numbers of a line, which must match the form.
 #[track_caller]
 fn numbers(form: &Regex, line: &str) -> Vec<f64> {
     let found = form.captures(line).unwrap_or_else(|| panic!("{line}\nhas not the form\n{form}"));
@@ -28,19 +28,19 @@ fn numbers(form: &Regex, line: &str) -> Vec<f64> {
     texts.map(|number| number.as_str().parse().expect("a number")).collect()
 }
 
-/// A home with a folder of links.
+/// Returns a home with a folder of links.
 fn home_with_links() -> Home {
     let home = Home::new();
     home.ok("links .");
     home
 }
 
-/// Runs a line of the classic programs' documentation in the folder of links.
+/// Runs a line from the classic programs' documentation in the folder of links.
 fn typed(home: &Home, line: &str) -> Said {
     said(home.shell(line))
 }
 
-/// Checks the lines of trylock's test A; gives the numbers of busy samples.
+/// Checks the lines of trylock's test A; returns the counts of busy samples.
 fn check_busy(said: &Said, threads_count: usize) -> Vec<f64> {
     let each = form(
         "fn_busy",
@@ -55,13 +55,13 @@ fn check_busy(said: &Said, threads_count: usize) -> Vec<f64> {
     }
     let sum: f64 = threads.iter().map(|it| it[2]).sum();
     let [total, per_thread] = numbers(&total, lines[threads_count])[..] else { panic!("{said}") };
-    // Four digits are printed of each.
+    // Each number is printed with four digits.
     assert!((total - sum).abs() <= 0.002 * sum, "{said}");
     assert!((per_thread * threads_count as f64 - total).abs() <= 0.002 * total, "{said}");
     threads.iter().map(|it| it[1]).collect()
 }
 
-/// Checks the lines of trylock's test B; gives the numbers of busy and of free samples.
+/// Checks the lines of trylock's test B; returns the counts of busy and of free samples.
 fn check_free(said: &Said, threads_count: usize) -> Vec<(f64, f64)> {
     let each = form(
         "fn_free",
@@ -76,7 +76,7 @@ fn check_free(said: &Said, threads_count: usize) -> Vec<(f64, f64)> {
     assert!((t_busy - mean(2)).abs() <= 0.002 * t_busy, "{said}");
     assert!((t_free - mean(4)).abs() <= 0.002 * t_free, "{said}");
     assert!(t_free > 0.0, "{said}");
-    // Percentiles come after, where there were busy samples.
+    // Percentiles follow if there were busy samples.
     for line in &lines[threads_count + 1..] {
         assert!(line.contains("] busy: p50 ") && line.contains(", p99.9 "), "{said}");
     }

@@ -5,7 +5,7 @@ use handover_record::{ContenderKind, Document, Unit, WarningCode};
 use regex_lite::Regex;
 use std::fs;
 
-/// Every command that `--help` lists.
+/// Commands that `--help` lists.
 const LISTED: &[&str] = &[
     "run",
     "sweep",
@@ -44,14 +44,14 @@ const LISTED: &[&str] = &[
     "sweep-abt-eventual-bench",
     "plot-abt-eventual-bench",
 ];
-/// Those that it does not list.
+/// Commands that `--help` does not list.
 const UNLISTED: &[&str] = &["completions", "man"];
 
 #[test]
 fn every_command_has_help_that_touches_nothing() {
     let home = Home::new();
     for command in LISTED.iter().chain(UNLISTED).chain(&[""]) {
-        // Its -h is the classic program's own option.
+        // The classic program has an option -h of its own.
         let short = if *command == "evh_perf" { "--help" } else { "-h" };
         for option in ["--help", short] {
             let said = home.run(&format!("{command} {option}")).code(0);
@@ -73,7 +73,7 @@ fn the_doctor_says_what_it_found_and_what_mends_it() {
     let findings = json["findings"].as_array().expect("a list");
     assert!(findings.len() >= 15 && findings.iter().all(|it| it["code"] != "steal"), "{json}");
     assert!(findings.iter().all(|it| it["level"] != "disturbs" || it["mend"].is_string()));
-    // A run looks too, and keeps what it found.
+    // A run examines the machine too, and stores the findings.
     let run: serde_json::Value =
         serde_json::from_str(&home.ok("run clock --profile smoke --json --no-report"))
             .expect("JSON");
@@ -99,7 +99,7 @@ fn the_version_names_the_commit() {
     assert!(form.is_match(&said), "{said}");
 }
 
-/// The ids that `list` prints.
+/// Returns the ids that `list` prints.
 fn listed(home: &Home, words: &str) -> Vec<String> {
     let text = home.ok(&format!("list {words}"));
     let heads = text.lines().filter(|line| !line.starts_with(' '));
@@ -137,20 +137,20 @@ fn list_takes_prefixes_and_globs() {
     assert_eq!(listed(&home, "lock/bus notify"), {
         those(&|id| id.starts_with("lock/busy") || id.starts_with("notify"))
     });
-    // An id is itself alone.
+    // An id selects only itself.
     assert_eq!(listed(&home, "lock/busy"), ["lock/busy"]);
     let coarse = |id: &str| id.starts_with("clock/") && id.ends_with("-coarse");
     assert_eq!(listed(&home, "clock/*-coarse"), those(&coarse));
-    // A figure of a benchmark chooses the benchmark.
+    // A figure of a benchmark selects the benchmark.
     assert_eq!(listed(&home, "lock/passed/po"), ["lock/passed"]);
     assert_eq!(listed(&home, "*/passed/{free,post}"), ["lock/passed"]);
 }
 
-/// What holds for every figure of a smoke run.
+/// Checks properties of every figure of a smoke run.
 fn check_smoke(document: &Document) {
     for it in &document.records {
-        // What is left of a few operations without their generator may be nothing, and so may what is no
-        // time.
+        // The net cost of a few operations, without their generator, may be zero, and so may a
+        // figure that is not a time.
         let may_be_nothing = it.unit != Unit::Ns;
         assert!((it.summary.median > 0.0 || may_be_nothing) && it.summary.ops > 0, "{it}");
         assert!(it.warnings.iter().any(|it| it.code == WarningCode::Smoke), "{it}");
@@ -170,7 +170,7 @@ fn a_run_of_everything_is_shown_stored_and_written_as_a_page() {
         assert!(page.contains(&it.id), "{} is not on the page", it.id);
         assert!(said.err.contains(&format!("{} measured\n", it.spec)), "{said}");
     }
-    // What it cannot see is no question of a run that measures nothing.
+    // The resolution of a smoke run is not reported, as such a run measures nothing.
     assert!(!said.out.contains("cannot see differences") && !said.out.contains("±0.0"), "{said}");
     let where_it_is = format!("run {} is in {}\n", run.run.id, home.db().display());
     assert!(said.out.contains(&where_it_is), "{said}");
@@ -324,7 +324,7 @@ fn the_page_goes_where_it_is_asked_for_and_replaces_what_was_there() {
     assert!(!home.cwd().join("report.html").exists());
 }
 
-/// Two runs, the later one last; their ids.
+/// Makes two runs, and returns their ids, the later one last.
 fn two_runs(home: &Home) -> [String; 2] {
     home.ok("run clock/now --profile smoke --no-report");
     let first = home.last().run.id;
@@ -355,7 +355,7 @@ fn a_run_is_shown_by_its_id_a_prefix_of_it_or_its_place() {
     assert_eq!(asked("-1"), second);
     assert_eq!(asked("-2"), first);
     assert_eq!(asked(&first), first);
-    // All but the last letter of the process id.
+    // A prefix: the id without its last letter.
     assert_eq!(asked(&first[..first.len() - 1]), first);
 }
 
@@ -367,7 +367,7 @@ fn a_run_that_is_not_there_is_refused_with_the_nearest_one() {
     for command in ["show", "export"] {
         home.run(&format!("{command} {misspelt}")).code(2).tells(&[&misspelt, "nearest", &first]);
         home.run(&format!("{command} -3")).code(2).tells(&["-3"]);
-        // Both began within a few seconds: they begin alike.
+        // Both began within a few seconds: their ids begin alike.
         home.run(&format!("{command} {}", &first[..4])).code(2).tells(&[&first, &second]);
     }
 }
@@ -412,7 +412,7 @@ fn names_from_elsewhere_do_not_steer_the_terminal() {
     fs::write(home.cwd().join("good.jsonl"), exported).expect("a file");
     home.run("import good.jsonl --db no/other.db").code(2).tells(&["there is no folder no;"]);
     assert!(!home.cwd().join("no").exists());
-    // A version that did not refuse them may have stored them.
+    // A version that did not reject such names may have stored them.
     let store = rusqlite::Connection::open(home.db()).expect("the store");
     let odd =
         "UPDATE runs SET profile = char(27) || '[31m', host = char(155) || 'x', checksum = NULL,
@@ -449,11 +449,11 @@ fn what_is_exported_is_imported_to_the_byte() {
     assert!(told.starts_with("2 runs with ") && told.contains(" 0 were there already"), "{told}");
     assert_eq!(other.ok("export"), exported);
     assert_eq!(other.ok("show --json"), home.ok("show --json"));
-    // The same again, through a pipe: nothing new.
+    // The same input again, through a pipe: nothing is new.
     let again = said_to(other.handover(["import", "-"]), exported.clone().into_bytes()).code(0);
     assert!(again.out.contains("2 were there already"), "{again}");
     assert_eq!(other.ok("export"), exported);
-    // One run alone.
+    // A single run.
     let one = home.ok("export -1");
     assert!(exported.ends_with(&one) && one.len() < exported.len());
     assert_eq!(home.ok("export -2") + &one, exported);
@@ -466,7 +466,7 @@ fn rubbish_is_refused_by_its_line_and_changes_nothing() {
     let exported = home.ok("export");
     let lines: Vec<&str> = exported.lines().collect();
     let before = fs::read(home.db()).expect("the store");
-    // A run that is not there yet comes first, so that something could be left of it.
+    // A new run comes first, so that a partial import would leave something.
     let new = lines[0].replacen(&home.last().run.id, "another", 1);
     let after = |bad: &str| format!("{new}\n\n{bad}\n");
     let truncated = &lines[1][..lines[1].len() / 2];
@@ -485,7 +485,7 @@ fn rubbish_is_refused_by_its_line_and_changes_nothing() {
         assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
         let said = said.tells(&["in.jsonl", &format!("line {line}"), "nothing was imported"]);
         assert!(fs::read(home.db()).expect("the store") == before, "it was changed: {said}");
-        // Where there is no store, none is made.
+        // Without a store, none is created.
         let nowhere = home.run("import in.jsonl --db made/none.db").code(2);
         assert_eq!(nowhere.err, said.err);
         assert!(!home.cwd().join("made").exists(), "something was left: {nowhere}");

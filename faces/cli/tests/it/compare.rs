@@ -1,4 +1,4 @@
-//! Comparing runs, following a figure over them, naming and forgetting them.
+//! Comparing runs, the history of a figure, naming and deleting runs.
 
 use crate::common::{Home, binary, json, said};
 use serde_json::Value;
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// Stores so many runs of a name, made of one smoke run: as if they had been measured, each a little off,
-/// with every figure multiplied.
+/// Imports `count` runs with a name, made of one smoke run as if they had been measured: each
+/// differs a little, and every figure is multiplied by `factor`.
 fn imported(home: &Home, name: &str, count: usize, factor: f64) {
     let smoke = home.path().join("smoke.jsonl");
     if !smoke.exists() {
@@ -54,7 +54,7 @@ fn what_regressed_is_told_and_ends_with_1() {
     let row = said.out.lines().find(|line| line.starts_with("lock/free")).expect("a row");
     assert!(row.contains("1.200") && row.ends_with("worse"), "{said}");
     assert!(said.out.contains("These runs cannot see differences under"), "{said}");
-    // The other way round it became better, and above the threshold nothing did.
+    // In the other direction it became better, and nothing is above the threshold.
     let said = home.run("compare b a").code(0);
     assert!(said.out.contains("better") && !said.out.contains("worse."), "{said}");
     assert!(home.ok("compare a b --threshold 30%").contains(" same"));
@@ -80,7 +80,7 @@ fn sides_are_names_runs_files_or_lists_of_them() {
     home.run("compare --baseline a").code(2).tells(&["the last run is of it", "--baseline a this"]);
     imported(&home, "b", 6, 1.0);
     assert_eq!(sides("--baseline a"), (5, 6), "all of the last name");
-    // Fewer than five a side: it says that it cannot say.
+    // With fewer than five runs a side, it says that it cannot tell.
     let said = home.run("compare a.jsonl one.json").code(0);
     assert!(said.out.contains("cannot say") && said.out.contains("at least 5 a side"), "{said}");
     home.run("compare a.jsonl one.json --strict").code(1).tells(&["--strict"]);
@@ -156,10 +156,10 @@ fn a_repeated_run_is_several_processes_of_one_name() {
     assert!(home.cwd().join("report.html").exists());
     let said = home.run("compare here here").code(0);
     assert!(said.out.contains("smoke values") && said.out.contains("with themselves"), "{said}");
-    // A name that others have already is told, once.
+    // A name that other runs have already is reported, once.
     let said = home.run("run lock/free --profile smoke --name here --no-peers --no-report").code(0);
     assert!(said.err.contains("3 runs have the name here already"), "{said}");
-    // What is no more than a smoke run is no process of a side.
+    // Smoke runs do not count as processes of a side.
     imported(&home, "here", 5, 1.0);
     imported(&home, "there", 5, 1.0);
     let said = home.run("compare here there").code(0);
@@ -201,7 +201,7 @@ fn runs_are_named_found_by_their_name_and_forgotten() {
     home.ok("tag 5-a-1 release/1.2");
     assert_eq!(json(&home.ok("show release/1.2 --json"))["run"]["id"], "5-a-1");
     assert!(home.ok("runs").lines().any(|line| line.contains("a release/1.2")));
-    // A name is all runs that have it; one alone is shown, and said to be the last.
+    // A name stands for all runs that have it; `show` shows the last and says so.
     let exported = home.ok("export a");
     assert_eq!(exported.lines().filter(|line| json(line)["type"] == "run").count(), 3);
     let ids = |csv: &str| -> BTreeSet<String> {
@@ -231,7 +231,7 @@ fn runs_are_named_found_by_their_name_and_forgotten() {
 fn somebody_elses_workloads_are_measured_by_cargo_and_stored_like_ours() {
     let home = Home::new();
     imported(&home, "a", 1, 1.0);
-    // In place of cargo: what a bench target prints, and what it was called with.
+    // Stands in for cargo: prints the output of a bench target and records its arguments.
     let cargo = home.path().join("cargo");
     let script = "#!/bin/sh\necho \"$@\" >called\n[ \"$1\" = bench ] && cat ../printed\n";
     fs::write(&cargo, script).expect("a script");
@@ -256,7 +256,7 @@ fn somebody_elses_workloads_are_measured_by_cargo_and_stored_like_ours() {
     by_cargo("bench").code(1).tells(&["cargo bench --bench handover", "101"]);
 }
 
-/// With `HANDOVER_LONG=1`: twenty times ten processes of one build, measured in turn.
+/// With `HANDOVER_LONG=1`: twenty trials of ten processes of one build, measured in turn.
 #[test]
 fn one_build_against_itself_regresses_in_none_of_twenty_trials() {
     if std::env::var_os("HANDOVER_LONG").is_none() {
@@ -274,6 +274,7 @@ fn one_build_against_itself_regresses_in_none_of_twenty_trials() {
             called.push(said.out);
         }
     }
-    // 99 of 100 are promised: one of twenty comes in a fifth of such tests, two in a sixtieth.
+    // The promise is 99 of 100: one false alarm in twenty comes in a fifth of such tests, two in a
+    // sixtieth.
     assert!(called.len() <= 1, "{}", called.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! The fuzz targets on their corpora, and on every beginning of each input, without a fuzzer.
+//! The fuzz targets on their corpora, and on prefixes of each input, without a fuzzer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn the_targets_hold_on_their_corpora() {
         for entry in fs::read_dir(corpora().join(name)).expect("a corpus") {
             let input = fs::read(entry.expect("an entry").path()).expect("an input");
             target(&input);
-            // What a reader gets of an input that was cut off: some of its beginnings.
+            // Truncated input: some of its prefixes.
             for cut in (0..input.len()).step_by((input.len() / 24).max(1)) {
                 target(&input[..cut]);
             }

@@ -1,4 +1,4 @@
-//! abt-eventual-bench, its sweep and its pictures, as their users run them.
+//! abt-eventual-bench, its sweep and its charts, as users run them.
 
 use crate::common::{Home, said, wait_until};
 use regex_lite::Regex;
@@ -7,14 +7,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// A home with links to the classic programs.
+/// Returns a home with links to the classic programs.
 fn home() -> Home {
     let home = Home::new();
     home.ok("links .");
     home
 }
 
-/// A program in the home that prints what abt-eventual-bench does, at once.
+/// Creates a program in the home with this shell script as its body.
 fn a_program(home: &Home, name: &str, body: &str) {
     let path = home.cwd().join(name);
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a program");
@@ -23,7 +23,7 @@ fn a_program(home: &Home, name: &str, body: &str) {
 
 const PRINTS: &str = "printf '#<num_ults>\\t<x>\\n%s\\t5\\t1\\t%s000\\t0.5\\n' \"$2\" \"$2\"";
 
-/// The file that a sweep has written.
+/// Returns the file that a sweep has written.
 fn dat(home: &Home) -> PathBuf {
     let files = fs::read_dir(home.cwd()).expect("the folder").map(|it| it.expect("a file").path());
     let mut dats = files.filter(|path| path.extension().is_some_and(|it| it == "dat"));
@@ -43,7 +43,7 @@ fn abt_eventual_bench_prints_the_original_s_two_lines_and_then_comments() {
     let row = Regex::new(r"^16\t1\t0\.5\t(\d+)\.\d{6}\t(\d+\.\d{6})$").expect("a pattern");
     let row = row.captures(lines[1]).unwrap_or_else(|| panic!("{out}"));
     let (rate, cpu_s): (f64, f64) = (row[1].parse().expect("n"), row[2].parse().expect("n"));
-    // No sleep ends early, and on a machine that does something else many end late.
+    // No sleep ends early, and on a busy machine many end late.
     assert!(rate > 0.0 && rate <= 32_000.0 && cpu_s < 2.0, "{out}");
     assert!(lines[2..].iter().all(|line| line.starts_with('#')), "{out}");
     assert!(lines[2].starts_with("#<late_p50_usec>\t") && lines[4].contains("<system_cpu_sec>"));
@@ -55,7 +55,7 @@ fn abt_eventual_bench_prints_the_original_s_two_lines_and_then_comments() {
 fn an_interrupted_benchmark_prints_what_it_has() {
     let home = home();
     let running = home.start(home.handover("abt-eventual-bench -d 600 -n 4".split(' ')));
-    // It listens for signals before it starts its workers.
+    // The program listens for signals before it starts its workers.
     let tasks = format!("/proc/{}/task", running.id());
     wait_until("its workers", || fs::read_dir(&tasks).is_ok_and(|it| it.count() > 1));
     running.signal(Signal::INT);
@@ -154,7 +154,7 @@ fn a_sweep_s_file_is_drawn_as_pictures() {
         let text: Vec<&str> = svg.descendants().filter_map(|node| node.text()).collect();
         assert!(text.contains(&"ideal") && text.contains(&"measured"), "{text:?}");
     }
-    // The same by the general command, under another name.
+    // The same by the general command, with another prefix.
     let out = home.ok("plot a.dat -o b");
     assert_eq!(out.lines().next(), Some("b.rate.png"));
 }
@@ -185,7 +185,7 @@ fn a_file_that_is_no_sweep_s_is_refused_with_the_line() {
 #[test]
 fn a_folder_that_cannot_be_written_is_said() {
     let home = home();
-    // Not even root writes there.
+    // Not even root can write there.
     let run = |line: &str| {
         let mut command = home.handover(line.split(' '));
         command.current_dir("/proc");
@@ -225,7 +225,7 @@ fn a_sweep_over_an_argument_is_one_run_that_can_be_drawn() {
         assert_eq!(line, format!("floor-memcpy-by-size_bytes.{name}"));
         assert!(fs::metadata(home.cwd().join(line)).expect("a picture").len() > 2_000);
     }
-    // The same from what was exported, and from a document.
+    // The same from an export, and from a document.
     for command in ["export", "show --json"] {
         fs::write(home.cwd().join("it.json"), home.ok(command)).expect("a file");
         let out = home.ok("plot it.json");

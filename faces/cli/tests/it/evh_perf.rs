@@ -1,4 +1,4 @@
-//! `evh_perf`: its lines, what it refuses, and what becomes of it when the other side fails.
+//! `evh_perf`: its output, the options it rejects, and its behaviour when the other side fails.
 
 use crate::common::{Home, Running, Said, json, said, skipped, wait_until};
 use regex_lite::Regex;
@@ -8,16 +8,16 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A line's head.
+/// Start of a line with the time.
 const HEAD: &str = r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\]: ";
 
-/// The texts of the lines, without the time where there is one.
+/// Returns the texts of the lines, without the time if there is one.
 fn texts(out: &str) -> Vec<String> {
     let head = Regex::new(HEAD).expect("a form");
     out.lines().map(|line| head.replace(line, "").into_owned()).collect()
 }
 
-/// What a line of that form holds.
+/// Returns the captures of the first line that matches the form.
 #[track_caller]
 fn found(texts: &[String], form: &str) -> Vec<String> {
     let form = Regex::new(form).expect("a form");
@@ -30,7 +30,7 @@ fn number(text: &str) -> u64 {
     text.replace(',', "").parse().expect("a number")
 }
 
-/// The messages that came back, as the last block tells.
+/// Returns the number of messages received, from the last block.
 #[track_caller]
 fn received(texts: &[String]) -> u64 {
     let all: Vec<String> =
@@ -39,7 +39,7 @@ fn received(texts: &[String]) -> u64 {
     number(&found(last, r"total_messages=\[([\d,]+)\],elapsed_time=\[\d+\.\d\ds\]$")[0])
 }
 
-/// A server with these words, at a port of its own, and the port.
+/// Starts a server with these options on a port of its own; returns the port too.
 fn server<'a>(home: &'a Home, words: &str) -> (Running<'a>, u64) {
     let line = format!("evh_perf -e -p 0 {words}");
     let running = home.start(home.handover(line.split_whitespace()));
@@ -47,21 +47,21 @@ fn server<'a>(home: &'a Home, words: &str) -> (Running<'a>, u64) {
     (running, port)
 }
 
-/// Waits until it serves; its port.
+/// Waits until the server serves; returns its port.
 fn started(home: &Home) -> u64 {
     let out = || fs::read_to_string(home.path().join("out")).unwrap_or_default();
     wait_until("a server", || out().contains("Server started in "));
     number(&found(&texts(&out()), r"^port: +'(\d+)'$")[0])
 }
 
-/// Waits until that server has been busy for a while.
+/// Waits until the server has used CPU time under load.
 fn wait_for_load(serving: &Running<'_>) {
     let cpu = || handover_load::process::used(serving.id()).unwrap_or_default().cpu();
     let enough = cpu() + Duration::from_millis(100);
     wait_until("load", || cpu() >= enough);
 }
 
-/// A client of that port, run to its end.
+/// Runs a client of this port until it ends.
 fn client(port: u64, words: &str) -> Said {
     Home::new().run(&format!("evh_perf -c -p {port} {words}"))
 }
@@ -114,7 +114,7 @@ fn server_and_client_in_one_process_print_the_lines_of_the_original() {
     }
     let rest = &texts[32..];
     let sleeps = rest.iter().take_while(|text| *text == "(INFO)  sleeping for 10 ms.").count();
-    // Each thread, after each time.
+    // One for each thread, after each repetition.
     assert_eq!(sleeps, 4, "{said}");
     let end = &rest[sleeps..];
     assert_eq!((&end[0], &end[4], &end[6]), (&rule, &rule, &rule), "{said}");
@@ -134,7 +134,7 @@ fn server_and_client_in_one_process_print_the_lines_of_the_original() {
         sum += number(&it[4]);
     }
     assert_eq!((sum, &end[7 + rows.len()]), (800, &rule), "{said}");
-    // What the original does not tell comes after.
+    // Lines that the original does not print come after.
     found(&end[8 + rows.len()..], r"^\(INFO\)  latency: p50 .*, p99 .*, max ");
 }
 
@@ -146,7 +146,7 @@ fn the_documented_command_lines_run_as_written() {
     started(&home);
     let theirs = Home::new();
     theirs.ok("links .");
-    // As many messages as documented take a while without optimisation.
+    // The documented number of messages takes long in an unoptimised build.
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let count = if is_long { 10_000 } else { 100 };
     let line = format!("./target/release/evh_perf -c -i 10 -t 20 --count {count} --reconns 10");
@@ -190,14 +190,14 @@ fn a_certificate_is_verified_by_those_who_are_trusted() {
         fs::write(file("key"), made.key_pem()).expect("a file");
     }
     let (serving, port) = server(&home, "--tls --cert here.pem --key here.key");
-    // Another home would put its output elsewhere, but has not the files.
+    // In this home, as the files are here; another home would keep the outputs apart.
     let ask = |words: &str| home.run(&format!("evh_perf -c -p {port} --tls --count 50 {words}"));
     let said = ask("--ca here.pem").code(0);
     assert!(!said.out.contains("not verified"), "{said}");
     ask("--ca there.pem").code(1).tells(&["50 of 50 messages are missing", "not secure"]);
     ask("--ca none.pem").code(2).tells(&["--ca none.pem"]);
     ask("").code(0);
-    // Who speaks no TLS is not answered.
+    // A client without TLS gets no answer.
     client(port, "--timeout 1").code(1).tells(&["1 of 1 messages are missing"]);
     serving.signal(Signal::TERM);
     serving.finish().code(0);
@@ -250,7 +250,7 @@ fn every_option_of_the_original_is_taken_by_either_of_its_names() {
         ] {
             found(&texts, &format!("^{name}: +'{value}'$"));
         }
-        // What the event handler has to say of itself comes after the client.
+        // The event handler's own lines come after the client's.
         found(&texts, r"^\(DEBUG\) 127\.0\.0\.1:\d+ has connected$");
         found(&texts, r"^\(INFO\)  accepts=\[1\],closes=\[1\],reads=\[\d+\],delayed_writes=");
     }
@@ -298,7 +298,7 @@ fn what_contradicts_itself_is_refused_with_the_way_out() {
         let said = home.run(&format!("evh_perf {words}")).code(2).tells(&[told]);
         assert_eq!(said.err.lines().count(), 1, "{said}");
     }
-    // -h is an option of its own here, and help is --help.
+    // -h is an option of its own here, and --help is the help.
     let said = home.run("evh_perf -h").code(2).tells(&["max_handles_per_thread"]);
     assert!(said.out.is_empty());
     assert!(home.ok("evh_perf --help").contains("Usage: handover evh_perf"));
@@ -417,20 +417,20 @@ fn many_connections_are_opened_told_of_and_held_until_asked_to_end() {
     let (_serving, port) = server(&home, "");
     let theirs = Home::new();
     let line = format!("evh_perf --connect -p {port} --count 200 -t 2 --sample 50");
-    // Until Enter.
+    // Holds until Enter.
     let said = crate::common::said_to(theirs.handover(line.split_whitespace()), b"\n".to_vec());
     let texts = texts(&said.code(0).out);
     found(&texts, r"^\(INFO\)  200 of 200 connections open in \d+\.\d\d s\.$");
     let form = r"^\(INFO\)  memory per connection: client [\d,]+ bytes, server [\d,]+ bytes in user space; ([\d,]+ bytes in the kernel, both ends together|the kernel's is not to be told, as it freed others' meanwhile)$";
     found(&texts, form);
     found(&texts, r"^\(INFO\)  50 of them echoed: p50 .*, p99 .*, max ");
-    // Until a signal, although standard input has ended.
+    // Holds until a signal, although standard input has ended.
     let holding = theirs.start(theirs.handover(line.split_whitespace()));
     let out = || fs::read_to_string(theirs.path().join("out")).unwrap_or_default();
     wait_until("hold", || out().contains("Holding them."));
     holding.signal(Signal::INT);
     holding.finish().code(130);
-    // And by several processes, which tell JSON.
+    // Holds with several processes, which print JSON.
     let (home, theirs) = (Home::new(), Home::new());
     let (serving, port) = server(&home, "--processes 2 --stats");
     let line = format!("evh_perf --connect -p {port} --count 300 --processes 3 --json --hold 0");
@@ -475,7 +475,7 @@ fn memory_of_connections_that_have_gone_is_given_back() {
     let (serving, port) = server(&home, "");
     let anon = || handover_load::process::used(serving.id()).unwrap_or_default().anon_bytes;
     let before = anon();
-    // Each begins a message that does not come to its end.
+    // Each sends the beginning of a message that it does not finish.
     let crowd: Vec<TcpStream> = (0..600)
         .map(|_| {
             let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).expect("it serves");
@@ -502,7 +502,7 @@ fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
     let said = said.tells(&["of 200 connections are open", "ulimit -n 300", "--processes"]);
     found(&texts(&said.out), r"^\(ERROR\) \d+ of 200 connections are open: this process may open");
     let theirs = Home::new();
-    // Where there is nothing to hold, nobody is asked to press Enter.
+    // With no connections to hold, there is no request to press Enter.
     let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
     let said = said.tells(&["nobody listens there", "evh_perf -e"]);
     assert!(!said.out.contains("Holding"), "{said}");
@@ -538,7 +538,7 @@ fn an_open_loop_tells_both_latencies_in_lines_in_json_and_in_a_log() {
     assert!((590..=610).contains(&count), "{document}");
     assert_eq!((&load["messages"]["lost"], &document["schema"]), (&0.into(), &1.into()));
     let steps = load["histogram"]["counts"].as_array().expect("steps");
-    // What was due and not sent is in the corrected ones alone.
+    // Messages that were due and not sent are in the corrected latencies only.
     let sent = load["latency_ns"]["raw"]["count"].as_u64().expect("a count");
     assert_eq!(steps.iter().filter_map(|step| step[1].as_u64()).sum::<u64>(), sent);
     assert_eq!(
@@ -596,7 +596,7 @@ fn a_ramp_without_a_bound_tells_each_rate() {
 fn the_slowest_of_256_connections_gets_at_least_half_of_what_they_get_on_average() {
     let home = Home::new();
     let (_serving, port) = server(&home, "");
-    // Long enough for each to have had many turns.
+    // Long enough for each connection to have many turns.
     let line = "--clients 256 --depth 64 --duration 1 --warm-up 0";
     let said = client(port, line).code(0);
     let form = r"^\(INFO\)  connections: the slowest had (\d\.\d\d) of the mean rate, the fastest ";
@@ -625,22 +625,22 @@ fn connections_by_tls_are_opened_sampled_and_held() {
     found(&texts, r"^\(INFO\)  20 of them echoed: p50 ");
     let said = home.run(&format!("{line} --tls --ca there.pem")).code(1);
     assert!(said.err.contains("not secure") && said.err.contains("--ca"), "{said}");
-    // Who speaks no TLS is not answered.
+    // A client without TLS gets no answer.
     home.run(&format!("{line} --timeout 1")).code(1);
 }
 
-/// What one process here may open.
+/// Returns the maximum number of descriptors of a process here.
 fn descriptors_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.maximum.unwrap_or(1 << 20)
 }
 
-/// Twenty thousand; with `HANDOVER_LONG=1`, a million.
+/// Opens 20,000 connections; with `HANDOVER_LONG=1`, a million.
 #[test]
 fn as_many_connections_as_no_one_process_may_hold_are_opened_by_several_on_either_side() {
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let count = if is_long { 1_000_000 } else { 20_000 };
-    // The kernel spreads them over the servers at random: a tenth is room for that.
+    // The kernel spreads them over the servers at random: a tenth is slack for that.
     let processes = (count / (descriptors_max() * 9 / 10)).max(1) + 1;
     let home = Home::new();
     let (serving, port) = server(&home, &format!("--processes {processes}"));

@@ -1,14 +1,14 @@
-//! The demos `hello1` to `hello5`: their lines, what they count, how they end.
+//! The demos `hello1` to `hello5`: their lines, counts and ends.
 
 use crate::common::{Home, Said, said, said_to, wait_until};
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// A line's head: time, thread, module.
+/// Start of a line: time, thread, module.
 const HEAD: &str = r"^\[\d{5}\.\d{6}\|\d+\|TAG\] ";
 
-/// The texts of the lines of a demo, all of which must have its head.
+/// Returns the texts of a demo's lines, all of which must have this start.
 #[track_caller]
 fn texts<'a>(said: &'a Said, tag: &str) -> Vec<&'a str> {
     let head = Regex::new(&HEAD.replace("TAG", tag)).expect("a form");
@@ -19,7 +19,7 @@ fn texts<'a>(said: &'a Said, tag: &str) -> Vec<&'a str> {
     said.out.lines().map(text).collect()
 }
 
-/// Checks the last three lines; how many messages they tell.
+/// Checks the last three lines; returns the number of messages that they report.
 #[track_caller]
 fn ending(texts: &[&str]) -> u64 {
     let [.., quit, rate, used] = texts[..] else { panic!("{texts:?}") };
@@ -39,7 +39,8 @@ fn ending(texts: &[&str]) -> u64 {
     count
 }
 
-/// Runs a demo to its QUIT timer; its texts before the last three, and how many messages it told.
+/// Runs a demo until its QUIT timer; returns the texts before the last three, and the number of
+/// messages.
 #[track_caller]
 fn played(home: &Home, line: &str, tag: &str) -> (Vec<String>, u64) {
     let said = home.run(line).code(0);
@@ -74,7 +75,7 @@ fn without_the_live_loop_each_message_is_followed_by_a_pause() {
     let received = ["HELLO msg received: \"HELLO: 1\"", "IDLE timer set: 10 s"];
     assert_eq!(texts[4..], received);
     assert_eq!(count, 1);
-    // Two processes: the second one received, and pauses.
+    // Two processes: the second one has received, and pauses.
     let running = home.start(home.handover(["hello2"]));
     let out = home.path().join("out");
     wait_until("its pause", || {
@@ -102,7 +103,7 @@ fn two_threads_pause_a_millisecond_and_count_each_message_once() {
 #[test]
 fn the_live_loop_of_each_demo_prints_its_opening_and_its_end_alone() {
     let home = Home::new();
-    // Enough for another process to begin.
+    // Long enough for another process to start.
     let (texts, count) = played(&home, "hello2 -l --seconds 3", "DEMO2EVM");
     assert_eq!(texts, ["QUIT timer set: 3 s", "HELLO msg sent: \"HELLO: 1\""]);
     assert!(count > 1, "{count}");
@@ -114,7 +115,7 @@ fn the_live_loop_of_each_demo_prints_its_opening_and_its_end_alone() {
         ("hello5 -l --seconds 0.2 3", "DEMO5EVM", 3),
     ] {
         let (texts, count) = played(&home, line, tag);
-        // A rate is no promise: two threads on a busy machine take turns of milliseconds.
+        // The rate is not checked: two threads on a busy machine take turns of milliseconds.
         assert!(count > 0, "{line}: {count}");
         let is_sent = |text: &&String| *text == "HELLO msg sent: \"HELLO: 1\"";
         assert_eq!(texts.iter().filter(is_sent).count(), sent, "{line}: {texts:?}");
@@ -160,7 +161,7 @@ fn threads_for_which_there_is_no_room_are_refused_before_the_first_with_a_limit_
             assert_eq!(sent, 1000, "{limit_kib}: {sent} clients said hello");
         }
     }
-    // The address space of the others' one thread.
+    // The address space of the demo's one additional thread.
     let said = said(home.shell("ulimit -d 4000 && exec handover hello3 -l --seconds 0.2"));
     said.code(1).tells(&["the threads of this demo need", "`ulimit -d` leaves"]);
 }
@@ -168,8 +169,8 @@ fn threads_for_which_there_is_no_room_are_refused_before_the_first_with_a_limit_
 #[test]
 fn a_topic_s_deliveries_are_counted_and_not_its_postings() {
     let home = Home::new();
-    // Four say hello, and each of them hears the one answer that comes ten seconds later, which is
-    // never: four messages.
+    // Four clients say hello, and each hears the answer, which would come ten seconds later, that
+    // is after the end: four messages.
     let (texts, count) = played(&home, "hello5 --seconds 0.2 4", "DEMO5EVM");
     assert_eq!(count, 4, "{texts:?}");
     assert_eq!(texts.iter().filter(|text| *text == "IDLE timer set: 10 s").count(), 1);
@@ -201,7 +202,7 @@ fn verbosity_is_none_some_or_all() {
     let verbose = lines("-v");
     assert!(verbose.contains("DEMO3EVM] (cb entry) HELLO: 1"), "{verbose}");
     assert!(!verbose.contains("DEMO3EVM] sent HELLO"), "{verbose}");
-    // What the machine itself logs stands under its own module.
+    // The machine's own lines are logged under its own module.
     assert!(verbose.contains("handover_event::"), "{verbose}");
     for flag in ["-t", "-g"] {
         assert!(lines(flag).contains("DEMO3EVM] sent HELLO: 1"));
@@ -218,7 +219,7 @@ fn a_signal_ends_a_demo_with_the_count_so_far() {
             wait_until("it has begun", || {
                 std::fs::read_to_string(&out).expect("a file").contains("HELLO msg sent")
             });
-            // hello2: a terminal tells both processes.
+            // hello2: a terminal signals both processes.
             running.signal_all(signal);
             let said = running.finish().code(130).tells(&["interrupted"]);
             let lines = said.out.lines().map(|line| line.split_once("] ").map_or("", |it| it.1));

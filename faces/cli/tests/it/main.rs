@@ -1,4 +1,4 @@
-//! The command line, whole: the binary is run, and what it prints and leaves is looked at.
+//! The whole command line: the binary is run, and its output and files are checked.
 
 mod anatomy;
 mod calls;

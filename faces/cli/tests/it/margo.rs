@@ -19,7 +19,7 @@ fn home() -> Home {
     home
 }
 
-/// A rank as srun starts it, with what it would say on standard output in a file of its own.
+/// Returns a command for a rank as srun starts it.
 fn rank(home: &Home, number: u32, ranks_count: u32, line: &str) -> Command {
     let mut command = home.shell(&format!("exec {line}"));
     command.env("SLURM_PROCID", number.to_string()).env("SLURM_NTASKS", ranks_count.to_string());
@@ -27,7 +27,7 @@ fn rank(home: &Home, number: u32, ranks_count: u32, line: &str) -> Command {
     command
 }
 
-/// Both ranks, to their ends: what rank 0 said, and what rank 1 did.
+/// Runs both ranks until they end; returns the output of rank 0 and of rank 1.
 fn ranks(home: &Home, line: &str) -> [Said; 2] {
     let both = [0, 1].map(|number| {
         let command = rank(home, number, 2, line);
@@ -36,7 +36,7 @@ fn ranks(home: &Home, line: &str) -> [Said; 2] {
     both.map(|it| it.join().expect("no panic"))
 }
 
-/// Checks the table of margo-p2p-latency; what is told behind it.
+/// Checks the table of margo-p2p-latency; returns its last row from the transport on.
 #[track_caller]
 fn check_latency(said: &Said, head: &str) -> Vec<String> {
     let lines: Vec<&str> = said.out.lines().collect();
@@ -87,7 +87,8 @@ fn margo_p2p_latency_prints_its_table_over_each_transport_and_starts_its_partner
     }
 }
 
-/// Makes NAME.pem and NAME.key there, a certificate for 127.0.0.1 that is its own authority.
+/// Creates NAME.pem and NAME.key in the home: a certificate for 127.0.0.1 that is its own
+/// authority.
 fn certificate(home: &Home, name: &str) {
     let made = handover_net::tls::Identity::made_for(&["127.0.0.1"]).expect("a certificate");
     let file = |end: &str| home.cwd().join(format!("{name}.{end}"));
@@ -112,7 +113,8 @@ fn margo_programs_use_tls_by_certificates_and_refuse_others() {
     assert!(server.code(0).out.is_empty());
     assert_eq!(check_bw(&client.code(0), [4, 1, 1000, 3000, 0])[..2], ["tls", "messages"]);
 
-    // Neither trusts itself, and so not its partner, which has the same certificate.
+    // Each rank trusts the other authority only, and so rejects its partner, which has the same
+    // certificate as the rank itself.
     let strangers = files("here", "there");
     home.run(&format!("margo-p2p-latency -n tls:// -i 1 {strangers}"))
         .code(1)
@@ -132,7 +134,7 @@ fn margo_programs_use_tls_by_certificates_and_refuse_others() {
 const BW_HEADER: &str = "<op>\t<warmup_seconds>\t<concurrency>\t<threads>\t<xfer_size>\t<total_bytes>\t\
     <seconds>\t<MiB/s>\t<xfer_memory>\t<align_buffer>";
 
-/// Checks the table of margo-p2p-bw; what is told behind it.
+/// Checks the table of margo-p2p-bw; returns the fields of its last row.
 #[track_caller]
 fn check_bw(said: &Said, [concurrency, threads, xfer, buffer, align]: [u64; 5]) -> Vec<String> {
     let lines: Vec<&str> = said.out.lines().collect();
@@ -157,7 +159,7 @@ fn check_bw(said: &Said, [concurrency, threads, xfer, buffer, align]: [u64; 5]) 
     more.strip_prefix('#').expect("a comment").split('\t').map(str::to_owned).collect()
 }
 
-/// `HANDOVER_LONG=1` tries each way in place of a few: a run takes two seconds and more.
+/// `HANDOVER_LONG=1` tests every variant instead of one: a run takes two seconds or more.
 #[test]
 fn margo_p2p_bw_prints_its_table_and_what_has_arrived_is_right() {
     let home = home();
@@ -324,7 +326,7 @@ fn rank_0_ends_when_rank_1_ends_before_it_connects() {
     wait_until("it tells where it is", || {
         file().is_some_and(|it| fs::read_to_string(it).is_ok_and(|text| text.ends_with('\n')))
     });
-    // As rank 1 does when it has read it; then it ends.
+    // As rank 1 does when it has read the file; then rank 1 ends.
     fs::remove_file(file().expect("it is there")).expect("it is ours");
     server.finish().code(1).tells(&["rank 1 has ended before it connected"]);
 }
@@ -332,7 +334,7 @@ fn rank_0_ends_when_rank_1_ends_before_it_connects() {
 #[test]
 fn rank_1_does_not_connect_to_itself() {
     let home = home();
-    // A network of its own, in which there are two ports to connect from.
+    // A network namespace of its own, with two ports to connect from.
     let line = format!(
         "ip link set lo up && echo '40000 40001' >/proc/sys/net/ipv4/ip_local_port_range || exit 77
         for port in 40000 40001; do
@@ -353,7 +355,7 @@ fn rank_1_does_not_connect_to_itself() {
     if said.err.contains("unshare: ") || said.status.code() == Some(77) {
         return skipped("a network of its own", "none can be made here");
     }
-    // Whoever was connected to itself would wait for late packets for a minute.
+    // A socket connected to itself would wait for late packets for a minute.
     assert_eq!(said.out, "/proc/net/tcp:0\n/proc/net/tcp6:0\n", "{said}");
 }
 
@@ -367,7 +369,7 @@ fn nobody_waits_for_ever_for_a_rank_that_does_not_come() {
         .iter()
         .flat_map(|line| [0, 1].map(|number| (number, line)))
         .map(|(number, line)| {
-            // Each of another job, so that they do not find each other.
+            // Each is of another job, so that they do not find each other.
             let mut command = rank(&home, number, 2, line);
             command.env("SLURM_JOB_ID", format!("{}", 100 * number + line.len() as u32));
             std::thread::spawn(move || (1 - number, said(command)))
@@ -380,7 +382,7 @@ fn nobody_waits_for_ever_for_a_rank_that_does_not_come() {
     }
 }
 
-/// Both ranks under way, in homes of their own: rank 0, rank 1.
+/// Starts both ranks, in homes of their own; returns rank 0 and rank 1.
 fn under_way(homes: &[Home; 2]) -> [Running<'_>; 2] {
     let line = "./margo-p2p-latency -n tcp:// -i 1000000000 -w 0";
     let start = |number: usize| {
@@ -413,13 +415,13 @@ fn a_rank_that_is_killed_is_the_other_rank_s_error() {
     }
 }
 
-/// Waits until a process has used so much CPU time that it must be at what it is there for.
+/// Waits until a process has used enough CPU time to be measuring.
 fn at_work(id: u32) {
     wait_until("it works", || {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
         let ticks = |at: usize| fields.get(at).and_then(|it| it.parse().ok()).unwrap_or(0u64);
-        // utime and stime, behind the program's name, in hundredths of a second
+        // utime and stime, after the program's name, in hundredths of a second
         ticks(12) + ticks(13) >= 30
     });
 }
@@ -430,7 +432,7 @@ fn an_interrupted_run_prints_what_it_has_and_its_partner_ends_too() {
     let mut running = home.start(home.shell("exec ./margo-p2p-latency -n sm -i 1000000000 -w 1"));
     wait_until("both run", || home.processes().len() == 2 || running.has_ended());
     at_work(running.id());
-    // As a terminal does it: both get it.
+    // As a terminal does: both processes get the signal.
     running.signal_all(Signal::INT);
     let said = running.finish().code(130);
     let count: u64 = said.out.split('\t').nth(1).expect("a column").parse().expect("a number");
@@ -496,20 +498,20 @@ fn a_file_that_is_not_this_user_s_alone_is_not_believed() {
         command
     };
     let name = folder.join("margo-p2p-latency.4711.0");
-    // Others could have written it.
+    // A file that other users can write.
     fs::write(&name, "handover 1 1 sm://elsewhere\n").expect("a file");
     fs::set_permissions(&name, fs::Permissions::from_mode(0o666)).expect("it is ours");
     for number in [0, 1] {
         said(ranked(number)).code(1).tells(&["not a file of this user alone"]);
     }
-    // A link to somewhere else.
+    // A symbolic link to another file.
     fs::rename(&name, folder.join("other")).expect("it is ours");
     symlink(folder.join("other"), &name).expect("a link");
     for number in [0, 1] {
         said(ranked(number)).code(1).tells(&["margo-p2p-latency.4711.0"]);
     }
     assert!(folder.join("other").exists());
-    // Of a rank 0 that was killed: in nobody's way.
+    // A file of a rank 0 that was killed: it must not be in the way.
     fs::remove_file(&name).expect("it is ours");
     fs::write(&name, "handover 4194303 1 sm://elsewhere\n").expect("a file");
     fs::set_permissions(&name, fs::Permissions::from_mode(0o600)).expect("it is ours");
@@ -538,7 +540,7 @@ fn what_cannot_be_asked_for_is_refused_with_the_way_out() {
     ] {
         home.run(&format!("margo-p2p-latency {words}")).code(2).tells(&[said]);
     }
-    // A port that another listens at.
+    // A port on which another socket listens.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let place = taken.local_addr().expect("bound");
     home.run(&format!("margo-p2p-latency -i 5 -n tcp://{place}")).code(1).tells(&["bind"]);
@@ -554,7 +556,7 @@ fn mpiexec_of_open_mpi_and_of_mpich_starts_both_ranks() {
         }
         let start = |ranks_count: u32, line: &str| {
             let mut command = home.shell(&format!("{mpiexec} -n {ranks_count} {line}"));
-            // A machine may have fewer CPUs, and a test may be root's.
+            // The machine may have fewer CPUs, and the test may run as root.
             for name in ["RUN_AS_ROOT", "RUN_AS_ROOT_CONFIRM"] {
                 command.env(format!("OMPI_ALLOW_{name}"), "1");
             }

@@ -1,13 +1,13 @@
-//! What is wrong with a command line is said in one line, with exit code 2, before anything is done.
+//! Errors in a command line: reported in one line, with exit code 2, before anything is done.
 
 use crate::common::{Home, Said, said, skipped, tree};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// A bad command line, split as a shell splits it, and what the line about it must contain.
+/// A bad command line, split at whitespace, and the words that its error must contain.
 type Refusal = (&'static str, &'static [&'static str]);
 
-/// Command and patterns.
+/// Commands and patterns.
 const NAMES: &[Refusal] = &[
     ("rnu", &["rnu", "'runs'"]),
     ("lits", &["lits", "'list'"]),
@@ -63,7 +63,7 @@ const ARGUMENTS: &[Refusal] = &[
     ("--json runs", &["--json", "runs"]),
 ];
 
-/// What is measured by an argument.
+/// Sweeps.
 const SWEEPS: &[Refusal] = &[
     ("sweep", &["<ID>"]),
     ("sweep floor/memcpy", &["--over"]),
@@ -85,7 +85,7 @@ const SWEEPS: &[Refusal] = &[
     ("plot text.txt", &["text.txt", "line 1"]),
 ];
 
-/// What can be taken apart.
+/// Anatomies.
 const ANATOMIES: &[Refusal] = &[
     ("anatomy", &["<ID>"]),
     ("anatomy event/roundtrip", &["event/roundtrip", "no benchmark", "event/round-trip"]),
@@ -203,7 +203,7 @@ const CLASSIC: &[Refusal] = &[
     ("margo-p2p-latency -n sm -i 1 --config pipe", &["--config pipe", "not a regular file"]),
 ];
 
-/// A home with files that no command may touch.
+/// Returns a home with files that no command may change.
 fn home() -> Home {
     let home = Home::new();
     let at = |name: &str| home.cwd().join(name);
@@ -220,7 +220,7 @@ fn home() -> Home {
     home
 }
 
-/// Checks that a line was refused as it must be.
+/// Checks that a line was rejected correctly.
 #[track_caller]
 fn check(line: &str, said: Said, says: &[&str]) {
     let said = said.code(2);

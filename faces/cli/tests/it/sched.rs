@@ -1,4 +1,4 @@
-//! `sched`: its options, its configuration file, its table, its time-stamp files, how it ends.
+//! `sched`: its options, configuration file, table, time-stamp files, and its ends.
 
 use crate::common::{Home, Said, said, wait_until};
 use rustix::process::Signal;
@@ -8,13 +8,13 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
-/// What the two example lines of the original take.
+/// The two example lines of the original.
 const EXAMPLES: [&str; 2] = [
     "./sched -t 4 -f sched.txt -b 20M -q 100 -i 20 -c 5 -- -flowsets 100:1500:1,1:1500:16 -alg rr",
     "./sched -a 22 -t 1 -b 10T -q 20 -- -flowsets 1:1500:32 -alg rr",
 ];
 
-/// A line typed in the folder where `sched` is a link to the binary.
+/// Returns a command for a line typed in the folder where `sched` is a link to the binary.
 fn line(home: &Home, line: &str) -> Command {
     let link = home.cwd().join("sched");
     if !link.exists() {
@@ -33,13 +33,13 @@ struct Row {
     packets: u64,
     drops: u64,
     queued: u64,
-    /// Of one, if it is told.
+    /// Share obtained, between 0 and 1, if it is printed.
     share: Option<f64>,
     due: Option<f64>,
     lag_bytes: Option<f64>,
 }
 
-/// The rows of the closing table, the last of which is of all clients if there are several.
+/// Returns the rows of the closing table; the last is of all clients if there are several.
 #[track_caller]
 fn rows(said: &Said) -> Vec<Row> {
     let mut lines = said.out.lines();
@@ -74,7 +74,7 @@ fn rows(said: &Said) -> Vec<Row> {
     lines.take_while(|line| !line.is_empty()).map(row).collect()
 }
 
-/// The lines of a time-stamp file, in fields: five numbers and the flags.
+/// Returns the lines of a time-stamp file, in fields: five numbers and the flags.
 #[track_caller]
 fn stamps(home: &Home, file: &str) -> Vec<([u64; 5], String)> {
     let text =
@@ -118,7 +118,7 @@ fn both_example_lines_of_the_original_run_as_written() {
     let second = running.finish().code(130).tells(&["CPU 22", "interrupted"]);
     let table = rows(&second);
     assert!(table.len() == 1 && table[0].packets > 0, "{second}");
-    // Complete after the signal.
+    // The file is complete after the signal.
     assert_eq!(stamps(&home, "queue-0.txt").len() as u64, table[0].packets, "{second}");
 }
 
@@ -126,7 +126,7 @@ fn both_example_lines_of_the_original_run_as_written() {
 fn shares_follow_the_weights_under_overload() {
     let home = Home::new();
     for algorithm in ["rr", "wf2q+", "qfq", "qfq+"] {
-        // 400 packets of each client queued are half a second of the link.
+        // 400 queued packets of each client are half a second of the link.
         let line = format!(
             "sched -t 2 -b 20M -q 400 --seconds 1.5 -- -flowsets 3:1500:1,1:1500:1 -alg {algorithm}"
         );
@@ -135,17 +135,18 @@ fn shares_follow_the_weights_under_overload() {
         for (row, due) in table.iter().zip([0.75, 0.25]) {
             let (share, said_due) = (row.share.expect("a share"), row.due.expect("a due part"));
             assert!((said_due - due).abs() < 1e-4, "{said}");
-            // At the end both queues run empty, the heavier one's first.
+            // At the end both queues run empty, the one with the larger weight first.
             assert!((share - due).abs() < 0.13, "{algorithm}: {said}");
         }
-        // A few packets, where thousands went.
+        // A few packets, of thousands sent.
         assert!(table[2].lag_bytes.expect("an index") <= 6.0 * 1500.0, "{algorithm}: {said}");
     }
-    // A client of several flows sends through one after the other: nothing is due to it by their sum.
+    // A client of several flows sends through one after another: no share is due to it by the sum
+    // of weights.
     let said = home.run("sched -t 2 -b 20M --seconds 0.1 -- -flowsets 3:1500:1,1:1500:8").code(0);
     assert!(rows(&said)[..2].iter().all(|row| row.share.is_some() && row.due.is_none()), "{said}");
     assert!(said.out.contains("due: told where each client has one flow"), "{said}");
-    // Those that do not go by weight promise nothing.
+    // Algorithms that do not schedule by weight promise no share.
     let said = home.run("sched -t 2 -b 20M --seconds 0.1 -- -alg fifo").code(0);
     assert!(rows(&said).iter().all(|row| row.due.is_none()), "{said}");
 }
@@ -247,7 +248,7 @@ fn the_configuration_file_s_faults_are_told_with_file_line_and_column() {
         }
     }
     home.run("sched -f elsewhere.txt").code(2).tells(&["-f: elsewhere.txt", "No such file"]);
-    // Not named and not there, it is no fault.
+    // Without -f, a missing file is not an error.
     fs::remove_file(home.cwd().join("sched.txt")).expect("a file");
     home.run("sched --seconds 0.05").code(0);
 }

@@ -1,4 +1,4 @@
-//! How it looks: on a terminal and on none, narrow, without colour, without Unicode.
+//! Output on a terminal and elsewhere, narrow, without colour, without Unicode.
 
 use crate::common::{Home, wait_until};
 use rustix::fs::{Mode, OFlags};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-/// Columns that a line takes.
+/// Returns the number of columns of a line.
 fn columns(line: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(line)
 }
@@ -28,7 +28,7 @@ fn no_line_is_wider_than_forty_columns_where_there_are_forty() {
     for line in shown.lines() {
         assert!(columns(line) <= 40, "{} columns: {line}", columns(line));
     }
-    // Under the table stands where it is stored, and a path is not broken.
+    // The line with the store's path follows the table, and the path is not broken.
     let told = said.out.strip_prefix(&shown).expect("the table comes first");
     let below = told.lines().filter(|line| !line.starts_with("not built here: "));
     assert_eq!(below.count(), 1, "{told}");
@@ -94,7 +94,7 @@ impl Tty {
         let (kept, mut from) = (shown.clone(), ours.try_clone().expect("our end"));
         let reader = thread::spawn(move || {
             let mut some = [0; 4096];
-            // Ends with an error when the last writer closes its end: that is how terminals end.
+            // Reading ends with an error when the last writer closes the terminal.
             while let Ok(count @ 1..) = from.read(&mut some) {
                 kept.lock().expect("what was shown").extend_from_slice(&some[..count]);
             }
@@ -106,7 +106,7 @@ impl Tty {
         String::from_utf8_lossy(&self.shown.lock().expect("what was shown")).into_owned()
     }
 
-    /// Waits until it has shown something.
+    /// Waits until the terminal has shown `text`.
     fn wait_for(&self, text: &str) {
         wait_until(text, || self.shown().contains(text));
     }
@@ -115,14 +115,14 @@ impl Tty {
         self.ours.write_all(keys.as_bytes()).expect("keys");
     }
 
-    /// Whether typed text is echoed, line by line, as a shell wants it.
+    /// Returns `true` if typed text is echoed line by line, and Ctrl-Z works, as a shell needs it.
     fn is_usual(&self) -> bool {
         let modes = tcgetattr(&self.theirs).expect("its modes");
         modes.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
             && modes.special_codes[SpecialCodeIndex::VSUSP] != 0
     }
 
-    /// What it has shown when it has ended, and how it did.
+    /// Waits for the program to end; returns its status and all that it has shown.
     fn end(self) -> (ExitStatus, String) {
         let Tty { ours, theirs, shown, reader, mut child } = self;
         wait_until("its end", || child.try_wait().expect("a child").is_some());
@@ -135,7 +135,7 @@ impl Tty {
     }
 }
 
-/// Runs a command on a terminal of its own to its good end; what it shows there.
+/// Runs a command on a terminal of its own, which must succeed; returns all that it shows.
 fn on_a_terminal(command: Command, width: u16) -> String {
     let (status, shown) = Tty::start(command, width).end();
     assert!(status.success(), "{status}: {shown}");
@@ -160,7 +160,7 @@ fn colour_is_for_terminals_that_want_it() {
     }
 }
 
-/// The other screen, and back.
+/// Escape sequences that enter and leave the alternate screen.
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
@@ -208,7 +208,8 @@ fn a_q_ends_a_run_keeps_what_was_measured_and_gives_the_terminal_back() {
     let (status, shown) = tty.end();
     assert_eq!(status.code(), Some(130), "{shown}");
     let (_, after) = shown.split_once(LEAVE).expect("the view is left");
-    // How much was measured until then is the machine's matter; what was is in the table and in the store.
+    // The amount measured so far depends on the machine; all of it is in the table and in the
+    // store.
     assert!(after.contains("not finished"), "{after}");
     let run = home.last();
     assert!(!run.run.complete && run.records.iter().all(|it| after.contains(&it.id)), "{after}");
@@ -221,7 +222,7 @@ fn a_second_signal_ends_a_run_at_once_and_gives_the_terminal_back() {
     let mut tty = Tty::start(home.handover(words), 100);
     tty.wait_for("q ends the run");
     let id = Pid::from_child(&tty.child);
-    // Whether the first has ended it when the second comes is a matter of luck: both ends are good.
+    // The run may have ended by the first signal before the second: both results are correct.
     for _ in 0..2 {
         let _ = kill_process(id, Signal::TERM);
     }

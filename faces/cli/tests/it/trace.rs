@@ -1,4 +1,5 @@
-//! `handover trace`, on traces that a process with probes makes: the test runs itself again as it.
+//! `handover trace`, on traces of a process with probes: the test starts itself again as that
+//! process.
 
 use crate::common::{Home, Running, json, skipped, wait_until};
 use handover_probe::{Config, Recording, disable, enable, probe, span};
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Set for the other process: what it does.
+/// Variable with the role of the other process.
 const ROLE: &str = "HANDOVER_TRACE_TEST_ROLE";
 
 const ROUNDS: u64 = 100;
@@ -24,7 +25,7 @@ fn work(rounds: u64) {
     }
 }
 
-/// This test again, as a process in `home`.
+/// Returns a command that runs this test again, as a process in `home`.
 fn traced(home: &Home, role: &str) -> Command {
     let mut command = home.program(std::env::current_exe().expect("this very file"));
     let test = "trace::a_traced_process_is_shown_function_by_function_and_as_a_tree";
@@ -32,7 +33,7 @@ fn traced(home: &Home, role: &str) -> Command {
     command
 }
 
-/// What the other process does; `true` if this is it.
+/// Plays the role that `ROLE` names, if it is set; returns `true` then.
 fn plays_a_role() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     match role.as_str() {
@@ -54,7 +55,7 @@ fn plays_a_role() -> bool {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        // Recorded by its environment alone, and killed.
+        // Records by its environment alone, and is killed.
         "die" => {
             work(ROUNDS);
             eprintln!("ready");
@@ -65,7 +66,7 @@ fn plays_a_role() -> bool {
     true
 }
 
-/// A home in which a trace lies.
+/// Returns a home with a trace.
 fn recorded() -> Home {
     let home = Home::new();
     crate::common::said(traced(&home, "record")).code(0);
@@ -141,10 +142,11 @@ fn exports_go_where_they_are_told() {
     assert!(apart.contains(" other [") && !folded.contains(" other ["));
 
     let csv = home.ok("trace export a.trace --to csv -o -");
-    // A line of heads; of each thread 100 rounds of 2 x 11 events and a mark; and main's beginning.
+    // A line of headings; for each thread 100 rounds of 2 x 11 events and a mark; and main's
+    // beginning.
     assert_eq!(csv.lines().count(), 1 + 2 * 100 * 23 + 1);
 
-    // A disk that is full leaves no half of a file.
+    // A full disk leaves no partial file.
     let line = "ulimit -f 8; handover trace export a.trace --to csv -o full.csv";
     let said = crate::common::said(home.shell(line)).code(1).tells(&["full.csv"]);
     assert!(!at("full.csv").exists(), "{said}");
@@ -165,7 +167,7 @@ fn an_estimate_names_the_next_pattern() {
     assert!(long.contains("nothing need be left out"), "{long}");
 }
 
-/// A process with probes, in the background.
+/// Starts a process with probes in the background.
 fn serving(home: &Home) -> Running<'_> {
     let mut serving = home.start(traced(home, "serve"));
     serving.wait_for("ready");

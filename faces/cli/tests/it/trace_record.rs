@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Compiles a program; `None`, and said so, where there is no compiler.
+/// Compiles a program; returns `None`, with a message, if there is no compiler.
 fn built(source: &str, flags: &[&str]) -> Option<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = (folder.path().join("program.c"), folder.path().join("program"));
@@ -81,7 +81,7 @@ fn what_has_nothing_to_trace_is_refused_as_a_wrong_command_line() {
 fn a_full_disk_stops_the_recording_and_not_the_program_and_the_loss_is_stated() {
     const CALLS: u64 = 1_000_000;
     let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
-    // No file may grow beyond: what a full disk is like, for these processes.
+    // The size limit on files simulates a full disk for these processes.
     let script = format!(
         "ulimit -f 1024; exec '{}' trace record -o a.trace --ring 65536 -- '{}' {CALLS}",
         binary().display(),
@@ -111,7 +111,7 @@ fn when_recorder_and_program_are_killed_the_rings_are_read_and_the_names_looked_
         .arg("--")
         .arg(&path)
         .args([&CALLS.to_string(), "wait"])
-        .env("TMPDIR", folder.path()) // what a killed recorder leaves goes with it
+        .env("TMPDIR", folder.path()) // for the files that a killed recorder leaves
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -124,7 +124,7 @@ fn when_recorder_and_program_are_killed_the_rings_are_read_and_the_names_looked_
     wait_until("the rings", || Trace::open(&file).is_ok_and(|it| it.merged().count() > 2 * CALLS));
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    drop(recorder.stdin.take()); // the program ends by itself, as its input does
+    drop(recorder.stdin.take()); // the program ends when its input does
     let trace = Trace::open(&file).unwrap();
     assert_eq!(trace.end(), End::Open);
     let count = trace.merged().count();
@@ -139,7 +139,7 @@ fn when_recorder_and_program_are_killed_the_rings_are_read_and_the_names_looked_
     std::fs::remove_dir_all(rings.parent().unwrap()).unwrap();
 }
 
-/// Passes its probes until its input ends.
+/// C program that passes its probes until its input ends.
 const PROBED: &str = "
     #include \"handover_probe.h\"
     #include <poll.h>
@@ -156,7 +156,7 @@ const PROBED: &str = "
     }
 ";
 
-/// The library and its header, written out by the binary, and the program that needs them.
+/// Writes out the library and its header, and compiles the program that needs them.
 fn probed() -> Option<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().unwrap();
     let written =
@@ -174,7 +174,8 @@ fn probed() -> Option<(TempDir, PathBuf)> {
     }
 }
 
-/// What is said when its probes are switched on, as it runs; `None` where that is forbidden.
+/// Switches the program's probes on while it runs; returns the exit code and the message, or `None`
+/// if that is forbidden.
 fn switched_on(folder: &TempDir, mut program: Command) -> Option<(Option<i32>, String)> {
     let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

@@ -1,4 +1,5 @@
-//! A browser that is clicked and typed into: WebDriver, the W3C's protocol, as far as the report needs it.
+//! A browser that can be clicked and typed into, by WebDriver (a W3C protocol), as far as the
+//! report's checks need it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-/// How long the driver may take to listen, and the browser to answer.
+/// Maximum time for the driver to start listening, and for the browser to answer.
 const DRIVER_MAX: Duration = Duration::from_secs(60);
 
-/// A page in a browser of its own. Both end with it.
+/// A page in a browser of its own. Browser and driver end when this value is dropped.
 pub struct Driven {
     driver: Child,
     port: u16,
@@ -20,7 +21,7 @@ pub struct Driven {
 }
 
 impl Driven {
-    /// Starts the driver, and by it a browser with these options.
+    /// Starts the driver, which starts a browser with these options.
     pub fn begin(options: &[&str], profile: &Path) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let driver = Command::new("chromedriver")
@@ -46,17 +47,17 @@ impl Driven {
         Ok(driven)
     }
 
-    /// Opens that page.
+    /// Opens `url`.
     pub fn open(&self, url: &str) -> Result<()> {
         self.post("/url", &json!({"url": url})).map(drop)
     }
 
-    /// What that script returns.
+    /// Runs `script` in the page and returns its result.
     pub fn run(&self, script: &str) -> Result<Value> {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Clicks into the middle of what that selector finds first, as a mouse does.
+    /// Clicks the centre of the first element that `selector` matches, as a mouse does.
     pub fn click(&self, selector: &str) -> Result<()> {
         let middle = format!(
             "const it = document.querySelector({}); it.scrollIntoView({{block: 'center'}});
@@ -73,7 +74,7 @@ impl Driven {
         self.post("/actions", &json!({"actions": [pointer]})).map(drop)
     }
 
-    /// Presses these keys, one after the other.
+    /// Presses these keys one after another.
     pub fn press(&self, keys: &str) -> Result<()> {
         let both = |key: char| {
             ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key.to_string()}))
@@ -83,12 +84,12 @@ impl Driven {
         self.post("/actions", &json!({"actions": [keyboard]})).map(drop)
     }
 
-    /// Tells the browser something that is no part of WebDriver: a command of Chromium's own protocol.
+    /// Sends a command of Chromium's own DevTools protocol, for operations that WebDriver lacks.
     pub fn tell(&self, command: &str, params: &Value) -> Result<()> {
         self.post("/goog/cdp/execute", &json!({"cmd": command, "params": params})).map(drop)
     }
 
-    /// What the console was told since this was last asked.
+    /// Returns the console messages since the last call.
     pub fn console(&self) -> Result<Vec<String>> {
         let told = self.post("/se/log", &json!({"type": "browser"}))?;
         let told = told.as_array().context("no list of messages")?;
@@ -121,14 +122,14 @@ impl Driven {
 
 impl Drop for Driven {
     fn drop(&mut self) {
-        // The browser goes with its session; where there is none, with the driver.
+        // The browser ends with its session; without a session, it ends with the driver.
         let _ = self.ask("DELETE", &format!("/session/{}", self.session), &json!({}));
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
-/// The body of an answer of HTTP that says how long it is.
+/// Reads the body of an HTTP response, which must have a Content-Length.
 fn answer(stream: &mut impl BufRead) -> Result<String> {
     let mut length = None;
     loop {

@@ -1,5 +1,5 @@
-//! What tracing costs altogether, as the classic program means it: a process of its own, from its start to
-//! its file closed.
+//! Full cost of tracing, as the classic program defines it: of a process of its own, from its start
+//! until its file is closed.
 
 use super::places::{Medium, Places};
 use super::raw;
@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a process does with its calls.
+/// Kinds of work that a costed process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Task {
     Plain,
@@ -24,14 +24,15 @@ pub(super) enum Task {
     All,
 }
 
-/// Makes the calls, and tells what became of them on standard output.
+/// Makes the calls, and prints the counts of events and the memory used on standard output.
 pub(super) fn be_child(
     task: Task,
     calls: u64,
     files: &[PathBuf],
     parent: Option<i32>,
 ) -> anyhow::Result<()> {
-    // Here and not before exec, which would have the system fork by a slower way: that is measured too.
+    // Set here and not before exec: a pre-exec step would make the system fork by a slower method,
+    // whose cost would be measured too.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     anyhow::ensure!(
         parent.is_none() || getppid().map(Pid::as_raw_pid) == parent,
@@ -55,7 +56,8 @@ pub(super) fn be_child(
     Ok(out.flush()?)
 }
 
-/// The most memory that this process had so far, in bytes; 0 if the kernel does not say.
+/// Returns the maximum resident memory of this process so far, in bytes; 0 if the kernel does not
+/// report it.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -63,7 +65,7 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or_default() * 1024
 }
 
-/// What one process has cost.
+/// Cost of one process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     pub wall_ticks: u64,
@@ -72,7 +74,7 @@ pub(super) struct Cost {
     pub recorded: Recorded,
 }
 
-/// Starts this program once more, for `calls` calls, and says what that cost.
+/// Starts this program once more, for `calls` calls, and returns the cost.
 pub(super) fn cost(
     task: Task,
     calls: u64,
@@ -87,7 +89,7 @@ pub(super) fn cost(
     if matches!(task, Task::Filtered | Task::Newest | Task::All) {
         command.arg("--files").args(&files);
     }
-    // What is asked of this process by its environment is not asked of that one.
+    // Trace settings in this process's environment do not apply to the child.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HANDOVER_TRACE") {
             command.env_remove(name);
@@ -97,13 +99,13 @@ pub(super) fn cost(
     let began = clock::ticks();
     let mut child = command.spawn().context("a process that is to be measured")?;
     let (mut said, mut complaint) = (String::new(), String::new());
-    // One after the other: it says one line or the other, which a pipe holds.
+    // Read one after the other: the child prints one line on either, which fits into a pipe.
     let heard = child.stdout.take().map_or(Ok(0), |mut it| it.read_to_string(&mut said));
     let told = child.stderr.take().map_or(Ok(0), |mut it| it.read_to_string(&mut complaint));
     let ended = raw::wait(child);
     let wall_ticks = clock::ticks().saturating_sub(began);
     for file in files {
-        // It is there or not, as the process came far or not.
+        // The file exists or not, depending on how far the process came.
         let _ = std::fs::remove_file(file);
     }
     heard.and(told).context("what a measured process says")?;

@@ -1,4 +1,4 @@
-//! The loops: what is called in each, and how all are measured in turn.
+//! The loops: the call that each measures, and the measurement of all in turn.
 
 use super::places::{Medium, Places};
 use crate::exit::Stopped;
@@ -9,13 +9,14 @@ use handover_suite::probe::rows::{Inside, Kept, Recorded, recording, turns};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Rounds in which every row is measured once: as many as an interval wants, and a few.
+/// Number of rounds; each measures every row once. Enough for a confidence interval, and a few
+/// more.
 pub(super) const ROUNDS_COUNT: u64 = 25;
 
 const O0: &str = "Compiled with -O0";
 const O3: &str = "Compiled with -O3";
 const PROBED: &str = "With probes (Rust, optimised)";
-/// The tables, in their order.
+/// Headings of the tables, in their order.
 pub(super) const GROUPS: [&str; 3] = [O0, O3, PROBED];
 
 const C_ROWS: [(&str, Way, bool); 5] = [
@@ -37,10 +38,10 @@ const PROBED_ROWS: [(&str, Inside, Trace); 9] = [
     (OUTPUT, Inside::TwoProbes, Trace::All(Medium::Memory)),
     (OUTPUT, Inside::TwoProbes, Trace::All(Medium::Dir)),
 ];
-/// Before where to.
+/// Start of a row's text; the destination of the trace follows.
 pub(super) const OUTPUT: &str = "Function call with two probes, output to";
 
-/// What is recorded while a loop runs.
+/// Events that are recorded while a loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
     None,
@@ -54,24 +55,24 @@ enum Kind {
     Rust(Inside, Trace),
 }
 
-/// A row of the table, with what its rounds yielded.
+/// A row of the table, with the results of its rounds.
 pub(super) struct Lane {
     pub group: &'static str,
-    /// The group's name, short.
+    /// Short name of the group.
     pub mark: &'static str,
     pub text: String,
-    /// The row of the call that it is compared with.
+    /// Index of the row with the call that this row is compared with.
     pub beyond: Option<usize>,
     kind: Kind,
-    /// Ticks a call, a round each.
+    /// Ticks per call, one value per round.
     pub rounds: Vec<f64>,
-    /// All rounds together.
+    /// Events of all rounds together.
     pub recorded: Recorded,
-    /// Why there are no further rounds.
+    /// Error after which the row had no further rounds.
     pub refused: Option<String>,
 }
 
-/// Every row of every table.
+/// Returns every row of every table.
 pub(super) fn all(places: &Places) -> anyhow::Result<Vec<Lane>> {
     let mut lanes = Vec::new();
     for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
@@ -105,8 +106,9 @@ fn lane(
     Lane { group, mark, text, beyond, kind, rounds, recorded, refused: None }
 }
 
-/// Every lane once a round, beginning with another one each time. What is recorded makes `recorded_max`
-/// calls a round at most. A lane that is refused has no further rounds.
+/// Measures every lane once a round; each round starts with the next lane. A lane that records
+/// events makes at most `recorded_max` calls a round. A lane whose recording fails has no further
+/// rounds.
 pub(super) fn measure(
     lanes: &mut [Lane],
     calls_count: u64,
@@ -121,7 +123,7 @@ pub(super) fn measure(
             if lane.refused.is_some() {
                 continue;
             }
-            // Relaxed: the flag is all that the signal tells.
+            // Relaxed: the signal handler publishes nothing but the flag.
             if interrupted.load(Ordering::Relaxed) {
                 return Err(Stopped.into());
             }
@@ -162,15 +164,15 @@ fn recorded<T>(
     let files = places.files(medium);
     let done = recording(kept, wanted, [&files[0], &files[1]], run);
     for file in files {
-        // The rings are gone already, unless recording failed early.
+        // The rings have been removed already, unless recording failed early.
         let _ = std::fs::remove_file(file);
     }
     done
 }
 
-/// Ticks a call.
+/// Returns the ticks per call.
 fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
-    // Untimed: whoever was before has left its own marks in the caches and predictors.
+    // Untimed warm-up: the lane before has left its own state in caches and branch predictors.
     black_box(run(black_box(1000)));
     let began = clock::ticks();
     let counted = run(black_box(calls_count));

@@ -1,18 +1,18 @@
-//! Where traces are written to, and what is there.
+//! The folders that traces are written to, and their file systems.
 
 use crate::exit::usage;
 use handover_harness::Scratch;
 use std::path::{Path, PathBuf};
 
-/// Where memory is a file system.
+/// Folder of a file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// A folder of our own, which goes with this, and what it is in.
+/// A temporary folder, which is removed when this value is dropped, and its file system.
 pub(super) struct Place {
     folder: Scratch,
-    /// As it was named.
+    /// Path of the parent folder, as the user named it.
     pub shown: String,
-    /// What kind of file system is there.
+    /// Name of the file system.
     pub kind: &'static str,
 }
 
@@ -28,9 +28,9 @@ impl Place {
     }
 }
 
-/// All of them.
+/// The folders of all media.
 pub(super) struct Places {
-    /// None where there is no such thing.
+    /// `None` if no file can be created in /dev/shm.
     pub memory: Option<Place>,
     pub dir: Place,
 }
@@ -50,7 +50,8 @@ impl Places {
         })
     }
 
-    /// The trace and, in memory if that can be had, the rings of one that is streamed.
+    /// Returns the paths of the trace and of the rings for a streamed trace; the rings are in
+    /// memory if possible.
     pub fn files(&self, on: Medium) -> [PathBuf; 2] {
         let memory = self.memory.as_ref().unwrap_or(&self.dir);
         let trace = match on {
@@ -60,7 +61,7 @@ impl Places {
         [trace.file("trace"), memory.file("rings")]
     }
 
-    /// What a row says of where its trace goes.
+    /// Returns the destination of a trace as a row shows it.
     pub fn shown(&self, on: Medium) -> String {
         match on {
             Medium::Memory => MEMORY.to_string(),
@@ -73,14 +74,14 @@ impl Places {
     }
 }
 
-/// What a trace is written on.
+/// Media that a trace is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
     Memory,
     Dir,
 }
 
-/// The file systems of which one hears, by the kernel's numbers.
+/// Common file systems, by the kernel's magic numbers.
 const KINDS: [(u64, &str); 14] = [
     (0xef53, "ext4"),
     (0x0102_1994, "tmpfs"),

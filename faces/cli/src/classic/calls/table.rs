@@ -1,4 +1,4 @@
-//! What is printed: tables, or one JSON document.
+//! Output: tables, or one JSON document.
 
 use super::lanes::{GROUPS, Lane};
 use super::whole::{Empty, Whole};
@@ -7,7 +7,7 @@ use handover_harness::stats::{Interval, interval, quantile_sorted};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// What the clock's ticks are called, and how many make a nanosecond.
+/// Name of the clock's ticks, and their number per nanosecond.
 pub(super) struct Unit {
     pub name: &'static str,
     pub ticks_per_ns: f64,
@@ -18,7 +18,7 @@ impl Unit {
         let clock = clock::calibration();
         let name = match clock.source {
             Source::Tsc => "cycles",
-            // No counter of cycles can be trusted here: the ticks are nanoseconds.
+            // No cycle counter is reliable on this machine: the ticks are nanoseconds.
             Source::ClockGettime => "ticks",
         };
         Unit { name, ticks_per_ns: clock.ticks_hz / 1e9 }
@@ -38,7 +38,7 @@ impl Unit {
     }
 }
 
-/// What a lane's rounds came to, and how much more than the call that it is compared with.
+/// Result of a lane's rounds, and the difference to the call that it is compared with.
 struct Figure {
     ticks: Interval,
     beyond: Option<f64>,
@@ -51,7 +51,7 @@ fn figure(lanes: &[Lane], lane: &Lane) -> Option<Figure> {
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })
 }
 
-/// The master table: every loop, by group.
+/// Prints the main table: every loop, by group.
 pub(super) fn loops(lanes: &[Lane], unit: &Unit, out: &mut dyn Write) -> io::Result<()> {
     for group in GROUPS {
         writeln!(out, "\n{group}")?;
@@ -77,7 +77,7 @@ pub(super) fn loops(lanes: &[Lane], unit: &Unit, out: &mut dyn Write) -> io::Res
     Ok(())
 }
 
-/// How far the rounds lie apart.
+/// Prints the spread of the rounds of every loop.
 pub(super) fn spread(lanes: &[Lane], unit: &Unit, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", unit.name)?;
     for lane in lanes.iter().filter(|lane| !lane.rounds.is_empty()) {
@@ -98,7 +98,7 @@ pub(super) fn spread(lanes: &[Lane], unit: &Unit, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-/// Above the rows of processes.
+/// Prints the header of the table of processes.
 pub(super) fn wholes_head(
     calls: u64,
     rounds: usize,
@@ -116,7 +116,7 @@ pub(super) fn wholes_head(
     )
 }
 
-/// A process, as soon as it was measured.
+/// Prints the row of a process, as soon as it has been measured.
 pub(super) fn whole(
     it: &Whole,
     plain: Option<&Whole>,
@@ -156,7 +156,7 @@ pub(super) fn whole(
     )
 }
 
-/// A program that does next to nothing.
+/// Prints the rows of programs that do next to nothing.
 pub(super) fn empties(
     empties: &[Empty],
     rounds: usize,
@@ -177,7 +177,7 @@ pub(super) fn empties(
     Ok(())
 }
 
-/// A share of what there should be.
+/// Formats the share of events that were lost.
 fn share(lost: u64, recorded: u64) -> String {
     match lost {
         0 => "0".to_string(),
@@ -185,7 +185,7 @@ fn share(lost: u64, recorded: u64) -> String {
     }
 }
 
-/// All of it.
+/// Returns the JSON document with all results.
 pub(super) fn document(
     lanes: &[Lane],
     wholes: &[Whole],

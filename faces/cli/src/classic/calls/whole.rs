@@ -1,4 +1,4 @@
-//! Processes from their start to their end: the rows, and their rounds.
+//! Costs of whole processes, from start to end: the rows, and their rounds.
 
 use super::costed::{Cost, Task, cost};
 use super::lanes::OUTPUT;
@@ -7,11 +7,11 @@ use crate::exit::{Stopped, chain};
 use handover_suite::probe::rows::Recorded;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often each process is started, one after the other in turn.
+/// Number of times each process is started, all in turn.
 pub(super) const ROUNDS_COUNT: usize = 5;
-/// How often those are that have nothing to do.
+/// Number of times each empty program is started.
 pub(super) const EMPTY_ROUNDS_COUNT: usize = 9;
-/// The calls of a program that is empty: `main`.
+/// Calls of an empty program: `main` alone.
 const EMPTY_CALLS: u64 = 1;
 
 const ROWS: [(&str, Task, Medium); 7] = [
@@ -24,7 +24,8 @@ const ROWS: [(&str, Task, Medium); 7] = [
     (OUTPUT, Task::All, Medium::Dir),
 ];
 
-/// A process's row: the medians of its rounds.
+/// A process's row: medians of its rounds, the maximum in `resident_bytes`, and means in
+/// `recorded`.
 pub(super) struct Whole {
     pub text: String,
     pub calls: u64,
@@ -34,7 +35,7 @@ pub(super) struct Whole {
     pub user_ns: f64,
     pub system_ns: f64,
     pub resident_bytes: u64,
-    /// Of all rounds, a round's share.
+    /// Mean of all rounds.
     pub recorded: Recorded,
     pub refused: Option<String>,
 }
@@ -46,7 +47,7 @@ pub(super) struct Empty {
     pub refused: Option<String>,
 }
 
-/// Every process of the table.
+/// Measures every process of the table.
 pub(super) fn wholes(
     calls: u64,
     places: &Places,
@@ -92,7 +93,7 @@ pub(super) fn wholes(
     Ok(rows.into_iter().zip(rounds).map(whole).collect())
 }
 
-/// Programs that do nothing, untraced and traced.
+/// Measures programs that do nothing, untraced and traced.
 pub(super) fn empties(places: &Places, interrupted: &AtomicBool) -> anyhow::Result<Vec<Empty>> {
     let mut rows = vec![("without probes on".to_string(), Task::Off, Medium::Memory)];
     for medium in [Medium::Memory, Medium::Dir] {
@@ -112,7 +113,8 @@ pub(super) fn empties(places: &Places, interrupted: &AtomicBool) -> anyhow::Resu
     Ok(rows.into_iter().zip(rounds).map(empty).collect())
 }
 
-/// Each task once a round, beginning with another one each time; one that fails has no further rounds.
+/// Runs each task once a round; each round starts with the next task. A task that fails has no
+/// further rounds.
 fn rounds(
     tasks: &[(Task, Medium)],
     calls: u64,
@@ -130,7 +132,7 @@ fn rounds(
                 Ok(cost) => costs.push(cost),
                 Err(error) => done[at] = Err(chain(&error)),
             }
-            // Relaxed: the flag is all that the signal tells.
+            // Relaxed: the signal handler publishes nothing but the flag.
             if interrupted.load(Ordering::Relaxed) {
                 return Err(Stopped.into());
             }

@@ -1,4 +1,5 @@
-//! `abt-eventual-bench`: how well many eventuals at a time are made, waited for, set and freed.
+//! `abt-eventual-bench`: the rate at which concurrent eventuals are made, waited for, set and
+//! freed.
 
 use super::{FIBERS_MAX, SECONDS_MAX};
 use crate::console;
@@ -11,11 +12,11 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Workers at most.
+/// Maximum number of worker threads.
 const WORKERS_MAX: u64 = 1024;
 
-/// How well concurrent eventuals are made, waited for, set and freed: each fiber, in a loop, makes an
-/// eventual and begins a detached fiber that sleeps and then sets it.
+/// Rate at which concurrent eventuals are made, waited for, set and freed: each fiber, in a loop,
+/// makes an eventual and starts a detached fiber that sleeps and then sets it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints two lines of tab-separated columns: the fibers, seconds and milliseconds asked \
@@ -43,11 +44,11 @@ pub struct Bench {
     workers: Option<u64>,
 }
 
-/// More eventuals a second than one thread is asked for by itself.
+/// Ideal rate, in eventuals a second, above which the default adds another worker thread.
 const ONE_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {
-    /// How many eventuals a second there would be if all came in time.
+    /// Returns the rate, in eventuals a second, if every sleep took exactly the interval.
     fn ideal_per_s(&self) -> f64 {
         self.fibers as f64 * 1e3 / self.interval_ms
     }
@@ -67,7 +68,7 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
         duration: Duration::from_secs(args.seconds),
         workers_count: u32::try_from(args.workers_count())?,
     };
-    // Relaxed: a flag alone.
+    // Relaxed: the flag publishes no other data.
     let turns = eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
     table(args, &turns, out)?;
     if turns.interrupted {
@@ -78,7 +79,8 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn table(args: &Bench, turns: &Turns, out: &mut dyn Write) -> anyhow::Result<()> {
     let Bench { seconds, interval_ms, fibers, .. } = args;
-    // Of the time that was asked for, as the original; of what it got, if it was ended before.
+    // Rates are over the requested time, as in the original; after an interrupt, over the elapsed
+    // time.
     let (time, over_s) = match turns.interrupted {
         true => (format!("{:.3}", turns.wall_s), turns.wall_s),
         false => (seconds.to_string(), *seconds as f64),

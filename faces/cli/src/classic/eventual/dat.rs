@@ -1,9 +1,9 @@
-//! The lines that `abt-eventual-bench` prints, read again.
+//! Parser of the lines that `abt-eventual-bench` prints.
 
 use std::io::Read;
 use std::path::Path;
 
-/// A sweep's file is smaller by far.
+/// Maximum size of a file; a sweep's file is much smaller.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// One measurement.
@@ -13,18 +13,18 @@ pub struct Row {
     pub seconds: f64,
     pub interval_ms: f64,
     pub ops_per_s: f64,
-    /// In user space.
+    /// CPU time in user space.
     pub cpu_s: f64,
 }
 
 impl Row {
-    /// What there would be if nothing cost anything.
+    /// Returns the rate, in eventuals a second, if nothing cost any time.
     pub fn ideal_per_s(&self) -> f64 {
         self.fibers * 1e3 / self.interval_ms
     }
 }
 
-/// The row of a line; none of a comment or of an empty line.
+/// Parses a line; `None` for a comment or an empty line.
 pub fn row(line: &str) -> Result<Option<Row>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -50,10 +50,10 @@ pub fn row(line: &str) -> Result<Option<Row>, String> {
     }))
 }
 
-/// All rows of a file, by fibers.
+/// Reads all rows of a file, sorted by the number of fibers.
 ///
 /// # Errors
-/// In words for a command line: it cannot be read, is something else, or has no row.
+/// A message for the command line, if the file cannot be read, has another format, or has no row.
 pub fn read(path: &Path) -> Result<Vec<Row>, String> {
     let told = |why: &str| format!("{}: {why}", path.display());
     let meta = std::fs::metadata(path).map_err(|error| told(&error.to_string()))?;

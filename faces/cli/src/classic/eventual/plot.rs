@@ -1,4 +1,4 @@
-//! `plot-abt-eventual-bench`: a sweep's file as pictures.
+//! `plot-abt-eventual-bench`: charts of a sweep's file.
 
 use super::dat::{self, Row};
 use crate::exit::usage;
@@ -24,7 +24,7 @@ pub fn run(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
     draw(&args.file, &args.file, out)
 }
 
-/// Draws a file, into pictures whose names begin so.
+/// Draws a file into pictures whose paths begin with `prefix`.
 pub fn draw(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     let rows = dat::read(file).map_err(usage)?;
     for (name, chart) in [("rate", rates(&rows)), ("cpu", cpu(&rows))] {
@@ -48,7 +48,7 @@ fn write(
     Ok(writeln!(out, "{}", path.display())?)
 }
 
-/// Whole numbers as they are, others with as many digits as they need.
+/// Describes the sleep and the duration, each if it is the same in all rows.
 fn conditions(rows: &[Row]) -> String {
     let same = |value: fn(&Row) -> f64| {
         let first = rows.first().map_or(0.0, value);

@@ -1,4 +1,4 @@
-//! `sweep-abt-eventual-bench`: the benchmark by the number of its fibers, into a file.
+//! `sweep-abt-eventual-bench`: runs the benchmark with several numbers of fibers and writes a file.
 
 use super::{FIBERS_MAX, dat};
 use crate::console;
@@ -15,13 +15,13 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The program's name, by which a command is seen to name it.
+/// Name of the benchmark program, which a command may contain.
 const PROGRAM: &str = "abt-eventual-bench";
-/// Points at most.
+/// Maximum number of points.
 const POINTS_MAX: u64 = 10_000;
-/// Between two looks at whether to go on, should the signal come just before the wait.
+/// Interval for polling the interrupt flag, in case the signal comes just before the wait.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// What a program may print at most.
+/// Maximum output of a program, in bytes.
 const PRINTED_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs abt-eventual-bench with one number of fibers after the other, and writes its lines to
@@ -77,7 +77,7 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says where the points are that were measured; without any, no file is left.
+/// Says which file has the points measured so far; removes the file if there are none.
 fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
         return Ok(format!("the points before are in {name}"));
@@ -100,7 +100,7 @@ fn points(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     Ok((0..count).map(|point| from + point * step).collect())
 }
 
-/// The words to run, without the number of fibers.
+/// Returns the command to run, without the number of fibers.
 fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     let mut words = asked.to_vec();
     let names_it = |word: &OsStr| {
@@ -114,7 +114,8 @@ fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// Runs the program with so many fibers to its end; what it printed, or nothing if it was interrupted.
+/// Runs the program with this number of fibers until it ends. Returns its output, or `None` if it
+/// was interrupted.
 fn measure(
     command: &[OsString],
     fibers: u64,
@@ -122,7 +123,7 @@ fn measure(
 ) -> anyhow::Result<Option<String>> {
     let (program, words) = command.split_first().context("there is no command")?;
     let shown = program.to_string_lossy();
-    // A file, which takes all that is printed, however much, without anybody who reads it meanwhile.
+    // A file rather than a pipe: it takes any amount of output without a concurrent reader.
     let mut printed = tempfile::tempfile().context("no file for what it prints")?;
     let mut started = Command::new(program);
     started.args(words).arg("-n").arg(fibers.to_string());
@@ -130,7 +131,7 @@ fn measure(
     raw::end_with_parent(&mut started, Signal::TERM);
     let mut child = started.spawn().map_err(|error| usage(format!("{shown}: {error}")))?;
     let status = wait(&mut child, interrupted)?;
-    // Relaxed: a flag alone.
+    // Relaxed: the flag publishes no other data.
     if interrupted.load(Ordering::Relaxed) {
         return Ok(None);
     }
@@ -164,9 +165,10 @@ fn wait(child: &mut Child, interrupted: &AtomicBool) -> anyhow::Result<ExitStatu
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) && !is_told {
-            // From a terminal it has had the signal already, and takes a second one as it likes.
+            // On a terminal, the child has received the signal already; a second one does no harm
+            // here.
             let _ = kill_process(pid, Signal::TERM);
             is_told = true;
         }
@@ -177,7 +179,7 @@ fn wait(child: &mut Child, interrupted: &AtomicBool) -> anyhow::Result<ExitStatu
     }
 }
 
-/// The lines for the file: the head of the columns only once.
+/// Returns the lines for the file: the column header only once.
 fn lines_kept(printed: &str, has_head: &mut bool) -> String {
     let mut kept = String::new();
     for line in printed.lines() {

@@ -1,4 +1,4 @@
-//! The client: makes the load, and tells what became of it.
+//! The client: generates the load and reports the results.
 
 use super::document::{self, Log};
 use super::live::View;
@@ -15,25 +15,25 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How often progress is told.
+/// Interval between progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
-/// How often signals are looked at.
+/// Interval between checks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often one of several processes tells how far it is.
+/// Interval between progress reports of one of several processes.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// Where a search begins, and where it gives up.
+/// First rate of a search, and its upper limit, in messages a second.
 const SEARCHED_FROM: f64 = 1000.0;
 const SEARCHED_TO: f64 = 1e8;
-/// What a search multiplies a rate by that holds, until one does not.
+/// Factor from one rate that holds to the next, until a rate does not hold.
 const SEARCH_STRIDE: f64 = 4.0;
-/// How near a rate that does not hold is to one that does, when a search ends.
+/// Ratio of the lowest rate that does not hold to the highest that does, at which a search ends.
 const SEARCH_PRECISION: f64 = 1.05;
-/// One in so many messages, and those of so many seconds, may still be unsent at the end for a rate to have
-/// been reached.
+/// Limits on unsent messages for a rate to count as reached: 1/`UNSENT_SHARE` of the messages, plus
+/// the messages of `UNSENT_S` seconds.
 const UNSENT_SHARE: u64 = 100;
 const UNSENT_S: f64 = 0.01;
 
-/// The settings that are listed.
+/// Returns the settings to print.
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("clients", commas(args.clients())),
@@ -53,7 +53,7 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         ("stats", args.stats.to_string()),
         ("threads", args.threads.to_string()),
     ];
-    // What the classic program does not have is listed where it is given.
+    // Settings that the classic program does not have are listed only if given.
     if let Some(each) = args.each() {
         settings.push(("duration", format!("{} s", each.as_secs_f64())));
         settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
@@ -76,7 +76,7 @@ fn delta_micros(args: &EvhPerf) -> u64 {
     args.histo_delta_micros.unwrap_or(10)
 }
 
-/// The work of a load that is not one of several.
+/// Returns the work of a single load, which is not part of a ramp or search.
 fn work(args: &EvhPerf) -> Work {
     match args.mode() {
         Mode::Timed { duration, rate } => timed(args, duration, rate),
@@ -95,13 +95,13 @@ fn timed(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> Work {
 
 fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
     let all = match work {
-        // In a closed loop it decides how much is under way.
+        // In a closed loop, the count bounds the messages under way.
         Work::Timed { rate: None, .. } => args.count(),
         _ => u64::MAX,
     };
     let step = Duration::from_micros(delta_micros(args));
     let plan = Plan {
-        // All of these are bounded by the options.
+        // The options' parsers bound these values.
         threads_count: args.threads as u32,
         clients_count: args.clients() as u32,
         work,
@@ -118,16 +118,16 @@ fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// How far a load is, told every 3 s.
+/// Progress of a load: a report every 3 s, and the live view.
 struct Ticker {
     began: Instant,
     last: Instant,
     before: Progress,
-    /// How many messages there will be, or how long it takes.
+    /// Expected number of messages, or, for a timed load, its duration.
     total: Option<u64>,
     whole: Duration,
     view: View,
-    /// What had come back when that was drawn.
+    /// Progress when the live view was last drawn.
     seen: Progress,
 }
 
@@ -143,7 +143,7 @@ impl Ticker {
         Self { began: now, last: now, before, total, whole, view: View::new(), seen }
     }
 
-    /// Shows on a terminal how it goes, if it is time.
+    /// Draws the live view, if it is due.
     fn show(&mut self, so_far: Progress) {
         let Some(since) = self.view.due() else { return };
         let fresh = so_far.received_count.saturating_sub(self.seen.received_count);
@@ -159,7 +159,7 @@ impl Ticker {
         self.seen = so_far;
     }
 
-    /// Tells, if it is time.
+    /// Draws the live view and prints the progress, each if it is due.
     fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
         self.show(so_far);
         let now = Instant::now();
@@ -172,7 +172,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// The classic program's block.
+    /// Prints the classic program's block of progress lines.
     fn block(
         &self,
         now: Instant,
@@ -226,7 +226,7 @@ fn start(args: &EvhPerf, plan: &Plan) -> anyhow::Result<Load> {
     })
 }
 
-/// Says what is not verified.
+/// Warns if the server's certificate is not verified.
 fn tell_trust(args: &EvhPerf, printer: &mut Printer<'_>) -> std::io::Result<()> {
     match args.tls && args.ca.is_none() {
         true => printer.warn(format_args!(
@@ -236,7 +236,7 @@ fn tell_trust(args: &EvhPerf, printer: &mut Printer<'_>) -> std::io::Result<()> 
     }
 }
 
-/// Makes one load, to its end.
+/// Runs one load until it ends.
 fn make(
     args: &EvhPerf,
     plan: &Plan,
@@ -284,11 +284,11 @@ fn make(
     Ok((load.finish()?.into(), costs))
 }
 
-/// Makes the load that the options ask for.
+/// Runs the load that the options ask for.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut log = Log::new(args)?;
     let first = plan(args, work(args))?;
-    // A file that is named is looked at before anything is printed.
+    // Certificate files are checked before anything is printed.
     secret::client(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
@@ -304,7 +304,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     conclude(args, loads, more, signals, printer, log.as_mut())
 }
 
-/// What was made, and how it ends.
+/// Reports the results of all loads and returns the program's result.
 fn conclude(
     args: &EvhPerf,
     loads: Vec<(Outcome, Costs)>,
@@ -361,7 +361,7 @@ fn conclude(
     }
 }
 
-/// One rate, and whether it holds.
+/// Runs a load at one rate; the flag is `true` if the rate holds.
 fn try_rate(
     args: &EvhPerf,
     rate: f64,
@@ -375,7 +375,7 @@ fn try_rate(
     let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
     let unsent_max = outcome.tally.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent <= unsent_max;
-    // Of a rate at which no message came in the time there is nothing to tell.
+    // If no message came back in the time, the rate has no latencies to judge.
     let is_told = outcome.tally.count() > 0;
     let holds = is_told && outcome.is_whole() && is_reached && misses.is_empty();
     let verdict = match (&args.slo, holds) {
@@ -399,7 +399,7 @@ fn try_rate(
 
 type Loads = (Vec<(Outcome, Costs)>, Value);
 
-/// One rate after another.
+/// Runs the rates of a ramp one after another.
 fn ramped(
     args: &EvhPerf,
     ramp: Ramp,
@@ -420,7 +420,7 @@ fn ramped(
     Ok((loads, found(args, highest, printer)?))
 }
 
-/// Rates until the highest is found that holds.
+/// Searches for the highest rate that holds.
 fn searched(
     args: &EvhPerf,
     each: Duration,
@@ -433,7 +433,7 @@ fn searched(
     while rate <= SEARCHED_TO {
         let (mut load, mut holds) = try_rate(args, rate, each, signals, printer)?;
         if !holds && !signals.came() {
-            // Once more: it may have been a neighbour's noise.
+            // A second attempt: another process may have disturbed the first.
             (load, holds) = try_rate(args, rate, each, signals, printer)?;
         }
         let is_whole = load.0.is_whole();
@@ -458,7 +458,7 @@ fn searched(
     Ok((loads, found(args, low, printer)?))
 }
 
-/// Tells the highest rate that holds, if any was to.
+/// Reports the highest rate that holds the bounds, if there are any.
 fn found(args: &EvhPerf, highest: Option<f64>, printer: &mut Printer<'_>) -> anyhow::Result<Value> {
     let Some(slo) = &args.slo else { return Ok(json!({})) };
     printer.rule()?;
@@ -473,10 +473,11 @@ fn found(args: &EvhPerf, highest: Option<f64>, printer: &mut Printer<'_>) -> any
     Ok(json!({ "holds": highest.is_some(), "highest_rate": highest }))
 }
 
-/// One of several processes: makes its share when it is told to, and tells what became of it.
+/// Runs as one of several processes: generates its share of the load on command and reports the
+/// result.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut args = args.clone();
-    // Each has as many threads and clients as were asked for; a rate is shared.
+    // Each process has as many threads and clients as requested; the rate is divided.
     args.rate = args.rate.map(|rate| rate / args.processes as f64);
     let plan = plan(&args, work(&args))?;
     let orders = Orders::new()?;
@@ -503,7 +504,7 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the load with several processes.
+/// Generates the load with several processes.
 pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let soon = Duration::from_secs(20);
     let mut log = Log::new(args)?;

@@ -1,4 +1,4 @@
-//! `--connect`: opens a great many connections, holds them, and says what that took.
+//! `--connect`: opens many connections, holds them, and reports time and memory.
 
 use super::Signals;
 use super::live::View;
@@ -22,31 +22,31 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often progress is told.
+/// Interval between progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
-/// How many connections echo a message when all are open, unless told.
+/// Default number of connections that echo a message once all are open.
 const SAMPLED: u64 = 1000;
-/// How often signals and the other processes are looked at while one of them opens.
+/// Interval between checks of signals and other processes while one process opens connections.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Less than this the kernel cannot hold of a connection (its socket, inode and file): what is found below
-/// it is what others gave back meanwhile.
+/// Minimum kernel memory of a connection (its socket, inode and file). A smaller figure means that
+/// other processes have freed memory meanwhile.
 const SOCKET_BYTES_MIN: u64 = 1024;
-/// How often one of several processes tells how far it is.
+/// Interval between progress reports of one of several processes.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// How long a server may take to close what it does not want.
+/// Time for the server to close the connections that it rejects.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Interval between checks for connections that the server has closed.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
-/// How long a part may take to answer.
+/// Maximum time for a part to answer.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What one process holds, as it tells.
+/// Result of opening the connections of one process.
 #[derive(Debug, Clone, Default)]
 struct Told {
     open: u64,
     took_ns: u64,
     limit: Option<String>,
-    /// The command that raises the limit.
+    /// Command that raises the limit.
     mend: Option<String>,
 }
 
@@ -56,7 +56,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Opens them, on so many threads.
+    /// Opens `count` connections on `args.threads` threads.
     fn open(
         args: &EvhPerf,
         count: u64,
@@ -113,7 +113,7 @@ impl Holder {
     }
 }
 
-/// The command that raises a limit.
+/// Returns the command that raises a limit.
 fn mend(limit: &Limit, args: &EvhPerf) -> String {
     let count = args.count();
     match limit {
@@ -150,24 +150,24 @@ fn mend(limit: &Limit, args: &EvhPerf) -> String {
     }
 }
 
-/// One of the processes that hold: this one, or another.
+/// A process that holds connections: this one, or another.
 enum Party {
     Here(Box<Here>),
     There(Part),
 }
 
-/// This process.
+/// Connections held by this process.
 #[derive(Default)]
 struct Here {
     opened: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
-    /// What the thread that opens them has come to, when it has.
+    /// Receiver of the opening thread's result, while the thread runs.
     opening: Option<Receiver<anyhow::Result<Holder>>>,
     holder: Option<Holder>,
 }
 
 impl Party {
-    /// Begins to open.
+    /// Begins to open `count` connections.
     fn begin(&mut self, args: &EvhPerf, count: u64, first: u64) -> anyhow::Result<()> {
         match self {
             Self::There(part) => part.order(&format!("open {count} {first}")),
@@ -176,7 +176,7 @@ impl Party {
                 let opened = Arc::clone(&here.opened);
                 let (sender, opening) = channel();
                 let open = move || {
-                    // Nobody waits for it any more where the process is about to end.
+                    // The receiver is gone if the process is about to end.
                     let _ = sender.send(Holder::open(&args, count, first, &stop, &opened));
                 };
                 thread::Builder::new().name("open".into()).spawn(open).context("a thread")?;
@@ -186,7 +186,8 @@ impl Party {
         }
     }
 
-    /// How many are open so far, and what it has come to if it is done; waits so long at most for that.
+    /// Returns the number of open connections so far, and the result once opening is done. Waits at
+    /// most `within` for either.
     fn look(
         &mut self,
         args: &EvhPerf,
@@ -209,7 +210,7 @@ impl Party {
                 let Some(opening) = &here.opening else { return Ok((None, None)) };
                 let holder = match opening.recv_timeout(within) {
                     Ok(holder) => holder?,
-                    // Relaxed: a count alone.
+                    // Relaxed: the counter publishes no other data.
                     Err(RecvTimeoutError::Timeout) => {
                         return Ok((Some(here.opened.load(Ordering::Relaxed)), None));
                     }
@@ -227,7 +228,7 @@ impl Party {
         match self {
             Self::There(part) => part.order("stop"),
             Self::Here(here) => {
-                // Relaxed: a flag alone.
+                // Relaxed: the flag publishes no other data.
                 here.stop.store(true, Ordering::Relaxed);
                 Ok(())
             }
@@ -260,7 +261,7 @@ impl Party {
     }
 }
 
-/// One of several processes: opens and holds what it is told to.
+/// Runs as one of several processes: opens and holds connections on command.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
     let orders = Orders::new()?;
@@ -303,7 +304,7 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What memory there is in use, by where.
+/// Memory in use by the clients, the server and the kernel, in bytes.
 struct Memory {
     client: u64,
     server: Option<u64>,
@@ -340,9 +341,9 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Opens, samples, holds, and tells.
+/// Opens the connections, samples and holds them, and reports the results.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
-    // A file that is named is looked at before anything is opened.
+    // Certificate files are checked before anything is opened.
     secret::client(args)?;
     let began = Instant::now();
     descriptors_max();
@@ -401,7 +402,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     });
     let mut closed = 0;
     if !signals.came() {
-        // Those that the server does not want are closed about now.
+        // The server closes the connections that it rejects at about this time.
         thread::sleep(SETTLE);
         closed = closed_since(&mut parties)?;
         let sampled = sample(args, &mut parties, address, &mut printer);
@@ -434,11 +435,11 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     };
     let left = held.saturating_sub(closed);
     if left > 0 {
-        // The kernel takes some microseconds for each.
+        // Closing takes the kernel some microseconds per connection.
         printer.info(format_args!("Closing {} connections.", commas(left)))?;
         printer.flush()?;
     }
-    // All at the same time.
+    // All parts close at the same time.
     for party in &mut parties {
         if let Party::There(part) = party {
             part.end();
@@ -455,7 +456,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     }
 }
 
-/// Has every party open its share.
+/// Lets every party open its share and waits until all are done.
 fn open(
     args: &EvhPerf,
     parties: &mut [Party],
@@ -474,7 +475,7 @@ fn open(
     let mut is_stopped = false;
     let (mut view, mut shown) = (View::new(), 0);
     while done.iter().any(Option::is_none) {
-        // The first that is not done is waited for, the others tell meanwhile.
+        // Waits for the first party that is not done, and then polls the others.
         let mut within = LOOK_EVERY;
         for ((party, so_far), done) in parties.iter_mut().zip(&mut so_far).zip(&mut done) {
             if done.is_none() {
@@ -515,7 +516,7 @@ fn open(
     Ok((done.into_iter().flatten().collect(), began.elapsed()))
 }
 
-/// Tells how many are open; why not all, if so.
+/// Reports the number of open connections; returns the reason if some are missing.
 fn tell_opened(
     args: &EvhPerf,
     opened: &[Told],
@@ -544,7 +545,8 @@ fn tell_opened(
     Ok(Some(why))
 }
 
-/// Number of connections that the server has closed since the last look. All processes look at the same time.
+/// Returns the number of connections that the server has closed since the last check. All processes
+/// check at the same time.
 fn closed_since(parties: &mut [Party]) -> anyhow::Result<u64> {
     for party in parties.iter_mut() {
         if let Party::There(part) = party {
@@ -561,7 +563,8 @@ fn closed_since(parties: &mut [Party]) -> anyhow::Result<u64> {
     Ok(closed)
 }
 
-/// Error of connections that the server has closed right after it accepted them; `None` if there are none.
+/// Returns the error for connections that the server closed right after it accepted them; `None` if
+/// there are none.
 fn turned_away(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     let (limit, mend) = (Limit::TurnedAway, mend(&Limit::TurnedAway, args));
     let text =
@@ -569,7 +572,7 @@ fn turned_away(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     (closed > 0).then_some(text)
 }
 
-/// Has some of them echo.
+/// Lets some of the connections echo a message, and reports the times.
 fn sample(
     args: &EvhPerf,
     parties: &mut [Party],
@@ -578,7 +581,7 @@ fn sample(
 ) -> anyhow::Result<Option<Value>> {
     let wanted = args.sample.unwrap_or(SAMPLED);
     let parties_count = parties.len() as u64;
-    // Up to an hour, in three digits.
+    // Range up to an hour, with three significant digits.
     let mut echoes: Histogram<u64> =
         Histogram::new_with_bounds(1, 3_600_000_000_000, 3).context("a histogram")?;
     for (party, index) in parties.iter_mut().zip(0..) {
@@ -607,8 +610,9 @@ fn sample(
     })))
 }
 
-/// Holds so many until Enter, the end of standard input, a signal, or the end of the time, or until the server
-/// has closed all of them; how many it has closed meanwhile.
+/// Holds `count` connections until Enter, the end of standard input, a signal, the end of the time,
+/// or until the server has closed all of them. Returns the number that the server has closed
+/// meanwhile.
 fn hold(
     args: &EvhPerf,
     parties: &mut [Party],
@@ -648,8 +652,8 @@ fn hold(
     Ok(closed)
 }
 
-/// Tells when a line has been entered, or when whoever could enter one has closed standard input. `None` where
-/// that is a device like /dev/null, which stands for a closed one too.
+/// Returns a channel that signals a line entered, or standard input closed. `None` if standard
+/// input is a device such as /dev/null, which stands for a closed one.
 fn enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
     let kind = FileType::from_raw_mode(fstat(&stdin).context("standard input")?.st_mode);
@@ -658,7 +662,7 @@ fn enter() -> anyhow::Result<Option<Receiver<()>>> {
     }
     let (sender, entered) = channel();
     let wait = move || {
-        // A failure to read is an end, too.
+        // A read error counts as an end, too.
         let _ = stdin.lock().bytes().find(|byte| !matches!(byte, Ok(byte) if *byte != b'\n'));
         let _ = sender.send(());
     };

@@ -14,10 +14,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::time::{Duration, SystemTime};
 
-/// What the document and the log begin with.
+/// Version of the document's format.
 const SCHEMA: u32 = 1;
 
-/// One load of a client, as JSON.
+/// Returns the result of one load as JSON.
 pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
@@ -51,7 +51,7 @@ pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
     })
 }
 
-/// Percentiles, or nothing where nothing was measured.
+/// Returns the percentiles, or null for an empty histogram.
 fn latencies(histogram: &Histogram<u64>) -> Value {
     if histogram.is_empty() {
         return Value::Null;
@@ -64,7 +64,7 @@ fn latencies(histogram: &Histogram<u64>) -> Value {
     Value::Object(found)
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub fn whole(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[String]) -> Value {
     let mut document = json!({
         "schema": SCHEMA,
@@ -105,10 +105,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Makes it, before anything is measured.
+    /// Creates the log file that `--hdr` names, before anything is measured.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// If the file cannot be created.
     pub fn new(args: &EvhPerf) -> anyhow::Result<Option<Self>> {
         let Some(path) = &args.hdr else { return Ok(None) };
         let shown = path.display().to_string();
@@ -118,10 +118,10 @@ impl Log {
         Ok(Some(Self { file: BufWriter::new(file), shown }))
     }
 
-    /// Writes the loads' histograms, one a line: `raw`, and `corrected` where there is one.
+    /// Writes the loads' histograms, one a line: `raw`, and `corrected` unless it is empty.
     ///
     /// # Errors
-    /// The disk is full, for example.
+    /// If writing fails, because the disk is full for example.
     pub fn write(&mut self, outcomes: &[Outcome]) -> anyhow::Result<()> {
         let told = || format!("--hdr {}: it could not all be written", self.shown);
         let mut serializer = V2DeflateSerializer::new();

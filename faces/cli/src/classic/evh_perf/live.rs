@@ -1,22 +1,21 @@
-//! What is shown on a terminal while something is going on, below the lines that stay: how it goes now, and
-//! how it went.
+//! The live view on a terminal, below the printed lines: current values and their recent history.
 
 use crate::console;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How often it is drawn anew.
+/// Interval between updates of the view.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
-/// How much of the past is shown: as many columns.
+/// Maximum number of columns of history.
 const PAST_COLUMNS: usize = 40;
-/// What stands before it.
+/// Columns of the text before the history.
 const TEXT_COLUMNS: usize = 34;
-/// Heights, from nothing up to the most of what is shown.
+/// Characters for heights, from zero to the highest value shown.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
 
-/// A few lines on the terminal, or nothing where standard error is none.
+/// A few lines on the terminal, or nothing if standard error is not a terminal.
 pub struct View {
     bar: Option<ProgressBar>,
     past: Vec<VecDeque<f64>>,
@@ -26,7 +25,7 @@ pub struct View {
 }
 
 impl View {
-    /// Nothing is shown yet.
+    /// Creates a view that shows nothing yet.
     pub fn new() -> Self {
         let bar = console::bar_wanted().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -45,7 +44,7 @@ impl View {
         }
     }
 
-    /// How long it is since it was drawn, where it is time to do so again.
+    /// Returns the time since the last update, if another one is due.
     pub fn due(&mut self) -> Option<Duration> {
         let since = self.last.elapsed();
         if self.bar.is_none() || since < SHOWN_EVERY {
@@ -55,7 +54,7 @@ impl View {
         Some(since)
     }
 
-    /// Shows these values, each in words and with its past.
+    /// Shows these values, each as text and with its history.
     pub fn show(&mut self, lines: &[(f64, String)]) {
         let Some(bar) = &self.bar else { return };
         self.past.resize_with(lines.len(), VecDeque::new);
@@ -72,7 +71,7 @@ impl View {
         bar.tick();
     }
 
-    /// Does something that prints lines, which stay above.
+    /// Calls `prints`, whose lines stay above the view.
     pub fn above<T>(&self, prints: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(prints),
@@ -89,11 +88,11 @@ impl Drop for View {
     }
 }
 
-/// A column for each value, as high as its share of the highest.
+/// Returns one character per value, scaled to the highest value.
 fn skyline(values: &VecDeque<f64>, heights: &[char; 8]) -> String {
     let most = values.iter().copied().fold(0.0, f64::max);
     let height = |value: &f64| match most > 0.0 {
-        // 7 at most.
+        // At most 7.
         true => (value / most * 7.0).round().clamp(0.0, 7.0) as usize,
         false => 0,
     };

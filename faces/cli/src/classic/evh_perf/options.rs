@@ -1,4 +1,4 @@
-//! The options, and which of them contradict.
+//! The options, and the checks for contradictions among them.
 
 use super::super::whole;
 use crate::exit::usage;
@@ -12,23 +12,23 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Threads of a side at most.
+/// Maximum number of threads on either side.
 const THREADS_MAX: u64 = 1024;
-/// Connections of a thread at most.
+/// Maximum number of connections of a thread.
 const HANDLES_MAX: u64 = 1 << 24;
-/// Processes of a side at most.
+/// Maximum number of processes on either side.
 const PROCESSES_MAX: u64 = 1000;
-/// One slab of a read buffer: 20 of them, the default, are 64 KiB and a little.
+/// Size of one slab of a read buffer: 20 slabs, the default, are a little over 64 KiB.
 const SLAB_BYTES: u32 = 3277;
-/// Slabs at most: 16 MB.
+/// Maximum number of slabs: 16 MB.
 const SLABS_MAX: u64 = 5000;
-/// A step of the histogram at most: a minute.
+/// Maximum width of a histogram step: a minute.
 const DELTA_MICROS_MAX: u64 = 60_000_000;
-/// The longest spin, in ns.
+/// Maximum spin, in ns.
 const SPIN_NS_MAX: u32 = 1_000_000;
-/// How long a rate is kept while one is looked for that holds, unless told.
+/// Default duration of each rate in a ramp or search.
 const PROBE: Duration = Duration::from_secs(2);
-/// How long a timed load lasts, unless told.
+/// Default duration of a timed load.
 const TIMED: Duration = Duration::from_secs(10);
 
 /// Server, client, or a great many idle connections, of an event handler that echoes.
@@ -176,12 +176,12 @@ pub struct EvhPerf {
     pub part: Option<u32>,
 }
 
-/// A port, as a number.
+/// Parses a port number.
 fn port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| "must be a number in 0..=65535".to_string())
 }
 
-/// Seconds, as a number.
+/// Parses a number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.0..=86_400.0).contains(&seconds) {
@@ -190,7 +190,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Seconds, of which there must be some.
+/// Parses a number of seconds above 0.
 fn patience(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         Duration::ZERO => Err("must be above 0: nothing comes back in no time".to_string()),
@@ -198,14 +198,14 @@ fn patience(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time to spin, in ns.
+/// Parses a spin time, in ns.
 fn spin(text: &str) -> Result<u32, String> {
     let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
     ns.ok_or_else(|| "must not be above 1ms".to_string())
 }
 
-/// A number a second: 5000, 50k, 1.5M.
+/// Parses a number per second: 5000, 50k, 1.5M.
 fn rate(text: &str) -> Result<f64, String> {
     let (number, factor) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 1e3),
@@ -218,7 +218,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Rates, one after another.
+/// A series of evenly spaced rates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ramp {
     pub from: f64,
@@ -227,7 +227,7 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// Each of them.
+    /// Returns the rates, in order.
     pub fn rates(self) -> impl Iterator<Item = f64> {
         let gaps = f64::from(self.steps.max(2) - 1);
         (0..self.steps).map(move |step| self.from + (self.to - self.from) * f64::from(step) / gaps)
@@ -257,11 +257,11 @@ impl FromStr for Ramp {
     }
 }
 
-/// What must hold of latencies.
+/// Upper bounds on latency percentiles.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slo {
     pub text: String,
-    /// Percentile, and how long at most, in ns.
+    /// Pairs of a percentile and its maximum latency in ns.
     pub bounds: Vec<(f64, u64)>,
 }
 
@@ -282,24 +282,24 @@ impl FromStr for Slo {
     }
 }
 
-/// How a client's load is made.
+/// Modes of a client's load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
-    /// By numbers, as the classic program.
+    /// Fixed numbers of messages, as in the classic program.
     Counted,
-    /// For a time, in a closed loop, or an open one of that rate.
+    /// A fixed time, in a closed loop, or in an open loop at a rate.
     Timed { duration: Duration, rate: Option<f64> },
-    /// One rate after another.
+    /// A series of rates.
     Ramp { ramp: Ramp, each: Duration },
-    /// Rates until the highest is found that holds.
+    /// Search for the highest rate that holds.
     Search { each: Duration },
 }
 
 impl EvhPerf {
-    /// Whether everything goes together.
+    /// Checks that the options do not contradict each other.
     ///
     /// # Errors
-    /// A refusal of the command line, that says what to change.
+    /// A usage error that says what to change.
     pub fn check(&self) -> anyhow::Result<()> {
         let refuse = |text: String| Err(usage(text));
         if !(self.eventhandler || self.client || self.connect) {
@@ -381,7 +381,7 @@ impl EvhPerf {
         Ok(())
     }
 
-    /// Numbers and time exclude each other.
+    /// Checks that options of numbers and of time are not combined.
     fn check_time(&self) -> anyhow::Result<()> {
         let times = [
             ("--duration", self.duration.is_some()),
@@ -420,7 +420,7 @@ impl EvhPerf {
         Ok(())
     }
 
-    /// How the load is made.
+    /// Returns the mode of the load.
     pub fn mode(&self) -> Mode {
         if let Some(ramp) = self.ramp {
             return Mode::Ramp { ramp, each: self.duration.unwrap_or(PROBE) };
@@ -434,7 +434,7 @@ impl EvhPerf {
         }
     }
 
-    /// How long each load lasts; None where numbers decide.
+    /// Returns the duration of each load; `None` if numbers decide.
     pub fn each(&self) -> Option<Duration> {
         match self.mode() {
             Mode::Counted => None,
@@ -444,7 +444,7 @@ impl EvhPerf {
         }
     }
 
-    /// Whether messages are sent when they are due, whatever became of those before.
+    /// Returns `true` if messages are sent when due, regardless of earlier ones.
     fn is_open_loop(&self) -> bool {
         match self.mode() {
             Mode::Counted => false,
@@ -462,35 +462,36 @@ impl EvhPerf {
     }
 
     pub fn min(&self) -> u64 {
-        // The fewest there are by default are no reason to refuse fewer at most.
+        // The default minimum yields to a smaller `--max`.
         self.min.unwrap_or(3.min(self.max.unwrap_or(3)))
     }
 
     pub fn max(&self) -> u64 {
-        // Nor are the most a reason to refuse more at least.
+        // The default maximum yields to a larger `--min`.
         self.max.unwrap_or(10.max(self.min.unwrap_or(10)))
     }
 
-    /// The warm-up of a timed load.
+    /// Returns the warm-up of a timed load.
     pub fn warm_up(&self, duration: Duration) -> Duration {
         self.warm_up.unwrap_or(duration / 10)
     }
 
-    /// The most connections of a thread: as asked, or as many as the process may open.
+    /// Returns the maximum number of connections of a thread: as requested, or as many as the
+    /// process may open.
     pub fn handles_max(&self) -> u64 {
         self.max_handles_per_thread.unwrap_or_else(|| descriptors_max().min(HANDLES_MAX))
     }
 
-    /// A thread's one read buffer.
+    /// Returns the size of a thread's read buffer.
     pub fn read_bytes(&self) -> u32 {
-        // 5000 slabs at most.
+        // Fits: there are at most 5000 slabs.
         self.read_slab_count as u32 * SLAB_BYTES
     }
 
-    /// The address that host and port mean.
+    /// Resolves host and port to an address.
     ///
     /// # Errors
-    /// The host is no address and has none.
+    /// If the host is not an address and does not resolve to one.
     pub fn address(&self) -> anyhow::Result<SocketAddr> {
         let refused = |why: String| usage(format!("--host {}: {why}", self.host));
         let found = (self.host.as_str(), self.port).to_socket_addrs();
@@ -499,11 +500,12 @@ impl EvhPerf {
     }
 }
 
-/// How many descriptors this process may open, after its soft limit has been raised to the hard one.
+/// Raises the soft limit of descriptors to the hard one, and returns the number this process may
+/// open.
 pub fn descriptors_max() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
-        // Refused at worst: then the limit stays.
+        // If this is refused, the limit stays.
         let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
         let _ = setrlimit(Resource::Nofile, raised);
     }

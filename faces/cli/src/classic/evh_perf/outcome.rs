@@ -1,4 +1,4 @@
-//! What a load has come to, as it is told, printed, and passed between processes.
+//! Result of a load, as reported, printed, and passed between processes.
 
 use super::options::Slo;
 use super::printer::{Printer, commas, micros, seconds};
@@ -12,7 +12,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde_json::{Value, json};
 use std::io;
 
-/// The percentiles that are told, with their names.
+/// Percentiles that are reported, with their names.
 pub const PERCENTILES: [(f64, &str); 7] = [
     (50.0, "p50"),
     (90.0, "p90"),
@@ -23,7 +23,7 @@ pub const PERCENTILES: [(f64, &str); 7] = [
     (100.0, "max"),
 ];
 
-/// What a load has come to.
+/// Result of a load.
 pub struct Outcome {
     pub tally: Tally,
     pub sent: u64,
@@ -59,12 +59,12 @@ impl From<Report> for Outcome {
 }
 
 impl Outcome {
-    /// Messages a second, of those that were measured.
+    /// Returns the rate of measured messages, per second.
     pub fn per_second(&self) -> f64 {
         self.tally.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// What a user saw: from when a message was due, where there is a schedule.
+    /// Returns the latencies as a user sees them: from the due time if there is a schedule.
     pub fn felt(&self) -> &Histogram<u64> {
         match self.tally.corrected.is_empty() {
             true => &self.tally.raw,
@@ -72,12 +72,13 @@ impl Outcome {
         }
     }
 
-    /// Whether everything that was to come back has, or it was stopped before.
+    /// Returns `true` if every expected echo has come back and no connection failed, or the load
+    /// was stopped early.
     pub fn is_whole(&self) -> bool {
         self.is_stopped || self.lost == 0 && self.faults_count == 0
     }
 
-    /// The bounds that do not hold: what was seen, in words.
+    /// Returns the bounds that do not hold, with the values seen, in words.
     pub fn misses(&self, slo: &Slo) -> Vec<String> {
         let felt = self.felt();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
@@ -90,7 +91,7 @@ impl Outcome {
         over.collect()
     }
 
-    /// What is missing, in words; None when nothing is.
+    /// Returns a description of missing messages and failed connections; `None` if there are none.
     pub fn missing(&self) -> Option<String> {
         if self.is_whole() {
             return None;
@@ -108,7 +109,7 @@ impl Outcome {
         Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
     }
 
-    /// For another process.
+    /// Serialises the result for another process.
     pub fn to_json(&self) -> Value {
         let tally = &self.tally;
         json!({
@@ -136,7 +137,7 @@ impl Outcome {
         })
     }
 
-    /// From another process.
+    /// Deserialises the result of another process.
     pub fn from_json(value: &Value) -> anyhow::Result<Self> {
         let number = |name: &str| value[name].as_u64().with_context(|| format!("no {name}"));
         let linear = match &value["linear"] {
@@ -179,7 +180,7 @@ impl Outcome {
         })
     }
 
-    /// Adds what another process has come to beside this one.
+    /// Adds the result of another process that ran at the same time.
     pub fn add(&mut self, other: Self) {
         self.tally.add(&other.tally);
         self.sent += other.sent;
@@ -195,7 +196,7 @@ impl Outcome {
         self.is_stopped |= other.is_stopped;
     }
 
-    /// The classic program's last block.
+    /// Prints the classic program's last block.
     pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         printer.rule()?;
         match self.missing() {
@@ -219,7 +220,7 @@ impl Outcome {
         ))
     }
 
-    /// The classic program's histogram.
+    /// Prints the classic program's histogram.
     pub fn tell_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(linear) = &self.tally.linear else { return Ok(()) };
         let all: u64 = linear.counts.iter().sum();
@@ -230,7 +231,7 @@ impl Outcome {
             let [low, high] =
                 [from_ns, from_ns + linear.step_ns].map(|ns| format!("{}µs", ns / 1000));
             let percent = count as f64 * 100.0 / all.max(1) as f64;
-            // 100 at most.
+            // At most 100 characters.
             let bar = "=".repeat(percent as usize);
             let count = commas(count);
             printer.plain(format_args!("[{low:<7} - {high:<7}]{bar}> {count} ({percent:.2}%)"))?;
@@ -238,7 +239,7 @@ impl Outcome {
         printer.rule()
     }
 
-    /// What the classic program does not tell.
+    /// Prints percentiles and shares, which the classic program does not print.
     pub fn tell_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.tally.raw.is_empty() && self.tally.corrected.is_empty() {
             return Ok(());
@@ -259,14 +260,14 @@ impl Outcome {
     }
 }
 
-/// Percentiles in a line: as many as there are messages for.
+/// Returns the percentiles in one line, as many as there are enough messages for.
 pub fn line(histogram: &Histogram<u64>) -> String {
     let parts: Vec<String> =
         percentiles(histogram).map(|(name, ns)| format!("{name} {}", show_ns(ns as f64))).collect();
     parts.join(", ")
 }
 
-/// Those percentiles that are more than the slowest message alone.
+/// Returns the percentiles above which at least one message lies, and the maximum.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
     let beyond = |percentile: f64| histogram.len() as f64 * (100.0 - percentile) / 100.0;
     PERCENTILES
@@ -275,14 +276,14 @@ pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static
         .map(|(percentile, name)| (name, histogram.value_at_percentile(percentile)))
 }
 
-/// A histogram of steps, each by its begin in ns.
+/// Returns a histogram of steps as JSON, each step by its start in ns.
 pub fn stepped(linear: &Linear) -> Value {
     json!({ "step_ns": linear.step_ns, "counts": linear.steps().collect::<Vec<_>>() })
 }
 
 fn packed(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
-    // Into memory: it cannot fail.
+    // Writing to memory cannot fail.
     let _ = V2Serializer::new().serialize(histogram, &mut bytes);
     BASE64.encode(bytes)
 }

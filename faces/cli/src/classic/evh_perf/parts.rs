@@ -1,5 +1,5 @@
-//! Several processes that do one thing: this one, which speaks to the user, and parts of it, which are told by
-//! lines on their standard input and tell by JSON lines on their standard output.
+//! Several processes for one task: the main process, which talks to the user, and parts, which take
+//! orders as lines on standard input and report as JSON lines on standard output.
 
 use super::options::EvhPerf;
 use super::printer::{Printer, commas};
@@ -15,11 +15,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a part is told, each on a line. The end of its standard input ends it.
+/// Orders to a part, one a line. The end of its standard input ends the part.
 pub struct Orders(Receiver<String>);
 
 impl Orders {
-    /// Begins to listen.
+    /// Starts the thread that reads orders.
     pub fn new() -> anyhow::Result<Self> {
         let (sender, orders) = channel();
         let listen = move || {
@@ -30,22 +30,22 @@ impl Orders {
                 }
             }
         };
-        // It ends with the process.
+        // The thread ends with the process.
         thread::Builder::new().name("orders".into()).spawn(listen).context("a thread")?;
         Ok(Self(orders))
     }
 
-    /// The next order; None when there will be no more.
+    /// Returns the next order; `None` when there are no more.
     pub fn next(&self) -> Option<String> {
         self.0.recv().ok()
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the orders.
     pub fn wait(&self) {
         while self.next().is_some() {}
     }
 
-    /// Whether it is to stop what it is at.
+    /// Returns `true` if the part has been told to stop its current work, or to end.
     pub fn is_stopped(&self) -> bool {
         match self.0.try_recv() {
             Ok(order) => order == "stop",
@@ -53,20 +53,20 @@ impl Orders {
         }
     }
 
-    /// Whether it is to end, after so long at most.
+    /// Returns `true` if the orders end within this time; an order that comes first is dropped.
     pub fn is_over(&self, within: Duration) -> bool {
         matches!(self.0.recv_timeout(within), Err(RecvTimeoutError::Disconnected))
     }
 }
 
-/// Tells the process that speaks to the user.
+/// Writes a line to the main process.
 pub fn tell(line: &Value) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-/// A process that does a part.
+/// A process that does a part of the work.
 pub struct Part {
     child: Child,
     orders: Option<ChildStdin>,
@@ -74,15 +74,15 @@ pub struct Part {
 }
 
 impl Part {
-    /// Starts it, with the command line of this process and what is added.
+    /// Starts the process, with this process's command line and added words.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("the path of this binary")?;
         let mut command = Command::new(binary);
-        // As a subcommand, whatever name this process was called by.
+        // As a subcommand, by whatever name this process was called.
         command.arg("evh_perf").args(own_words()).args(added);
         command.arg("--part").arg(index.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A signal of the terminal is for the process that speaks to the user, which ends its parts.
+        // The terminal's signals go to the main process only, which ends its parts.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         raw::end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn().context("a process could not be started")?;
@@ -101,10 +101,10 @@ impl Part {
         Ok(Self { child, orders, lines })
     }
 
-    /// What it tells next; None when nothing comes for so long.
+    /// Returns the next line of the part; `None` if there is none in this time.
     ///
     /// # Errors
-    /// It has ended.
+    /// If the process has ended.
     pub fn hear(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
         match self.lines.recv_timeout(within) {
             Ok(line) => Ok(Some(serde_json::from_str(&line).context("a part's line")?)),
@@ -115,30 +115,30 @@ impl Part {
         }
     }
 
-    /// What it tells next, which must come in time.
+    /// Returns the next line of the part, which must come in time.
     pub fn expect(&mut self, within: Duration) -> anyhow::Result<Value> {
         self.hear(within)?.context("one of the processes does not answer")
     }
 
-    /// Tells it something.
+    /// Sends an order to the part.
     pub fn order(&mut self, order: &str) -> anyhow::Result<()> {
         let orders = self.orders.as_mut().context("it was told to end")?;
         writeln!(orders, "{order}").context("one of the processes")?;
         Ok(orders.flush()?)
     }
 
-    /// Tells it to end.
+    /// Tells the part to end, by closing its standard input.
     pub fn end(&mut self) {
         self.orders = None;
     }
 
-    /// Its process.
+    /// Returns the id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 }
 
-/// Ends it: by itself if it was told to, or at once.
+/// Ends the part: waits 2 s for it to end by itself, then kills it.
 impl Drop for Part {
     fn drop(&mut self) {
         self.end();
@@ -151,7 +151,8 @@ impl Drop for Part {
     }
 }
 
-/// The command line's words behind the program's name, and behind the subcommand where there was one.
+/// Returns the command line's words after the program's name, and after the subcommand if there is
+/// one.
 fn own_words() -> Vec<std::ffi::OsString> {
     let mut words: Vec<_> = std::env::args_os().skip(1).collect();
     if words.first().is_some_and(|word| word == "evh_perf") {
@@ -160,7 +161,7 @@ fn own_words() -> Vec<std::ffi::OsString> {
     words
 }
 
-/// Serves with several processes at one port, until a signal comes.
+/// Serves with several processes on one port until a signal comes.
 pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let began = Instant::now();
     let soon = Duration::from_secs(20);
@@ -180,7 +181,7 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     printer.flush()?;
     while !signals.came() {
         for part in &mut parts {
-            // Nothing is told before the end, but the end itself.
+            // Before the end, a part prints nothing; this call finds a part that has ended.
             part.hear(Duration::ZERO)?;
         }
         thread::sleep(Duration::from_millis(50));

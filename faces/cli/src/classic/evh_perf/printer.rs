@@ -1,4 +1,4 @@
-//! The classic program's lines.
+//! Output lines of the classic program.
 
 use std::fmt::{Arguments, Display};
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 /// The line between blocks.
 const RULE: &str = "----------------------------------------------------------------------------------------------------";
 
-/// Prints lines as the classic program does, or none where a document is asked for.
+/// Printer of lines as the classic program prints them; prints none if a document is asked for.
 pub struct Printer<'a> {
     out: &'a mut dyn Write,
     is_quiet: bool,
@@ -17,12 +17,12 @@ impl<'a> Printer<'a> {
         Self { out, is_quiet }
     }
 
-    /// A line between blocks.
+    /// Prints the line between blocks.
     pub fn rule(&mut self) -> io::Result<()> {
         self.plain(format_args!("{RULE}"))
     }
 
-    /// A line without a time.
+    /// Prints a line without a time.
     pub fn plain(&mut self, text: Arguments<'_>) -> io::Result<()> {
         match self.is_quiet {
             true => Ok(()),
@@ -30,7 +30,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A line with the time.
+    /// Prints a line with the time.
     pub fn timed(&mut self, text: Arguments<'_>) -> io::Result<()> {
         let now = jiff::Zoned::now();
         self.plain(format_args!("[{}]: {text}", now.strftime("%Y-%m-%d %H:%M:%S%.3f")))
@@ -52,7 +52,7 @@ impl<'a> Printer<'a> {
         self.timed(format_args!("(DEBUG) {text}"))
     }
 
-    /// Who this is, and the settings, by name.
+    /// Prints the program's role, and the settings by name.
     pub fn settings(&mut self, who: &str, settings: &[(&str, String)]) -> io::Result<()> {
         self.timed(format_args!("evh_perf {who}/{}", env!("CARGO_PKG_VERSION")))?;
         self.rule()?;
@@ -62,23 +62,23 @@ impl<'a> Printer<'a> {
         self.rule()
     }
 
-    /// The same, where lines are printed.
+    /// Returns this printer with printing switched on.
     pub fn aloud(self) -> Self {
         Self { is_quiet: false, ..self }
     }
 
-    /// The same, where none are.
+    /// Returns this printer with printing switched off.
     pub fn hushed(self) -> Self {
         Self { is_quiet: true, ..self }
     }
 
-    /// What was printed is to be seen now.
+    /// Flushes the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
 
-/// A whole number with commas: `20,000,000`.
+/// Formats a whole number with commas: `20,000,000`.
 pub fn commas(number: impl Display) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -91,12 +91,12 @@ pub fn commas(number: impl Display) -> String {
     text
 }
 
-/// Seconds with two decimals.
+/// Formats seconds with two decimals.
 pub fn seconds(ns: u64) -> String {
     format!("{:.2}s", ns as f64 / 1e9)
 }
 
-/// Microseconds with two decimals.
+/// Formats microseconds with two decimals.
 pub fn micros(ns: f64) -> String {
     format!("{:.2}µs", ns / 1e3)
 }

@@ -1,4 +1,4 @@
-//! TLS on both sides: the server's certificate, and the client's trust.
+//! TLS on both sides: the server's certificate, and the certificates that the client trusts.
 
 use super::options::EvhPerf;
 use crate::exit::usage;
@@ -10,10 +10,10 @@ use handover_net::tls::{
 };
 use std::path::Path;
 
-/// The server's side; None where nothing is encrypted.
+/// Returns the TLS setup of the server; `None` without `--tls`.
 ///
 /// # Errors
-/// A file that is named is missing, or is no certificate, or the key is another's.
+/// If a named file is missing or is not a certificate, or if the key does not match.
 pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
     if !args.tls {
         return Ok(None);
@@ -31,16 +31,16 @@ pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
     Ok(Some(Server::new(&identity, ServerOptions::default())?))
 }
 
-/// The client's side.
+/// The client's TLS setup.
 struct Trust {
     client: Client,
     name: String,
 }
 
-/// The client's side; None where nothing is encrypted.
+/// Returns the TLS setup of the client; `None` without `--tls`.
 ///
 /// # Errors
-/// The file that is named is missing, or holds no certificate.
+/// If the named file is missing or has no certificate.
 pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn Secures>>> {
     if !args.tls {
         return Ok(None);
@@ -53,20 +53,21 @@ pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn Secure
     Ok(Some(std::sync::Arc::new(Trust { client, name: args.host.clone() })))
 }
 
-/// Refuses what is no regular file: a pipe might never have a writer, and these files are read by each process.
+/// Rejects a file that is not regular: a pipe may have no writer, and every process reads these
+/// files.
 fn regular(file: &Path, option: &str) -> anyhow::Result<()> {
     match std::fs::metadata(file) {
         Ok(found) if !found.is_file() => {
             Err(usage(format!("{option} {}: not a regular file", file.display())))
         }
-        // Reading it says what is wrong.
+        // Reading the file reports the error.
         _ => Ok(()),
     }
 }
 
 fn roots(file: &Path) -> anyhow::Result<Roots> {
     regular(file, "--ca")?;
-    // It names the file.
+    // The error names the file.
     Roots::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
 }
 
@@ -81,7 +82,7 @@ impl Secures for Trust {
     }
 }
 
-/// One connection of the client's.
+/// TLS state of one connection of the client.
 struct Connection(Tls);
 
 impl Secure for Connection {

@@ -1,4 +1,4 @@
-//! The event handler: echoes what comes.
+//! The event handler: a server that echoes every message.
 
 use super::options::{EvhPerf, descriptors_max};
 use super::parts;
@@ -18,22 +18,23 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often statistics are printed.
+/// Interval between statistics.
 const STATS_EVERY: Duration = Duration::from_secs(3);
 /// Interval between checks for memory to give back.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
-/// Closed connections that are worth giving memory back for: it takes locks of the allocator for a moment.
+/// Minimum number of closed connections for returning memory: that briefly takes the allocator's
+/// locks.
 const TRIMMED_MIN: u64 = 64;
-/// How long a stop may take.
+/// Maximum duration of a stop.
 const GRACE: Duration = Duration::from_secs(10);
-/// How much may wait for one peer: a few of the longest messages.
+/// Maximum bytes queued for one peer: a few of the longest messages.
 const QUEUED_BYTES_MAX: u32 = 8 << 20;
-/// What the wire's length does not count.
+/// Bytes of the header that the length on the wire does not include.
 const UNCOUNTED_BYTES: u32 = HEADER_BYTES as u32 - 4;
 
-/// Sends back every message.
+/// Handler that sends back every message.
 struct Echo {
-    /// Who is told of connections, if anybody is.
+    /// Receiver of lines about connections, if there is one.
     told: Option<Sender<String>>,
 }
 
@@ -49,7 +50,7 @@ impl Handler for Echo {
     }
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
-        // Refused only where the peer is gone, or does not read: the connection is closed then.
+        // Fails only if the peer has closed or does not read; the connection is closed then.
         let _ = conn.send(message);
     }
 
@@ -66,16 +67,16 @@ impl Handler for Echo {
     }
 }
 
-/// The event handler, while it serves.
+/// The event handler while it serves.
 pub struct Server {
     net: Net<Echo>,
     told: Receiver<String>,
     took: Duration,
-    /// Connections that had been closed when memory was last given back.
+    /// Number of closed connections when memory was last returned.
     trimmed_at: u64,
 }
 
-/// The settings that are listed.
+/// Returns the settings to print.
 pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("debug", args.debug.to_string()),
@@ -99,7 +100,7 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Starts to serve.
+/// Starts the server.
 pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let began = Instant::now();
     let handles_max = args.handles_max();
@@ -112,7 +113,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
         ));
     }
     let config = Config {
-        // 2^24 at most.
+        // At most 2^24.
         connections_max: handles_max as u32,
         when_full: WhenFull::TurnAway,
         read_bytes: args.read_bytes(),
@@ -129,7 +130,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     if let Some(server) = secret::server(args)? {
         listen = listen.tls(&server);
     }
-    // Of one of several processes nobody would hear it.
+    // One of several processes prints no such lines.
     let is_told = args.debug && args.part.is_none();
     let echo = |_| Echo { told: is_told.then(|| sender.clone()) };
     let net = Net::start_at(args.threads as u32, &[listen], spread, config, codec, echo);
@@ -138,7 +139,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
 }
 
 impl Server {
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.net.addresses()[0]
     }
@@ -152,7 +153,8 @@ impl Server {
         self.net.stats()
     }
 
-    /// Gives memory back that many connections have left, once for as many as are closed again.
+    /// Returns free heap memory to the system, once enough connections have closed since the last
+    /// time: as many as are open, and at least `TRIMMED_MIN`.
     fn trim(&mut self) {
         let Stats { accepted_count, closed_count, .. } = self.stats();
         let open = accepted_count.saturating_sub(closed_count);
@@ -162,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Answers what has come, ends, and tells what is still to be told of that.
+    /// Answers pending messages, stops, and prints the remaining lines and statistics.
     pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
         let (stats, _) = self.net.stop(GRACE).context("the event handler")?;
         for line in self.told.try_iter() {
@@ -189,7 +191,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         if let Ok(line) = server.told.recv_timeout(Duration::from_millis(50)) {
             printer.debug(format_args!("{line}"))?;
         } else if !args.debug {
-            // Nobody tells anything: the channel is closed, and waits for nothing.
+            // Without --debug the channel has no senders, and receiving from it does not wait.
             std::thread::sleep(Duration::from_millis(50));
         }
         if Instant::now() >= next_trim {
@@ -211,7 +213,8 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     signals.ended()
 }
 
-/// One of several that serve at the same port: tells which, and goes on until it is told to end.
+/// Runs as one of several servers on the same port: reports the port, and serves until it is told
+/// to end.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let orders = parts::Orders::new()?;
@@ -223,7 +226,7 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     parts::tell(&stats_to_json(&stats))
 }
 
-/// Those statistics that are printed, for the process that speaks to the user.
+/// Returns the statistics that are printed as JSON, for the main process.
 fn stats_to_json(stats: &Stats) -> Value {
     json!({
         "accepted": stats.accepted_count,
@@ -238,7 +241,7 @@ fn stats_to_json(stats: &Stats) -> Value {
     })
 }
 
-/// Those of one of several processes.
+/// Parses the statistics of one of several processes.
 pub fn stats_from_json(told: &Value) -> Stats {
     let number = |name: &str| told[name].as_u64().unwrap_or(0);
     let mut stats = Stats::default();

@@ -1,4 +1,4 @@
-//! What a load costs, at both ends.
+//! CPU time and memory that a load costs the client and the server.
 
 use super::options::EvhPerf;
 use super::outcome::Outcome;
@@ -10,27 +10,27 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// A side that has so much of the CPUs that it could use is taken for saturated.
+/// Share of the available CPU time above which a side counts as saturated.
 const SATURATED: f64 = 0.9;
-/// How the event handler's threads are called, where it shares the client's process.
+/// Prefix of the names of the event handler's threads if it shares the client's process.
 const SERVER_THREADS: &str = "net-";
 
-/// What a load has cost, at both ends.
+/// Costs of a load, for client and server.
 #[derive(Debug, Clone)]
 pub struct Costs {
     took: Duration,
     client_cpu: Duration,
     client_anon_bytes: u64,
-    /// None where the server is not here, or not ours to look at.
+    /// CPU time and anonymous memory; `None` if the server is on another machine or not accessible.
     server: Option<(Duration, u64)>,
 }
 
-/// What both ends had used when the load began.
+/// Resources that both sides had used when the load began.
 pub struct Watch {
     began: Instant,
     clients: Vec<u32>,
     servers: Vec<u32>,
-    /// The server is in this process.
+    /// `true` if the server is in this process.
     is_shared: bool,
     client: Used,
     server: Used,
@@ -38,7 +38,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch: these processes, and whoever listens at that address.
+    /// Starts measuring these processes, and those that listen at this address.
     pub fn begin(clients: Vec<u32>, address: SocketAddr) -> Self {
         let own = std::process::id();
         let mut servers = process::listeners(address);
@@ -55,7 +55,7 @@ impl Watch {
         }
     }
 
-    /// What has been used since.
+    /// Returns the costs since the beginning.
     pub fn end(&self) -> Costs {
         let client = sum(&self.clients);
         let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());
@@ -99,7 +99,7 @@ impl Costs {
         self.server.map(|(_, anon_bytes)| anon_bytes)
     }
 
-    /// A line for each end.
+    /// Prints a line for each side.
     pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let share = |cpu: Duration| {
             100.0 * cpu.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -123,11 +123,11 @@ impl Costs {
         }
     }
 
-    /// Whether the client, rather than the server, was what kept the rate where it is; in words.
+    /// Returns a warning if the client rather than the server limited the rate.
     pub fn bottleneck(&self, args: &EvhPerf, outcome: &Outcome) -> Option<String> {
         let took_s = self.took.as_secs_f64();
         if took_s < 0.2 {
-            // CPU time is counted in hundredths of a second.
+            // Too short: CPU time is counted in hundredths of a second.
             return None;
         }
         let cpus = topology::allowed().len() as f64;

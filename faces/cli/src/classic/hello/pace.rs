@@ -1,26 +1,26 @@
-//! How a demo's machines go on: at once, or after a pause, with a line for each step.
+//! The pace of a demo's machines: answers at once, or after a pause, with a line for each step.
 
 use super::{STAGE, TARGET};
 use handover_base::affinity;
 use handover_suite::event::drive::{Next, Opening, Pace};
 use std::time::Duration;
 
-/// Who speaks first.
+/// Roles in opening the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaks {
-    /// It does, at once.
+    /// Speaks first, at once.
     First,
-    /// It does, when an IDLE timer of nothing expires.
+    /// Speaks first, once an IDLE timer of 0 s expires.
     FirstWhenIdle,
-    /// It waits to be spoken to.
+    /// Waits for the first message.
     Second,
 }
 
-/// A demo's pace.
+/// Pace of a demo.
 #[derive(Debug)]
 pub struct Demo {
     live: bool,
-    /// The next hello that is sent is printed.
+    /// `true` if the next hello that is sent is printed.
     tells: bool,
     speaks: Speaks,
     quits_after: Option<Duration>,
@@ -37,23 +37,23 @@ impl Demo {
         cpu: Option<u32>,
         idle: Duration,
     ) -> Demo {
-        // A live loop tells of its first hello alone.
+        // A live loop prints only its first hello.
         let tells = !live || speaks != Speaks::Second;
         Demo { live, tells, speaks, quits_after, cpu, idle, quit: false }
     }
 
-    /// Whether it answers at once.
+    /// Returns `true` if it answers at once.
     pub fn is_live(&self) -> bool {
         self.live
     }
 
-    /// Whether the QUIT timer has expired.
+    /// Returns `true` if the QUIT timer has expired.
     pub fn has_quit(&self) -> bool {
         self.quit
     }
 }
 
-/// A time as the demos print it: `10 s`, `1 ms`, `1.5 s`.
+/// Formats a time as the demos print it: `10 s`, `1 ms`, `1.5 s`.
 fn shown(time: Duration) -> String {
     match time.as_millis() {
         millis @ 1..1000 if time.subsec_nanos().is_multiple_of(1_000_000) => format!("{millis} ms"),

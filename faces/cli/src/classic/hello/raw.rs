@@ -1,10 +1,10 @@
-//! All unsafe code of the binary: one setting of the C library's allocator.
+//! All unsafe code of the demos: one setting of the C library's allocator.
 
-/// Lets all threads that are started from now on share one arena of the C library's allocator. It
-/// reserves 64 MiB of address space for each otherwise, up to eight times the number of CPUs. Where
-/// the C library is another one, there are no arenas and nothing is done.
+/// Makes all threads started from now on share one arena of the C library's allocator. Otherwise it
+/// reserves 64 MiB of address space for each of up to eight arenas per CPU. Does nothing with C
+/// libraries other than glibc, which have no arenas.
 pub(super) fn share_one_arena() {
-    // SAFETY: takes two numbers, no memory of ours; the allocator takes its own lock.
+    // SAFETY: `mallopt` takes two integers and no pointer; glibc takes its own lock.
     #[cfg(target_env = "gnu")]
     let taken = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     #[cfg(target_env = "gnu")]

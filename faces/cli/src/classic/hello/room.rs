@@ -1,55 +1,56 @@
-//! Whether a demo's threads will find memory, asked before there is any of them.
+//! Check that a demo's threads will find enough memory, made before any thread starts.
 //!
-//! A thread that finds none while it starts has nobody to tell: the runtime ends the process, or
-//! waits for ever for a lock that its own message needs. What the system refuses to the thread that
-//! starts another (`ulimit -u`, the cgroup's pids.max) is an error like others, and is left to it.
+//! A thread that finds no memory while it starts cannot report it: the runtime ends the process, or
+//! waits for ever for a lock that its own message needs. A limit that makes the creation of a
+//! thread fail (`ulimit -u`, the cgroup's pids.max) is an ordinary error and is not checked here.
 
 use super::{CLIENT_STACK_BYTES, raw};
 use anyhow::bail;
 use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
 
-/// What a thread takes beside its stack: the stack's guard, a stack for signals with its own, its
-/// machine with an inbox, and what the allocator keeps for it; 40 KiB were measured.
+/// Memory of a thread besides its stack: the guard page, a signal stack with its own guard, its
+/// machine with an inbox, and the allocator's overhead; 40 KiB were measured.
 const BESIDE_STACK_BYTES: u64 = 64 << 10;
 const THREAD_BYTES: u64 = CLIENT_STACK_BYTES as u64 + BESIDE_STACK_BYTES;
-/// What a demo takes beside its threads: lists of them, lines that are printed.
+/// Memory of a demo besides its threads: lists of them, and printed lines.
 const BESIDE_THREADS_BYTES: u64 = 4 << 20;
 
-/// What is used differs by some pages from start to start: so much more is named as enough.
+/// Margin of the suggested limit, as memory use differs by some pages from start to start.
 const MARGIN_BYTES: u64 = 1 << 20;
 
-/// A limit of memory, and how much of it is used.
+/// A memory limit, and the memory that counts against it.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
-    /// The shell's option that sets it.
+    /// Option of the shell's `ulimit` that sets the limit.
     option: &'static str,
     limit_bytes: u64,
     used_bytes: u64,
 }
 
-/// Makes sure that so many threads can be started, the one that waits for signals among them.
+/// Checks that this number of threads can be started, including the thread that waits for signals.
 ///
 /// # Errors
-/// Which limit there is, how much is needed, and the way out. It asks for somewhat more than was
-/// measured: a demo that is let through is to have enough.
+/// The limit, the memory needed, and the remedy. The check requires somewhat more than was
+/// measured, so that a demo that passes has enough.
 pub fn for_threads(threads_count: u64) -> anyhow::Result<()> {
     for limit in limits() {
-        // Else the arenas take what the stacks need. Where there is no limit, nobody minds.
+        // Otherwise the arenas take the address space that the stacks need. Not done without a
+        // limit.
         raw::share_one_arena();
         limit.allows(threads_count)?;
     }
     Ok(())
 }
 
-/// The limits that are set. Without /proc there is none to compare with.
+/// Returns the limits that are set; none without /proc, as the memory in use is unknown then.
 fn limits() -> Vec<Limit> {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let used_bytes = |place| {
         let pages = statm.split_ascii_whitespace().nth(place)?.parse::<u64>().ok()?;
         Some(pages * page_size() as u64)
     };
-    // Places 0 and 5: all of the address space; data and stacks.
+    // Fields 0 and 5 of statm: the whole address space; data and stacks.
     let known = [("-v", Resource::As, 0), ("-d", Resource::Data, 5)];
     let set = known.into_iter().filter_map(|(option, resource, place)| {
         let limit_bytes = getrlimit(resource).current?;
@@ -68,7 +69,7 @@ impl Limit {
         }
         let kib = |bytes: u64| bytes.div_ceil(1024);
         let fit_count = left_bytes.saturating_sub(BESIDE_THREADS_BYTES) / THREAD_BYTES;
-        // One of them waits for signals.
+        // One thread waits for signals.
         let fewer = match fit_count.saturating_sub(1) {
             0 => String::new(),
             fit_count => format!("ask for {fit_count} threads at most, or "),

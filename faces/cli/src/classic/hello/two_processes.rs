@@ -1,4 +1,4 @@
-//! `hello2`: this program, and itself once more, over a socket pair.
+//! `hello2`: this program and a second process of it, over a socket pair.
 
 use super::pace::{Demo, Speaks};
 use super::{Hello2, IDLE, Options, Played, Stage, TARGET, fault_of};
@@ -18,14 +18,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a message takes at most: the words of either process's report.
+/// Maximum size of a message: the report of either process.
 const MESSAGE_BYTES_MAX: usize = 128;
-/// Messages that are answered before timers have their turn.
+/// Number of messages answered before timers are served.
 const MESSAGES_PER_TURN: u32 = 1024;
-/// In a live loop, how long a process looks for the answer before it sleeps: about what it costs to
-/// fall asleep and to be woken from another CPU.
+/// Spin time before a process in a live loop sleeps: about the cost of falling asleep and of being
+/// woken from another CPU.
 const LOOK: Duration = Duration::from_micros(50);
-/// How long the first process waits for the second one's report.
+/// Maximum time that the first process waits for the second one's report.
 const REPORT_DEADLINE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Hello2) -> anyhow::Result<()> {
@@ -86,7 +86,7 @@ fn start(options: &Options, socket: OwnedFd) -> anyhow::Result<Child> {
     command.spawn().context("the second process could not be started")
 }
 
-/// The second process: answers until the first one says no more, and then reports.
+/// Runs the second process: answers until the first one closes its side, and then reports.
 fn be_second(options: &Options) -> anyhow::Result<()> {
     let used = usage::process();
     let socket = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
@@ -98,18 +98,18 @@ fn be_second(options: &Options) -> anyhow::Result<()> {
     let cpu = options.cpus(2)?[1];
     let side = Side::new(Arc::clone(&socket), options.pace(Speaks::Second, cpu, IDLE), false);
     let mut machine = Machine::new(side, Config::default())?;
-    // A signal is the first process's to answer: this one ends with it.
+    // Signals are handled by the first process; this process ends with it.
     stage.log.on_failure(machine.stopper());
     let ended = machine.run();
     let report =
         Report { handled: machine.handler().handled, used: usage::process() - used }.to_string();
-    // Refused at worst because nobody is there any more to read it.
+    // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     stage.log.result()?;
     fault_of(&ended).map_or(Ok(()), Err)
 }
 
-/// What the second process tells in the end.
+/// Final report of the second process.
 #[derive(Debug, PartialEq)]
 struct Report {
     handled: u64,
@@ -158,16 +158,16 @@ fn sum(one: Usage, other: Usage) -> Usage {
     }
 }
 
-/// Says that it is over, and waits for the second process's report and end.
+/// Closes the sending side, and waits for the second process's report and end.
 fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
-    // Refused at worst because the other side is gone, which is found out below.
+    // Fails only if the other process is gone, which is detected below.
     let _ = shutdown(socket, Shutdown::Write);
     let until = Instant::now() + REPORT_DEADLINE;
     let found = loop {
         match receive(socket) {
             Ok(Some(text)) => {
                 if let Ok(report) = text.parse() {
-                    break Some(report); // before it, what was still on its way
+                    break Some(report); // messages before the report were still on their way
                 }
             }
             Ok(None) => break None,
@@ -177,38 +177,38 @@ fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
                     break None;
                 }
                 let left = Timespec::try_from(left).unwrap_or_default();
-                // An error is EINTR at most: there is one descriptor, which is open.
+                // The only possible error is EINTR: there is one descriptor, and it is open.
                 let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left));
             }
             Err(_) => break None,
         }
     };
     if found.is_none() {
-        // It may have ended by itself, which is no error.
+        // The process may have ended by itself, which is not an error.
         let _ = child.kill();
     }
     let status = child.wait().context("the second process")?;
     found.with_context(|| format!("the second process told nothing in the end: {status}"))
 }
 
-/// The next message; `None` when the other side will send no more.
+/// Receives the next message; `None` if the other side has closed.
 fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let count = retry_on_intr(|| rustix::io::read(socket, &mut buffer))?;
     Ok((count > 0).then(|| String::from_utf8_lossy(&buffer[..count]).into_owned()))
 }
 
-/// One process's side of it.
+/// One process's side of the conversation.
 struct Side {
     socket: Arc<OwnedFd>,
     pace: Demo,
     is_first: bool,
     handled: u64,
-    /// Why the other side is taken for lost.
+    /// Reason why the connection counts as lost.
     lost: Option<String>,
 }
 
-/// What happens to a side.
+/// Events of a side.
 enum Event {
     Ready,
     Idle { number: u64 },
@@ -255,8 +255,8 @@ impl Side {
         }
     }
 
-    /// The next message. In a live loop it is looked for, as the answer comes sooner than a sleep
-    /// would end; whoever shares the CPU gets it meanwhile, the other process among them.
+    /// Returns the next message. A live loop polls for it, as the answer comes sooner than a sleep
+    /// would end; it yields meanwhile to threads on the same CPU, including the other process.
     fn next(&self) -> Result<Option<String>, Errno> {
         let mut found = receive(&self.socket);
         if found == Err(Errno::AGAIN) && self.pace.is_live() {
@@ -277,7 +277,7 @@ impl Side {
 
 fn later(delay: Duration, event: Event, cx: &mut Context<'_, Event>) {
     if cx.after(delay, event).is_err() {
-        cx.stop(); // two timers at most run: this is never reached
+        cx.stop(); // at most two timers run, so this is never reached
     }
 }
 

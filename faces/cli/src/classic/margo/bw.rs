@@ -1,4 +1,4 @@
-//! `margo-p2p-bw`: how fast memory goes from one process to another, both ways.
+//! `margo-p2p-bw`: the bandwidth of memory transfers between two processes, in both directions.
 
 mod server;
 
@@ -23,25 +23,25 @@ const TRANSFER: Method = Method::named("transfer");
 const CHECK: Method = Method::named("check");
 const STOP: Method = Method::named("stop");
 
-/// Both programs count these in a C int.
+/// Maximum of `-x`: the original keeps it in a C int.
 const BYTES_MAX: u64 = (1 << 31) - 1;
 const SECONDS_MAX: u64 = 86_400;
 const CONCURRENCY_MAX: u64 = 4096;
 const THREADS_MAX: u64 = 64;
-/// As the original's.
+/// The original's default.
 const BUFFER_BYTES: u64 = 2_147_483_648;
 const BUFFER_BYTES_MAX: u64 = 1 << 40;
-/// Between both directions, as the original does.
+/// Pause between the two directions, as in the original.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often is looked whether somebody wants it to end.
+/// Interval between checks of the interrupt flag.
 const LOOK: Duration = Duration::from_millis(50);
-/// Until a peer has let go of memory that is taken back.
+/// Maximum time for a peer to release memory that is unregistered.
 const LET_GO: Duration = Duration::from_secs(5);
-/// So much is filled and looked at in one piece.
+/// Size of the pieces in which a buffer is filled and checked.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// How fast bulk transfers are between two processes: the server pulls from the client's memory, pauses, and
-/// pushes into it. The client prints.
+/// Bandwidth of bulk transfers between two processes: the server pulls from the client's memory,
+/// pauses, and pushes into it. The client prints.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints, tab-separated, a line for PULL and one for PUSH: op, warmup_seconds, concurrency, \
@@ -108,13 +108,13 @@ impl Kind {
     }
 }
 
-/// What the server is told before anything is timed.
+/// Arguments of the call that prepares the server, before anything is timed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Prepare {
     handle: BulkHandle,
-    /// Where the buffer begins in it.
+    /// Offset of the buffer in that memory.
     base: u64,
-    /// Where the server's threads connect to.
+    /// Address that the server's threads connect to.
     client: String,
 }
 
@@ -133,7 +133,7 @@ pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
     super::run(args, out)
 }
 
-/// How much memory there is to be had, where the kernel says so.
+/// Returns the available memory in bytes, if the kernel reports it.
 fn free_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -210,7 +210,8 @@ impl Program for Bandwidth {
 }
 
 impl Bandwidth {
-    /// Refuses what there is no memory for: it is taken page for page, and the machine would run out of it.
+    /// Rejects buffers larger than the available memory: every page of them is touched, and the
+    /// machine would run out of memory.
     fn check_room(&self) -> anyhow::Result<()> {
         let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
@@ -221,7 +222,7 @@ impl Bandwidth {
         Ok(())
     }
 
-    /// The client's buffer, and where it begins in that memory.
+    /// Returns the client's memory, and the offset of the buffer in it.
     fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;
         match self.memory {
@@ -235,7 +236,7 @@ impl Bandwidth {
         }
     }
 
-    /// Where the server's threads may connect to.
+    /// Returns the address on which the client listens for the server's threads.
     fn meeting_place(&self) -> anyhow::Result<Address> {
         let options = &self.options;
         Ok(match (&options.transport.address, &options.rendezvous) {
@@ -259,7 +260,7 @@ impl Bandwidth {
              <MiB/s>\t<xfer_memory>\t<align_buffer>"
         )?;
         self.row("PULL", client.timed(Op::Pull, seconds)?, out)?;
-        // It has looked at what came, and fills its buffer for the way back.
+        // The server checks the data that arrived, and fills its buffer for the way back.
         client.ask::<_, ()>(CHECK, &())?;
         std::thread::sleep(PAUSE);
         let pushed = client.timed(Op::Push, seconds)?;
@@ -282,10 +283,10 @@ impl Bandwidth {
     }
 }
 
-/// Where this host can be reached from the one that the ranks meet at; nothing for loopback.
+/// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
 fn own_place(rendezvous: Option<&str>) -> anyhow::Result<String> {
     let Some(place) = rendezvous else { return Ok(String::new()) };
-    // By which of its addresses this host reaches the server's: nothing is sent.
+    // Connecting a UDP socket selects the local address; nothing is sent.
     let socket = UdpSocket::bind("0.0.0.0:0").context("a socket")?;
     socket.connect(place).with_context(|| format!("--rendezvous {place}"))?;
     let ip = socket.local_addr().context("a socket")?.ip();
@@ -303,7 +304,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Calls, and gives up when somebody wants it to end.
+    /// Calls a procedure, and gives up when interrupted.
     fn ask<A: Serialize, R: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -314,7 +315,7 @@ impl Client<'_> {
             if let Some(result) = self.endpoint.test(call) {
                 return Ok(result?);
             }
-            // Relaxed: a flag alone.
+            // Relaxed: the flag publishes no other data.
             if self.interrupted.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());
             }
@@ -322,7 +323,7 @@ impl Client<'_> {
         }
     }
 
-    /// How many bytes were moved, and in how many ns, the call that asks for it with it.
+    /// Returns the number of bytes moved, and the time in ns, including the call that requests it.
     fn timed(&mut self, op: Op, seconds: u64) -> anyhow::Result<(u64, u64)> {
         let began = clock::ticks();
         let bytes = self.ask(TRANSFER, &(op, seconds * 1_000_000_000))?;
@@ -340,14 +341,14 @@ impl Client<'_> {
     }
 }
 
-/// The eight bytes at a multiple of eight are its number, and `more`.
+/// Fills a piece: each word of eight bytes holds its index plus `more`.
 fn piece(at: u64, more: u64, into: &mut [u8]) {
     for (number, word) in (at / 8..).zip(into.chunks_mut(8)) {
         word.copy_from_slice(&(number + more).to_ne_bytes()[..word.len()]);
     }
 }
 
-/// All pieces of so many bytes: where, and how long.
+/// Returns the offset and length of all pieces of a buffer of this size.
 fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
     let starts = (0..bytes).step_by(PIECE_BYTES);
     // At most PIECE_BYTES.
@@ -362,7 +363,7 @@ fn fill((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) {
     }
 }
 
-/// Where it is not what [`fill`] makes.
+/// Returns the offset of the first byte that differs from the data of [`fill`].
 fn first_wrong((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) -> Option<u64> {
     let (mut made, mut found) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     for (at, piece_bytes) in pieces(bytes) {

@@ -1,5 +1,5 @@
-//! The ranks of an `mpiexec` find each other by MPI itself, where the program was built for it and there is a
-//! library: then hosts need no address to meet at.
+//! A meeting of mpiexec's ranks through MPI itself, for builds with MPI on hosts with the library:
+//! no address to meet at is needed.
 
 use super::meeting::{machine, reachable};
 use super::ranks::Rank;
@@ -9,17 +9,17 @@ use handover_rpc::{Address, EndpointError};
 use handover_suite::mpi::World;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// What one rank tells the other, its length too: as much as a page, and zeros behind it.
+/// Size of a message between the ranks, including its length; padded with zeros.
 const TOLD_BYTES: usize = 4096;
 
-/// MPI has begun, and nothing was told yet.
+/// MPI after initialisation, before any message.
 #[derive(Debug)]
 pub struct ByMpi {
     world: World,
 }
 
-/// Begins MPI with the other rank; nothing where its library is not found, as it is then found nowhere on this
-/// host and a file does as well.
+/// Initialises MPI with the other rank. Returns `None` if the library is not found: it is then
+/// missing for both ranks of this host, and they can meet through a file.
 pub fn begin(rank: &Rank) -> anyhow::Result<Option<ByMpi>> {
     if !rank.is_of_mpi() {
         return Ok(None);
@@ -60,7 +60,8 @@ impl ByMpi {
         String::from_utf8(bytes).context("what the other rank says")
     }
 
-    /// Rank 0 listens, where the other can reach it, and tells it; with that MPI ends.
+    /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
+    /// MPI.
     pub fn tell(
         self,
         at: Address,
@@ -76,7 +77,7 @@ impl ByMpi {
             at => Ok(at),
         };
         let listened = listened.and_then(|at| Ok(listen(&at)?));
-        // The other rank waits for it, whatever it is.
+        // The other rank waits for a message in either case.
         let said = match &listened {
             Ok(address) => format!("{} {address}", machine()),
             Err(_) => String::new(),
@@ -86,7 +87,7 @@ impl ByMpi {
         listened.map(drop)
     }
 
-    /// Rank 1 hears where that is; with that MPI ends.
+    /// Receives, as rank 1, the address of rank 0, and finalises MPI.
     pub fn hear_address(self) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
         self.say(0, &format!("{} {}", machine(), host.nodename().to_string_lossy()))?;
@@ -99,7 +100,7 @@ impl ByMpi {
     }
 }
 
-/// By which of its addresses this host is seen by that one, with a port of the kernel's choice.
+/// Returns this host's address as seen from `host`, with port 0.
 fn seen_by(host: &str) -> anyhow::Result<SocketAddr> {
     let found = (host, 9).to_socket_addrs();
     let found = found.with_context(|| format!("{host}, rank 1's host; --rendezvous HOST:PORT"))?;

@@ -15,11 +15,11 @@ use std::time::Duration;
 const NOOP: Method = Method::named("noop");
 const STOP: Method = Method::named("stop");
 
-/// Calls that are timed, at most: 8 bytes are kept of each.
+/// Maximum number of timed calls: 8 bytes are kept of each.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
-/// A payload at most.
+/// Maximum payload.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
-/// With -T.
+/// Deadline of each call with `-T`.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The round trip of a no-op RPC between two processes: one serves, the other calls and prints.
@@ -69,7 +69,7 @@ impl Program for Latency {
     }
 
     fn config(&self, usual: Config) -> Config {
-        // PAYLOAD_BYTES_MAX fits a u32 twice.
+        // Twice PAYLOAD_BYTES_MAX fits a u32.
         let payload_bytes = self.payload_bytes as u32;
         let message_bytes_max = usual.message_bytes_max.max(payload_bytes);
         Config {
@@ -84,7 +84,7 @@ impl Program for Latency {
         let served = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&served);
         endpoint.register_bytes("noop", 0, move |_, payload, answer| {
-            // Relaxed: this thread is the only one.
+            // Relaxed: only this thread accesses the counter.
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             answer.extend_from_slice(payload);
             Ok(())
@@ -108,7 +108,7 @@ impl Program for Latency {
     ) -> anyhow::Result<()> {
         let payload = vec![b'a'; usize::try_from(self.payload_bytes)?];
         for _ in 0..self.warmup_iterations.max(1) {
-            // Relaxed: a flag alone.
+            // Relaxed: the flag publishes no other data.
             if interrupted.load(Ordering::Relaxed) {
                 break;
             }
@@ -126,13 +126,13 @@ impl Program for Latency {
             ensure!(echo_bytes == payload.len(), "an echo of {echo_bytes} bytes");
             ticks.push(took);
         }
-        // One call more than is printed where there was to be no warm-up: to see that the echo is right.
+        // With a warm-up of 0, one call more is made than printed, to verify the echo.
         let called = endpoint.stats().calls_count;
         endpoint.call::<_, ()>(peer, STOP, &called)?;
         if !ticks.is_empty() {
             self.table(ticks.into_iter().map(clock::ns).collect(), out)?;
         }
-        // Relaxed: as above.
+        // Relaxed: the flag publishes no other data.
         match interrupted.load(Ordering::Relaxed) {
             true => Err(Interrupted.into()),
             false => Ok(()),
@@ -141,7 +141,7 @@ impl Program for Latency {
 }
 
 impl Latency {
-    /// What is timed: forward, wait, and look at the result.
+    /// Makes the timed call: sends, waits, and returns the length of the result.
     #[inline]
     fn noop(&self, endpoint: &mut Endpoint, peer: Peer, payload: &[u8]) -> anyhow::Result<usize> {
         let echoed = match self.timed {
@@ -180,7 +180,7 @@ impl Latency {
     }
 }
 
-/// A quantile of sorted values, between two of them where it falls there.
+/// Returns a quantile of sorted values, with linear interpolation.
 fn quantile(sorted: &[u64], share: f64) -> f64 {
     let last = sorted.len() - 1;
     let at = share * last as f64;

@@ -1,5 +1,5 @@
-//! Two ranks find each other: through a file on one host, or at an address across hosts. The serving one
-//! tells where it listens, the other hears it. Neither waits for ever.
+//! Meeting of two ranks: through a file on one host, or at an address across hosts. Rank 0 tells
+//! the address on which it listens, and rank 1 receives it. Every wait has a time limit.
 
 use super::ranks::parent_and_start;
 use crate::exit::usage;
@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often is looked for what does not say when it comes.
+/// Polling interval for events without a notification.
 const LOOK: Duration = Duration::from_millis(2);
-/// What is told at most: a word, a job, a machine, an address.
+/// Maximum size of a line: a word, a job, a machine, an address.
 const TOLD_BYTES_MAX: usize = 1024;
 /// Time limit of a caller for each of its two lines.
 const STRANGER: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ const CALLERS_MAX: usize = 64;
 /// Time limit of connecting to an address.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Until when, unless asked to stop before.
+/// A deadline that an interrupt can cut short.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience<'a> {
     began: Instant,
@@ -45,7 +45,8 @@ impl<'a> Patience<'a> {
         Patience { began: Instant::now(), wait, interrupted }
     }
 
-    /// An error when it is over; a moment's pause otherwise.
+    /// Returns an error if the time is over or the process was interrupted; sleeps for `LOOK`
+    /// otherwise.
     pub fn pause(&self, what: impl FnOnce() -> String) -> anyhow::Result<()> {
         self.check(what)?;
         std::thread::sleep(LOOK);
@@ -60,9 +61,9 @@ impl<'a> Patience<'a> {
         Ok(())
     }
 
-    /// An error when asked to stop.
+    /// Returns an error if the process was interrupted.
     fn calm(&self) -> anyhow::Result<()> {
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {
             true => Err(crate::exit::Interrupted.into()),
             false => Ok(()),
@@ -74,7 +75,8 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// A file where ranks of one host meet: in a folder that is this user's alone, named by the job.
+/// A file through which ranks on one host meet: named after the job, in a folder private to this
+/// user.
 #[derive(Debug)]
 pub struct Place {
     folder: OwnedFd,
@@ -101,7 +103,8 @@ impl Told<'_> {
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        // Whoever has read it has removed it; by now there may be another's.
+        // A rank that has read the file has removed its name; another job's file may have the name
+        // by now.
         let name = self.place.name.as_str();
         let there = fs::statat(&self.place.folder, name, AtFlags::SYMLINK_NOFOLLOW);
         let own = fs::fstat(&self.file);
@@ -112,7 +115,8 @@ impl Drop for Told<'_> {
 }
 
 impl Place {
-    /// The place of that job. `program` keeps those of one job apart that run one after the other.
+    /// Returns the place of a job. `program` separates programs that run in one job, one after
+    /// another.
     pub fn of(program: &str, job: &str) -> anyhow::Result<Place> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let private = runtime.and_then(|path| folder(&path).ok().map(|folder| (path, folder)));
@@ -133,7 +137,7 @@ impl Place {
         Ok(Place { folder, path: path.join(&name), name })
     }
 
-    /// Tells where this process listens.
+    /// Writes this process's address to the file.
     pub fn tell(&self, address: &Address) -> anyhow::Result<Told<'_>> {
         let (me, text) = (std::process::id(), address.to_string());
         let started = parent_and_start(me).map_or(0, |it| it.1);
@@ -144,7 +148,7 @@ impl Place {
         let file = loop {
             match fs::openat(&self.folder, self.name.as_str(), flags, mode) {
                 Ok(file) => break file,
-                // Of a job that was killed, whose name has come back?
+                // The file may be left from a job that was killed, whose name has been reused.
                 Err(Errno::EXIST) if self.hear_once()?.is_none() && self.is_stale() => {
                     let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 }
@@ -161,12 +165,12 @@ impl Place {
         Ok(told)
     }
 
-    /// Waits for the address of rank 0, and removes the name of its file. The descriptor is to be kept until
-    /// this rank has connected: its end tells rank 0 that this rank has ended.
+    /// Waits for the address of rank 0, and removes the name of its file. The caller keeps the
+    /// descriptor until this rank has connected: closing it tells rank 0 that this rank has ended.
     pub fn hear(&self, patience: Patience<'_>) -> anyhow::Result<(Address, OwnedFd)> {
         loop {
             if let Some((address, file)) = self.hear_once()? {
-                // Refused for a file system without locks: then rank 0 waits as long as it was told to.
+                // Fails on a file system without locks; rank 0 then waits until its own time limit.
                 let _ = fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
                 let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 return Ok((address, file));
@@ -178,7 +182,7 @@ impl Place {
         }
     }
 
-    /// What a process tells that is alive.
+    /// Reads the address once; `None` if there is none, or its writer has ended.
     fn hear_once(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
         let Some((Teller { pid, started, text }, file)) = self.read()? else { return Ok(None) };
         match parent_and_start(pid) {
@@ -187,14 +191,14 @@ impl Place {
         }
     }
 
-    /// Whether who has written it is gone.
+    /// Returns `true` if the process that wrote the file has ended.
     fn is_stale(&self) -> bool {
         let read = self.read();
         matches!(read, Ok(Some((Teller { pid, started, .. }, _)))
             if parent_and_start(pid).is_none_or(|(_, its)| its != started))
     }
 
-    /// The file and what stands in it; `None` while there is no whole line.
+    /// Returns the file and its content; `None` while there is no complete line.
     fn read(&self) -> anyhow::Result<Option<(Teller, OwnedFd)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
@@ -231,7 +235,7 @@ struct Teller {
     text: String,
 }
 
-/// A folder that is this user's, and that nobody else may enter.
+/// Opens a folder that belongs to this user and that no other user may enter.
 fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
     let shown = path.display();
@@ -247,7 +251,7 @@ fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// What says which machine this is, for as long as it runs.
+/// Returns an identifier of this machine and network namespace, valid until the next boot.
 pub fn machine() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
@@ -255,9 +259,9 @@ pub fn machine() -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-// At an address, whoever connects may be anybody, and whoever listens there too: this process itself, even,
-// as a port that nobody listens at can be the one that it connects from. So each side says what it speaks and
-// which job it is of, and proves by the other's number that it has heard it:
+// At an address, any program may connect, and any program may listen: even this process itself, as
+// a socket that connects to an unused local port may get that port as its own. So each side names
+// its protocol and its job, and proves that it has read the other's line by repeating the number.
 //
 //  rank 1                                rank 0
 //  ask NUMBER JOB      ───────────────▶
@@ -265,29 +269,29 @@ pub fn machine() -> String {
 //  come NUMBER         ───────────────▶
 //                      ◀───────────────  tell NUMBER MACHINE ADDRESS
 
-/// What each line begins with, then the version, in whatever version.
+/// First word of each line, in every version; the version follows.
 const WORD: &str = "handover-rendezvous";
 const VERSION: u32 = 1;
-/// How long the other side is given for a line that it has no reason to wait with.
+/// Time limit for a line that the other side can send at once.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How often is looked whether to stop.
+/// Interval between checks of the interrupt flag.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A connection on which ranks meet, and the number that keeps it apart from all others.
+/// A connection on which ranks meet, and the number that identifies it.
 #[derive(Debug)]
 struct Line {
     stream: TcpStream,
     number: String,
 }
 
-/// What came of a line that was waited for.
+/// Result of waiting for a line.
 #[derive(Debug, PartialEq)]
 enum Heard {
-    /// What follows the words that were expected.
+    /// The text after the expected words.
     Rest(String),
-    /// It is a rank, of another version.
+    /// A line of a rank with another version.
     OtherVersion(String),
-    /// Nothing that a rank says.
+    /// Anything else, or no line.
     Nothing,
 }
 
@@ -299,7 +303,7 @@ impl Line {
         self.stream.write_all(line.as_bytes())
     }
 
-    /// Waits for that verb, with this connection's number.
+    /// Waits for a line with this verb and this connection's number.
     fn hear(
         &mut self,
         verb: &str,
@@ -313,7 +317,7 @@ impl Line {
     }
 }
 
-/// What a line says, and its number: that verb is expected, and that number, if it is known.
+/// Parses a line, and returns its number too. `verb` is expected, and `number` if it is known.
 fn understood(line: &str, verb: &str, number: Option<&str>) -> (Heard, String) {
     let mut words = line.splitn(5, ' ');
     let mut next = || words.next().unwrap_or_default();
@@ -321,7 +325,7 @@ fn understood(line: &str, verb: &str, number: Option<&str>) -> (Heard, String) {
     let heard = if word != WORD {
         Heard::Nothing
     } else if version != VERSION.to_string() {
-        // Only what is a number is shown.
+        // Only numbers are shown.
         version.parse::<u32>().map_or(Heard::Nothing, |it| Heard::OtherVersion(it.to_string()))
     } else if its_verb == verb && number.is_none_or(|number| its_number == number) {
         Heard::Rest(rest.to_owned())
@@ -338,7 +342,7 @@ fn other_version(rank: u32, its: &str) -> anyhow::Error {
     )
 }
 
-/// One line, within that time.
+/// Reads one line within this time; `None` if there is none.
 fn line(
     stream: &mut TcpStream,
     within: Duration,
@@ -365,13 +369,15 @@ fn line(
     Ok(None)
 }
 
-/// The other rank, met at an address. It keeps this connection open until it has connected to the endpoint.
+/// The other rank, met at an address. It keeps this connection open until it has connected to the
+/// endpoint.
 #[derive(Debug)]
 pub struct Met {
     line: Line,
 }
 
-/// Rank 0 waits at that address for the other rank of its job. Strangers are heard at the same time.
+/// Waits, as rank 0, at this address for the other rank of its job. Serves several callers at a
+/// time, as some may be strangers.
 pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result<Met> {
     let listener = TcpListener::bind(place).map_err(|error| match error.kind() {
         ErrorKind::AddrNotAvailable => {
@@ -384,7 +390,7 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
     let mut callers: Vec<Caller> = Vec::new();
     let mut strangers_count = 0u64;
     loop {
-        // However many knock.
+        // Checked however many callers come.
         patience.check(|| match strangers_count {
             0 => format!("rank 1 has not come to {place}"),
             _ => format!("rank 1 has not come to {place} ({strangers_count} strangers have)"),
@@ -393,7 +399,8 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
             match listener.accept() {
                 Ok((stream, _)) => {
                     if callers.len() == CALLERS_MAX {
-                        // Rank 1 speaks at once: the one that has been silent for longest is a stranger.
+                        // Rank 1 sends at once: the caller that has been silent for longest is a
+                        // stranger.
                         callers.remove(0);
                         strangers_count += 1;
                     }
@@ -401,7 +408,7 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => break,
-                    // It went away while it waited.
+                    // The caller closed before it was accepted.
                     ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
                     _ => return Err(error).with_context(|| format!("--rendezvous {place}")),
                 },
@@ -432,13 +439,13 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
     }
 }
 
-/// Somebody who has connected to the rendezvous, and who may be the other rank.
+/// A caller that has connected to the rendezvous, and may be the other rank.
 struct Caller {
-    /// Its number is empty until it has asked.
+    /// The connection; its number is empty until the caller has asked.
     line: Line,
-    /// The part of its next line that has come.
+    /// The part of the next line received so far.
     text: Vec<u8>,
-    /// When it is a stranger, unless it has said its next line.
+    /// Deadline of the caller's next line, after which it counts as a stranger.
     until: Instant,
 }
 
@@ -456,7 +463,8 @@ impl Caller {
         Some(Caller { line, text: Vec::new(), until: Instant::now() + STRANGER })
     }
 
-    /// Reads what has come, and answers it. A stranger, or a rank of another job, is to be sent away.
+    /// Reads the caller's lines, and answers them. Strangers and ranks of other jobs are to be
+    /// disconnected.
     fn advance(&mut self, job: &str) -> anyhow::Result<Step> {
         let mut bytes = [0; TOLD_BYTES_MAX];
         loop {
@@ -495,11 +503,12 @@ impl Caller {
         self.until = Instant::now() + STRANGER;
         match heard {
             Heard::Rest(its_job) if its_job == job && !self.line.number.is_empty() => {
-                // Fails for one that has gone away meanwhile.
+                // Fails if the caller has closed meanwhile.
                 Ok(self.line.say("hear", "").is_ok())
             }
             Heard::OtherVersion(its) => {
-                // By which it knows this one's. What it says behind its number may be anything.
+                // The answer tells the caller this version. The rest of the caller's line may be
+                // anything.
                 let _ = self.line.say("hear", "");
                 Err(other_version(1, &its))
             }
@@ -509,12 +518,12 @@ impl Caller {
 }
 
 impl Met {
-    /// By which address of this host the other rank has reached it.
+    /// Returns the address of this host by which the other rank has reached it.
     pub fn host(&self) -> anyhow::Result<IpAddr> {
         Ok(self.line.stream.local_addr().context("the rendezvous")?.ip())
     }
 
-    /// Tells the other rank where this process listens.
+    /// Tells the other rank the address on which this process listens.
     pub fn tell(&mut self, address: &Address) -> anyhow::Result<()> {
         let rest = format!("{} {address}", machine());
         self.line.say("tell", &rest).context("telling rank 1 where to connect")
@@ -530,8 +539,8 @@ impl Met {
     }
 }
 
-/// The other rank hears where rank 0 listens. The descriptor is to be kept until it has connected there: its
-/// end tells rank 0 that this rank has ended.
+/// Receives, as rank 1, the address of rank 0. The caller keeps the descriptor until it has
+/// connected there: closing it tells rank 0 that this rank has ended.
 pub fn hear_at(
     place: &str,
     job: &str,
@@ -552,7 +561,7 @@ pub fn hear_at(
     }
 }
 
-/// What rank 0 tells, if it is who listens there; why it is not, otherwise.
+/// Returns the line that rank 0 tells, or the reason why there is no rank 0 at this address.
 fn told_by(
     at: SocketAddr,
     job: &str,
@@ -578,8 +587,9 @@ fn told_by(
     }
 }
 
-/// Connects to another socket than itself. The kernel may give a socket that connects to a port of this host
-/// the same port as its own; if nobody listens there, it is connected to itself, and rank 0 cannot listen there.
+/// Connects, but never to itself. The kernel may give a socket that connects to a port of this host
+/// the same port as its own; if no socket listens there, it is connected to itself, and rank 0
+/// cannot listen there.
 fn connect(at: SocketAddr, patience: Patience<'_>) -> anyhow::Result<io::Result<TcpStream>> {
     let begun = unlike(at.port(), at.is_ipv4()).and_then(|socket| {
         match rustix::net::connect(&socket, &at) {
@@ -608,7 +618,7 @@ fn connect(at: SocketAddr, patience: Patience<'_>) -> anyhow::Result<io::Result<
     })
 }
 
-/// A socket that is bound to another port than that one.
+/// Returns a socket that is bound to a port other than `port`.
 fn unlike(port: u16, is_ipv4: bool) -> Result<OwnedFd, Errno> {
     let (family, any): (_, IpAddr) = match is_ipv4 {
         true => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
@@ -622,18 +632,18 @@ fn unlike(port: u16, is_ipv4: bool) -> Result<OwnedFd, Errno> {
         Ok((socket, own))
     };
     let (first, own) = bound()?;
-    // While the first has that port, the second cannot have it.
+    // While `first` holds that port, the second socket cannot get it.
     if own == port { Ok(bound()?.0) } else { Ok(first) }
 }
 
-/// A number that nobody else has.
+/// Returns a random number, which no other connection has.
 fn number() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     getrandom(&mut bytes, GetRandomFlags::empty()).context("a random number")?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// Where rank 0 listens, if this process can reach it.
+/// Parses the address of rank 0, and checks that this process can reach it.
 pub fn reachable(told: &str) -> anyhow::Result<Address> {
     let (its, text) = told.split_once(' ').context("rank 0 does not say where it listens")?;
     let address: Address = text.parse()?;
@@ -659,10 +669,11 @@ mod tests {
         with(Patience::new(wait, &never))
     }
 
-    /// A place that nobody listens at, and that nobody else is given: at an address of its own.
+    /// Returns an unused address: on a loopback IP of its own, so that no other process is given
+    /// it.
     fn free() -> String {
         static COUNT: AtomicU8 = AtomicU8::new(1);
-        // Relaxed: a count.
+        // Relaxed: a counter.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let listener =
@@ -696,7 +707,7 @@ mod tests {
         let over = AtomicBool::new(false);
         let refused = thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: a flag alone.
+                // Relaxed: the flag publishes no other data.
                 while !over.load(Ordering::Relaxed) {
                     if let Ok(mut stream) = TcpStream::connect(&*place) {
                         let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n");
@@ -724,7 +735,7 @@ mod tests {
             let address: Address = "tcp://127.0.0.1:7".parse().expect("an address");
             let one = scope.spawn(|| calm(Duration::from_secs(60), |it| hear_at(&place, JOB, it)));
             let mut met = zero.join().expect("no panic").expect("the other rank");
-            // One after another they would take 25 s.
+            // Served one after another, they would take 25 s.
             assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
             met.tell(&address).expect("it listens");
             let (heard, line) = one.join().expect("no panic").expect("rank 0");
@@ -772,7 +783,7 @@ mod tests {
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().expect("rank 1");
                 let mut again = stream.try_clone().expect("a descriptor");
-                // To its end, or until it is reset.
+                // Until the stream ends or is reset.
                 let _ = std::io::copy(&mut stream, &mut again);
             });
             let told = calm(Duration::from_secs(20), |it| told_by(at, JOB, it));

@@ -1,22 +1,22 @@
-//! Which of how many this process is, as whatever has launched it says in the environment.
+//! This process's rank in a job, as its launcher says in the environment.
 
 use crate::exit::usage;
 use std::fs;
 
-/// A process of a job.
+/// Rank of a process in a job.
 #[derive(Debug, PartialEq)]
 pub struct Rank {
     pub number: u32,
     pub ranks_count: u32,
-    /// How many of them are on this host, where that is told.
+    /// Number of ranks on this host, if the launcher says so.
     pub here_count: Option<u32>,
-    /// What the launcher calls the job, the same on all hosts, where it has a name for it.
+    /// Name of the job, the same on all hosts, if the launcher gives one.
     pub job: Option<String>,
-    /// The variable that says which rank this is.
+    /// The variable that gives the rank.
     told_by: &'static str,
 }
 
-/// The variables of a launcher; of several, the first that is set counts.
+/// Variables of a launcher; of several, the first that is set counts.
 struct Launcher {
     rank: &'static str,
     count: &'static [&'static str],
@@ -25,7 +25,8 @@ struct Launcher {
     job: &'static [&'static [&'static str]],
 }
 
-/// An inner launcher before an outer: mpiexec may run within a job of Slurm's, and srun may speak PMI.
+/// Inner launchers come before outer ones: mpiexec may run within a Slurm job, and srun may use
+/// PMI.
 const LAUNCHERS: &[Launcher] = &[
     // Open MPI
     Launcher {
@@ -35,7 +36,7 @@ const LAUNCHERS: &[Launcher] = &[
         hosts: &[],
         job: &[&["PMIX_NAMESPACE"], &["OMPI_MCA_ess_base_jobid"]],
     },
-    // MPICH and what descends from it; srun --mpi=pmi2
+    // MPICH and its derivatives; srun --mpi=pmi2
     Launcher {
         rank: "PMI_RANK",
         count: &["PMI_SIZE"],
@@ -61,14 +62,15 @@ const LAUNCHERS: &[Launcher] = &[
     },
 ];
 
-/// The longest part of a job's name that is used.
+/// Maximum number of letters of a job's name that are used.
 const JOB_LETTERS_MAX: usize = 100;
 
 impl Rank {
-    /// What the environment says, or nothing: nobody has launched this process as one of several.
+    /// Reads the rank from the environment; `None` if this process was not launched as one of
+    /// several.
     ///
     /// # Errors
-    /// What it says is no rank.
+    /// If the variables do not give a rank.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Rank>> {
         let is_set = |launcher: &&Launcher| variable(launcher.rank).is_some();
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
@@ -99,36 +101,36 @@ impl Rank {
         }))
     }
 
-    /// A rank that the command line names, met through a rendezvous that it names too.
+    /// Returns a rank named on the command line, which meets the other through a rendezvous.
     pub fn named(number: u32) -> Rank {
         Rank { number, ranks_count: 2, here_count: None, job: None, told_by: "--rank" }
     }
 
-    /// Whether a launcher of MPI's has started it.
+    /// Returns `true` if an MPI launcher has started this rank.
     #[cfg(feature = "mpi")]
     pub fn is_of_mpi(&self) -> bool {
         matches!(self.told_by, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
-    /// What all ranks of the job that are on this host call it, and no other job here.
+    /// Returns a name of the job that is unique on this host and the same for all its ranks here.
     pub fn job_here(&self) -> String {
         self.job.clone().unwrap_or_else(|| launched_by(self.told_by))
     }
 }
 
-/// Whether that variable says which rank a process is.
+/// Returns `true` if the variable gives a process's rank.
 pub fn is_told_by(variable: &std::ffi::OsStr) -> bool {
     LAUNCHERS.iter().any(|launcher| variable == launcher.rank)
 }
 
-/// What can stand in a file's name.
+/// Returns the characters of `job` that are safe in a file name.
 fn clean(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     job.chars().filter(|c| plain(*c)).take(JOB_LETTERS_MAX).collect()
 }
 
-/// The process that launches the ranks: the nearest ancestor that is no rank itself. With the time when it
-/// was started, as numbers of processes come back.
+/// Returns the id of the process that launched the ranks: the nearest ancestor that is not a rank
+/// itself. The start time is part of it, as process ids are reused.
 fn launched_by(variable: &str) -> String {
     let is_rank = |pid: u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -146,10 +148,10 @@ fn launched_by(variable: &str) -> String {
     }
 }
 
-/// A process's parent, and when it was started, in the kernel's ticks since the machine was.
+/// Returns a process's parent, and its start time in the kernel's ticks since boot.
 pub fn parent_and_start(pid: u32) -> Option<(u32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the program's name, which may hold anything.
+    // The fields after the program's name, which may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
     Some((parent, fields.nth(17)?.parse().ok()?))

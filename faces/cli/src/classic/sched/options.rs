@@ -1,28 +1,28 @@
-//! What stands after `--`: the scheduler's options, in dummynet's manner.
+//! The scheduler's options, given after `--` in dummynet's style.
 
 use handover_base::units::Count;
 use handover_sched::Algorithm;
 use handover_sched::flowset::FlowSet;
 
-/// The algorithm, unless told.
+/// Default algorithm.
 const ALGORITHM: Algorithm = Algorithm::Rr;
-/// The flows, unless told.
+/// Default flows.
 const FLOWSETS: &str = "1:1500:16";
 
-/// The scheduler's options, where clients send.
+/// The scheduler's options in runs with clients.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub algorithm: Algorithm,
     pub flows: FlowSet,
-    /// Packets that a flow may have queued.
+    /// Maximum number of packets that a flow may have queued.
     pub queued_max: Option<u32>,
 }
 
 impl Options {
-    /// Reads them.
+    /// Parses the options.
     ///
     /// # Errors
-    /// What is wrong with which option, in a line.
+    /// A line that names the option and the error.
     pub fn read(words: &[String]) -> Result<Options, String> {
         let flows = FLOWSETS.parse().map_err(|refused| format!("{refused}"))?;
         let mut options = Options { algorithm: ALGORITHM, flows, queued_max: None };

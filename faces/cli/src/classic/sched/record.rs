@@ -1,4 +1,4 @@
-//! Where each packet waited: the time-stamp files, written while the run goes on, and the quantiles.
+//! Waits of packets: the time-stamp files, written during the run, and the quantiles.
 
 use crate::commands::files;
 use anyhow::Context;
@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Records taken from one client before the next one's turn.
+/// Maximum number of records taken from one client before the next one's turn.
 const TURN_RECORDS: usize = 8192;
-/// The pause when no client has any.
+/// Pause when no client has any records.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What a file's buffer holds.
+/// Size of a file's buffer.
 const BUFFER_BYTES: usize = 1 << 18;
-/// Waits are kept to three digits, up to 10 minutes; longer ones count as that.
+/// Significant digits of waits, and their maximum of 10 minutes; longer waits count as the maximum.
 const DIGITS: u8 = 3;
 const WAIT_NS_MAX: u64 = 600_000_000_000;
 
-/// The stages of a packet's wait, in their order.
+/// Stages of a packet's wait, in order.
 pub const STAGES: [&str; 3] = ["client to arbiter", "in the scheduler", "mark to sink"];
 
-/// What one client's packets waited for.
+/// Waits of one client's packets.
 pub struct Waits {
-    /// By stage, in ns.
+    /// Waits by stage, in ns.
     pub stages: [Histogram<u64>; 3],
-    /// Lines in its file.
+    /// Number of lines in the client's file.
     pub written: u64,
-    /// Records that found their ring full, or their file failing.
+    /// Number of records lost because the ring was full or the file failed.
     pub unwritten: u64,
 }
 
@@ -45,7 +45,7 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Adds another client's.
+    /// Adds the waits of another client.
     pub fn add(&mut self, other: &Waits) {
         for (sum, stage) in self.stages.iter_mut().zip(&other.stages) {
             match sum.add(stage) {
@@ -67,13 +67,13 @@ impl Waits {
         // A dropped packet was never queued: it has no wait in the scheduler.
         let stages = if record.dropped { 1 } else { 3 };
         for (stage, pair) in self.stages.iter_mut().zip(ticks.windows(2)).take(stages) {
-            // Stamps of two CPUs may disagree by some ticks.
+            // The stamps of two CPUs may differ by some ticks.
             stage.saturating_record(clock::ns(pair[1].saturating_sub(pair[0])));
         }
     }
 }
 
-/// One client's ring of records, and where they go.
+/// One client's ring of records, and its file.
 struct Stream {
     records: Records,
     path: PathBuf,
@@ -93,7 +93,7 @@ impl Stream {
                 Some(Err(refused)) => {
                     waits.unwritten += 1;
                     failed.get_or_insert(refused);
-                    // What is in the buffer would fail again when it is dropped; it is lost.
+                    // The buffered data is discarded: writing it on drop would fail again.
                     let _ = file.take().map(BufWriter::into_parts);
                 }
                 None => waits.unwritten += 1,
@@ -118,14 +118,14 @@ impl Stream {
     }
 }
 
-/// All clients' records on their way to their files.
+/// The record streams of all clients.
 pub struct Streams(Vec<Stream>);
 
 impl Streams {
-    /// Makes `PREFIXqueue-0.txt` and so on, one for each ring.
+    /// Creates `PREFIXqueue-0.txt` and so on, one file for each ring.
     ///
     /// # Errors
-    /// A file that cannot be made.
+    /// If a file cannot be created.
     pub fn create(prefix: &Path, rings: Vec<Records>) -> anyhow::Result<Streams> {
         let mut streams = Vec::with_capacity(rings.len());
         for (client, records) in rings.into_iter().enumerate() {
@@ -140,11 +140,11 @@ impl Streams {
         Ok(Streams(streams))
     }
 
-    /// Writes until every client is gone and all it recorded has been taken. What fails does not end
-    /// it: the other files go on, and the quantiles too.
+    /// Writes until every client has ended and all its records have been taken. A failure does not
+    /// stop the other files or the quantiles.
     pub fn write(mut self) -> (Vec<Waits>, Option<anyhow::Error>) {
         loop {
-            // Asked before the rings are emptied: what was recorded before is taken in this turn.
+            // Checked before the rings are emptied: earlier records are then taken in this turn.
             let over = self.0.iter().all(|stream| stream.records.is_finished());
             let taken: usize = self.0.iter_mut().map(Stream::take).sum();
             match taken {

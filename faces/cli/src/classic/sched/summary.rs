@@ -1,4 +1,4 @@
-//! What a run came to: the closing table, and the same as pictures.
+//! Results of a run: the closing table and the charts.
 
 use super::record::{STAGES, Waits};
 use anyhow::Context;
@@ -11,34 +11,34 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The quantiles of each stage.
+/// Quantiles shown for each stage.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
-/// A client, or all of them together.
+/// Results of a client, or of all clients together.
 #[derive(Default)]
 pub struct Row {
-    /// Its number, or `all`.
+    /// The client's number, or `all`.
     pub name: String,
-    /// What it sent, and what became of it.
+    /// Counts of packets and bytes by outcome.
     pub counts: Counts,
-    /// The part of all bytes that it got, and the part that its weights entitle it to.
+    /// Share of all bytes that the client got, and the share due by its weights.
     pub share: Option<Share>,
-    /// How far it fell behind what was due to it while it had packets queued, at worst.
+    /// Maximum number of bytes by which the client fell behind its due while it had packets queued.
     pub lag_bytes: Option<f64>,
-    /// Where its packets waited.
+    /// Waits of the client's packets.
     pub waits: Option<Waits>,
 }
 
-/// Parts of one; what is due is told where each client has one flow.
+/// Shares between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// What was obtained.
+    /// Share obtained.
     pub got: f64,
-    /// What was due.
+    /// Share due; `None` unless each client has one flow.
     pub due: Option<f64>,
 }
 
-/// The unit of a column, by what is most in it.
+/// Unit of a column, chosen by its largest value.
 struct Scale {
     prefix: &'static str,
     unit: f64,
@@ -56,7 +56,7 @@ impl Scale {
     }
 }
 
-/// Prints both tables.
+/// Prints the table of clients and the table of waits.
 pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
     let per_second = |n: u64| n as f64 / seconds.max(1e-9);
     let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
@@ -123,7 +123,7 @@ fn quantiles(stage: &Histogram<u64>) -> String {
     QUANTILES.map(|(q, _)| show_ns(stage.value_at_quantile(q) as f64)).join(" / ")
 }
 
-/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; says which files it made.
+/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the files made.
 pub fn draw(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
@@ -142,7 +142,7 @@ fn write(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// A row for each stage of each client: its median, and from there to its p99.9.
+/// Draws a row for each stage of each client: the median, with a line to the p99.9.
 fn stages(rows: &[Row]) -> Chart {
     let mut labels = Vec::new();
     let mut points = [Vec::new(), Vec::new(), Vec::new()];
@@ -171,7 +171,7 @@ fn stages(rows: &[Row]) -> Chart {
     chart
 }
 
-/// A row for each client: what it got, with a tick where what was due to it ends.
+/// Draws a row for each client: the share obtained, with a tick at the share due.
 fn shares(rows: &[Row]) -> Chart {
     let clients: Vec<(&Row, Share)> =
         rows.iter().filter_map(|row| row.share.map(|share| (row, share))).collect();

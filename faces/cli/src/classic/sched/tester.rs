@@ -1,4 +1,4 @@
-//! `sched --test`: an algorithm alone, in the manner of dummynet's tester.
+//! `sched --test`: an algorithm alone, in the style of dummynet's tester.
 
 use crate::exit::usage;
 use handover_base::{affinity, clock};
@@ -8,14 +8,14 @@ use handover_sched::tester::{Nothing, Options, Report, Tester};
 use handover_sched::{FlowError, Scheduler};
 use std::io::Write;
 
-/// The test is done in so many parts, each beside the same steps without a scheduler.
+/// Number of parts of the test, each run beside the same steps without a scheduler.
 const PARTS: u64 = 25;
 
-/// Runs the test and prints dummynet's line, then what the algorithm cost beyond the generator.
+/// Runs the test; prints dummynet's line, and then the algorithm's cost without the generator's.
 pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     let options = Options::parse(words).map_err(usage)?;
     clock::calibration();
-    let _ = affinity::pin(affinity::current_cpu()); // where it cannot be pinned, it may move
+    let _ = affinity::pin(affinity::current_cpu()); // a thread that cannot be pinned may migrate
     let (algorithm, config) = (options.algorithm, options.config());
     let fair = algorithm.visit(&config, Watch(&options)).map_err(usage)??;
     let Timed { report, took_ns, mut net_ns } =
@@ -39,7 +39,7 @@ pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sees how fair it is. To watch costs as much as to schedule, so that is not timed.
+/// Visitor that measures fairness. Not timed, as watching costs as much as scheduling.
 struct Watch<'a>(&'a Options);
 
 impl Visitor<u64> for Watch<'_> {
@@ -51,13 +51,13 @@ impl Visitor<u64> for Watch<'_> {
     }
 }
 
-/// Takes the time, beside the same steps without a scheduler.
+/// Visitor that measures time, beside the same steps without a scheduler.
 struct Time<'a>(&'a Options);
 
 struct Timed {
     report: Report,
     took_ns: u64,
-    /// Each part's time beyond the generator's, in ns a packet.
+    /// Time of each part beyond the generator's, in ns per packet.
     net_ns: Vec<f64>,
 }
 

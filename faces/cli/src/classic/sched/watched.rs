@@ -1,10 +1,10 @@
-//! A scheduler that is watched: how far each flow falls behind.
+//! A scheduler wrapper that measures by how much each flow falls behind.
 
 use handover_sched::drive::Token;
 use handover_sched::fairness::Watch;
 use handover_sched::{Accepted, FlowError, FlowSpec, Packet, Refused, Scheduler, Totals};
 
-/// Tells a watch what a scheduler does, and hands everything on.
+/// A scheduler that reports all operations to a watch and forwards them to `inner`.
 #[derive(Debug)]
 pub struct Watched<S> {
     inner: S,
@@ -12,7 +12,7 @@ pub struct Watched<S> {
 }
 
 impl<S: Scheduler<Token>> Watched<S> {
-    /// A scheduler that has flows with these weights, or will have.
+    /// Wraps a scheduler with flows of these weights, which may be added later.
     pub fn new(inner: S, weights: impl IntoIterator<Item = u64>) -> Watched<S> {
         Watched { inner, watch: Watch::new(weights) }
     }

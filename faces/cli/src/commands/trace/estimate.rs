@@ -1,4 +1,4 @@
-//! `handover trace estimate`: what a recording costs, and what to leave out of the next one.
+//! `handover trace estimate`: the cost of a recording, and suggestions for a filter.
 
 use super::{Of, checked, tell_missing};
 use clap::Args;

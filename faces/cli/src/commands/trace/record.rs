@@ -92,8 +92,8 @@ pub fn record(args: &Record) -> anyhow::Result<()> {
     }
 }
 
-/// Signals that end a program are for the one that is traced: the terminal's reach it anyway, the others
-/// are passed on.
+/// Handles signals that end a program in favour of the traced program: those from the terminal
+/// reach it anyway, and the returned function yields the others to pass on.
 fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGQUIT] {
@@ -103,7 +103,7 @@ fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     for signal in [SIGTERM, SIGHUP] {
         signal_hook::flag::register_usize(signal, Arc::clone(&last), signal as usize)?;
     }
-    // Relaxed: the number is all that is handed over.
+    // Relaxed: the signal's number is the only data handed over.
     Ok(move || i32::try_from(last.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0))
 }
 
@@ -164,7 +164,7 @@ pub fn library(args: &Library, out: &mut dyn Write) -> anyhow::Result<()> {
         [("libhandover-trace.so", record::LIBRARY), ("handover_probe.h", record::HEADER.as_bytes())]
     {
         let path = folder.join(name);
-        // Programs that run have the old one mapped.
+        // Replaced atomically, as running programs have the old file mapped.
         files::replace(&path, bytes)
             .map_err(|error| usage(format!("{}: {error}", path.display())))?;
         writeln!(out, "{}", path.display())?;

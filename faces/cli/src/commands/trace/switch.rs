@@ -1,4 +1,4 @@
-//! `handover trace on`, `off` and `list`: probes, switched from outside.
+//! `handover trace on`, `off` and `list`: probes switched from another process.
 
 use super::{of_trace, unknown};
 use crate::commands::run::writable;
@@ -112,7 +112,7 @@ pub fn list(args: &List, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     let width = sites.iter().map(|site| site.name.chars().count()).max().unwrap_or_default();
-    // A function that is inlined in many places is as many sites of one name and line.
+    // A function inlined in many places has as many sites of one name and line.
     let mut counts: Vec<(&Site, usize)> = Vec::new();
     for site in chosen {
         let same = |it: &Site| {
@@ -161,8 +161,8 @@ fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
     Err(unknown(pattern, nearest(pattern, names), "handover trace list PID"))
 }
 
-/// A process that is not there or has nothing to switch is named wrongly; what the kernel refuses, or
-/// what ends meanwhile, is the world's fault.
+/// Converts an error of another process: a process that does not exist or has no probes is a usage
+/// error; a refusal by the kernel, or a process that ends meanwhile, is not.
 fn of_outside(refused: OutsideError) -> anyhow::Error {
     match refused {
         OutsideError::NoProcess { .. }

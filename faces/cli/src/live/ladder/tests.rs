@@ -58,7 +58,7 @@ fn record(spec: &str, median: f64) -> Record {
     }
 }
 
-/// What a terminal of this size shows, line by line, without the spaces at their ends.
+/// Returns the lines of a terminal of this size, without trailing spaces.
 fn shown(ladder: &Ladder, width: u16, height: u16, since_s: u64) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
     let draw = terminal.draw(|frame| {
@@ -137,7 +137,7 @@ fn a_sweep_has_a_rung_for_each_value_and_the_end_of_a_run_finds_it_again() {
     ladder.records(&[of(64, 10.0)]);
     ladder.begin((1, 4), 1);
     ladder.records(&[of(128, 20.0)]);
-    // The last visit was to another.
+    // The last visit was to the other value.
     ladder.records(&[of(64, 30.0)]);
     let labels: Vec<&str> = ladder.rungs.iter().map(|it| &*it.label).collect();
     assert_eq!(labels, ["ring/slots slots_count=64", "ring/slots slots_count=128"]);

@@ -1,4 +1,4 @@
-//! The side that transfers.
+//! The server, which transfers.
 
 use super::{Bandwidth, Op, Prepare, fill, first_wrong};
 use anyhow::Context as _;
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What the server keeps between calls.
+/// State of the server between calls.
 pub struct Server {
     walk: Arc<Walk>,
     concurrency: u64,
@@ -22,15 +22,15 @@ pub struct Server {
     config: Config,
     prepared: Option<Prepared>,
     workers: Vec<Worker>,
-    /// How many bytes the last transfers have moved.
+    /// Bytes moved by the last transfers.
     moved_bytes: u64,
 }
 
-/// The client's buffer as one of the server's endpoints knows it.
+/// The client's buffer as registered with one of the server's endpoints.
 #[derive(Clone)]
 struct Prepared {
     its: Prepare,
-    /// The server's, for the client to copy halves.
+    /// Handle of the server's buffer, with which the client copies its half.
     ours: Option<BulkHandle>,
 }
 
@@ -46,7 +46,7 @@ impl Prepared {
     }
 }
 
-/// The server's buffer, and which piece of it is next.
+/// The server's buffer, and the counter of the next piece.
 struct Walk {
     memory: BulkMemory,
     xfer_bytes: u64,
@@ -56,7 +56,7 @@ struct Walk {
 
 impl Walk {
     fn next(&self) -> u64 {
-        // Relaxed: a count, and nothing depends on its order.
+        // Relaxed: a counter; no other data depends on its order.
         self.next.fetch_add(1, Ordering::Relaxed) % self.pieces_count * self.xfer_bytes
     }
 }
@@ -110,7 +110,7 @@ impl Server {
         let it = with(&server);
         endpoint.register("check", 0, move |_, ()| locked(&it).check())?;
         endpoint.register("stop", 0, move |context: &mut Context<'_>, ()| {
-            // Its threads disconnect before the client takes its memory back.
+            // The worker threads disconnect before the client unregisters its memory.
             locked(&server).workers.clear();
             context.stop();
             Ok(())
@@ -118,7 +118,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reaches the client's memory once, with every thread, and says how.
+    /// Transfers from the client's memory once, with every thread, and returns the path used.
     fn prepare(&mut self, context: &mut Context<'_>, prepare: Prepare) -> Result<String, Failure> {
         let peer = context.peer();
         let first = BulkPart::of(self.walk.xfer_bytes).at(prepare.base, 0);
@@ -141,10 +141,10 @@ impl Server {
         .into())
     }
 
-    /// Transfers until the time is over; how many bytes.
+    /// Transfers until the time is over; returns the number of bytes.
     fn transfer(&mut self, context: &mut Context<'_>, op: Op, ns: u64) -> Result<u64, Failure> {
         let Some(prepared) = &self.prepared else { return Err(failed("nothing is prepared")) };
-        // Relaxed: nobody walks yet.
+        // Relaxed: no thread transfers yet.
         self.walk.next.store(0, Ordering::Relaxed);
         let until_ns = clock::now_ns() + ns;
         self.moved_bytes = if self.workers.is_empty() {
@@ -152,7 +152,7 @@ impl Server {
             let job = Job { op, until_ns, concurrency: self.concurrency };
             job.walk(context, peer, prepared, &self.walk).map_err(failed)?
         } else {
-            // Some have one more than others.
+            // The remainder is spread over the first threads.
             let (count, threads) = (self.concurrency, self.workers.len() as u64);
             for (number, worker) in (0..).zip(&self.workers) {
                 let concurrency = count / threads + u64::from(number < count % threads);
@@ -167,7 +167,7 @@ impl Server {
         Ok(self.moved_bytes)
     }
 
-    /// Looks at what was pulled, and fills the buffer for the way back.
+    /// Checks the data that was pulled, and fills the buffer for the way back.
     fn check(&mut self) -> Result<(), Failure> {
         let Walk { memory, xfer_bytes, pieces_count, .. } = &*self.walk;
         let bytes = self.moved_bytes.min(xfer_bytes * pieces_count);
@@ -183,16 +183,16 @@ fn locked(server: &Mutex<Server>) -> std::sync::MutexGuard<'_, Server> {
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is to be done, by one thread.
+/// Work for one thread.
 struct Job {
     op: Op,
     until_ns: u64,
-    /// How many are under way at a time.
+    /// Number of transfers under way at a time.
     concurrency: u64,
 }
 
 impl Job {
-    /// Piece by piece, until the time is over; how many bytes.
+    /// Transfers piece by piece until the time is over; returns the number of bytes.
     fn walk(
         &self,
         ends: &mut impl Bulk,
@@ -256,7 +256,7 @@ fn begin(
 
 type Done = Result<u64, String>;
 
-/// A thread with an endpoint of its own. It ends when it is given no more jobs.
+/// A thread with an endpoint of its own. It ends when the job channel is closed.
 struct Worker {
     jobs: Sender<Job>,
     done: Receiver<Done>,
@@ -267,7 +267,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.jobs = channel().0;
         if let Some(thread) = self.thread.take() {
-            // It panics of nothing that it has not told before.
+            // Errors have been reported through `done`; a panic is ignored here.
             let _ = thread.join();
         }
     }
@@ -284,7 +284,7 @@ impl Worker {
                 Ok(reached) => reached,
                 Err(why) => return drop(its_done.send(Err(why))),
             };
-            // Nobody listens any more only when nobody wants to know.
+            // Sending fails only if the receiver, and with it the worker, is dropped.
             let _ = its_done.send(Ok(0));
             while let Ok(job) = its_jobs.recv() {
                 let job: Job = job;
@@ -296,7 +296,7 @@ impl Worker {
     }
 }
 
-/// Connects to the client, and reaches its memory once.
+/// Connects to the client, and transfers from its memory once.
 fn reach(
     config: Config,
     walk: &Walk,
