@@ -1,8 +1,9 @@
-//! What a call without arguments costs, beside what it stands on: two cache lines, and bare sockets.
+//! Cost of a call without arguments, compared with its floors: two cache lines, and bare sockets.
 //!
-//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW [WORD]]`; two CPUs to itself, or the
-//! figures say nothing. Rows of one block alternate, and the figures are medians over the blocks. With a word,
-//! rows that have it in their names, and their floors.
+//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW [WORD]]`. Needs two
+//! CPUs to itself for meaningful figures. The rows of a block alternate, and the figures are
+//! medians over the blocks. With WORD, only the rows whose names contain it are measured, and their
+//! floors.
 
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 const BLOCKS: usize = 5;
-/// As much as a call without arguments has on a stream.
+/// Length of a call without arguments on a stream, in bytes.
 const MESSAGE_BYTES: usize = 24;
 
 /// p50 and p99 in ns.
@@ -76,7 +77,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Batches of round trips until the time is over. A batch is as long as the clock needs to be seen past.
+/// Samples batches of round trips until the time is over. A batch must be long enough for the
+/// clock's resolution.
 fn sampled(
     ms: u64,
     batch: u64,
@@ -87,7 +89,8 @@ fn sampled(
         trip()?;
     }
     let mut samples = Vec::new();
-    // Once at least: a busy machine may take longer than that for the first hundred.
+    // At least once: on a busy machine, the first hundred trips may take longer than the time
+    // given.
     loop {
         for _ in 0..64 {
             let began = clock::ticks();
@@ -109,7 +112,8 @@ fn sampled(
 
 fn other<T: Send + 'static>(far: u32, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     thread::spawn(move || {
-        // Refused where the CPU has gone: then the figures are somewhere else's, and the floors' too.
+        // Fails if the CPU has been taken away: then all figures, those of the floors too, are of
+        // another CPU.
         let _ = affinity::pin(far);
         run()
     })
@@ -121,7 +125,8 @@ fn lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
     let echo = other(far, move || {
         let mut turn = 0;
         while turn != u64::MAX {
-            // Acquire and Release pair with each other, each on its own word: a turn there, a turn back.
+            // Acquire and Release pair on each word: words[0] carries a turn there, words[1]
+            // carries it back.
             let seen = its[0].load(Ordering::Acquire);
             if seen != turn {
                 turn = seen;
@@ -132,7 +137,7 @@ fn lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
     let mut turn = 0;
     let quantiles = sampled(ms, 1, || {
         turn += 1;
-        // As above.
+        // Release and Acquire: pair with those in the other thread.
         words[0].store(turn, Ordering::Release);
         while words[1].load(Ordering::Acquire) != turn {}
         Ok(())
@@ -185,7 +190,7 @@ fn raw<S: Read + Write + Send + 'static>(
     Ok(quantiles)
 }
 
-/// As `read_exact`, spinning where the socket does not block.
+/// Reads like `read_exact`, and spins if the socket is nonblocking.
 fn whole(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<()> {
     let mut filled = 0;
     while filled < message.len() {

@@ -1,4 +1,5 @@
-//! Five minutes with handover-rpc: serve, call, fail, wait for several, give up, survive a peer's end.
+//! Five-minute tour of handover-rpc: serve, call, fail, wait for several calls, cancel, and handle
+//! a peer's end.
 
 use handover_rpc::{Address, CallError, Calling, Config, Endpoint, Failure, Method};
 use std::error::Error;
@@ -11,7 +12,7 @@ const NAP: Method = Method::named("nap");
 const STOP: Method = Method::named("stop");
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The same over each transport: only the address differs.
+    // The program is the same over each transport: only the address differs.
     for how in ["sm://", "uds://", "tcp://127.0.0.1:0"] {
         let mut server = Endpoint::new(Config::default())?;
         let address = server.listen(&how.parse()?)?;
@@ -24,16 +25,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn serve(server: &mut Endpoint) -> Result<(), Box<dyn Error>> {
-    // Bytes as they are: no encoding in between.
+    // A procedure of bytes: its arguments are not encoded.
     server.register_bytes("echo", 0, |_, bytes, answer| {
         answer.extend_from_slice(bytes);
         Ok(())
     })?;
-    // Whatever serde knows; a refusal is the handler's own number and words.
+    // Any serde types; a refusal has the handler's own number and text.
     server.register("divide", 0, |_, (a, b): (i64, i64)| {
         a.checked_div(b).ok_or_else(|| Failure::new(1, format!("{a} by {b}")))
     })?;
-    // What takes its time runs on threads of its own.
+    // Slow handlers run on the pool's threads.
     server.start_pool()?;
     server.register_pooled("nap", 0, |ms: u64| {
         thread::sleep(Duration::from_millis(ms));
@@ -59,7 +60,7 @@ fn call(address: &Address) -> Result<(), Box<dyn Error>> {
         other => return Err(format!("divide(1, 0) is {other:?}").into()),
     }
 
-    // Two naps at a time, and the shorter is done first.
+    // Two naps run at the same time, and the shorter one ends first.
     let mut naps = Vec::new();
     for ms in [60u64, 5] {
         naps.push(client.start::<_, u64>(peer, NAP, &ms)?);
@@ -71,7 +72,7 @@ fn call(address: &Address) -> Result<(), Box<dyn Error>> {
     let late = client.call_within::<_, u64>(peer, NAP, &200u64, Duration::from_millis(10));
     println!("  a nap of 200 ms with a deadline of 10: {}", late.unwrap_err());
 
-    // A peer that ends is an error; so is one that is killed.
+    // The end of a peer is an error, even if its process was killed.
     client.call::<_, ()>(peer, STOP, &())?;
     let gone = client.call::<_, ()>(peer, NAP, &1u64);
     println!("  after its end: {}", gone.unwrap_err());

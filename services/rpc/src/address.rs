@@ -1,23 +1,24 @@
-//! Where an endpoint listens, as people write it.
+//! Addresses to listen at or to connect to, and their textual form.
 
 use crate::AddressError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most bytes of a name in an address. The kernel's own limit for a Unix socket is 107.
+/// Maximum length of the name in an `sm://` or `uds://` address, in bytes. The kernel's own limit
+/// for the name of a Unix socket is 107.
 pub const NAME_MAX_BYTES: usize = 100;
 
-/// How bytes travel.
+/// Transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// Memory that two processes of one user on one machine share.
+    /// Memory shared by two processes of one user on one machine.
     Sm,
-    /// A TCP connection, neither encrypted nor, without a shared secret, authenticated.
+    /// TCP connection: not encrypted, and not authenticated unless both sides have a shared secret.
     Tcp,
-    /// A TCP connection with TLS, by which both sides are authenticated.
+    /// TCP connection with mutual TLS, which encrypts and authenticates both sides.
     Tls,
-    /// A Unix stream socket.
+    /// Unix stream socket.
     Uds,
 }
 
@@ -32,9 +33,9 @@ impl fmt::Display for Transport {
     }
 }
 
-/// An address: `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`.
+/// Address of an endpoint: `sm://NAME`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `uds://PATH`.
 ///
-/// What margo's users write is understood too, and printed as what it stands for here:
+/// margo's spellings are parsed too, and printed in the form of the right-hand column:
 ///
 /// | written | stands for |
 /// |---|---|
@@ -42,7 +43,7 @@ impl fmt::Display for Transport {
 /// | `ofi+tcp://`, `ofi+tcp;ofi_rxm://`, `ofi+sockets://`, `bmi+tcp://`, `na+tcp://`, `ucx+tcp://`, `tcp://` | `tcp://` |
 /// | `uds://`, `unix://` | `uds://` |
 ///
-/// The `://` may be left out where nothing follows it, as in `na+sm`.
+/// The `://` may be left out if nothing follows it, as in `na+sm`.
 ///
 /// ```
 /// use handover_rpc::{Address, Transport};
@@ -55,25 +56,28 @@ impl fmt::Display for Transport {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
-    /// The name of a place to meet, in no folder: it goes with the process that listens. Empty, when
-    /// listening, is a fresh name that nobody can guess.
+    /// Name of a socket that has no file: it disappears with the listening process. When listening,
+    /// an empty name stands for a fresh one that cannot be guessed.
     Sm(String),
-    /// `HOST:PORT`. Empty, when listening, is `127.0.0.1:0`; port 0 is one of the kernel's choice.
+    /// `HOST:PORT`. When listening, an empty string stands for `127.0.0.1:0`, and the kernel
+    /// chooses the port if it is 0.
     ///
-    /// **Without a shared secret ([`Config::secret_file`](crate::Config::secret_file)) anybody who can reach the
-    /// port can call, and with or without it everybody on the way can read what is sent.** Across hosts that do
-    /// not trust their network, use [`Tls`](Self::Tls).
+    /// **Without a shared secret ([`Config::secret_file`](crate::Config::secret_file)) anybody who
+    /// can reach the port can call, and with or without one anybody on the network path can read
+    /// the traffic.** Between hosts that do not trust their network, use [`Tls`](Self::Tls).
     Tcp(String),
-    /// `HOST:PORT`, as for [`Tcp`](Self::Tcp), with mutual TLS: needs the feature `tls` and certificates
-    /// ([`Config::tls`](crate::Config::tls)). The certificate of the acceptor must name HOST.
+    /// `HOST:PORT`, as for [`Tcp`](Self::Tcp), with mutual TLS. Needs the feature `tls` and
+    /// certificates ([`Config::tls`](crate::Config::tls)). The acceptor's certificate must name
+    /// HOST.
     Tls(String),
-    /// The path of a socket file, or `@NAME` for a name in no folder. Empty is no address to connect to,
-    /// and a fresh name when listening. While a server listens, `PATH.lock` is locked.
+    /// Path of a socket file, or `@NAME` for a socket without a file. An empty string stands for a
+    /// fresh name when listening, and cannot be connected to. A server at a path holds a lock on
+    /// `PATH.lock` while it listens.
     Uds(String),
 }
 
 impl Address {
-    /// How bytes travel there.
+    /// Returns the transport of this address.
     #[must_use]
     pub fn transport(&self) -> Transport {
         match self {
@@ -84,7 +88,7 @@ impl Address {
         }
     }
 
-    /// What follows `://`.
+    /// Returns the part after `://`.
     #[must_use]
     pub fn place(&self) -> &str {
         match self {
@@ -95,7 +99,7 @@ impl Address {
         }
     }
 
-    /// Whether it says where, rather than only how.
+    /// Returns `true` if the part after `://` is not empty.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.place().is_empty()
@@ -153,13 +157,13 @@ impl FromStr for Address {
     }
 }
 
-/// As much of what is not understood as fits a line.
+/// Returns at most 40 characters of `scheme`, without control characters, for an error message.
 fn shown(scheme: &str) -> String {
     scheme.chars().filter(|letter| !letter.is_control()).take(40).collect()
 }
 
 fn check_host_port(place: &str) -> Result<(), AddressError> {
-    // The last colon: an IPv6 host, in brackets, has others.
+    // Split at the last colon: an IPv6 host, in brackets, contains others.
     let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.map(str::parse::<u16>) {
         Some(Ok(_)) => Ok(()),

@@ -1,5 +1,5 @@
-//! Time as this crate reads it: the clock of `handover_base`, or, in a thread of the simulation, one that stands
-//! still until it is moved.
+//! Clock of this crate: that of `handover_base`, or, in a thread that has called `set` in a test, a
+//! simulated clock that stands still until it is set again.
 
 #[cfg(not(test))]
 pub(crate) use handover_base::clock::{now_ns, ns, ticks, ticks_from_ns};
@@ -15,7 +15,7 @@ mod simulated {
         static NOW_NS: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// From now on it is so late in this thread.
+    /// Sets this thread's clock to a simulated time.
     pub(crate) fn set(now_ns: u64) {
         NOW_NS.set(Some(now_ns));
     }

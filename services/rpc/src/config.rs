@@ -1,12 +1,12 @@
-//! Every bound of an endpoint, with its default.
+//! Configuration of an endpoint: every bound, with its default.
 
 use crate::{Address, ConfigError};
 use serde::{Deserialize, Serialize};
 
-/// What an endpoint may take, and how it waits.
+/// Limits and waiting behaviour of an endpoint.
 ///
-/// Read from and written to anything that serde knows, JSON first of all ([`from_json`](Self::from_json));
-/// what is left out has its default.
+/// (De)serialized with serde, usually as JSON ([`from_json`](Self::from_json)); keys that are left
+/// out have their defaults.
 ///
 /// ```
 /// use handover_rpc::Config;
@@ -21,110 +21,128 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How many peers may be connected. Default 4,096.
+    /// Maximum number of connected peers. Default 4,096.
     pub peers_max: u32,
-    /// How many calls may be under way from this side, and how many calls and errands of other threads may wait for
-    /// the endpoint's own ([`Caller`](crate::Caller)). Default 65,536.
+    /// Maximum number of calls under way from this side, and of calls and other requests of other
+    /// threads that wait for the endpoint's own thread ([`Caller`](crate::Caller)). Default 65,536.
     pub calls_max: u32,
-    /// How long arguments and results may be, in bytes. The smaller of both sides' counts. Default 1 MiB.
-    /// On a stream, memory for receiving grows to twice the longest message of a peer, and is given back when none
-    /// longer than 64 KiB has come for a quarter of `message_timeout_ms`; a silent peer keeps 64 KiB.
+    /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both
+    /// sides' values. Default 1 MiB.
+    /// On a stream, the receive buffer grows to twice the longest message of a peer. It shrinks
+    /// again when no message longer than 64 KiB has come for a quarter of `message_timeout_ms`; a
+    /// silent peer keeps 64 KiB.
     pub message_bytes_max: u32,
-    /// How many bytes may wait to be sent to a peer, results of the pool among them. Above a quarter of it, calls to
-    /// that peer are refused. Above half of it, requests of the peer are put off, and those for the pool do not begin;
-    /// so many bytes of requests are put off, and the rest refused as [`PeerFull`](crate::CallError::PeerFull). Above
-    /// all of it, results of pooled requests that had begun before are dropped, as
-    /// [`ResultUnsent`](crate::CallError::ResultUnsent), and a peer that does not read refusals is disconnected.
-    /// Worst case for a peer: twice this, and what the pool's threads are at. Default 16 MiB.
+    /// Maximum number of bytes queued for sending to one peer, including results of the pool.
+    /// Default 16 MiB.
+    /// Above a quarter of this limit, calls to that peer are refused. Above half of it, requests of
+    /// that peer are put off, and those for the pool do not begin; up to `queued_bytes_max` bytes
+    /// of requests are put off, and further ones are refused as
+    /// [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of pooled requests that
+    /// had begun before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a
+    /// peer that does not read refusals is disconnected.
+    /// Worst case for a peer: twice this limit, and the requests that the pool's threads are
+    /// running.
     pub queued_bytes_max: u32,
-    /// How long to look for something to do before sleeping, in ns. 0 sleeps at once. Default 20,000.
+    /// Longest time to spin for work before sleeping, in ns; 0 sleeps at once. Default 20,000.
     pub spin_ns_max: u32,
-    /// Never sleep: for threads with a CPU to themselves. Default false.
+    /// Never sleep: for threads that have a CPU to themselves. Default false.
     pub spin_forever: bool,
-    /// How many messages a direction of shared memory holds; a power of two. Default 64:
-    /// both directions fit the nearest cache.
+    /// Number of message slots in each direction of shared memory; a power of two. Default 64, with
+    /// which both directions fit the first-level cache.
     pub slots_count: u32,
-    /// How many bytes of long messages a direction of shared memory holds, a power of two of at least twice
-    /// `message_bytes_max`; memory is taken as it is used. Default 4 MiB.
+    /// Size of the buffer for long messages in each direction of shared memory, in bytes: a power
+    /// of two of at least twice `message_bytes_max`. Its pages are allocated when they are first
+    /// used. Default 4 MiB.
     pub shared_bytes: u32,
-    /// How long a peer may take to agree on a connection, in ms. Default 5,000.
+    /// Maximum time for a peer to complete the handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
-    /// How long a message of a peer on a stream may take from its first byte to its last, in ms, while this endpoint is
-    /// driven; 0 is for ever. The same holds for a record of TLS. A peer that takes longer is disconnected, up to a
-    /// quarter later. Default 30,000.
+    /// Maximum time between the first and the last byte of a message of a peer on a stream, in ms,
+    /// while this endpoint is driven; 0 is no limit. The same limit holds for a TLS record. A peer
+    /// that takes longer is disconnected, up to a quarter of this time later. Default 30,000.
     pub message_timeout_ms: u32,
-    /// How many connections may be accepted and not agreed upon yet. Beyond, connections wait in the kernel's queue
-    /// (4,096 of each listener, or as many as `net.core.somaxconn` says) until one of these is settled, or has been
-    /// silent for a sixteenth of `handshake_timeout_ms` and is turned away. 64 of a listener are accepted before
-    /// others have their turn. Default 1,024.
+    /// Maximum number of accepted connections whose handshake is not complete. Further connections
+    /// wait in the kernel's queue (4,096 for each listener, or `net.core.somaxconn` if that is
+    /// less) until one of these handshakes ends, or the oldest has lasted for a sixteenth of
+    /// `handshake_timeout_ms` and is turned away. Each listener accepts 64 connections before other
+    /// work has its turn. Default 1,024.
     pub handshakes_max: u32,
-    /// How many threads run the handlers that are registered for the pool; 0: the endpoint's own. Default 2.
+    /// Number of threads that run the handlers registered for the pool; 0 runs them in the
+    /// endpoint's own thread. Default 2.
     pub pool_threads: u32,
-    /// Run each of the pool's handlers as a fiber on those threads (`handover_fiber`), so that many may wait for
-    /// something at a time. Default false.
+    /// Run each of the pool's handlers as a fiber on those threads (`handover_fiber`), so that many
+    /// of them can wait at the same time. Default false.
     pub pool_fibers: bool,
-    /// How many requests may wait for the pool, with those that run where they are fibers; beyond, they are refused.
-    /// Peers have turns, a request each. Default 65,536.
+    /// Maximum number of requests that wait for the pool, including running ones if they run as
+    /// fibers; further ones are refused. The pool takes one request of each peer in turn. Default
+    /// 65,536.
     pub pool_queue_max: u32,
-    /// How many bytes they and their arguments may take meanwhile; beyond, they are refused. Default 256 MiB.
+    /// Maximum size of these requests and their arguments, in bytes; further ones are refused.
+    /// Default 256 MiB.
     pub pool_queue_bytes_max: u32,
-    /// How many memories may be registered for bulk transfers. Default 65,536.
+    /// Maximum number of memories registered for bulk transfers. Default 65,536.
     pub memories_max: u32,
-    /// How many bulk transfers may be under way from this side, and from each peer. Default 4,096.
+    /// Maximum number of bulk transfers under way from this side, and from each peer. Default
+    /// 4,096.
     pub transfers_max: u32,
-    /// Memory at least so long is filled past the caches, in bytes: for what is longer than they are, and
-    /// not read at once. Default 4 MiB.
+    /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which
+    /// bypass the caches: for memory that is larger than the caches and not read at once. Default 4
+    /// MiB.
     pub streamed_bytes_min: u64,
-    /// Map peers' memory where it can be. Without, bulk transfers go by messages. Default true.
+    /// Map peers' memory where possible; if false, bulk transfers go by messages. Default true.
     pub bulk_maps: bool,
-    /// Have the kernel copy between processes what cannot be mapped. Default true.
+    /// Let the kernel copy between processes (`process_vm_readv`, `process_vm_writev`) if memory
+    /// cannot be mapped. Default true.
     pub bulk_looks_into_processes: bool,
-    /// Where to listen from the beginning, as [`Address`]es are written. Of a configuration that is read back
-    /// from an endpoint: where it listens. Default nowhere.
+    /// Addresses to listen at from the beginning. In the configuration that an endpoint returns:
+    /// the addresses at which it listens. Default none.
     pub listen: Vec<Address>,
-    /// The CPUs that the pool's threads are pinned to, in turn. Default wherever the kernel puts them.
+    /// CPUs that the pool's threads are pinned to, in turn. Default none: the kernel places them.
     pub pool_cpus: Vec<u32>,
-    /// How many timers may run. Default 65,536.
+    /// Maximum number of running timers. Default 65,536.
     pub timers_max: u32,
-    /// Count each call by its procedure, with bytes and latencies. Default false.
+    /// Record each procedure's calls, bytes and latencies. Default false.
     pub monitoring: bool,
-    /// Let peers end [`serve`](crate::Endpoint::serve) ([`stop_peer`](crate::Calling::stop_peer)). Default
-    /// false.
+    /// Let peers end [`serve`](crate::Endpoint::serve) ([`stop_peer`](crate::Calling::stop_peer)).
+    /// Default false.
     pub remote_stop: bool,
-    /// How much is handed to `tracing`, whose subscriber may let through less. Default all of it.
+    /// Most detailed level that is passed to `tracing`, whose subscriber may filter further.
+    /// Default all.
     pub log_level: LogLevel,
-    /// Path of a file with a secret of at least 16 bytes, which both sides of every `tcp://` connection of this
-    /// endpoint must prove to know; white space at its end does not count. Only its owner should be able to read
-    /// it. Default none: over `tcp://`, **anybody who can reach the port can call**.
+    /// Path of a file with a secret of at least 16 bytes, which both sides of every `tcp://`
+    /// connection of this endpoint must prove to know; trailing white space is ignored. Only its
+    /// owner should be able to read the file. Default none: over `tcp://`, **anybody who can reach
+    /// the port can call**.
     ///
-    /// The secret keeps strangers out. What is sent afterwards is neither encrypted nor signed: whoever can
-    /// change packets on their way needs `tls://` against him.
+    /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`
+    /// against an attacker who can change packets on their way.
     pub secret_file: Option<String>,
     /// Certificates for `tls://`. Default none.
     pub tls: Option<TlsFiles>,
-    /// Users that may be at the other end of a `uds://PATH`, either side. Default this user and root.
+    /// Users allowed at the other end of a `uds://PATH` connection, on either side. Default this
+    /// user and root.
     pub uds_peers: UdsPeers,
 }
 
-/// Files in PEM by which the two sides of a `tls://` connection know each other. Each side shows its
-/// certificate and demands the other's.
+/// PEM files by which the two sides of a `tls://` connection authenticate each other. Each side
+/// shows its certificate and demands the peer's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// Path of this endpoint's chain of certificates, its own first. Clients look for the host of the address
-    /// among its names.
+    /// Path of this endpoint's certificate chain, its own certificate first. Clients look for the
+    /// host of the address among that certificate's names.
     pub certificates: String,
     /// Path of the private key of the first certificate.
     pub private_key: String,
-    /// Path of the certificates of the authorities that sign peers' certificates. No others are trusted, those
-    /// of the system among them.
+    /// Path of the certificates of the authorities that sign peers' certificates. No others are
+    /// trusted, not even the system's.
     pub roots: String,
 }
 
-/// Users that may be at the other end of a `uds://PATH`, as the kernel tells of a peer (`SO_PEERCRED`).
+/// Users allowed at the other end of a `uds://PATH` connection, as reported by the kernel
+/// (`SO_PEERCRED`).
 ///
-/// In JSON: `"same_user_or_root"`, `{"uids": [33, 1000]}` or `"any"`. `sm://` and `uds://@NAME` are for
-/// processes of one user always.
+/// In JSON: `"same_user_or_root"`, `{"uids": [33, 1000]}` or `"any"`. `sm://` and `uds://@NAME`
+/// always connect processes of one user only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UdsPeers {
@@ -133,29 +151,29 @@ pub enum UdsPeers {
     SameUserOrRoot,
     /// These users and nobody else.
     Uids(Vec<u32>),
-    /// Everybody whom the file's mode lets in. It is 0600 until it is changed.
+    /// Every user whom the file's mode lets in. The mode is 0600 until it is changed.
     Any,
 }
 
-/// How much is logged, in margo's words. Lines go to `tracing`, as of target `handover_rpc`.
+/// Log level, with margo's names. Lines go to `tracing` with the target `handover_rpc`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Nothing.
+    /// No lines.
     Off,
-    /// What nobody can go on after: nothing so far.
+    /// Failures after which the endpoint cannot go on. None are logged so far.
     Critical,
-    /// And what was lost: ERROR.
+    /// Also lost data: ERROR.
     Error,
-    /// And what somebody should know, a stranger that does not greet for example: WARN.
+    /// Also warnings, such as a peer that does not complete its handshake: WARN.
     Warning,
-    /// And connections that end: INFO.
+    /// Also connections that end: INFO.
     Info,
-    /// And connections that begin: DEBUG.
+    /// Also connections that begin: DEBUG.
     Debug,
-    /// And everything else: TRACE.
+    /// Also everything else: TRACE.
     #[default]
     Trace,
 }
@@ -196,17 +214,17 @@ impl Default for Config {
     }
 }
 
-/// The most peers that an endpoint may have.
+/// Maximum value of `peers_max`.
 pub(crate) const PEERS_LIMIT: u32 = 1 << 20;
-/// The least that a message may be long at most; what a peer says is held to it too.
+/// Minimum value of `message_bytes_max`, also required of the value that a peer sends.
 pub(crate) const MESSAGE_BYTES_LEAST: u32 = 64;
-/// The most slots of a direction; what a peer asks for is held to it too.
+/// Maximum value of `slots_count`, also required of the value that a peer sends.
 pub(crate) const SLOTS_LIMIT: u32 = 1 << 16;
-/// The most bytes of a direction; what a peer asks for is held to it too.
+/// Maximum value of `shared_bytes`, also required of the value that a peer sends.
 pub(crate) const SHARED_BYTES_LIMIT: u32 = 1 << 28;
 
 impl Config {
-    /// A configuration as JSON, looked at.
+    /// Parses a configuration from JSON and validates it.
     ///
     /// ```
     /// use handover_rpc::Config;
@@ -222,7 +240,7 @@ impl Config {
     /// [`ConfigError`] names the key.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
         if !json.trim_start().starts_with('{') {
-            // A list would be taken for the values, in their order.
+            // serde would take a list as the fields' values in their order.
             return Err(ConfigError::Json { said: "an object is wanted: {\"key\": value}".into() });
         }
         let read: Result<Self, _> = serde_json::from_str(json);
@@ -231,16 +249,16 @@ impl Config {
         Ok(config)
     }
 
-    /// All of it as JSON, what was left out with its default.
+    /// Returns the whole configuration as JSON, with defaults written out.
     #[must_use]
     pub fn to_json(&self) -> String {
         json(self)
     }
 
-    /// Whether everything is within its range.
+    /// Checks that every value is within its range.
     ///
     /// # Errors
-    /// [`ConfigError`] names the knob, its value and its range.
+    /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         within("peers_max", self.peers_max, 1, PEERS_LIMIT)?;
         within("calls_max", self.calls_max, 1, 1 << 24)?;
@@ -269,9 +287,9 @@ impl Config {
     }
 }
 
-/// In lines, as people read it.
+/// Returns `value` as pretty-printed JSON with a newline at its end.
 pub(crate) fn json(value: &impl Serialize) -> String {
-    // Numbers, names and lists of them can always be written.
+    // Numbers, strings and lists of them always serialize.
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
     text

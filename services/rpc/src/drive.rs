@@ -1,4 +1,4 @@
-//! Kernel, threads and time around the engine.
+//! System calls, threads and clocks around the engine.
 
 pub(crate) mod bulk;
 pub(crate) mod calling;

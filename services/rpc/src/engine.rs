@@ -1,4 +1,5 @@
-//! What needs neither a socket nor a clock: frames, who waits for which answer, and which name means what.
+//! Protocol logic without sockets or clocks: frames, pending calls, bulk messages, and the hashes
+//! of procedure names.
 //!
 //! ```text
 //!  caller                              peer
@@ -6,7 +7,7 @@
 //!  Calls::complete ◀── Header, result ◀──┘
 //! ```
 //!
-//! Time, where it matters, is an argument in ns. The drive of this crate stands on it.
+//! Time is an argument, in ns. The `drive` module of this crate builds on this one.
 
 mod backlog;
 mod bulk;

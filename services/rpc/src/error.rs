@@ -1,90 +1,91 @@
-//! What can go wrong: one enum per operation that can fail.
+//! Error types: one enum for each operation that can fail.
 
 use rustix::io::Errno;
 
-/// Why a text is no [`Address`](crate::Address).
+/// Error of parsing an [`Address`](crate::Address).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// What stands before `://` is unknown.
+    /// The part before `://` is not a known transport.
     #[error("`{0}`: no transport of that name; there are sm, tcp, tls and uds")]
     Scheme(String),
-    /// No port, or none that can be.
+    /// The port is missing or invalid.
     #[error("`{0}`: HOST:PORT is wanted, with a port in 0..=65535")]
     Port(String),
     /// A slash in the name of shared memory, or a control character.
     #[error("an address holds a letter that it may not")]
     Letters,
-    /// Longer than a socket's name can be.
+    /// The name is too long for a socket.
     #[error("a name of {bytes} bytes: at most {max} fit a socket's", max = crate::NAME_MAX_BYTES)]
     TooLong {
-        /// How long it is.
+        /// Length of the name, in bytes.
         bytes: usize,
     },
 }
 
-/// Why a [`Config`](crate::Config) is refused.
+/// Error of parsing or validating a [`Config`](crate::Config).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A knob is outside its range.
+    /// A field is outside its range.
     #[error("{knob}={value}: must lie in {min}..={max}")]
     OutOfRange {
         /// The field's name.
         knob: &'static str,
-        /// What it was set to.
+        /// Value of the field.
         value: u64,
-        /// The least it may be.
+        /// Minimum value.
         min: u64,
-        /// The most it may be.
+        /// Maximum value.
         max: u64,
     },
-    /// What must be a power of two is none.
+    /// A field that must be a power of two is not.
     #[error("{knob}={value}: must be a power of two")]
     NoPowerOfTwo {
         /// The field's name.
         knob: &'static str,
-        /// What it was set to.
+        /// Value of the field.
         value: u64,
     },
-    /// The text is no JSON of a configuration: a key that is unknown or there twice, a value of another kind.
+    /// The text is not the JSON of a configuration: an unknown or repeated key, or a value of the
+    /// wrong type.
     #[error("{said}")]
     Json {
-        /// Which key, and where.
+        /// The parser's message, which names the key and its place.
         said: String,
     },
 }
 
-/// No timer was started: as many run as may.
+/// Error of starting a timer: `timers_max` timers are running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{timers_max} timers are running: raise timers_max, or cancel some")]
 pub struct TimersFull {
-    /// How many there may be.
+    /// Configured maximum number of timers.
     pub timers_max: u32,
 }
 
-/// Why bytes are no frame. Who sends such bytes is disconnected.
+/// Error of decoding a frame. A peer that sends such bytes is disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A kind of frame that there is not.
+    /// The kind of the frame is unknown.
     #[error("a frame of kind {0}, which there is not")]
     Kind(u8),
-    /// The bits that must be zero are not.
+    /// Reserved bits are not zero.
     #[error("a frame whose reserved bits are set")]
     Reserved,
-    /// Its body is longer than was agreed.
+    /// The body is longer than was agreed.
     #[error("a frame of {bytes} bytes, where {bytes_max} are agreed")]
     TooLong {
-        /// What it says that follows.
+        /// Body length in the header.
         bytes: u64,
-        /// What may follow.
+        /// Maximum body length.
         bytes_max: u64,
     },
-    /// Something about bulk transfers that cannot be.
+    /// A bulk message that cannot be decoded, or a bulk transfer rule that was broken.
     #[error("a word about bulk transfers that makes no sense")]
     Bulk,
-    /// The first bytes of a connection are not ours.
+    /// The first bytes of the connection are not those of this protocol.
     #[error("the peer does not speak this protocol")]
     Magic,
     /// The peer speaks another version.
@@ -92,82 +93,83 @@ pub enum FrameError {
     Version {
         /// The peer's version.
         its: u16,
-        /// Ours.
+        /// This side's version.
         ours: u16,
     },
-    /// A place in shared memory outside of what is shared.
+    /// The body lies outside of the shared memory.
     #[error("a body of {bytes} bytes at {offset}, outside of the {shared_bytes} bytes shared")]
     Outside {
-        /// Where it begins.
+        /// Offset of the body, in bytes.
         offset: u64,
-        /// How long it is.
+        /// Length of the body, in bytes.
         bytes: u64,
-        /// How much is shared.
+        /// Size of the buffer for long bodies, in bytes.
         shared_bytes: u64,
     },
 }
 
-/// Why a connection ended. It is told to every call that was under way on it.
+/// Reason for the end of a connection. Every call that was under way on the connection returns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Gone {
-    /// The peer ended the connection, or the peer's process has ended.
+    /// The peer closed the connection, or the peer's process has ended.
     #[error("the peer is gone")]
     HungUp,
-    /// The peer sent what it may not.
+    /// The peer broke the protocol.
     #[error("the peer was disconnected: {0}")]
     Refused(#[from] FrameError),
-    /// The kernel refused to send or to receive.
+    /// A system call on the connection failed.
     #[error("the connection broke: {call}: {errno}")]
     Broken {
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error number of the call.
         errno: Errno,
     },
-    /// This side ended it.
+    /// This side closed the connection.
     #[error("disconnected by this side")]
     Closed,
-    /// The peer did not say in time who it is.
+    /// The peer did not complete the handshake in time.
     #[error("the peer does not greet")]
     Silent,
-    /// The peer began a message and did not end it in time.
+    /// The peer began a message and did not finish it in time.
     #[error("the peer was disconnected: it began a message and did not end it in time")]
     Stalled,
-    /// The peer asks on and on and does not read its answers.
+    /// The peer keeps sending requests and does not read its answers.
     #[error("the peer was disconnected: it does not read its answers")]
     Flooded,
-    /// One side did not prove who it is.
+    /// Authentication failed on one of the sides.
     #[error("authentication failed: {0}")]
     Unauthenticated(#[from] AuthenticationError),
-    /// TLS failed: a certificate that is missing or not trusted, an alert of the peer, a stream that was cut.
+    /// TLS failed: a missing or untrusted certificate, an alert of the peer, or a truncated stream.
     #[error("TLS failed: {0}")]
     Tls(Box<str>),
 }
 
-/// Why a peer is not allowed in. The peer is told, too.
+/// Reason for which authentication failed. The peer is told as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthenticationError {
-    /// The peer has no shared secret, and this side wants it proved.
+    /// The peer has no shared secret, and this side requires one.
     #[error("the peer has no shared secret, and this side has one")]
     NoSecret,
-    /// The peer wants a shared secret to be proved, and this side has none.
+    /// The peer requires a shared secret, and this side has none.
     #[error("the peer has a shared secret, and this side has none: set secret_file")]
     SecretWanted,
-    /// The secrets of the two sides differ.
+    /// The two sides have different secrets.
     #[error("the shared secrets of the two sides differ")]
     WrongSecret,
     /// The process at the other end of a Unix socket runs as a user that is not allowed.
     #[error("the peer runs as user {uid}, who is not allowed")]
     User {
-        /// Effective user of the process when it connected or listened.
+        /// Effective user id of the peer process when it connected or listened.
         uid: u32,
     },
 }
 
 impl Gone {
-    /// What the kernel's refusal of that call says of the connection.
+    /// Returns a function that maps the error number of `call` to the reason for the connection's
+    /// end.
     pub(crate) fn of(call: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::PIPE | Errno::CONNRESET => Gone::HungUp,
@@ -176,62 +178,62 @@ impl Gone {
     }
 }
 
-/// Why an endpoint cannot listen, connect or go on.
+/// Error of creating an endpoint, listening, connecting or serving.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
     /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The address is only half of one.
+    /// The address has a transport but no host, path or name.
     #[error("{0} says how, and not where")]
     Incomplete(crate::Address),
     /// The host is unknown, or has no address.
     #[error("{place}: {error}")]
     Unresolved {
-        /// What was asked for.
+        /// Host and port that were looked up.
         place: String,
-        /// What the resolver said.
+        /// Error of the resolver.
         error: std::io::Error,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{call} for {place} failed: {errno}")]
     Refused {
         /// The system call.
         call: &'static str,
-        /// For which address.
+        /// Address for which the call was made.
         place: String,
-        /// The kernel's answer.
+        /// Error number of the call.
         errno: Errno,
     },
-    /// Who listens there is another user than may.
+    /// The listening process runs as a user that is not allowed.
     #[error("{place} belongs to user {uid}, who is not allowed")]
     Stranger {
         /// The address.
         place: String,
-        /// Whose it is.
+        /// User id of the listening process.
         uid: u32,
     },
-    /// The peer does not answer as it should.
+    /// The handshake with the peer failed.
     #[error("no agreement with {place}: {why}")]
     Handshake {
         /// The address.
         place: String,
-        /// What was wrong.
+        /// Reason of the failure.
         why: Gone,
     },
-    /// The peer did not answer in time.
+    /// The peer did not complete the handshake in time.
     #[error("{place} does not answer within {timeout_ms} ms")]
     Silent {
         /// The address.
         place: String,
-        /// How long it was given.
+        /// Time limit, in ms.
         timeout_ms: u32,
     },
-    /// As many peers as there may be.
+    /// The maximum number of peers is connected.
     #[error("{peers_max} peers are connected: raise peers_max")]
     Full {
-        /// How many there may be.
+        /// Configured maximum number of peers.
         peers_max: u32,
     },
     /// A thread could not be started.
@@ -242,16 +244,16 @@ pub enum EndpointError {
     Security {
         /// The file or the address.
         place: String,
-        /// What is wrong.
+        /// Description of the problem.
         why: String,
     },
 }
 
-/// Why a name cannot be registered.
+/// Error of registering a procedure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// That name is registered for that provider.
+    /// The name is already registered for that provider.
     #[error("`{name}` of provider {provider} is registered already")]
     Taken {
         /// The name.
@@ -259,172 +261,176 @@ pub enum RegisterError {
         /// The provider.
         provider: u16,
     },
-    /// Two names share one identity: one of them must be another.
+    /// Two names have the same hash: one of them must be renamed.
     #[error("`{name}` cannot be told apart from `{other}`: rename one")]
     Alike {
         /// The name that was to be registered.
         name: String,
-        /// The name that is.
+        /// The registered name.
         other: String,
     },
 }
 
-/// Why a call brought no result.
+/// Error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The deadline passed. Whether the peer has done it, is doing it or will is not known.
+    /// The deadline passed. It is not known whether the peer has run, is running or will run the
+    /// handler.
     #[error("the deadline passed")]
     Deadline,
-    /// The connection ended. Whether the peer has done it is not known.
+    /// The connection ended. It is not known whether the peer has run the handler.
     #[error(transparent)]
     Gone(#[from] Gone),
-    /// The peer knows no procedure of that name and provider. Nothing was done.
+    /// The peer has no procedure of that name and provider. No handler ran.
     #[error("the peer has no such procedure")]
     Unknown,
-    /// The peer could not make sense of the arguments. Nothing was done.
+    /// The peer could not decode the arguments. No handler ran.
     #[error("the peer cannot read the arguments")]
     BadArguments,
     /// The peer's handler panicked.
     #[error("the peer's handler panicked")]
     Panicked,
-    /// The handler said no: its own error.
+    /// The handler returned its own error.
     #[error("the peer failed: {0}")]
     Failed(Failure),
-    /// The result is not what was expected.
+    /// The result could not be decoded.
     #[error("the result cannot be read")]
     BadResult,
     /// The arguments, or the result, are longer than was agreed when connecting.
     #[error("{bytes} bytes, where {bytes_max} are agreed: raise message_bytes_max, or use bulk")]
     TooLong {
-        /// How long.
+        /// Length, in bytes.
         bytes: usize,
-        /// How long they may be.
+        /// Maximum length, in bytes.
         bytes_max: usize,
     },
-    /// The result is longer than was agreed when connecting. The peer has done it.
+    /// The result is longer than was agreed when connecting. The handler has run.
     #[error("the result is longer than was agreed: raise message_bytes_max, or use bulk")]
     ResultTooLong,
-    /// The peer has done it, and dropped the result: more than its `queued_bytes_max` waited for this side to read.
+    /// The handler has run, and the peer dropped its result: more than the peer's
+    /// `queued_bytes_max` waited for this side to read.
     #[error("the result was dropped: too many results waited for this side to read them")]
     ResultUnsent,
-    /// As many requests wait at the peer as there may be. Nothing was done.
+    /// The maximum number of requests waits at the peer. No handler ran.
     #[error("the peer has no room for a request")]
     PeerFull,
-    /// As many calls are under way, or bytes waiting, as there may be.
+    /// The maximum number of calls is under way, or of bytes queued.
     #[error("too much is under way: wait for some of it")]
     Full,
-    /// The thread that drove the endpoint has ended ([`Caller`](crate::Caller)). Whether the peer has done it is
-    /// not known.
+    /// The thread that drove the endpoint has ended ([`Caller`](crate::Caller)). It is not known
+    /// whether the peer has run the handler.
     #[error("the endpoint's thread has ended")]
     Ended,
-    /// There is no such peer, or no such call: it was disconnected, or waited for before.
+    /// No such peer or call: the peer was disconnected, or the call was waited for before.
     #[error("no such peer or call")]
     Stale,
 }
 
-/// What a handler answers in place of a result: a number and words, both the handler's own.
+/// Error that a handler returns in place of a result: a number and a text, both chosen by the
+/// handler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{words} ({code})")]
 pub struct Failure {
-    /// The handler's number for it.
+    /// The handler's error number.
     pub code: i32,
-    /// The handler's words for it.
+    /// The handler's error text.
     pub words: String,
 }
 
 impl Failure {
-    /// A number and words.
+    /// Creates a failure from a number and a text.
     pub fn new(code: i32, words: impl Into<String>) -> Self {
         Self { code, words: words.into() }
     }
 }
 
-/// Why a bulk transfer was not done, or not known to be.
+/// Error of a bulk transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BulkError {
-    /// The deadline passed. Part of it may have been done.
+    /// The deadline passed. Part of the transfer may have been done.
     #[error("the deadline passed")]
     Deadline,
-    /// The connection ended. Part of it may have been done.
+    /// The connection ended. Part of the transfer may have been done.
     #[error(transparent)]
     Gone(#[from] Gone),
-    /// The owner of the other memory refuses. Nothing was done.
+    /// The owner of the remote memory refused the transfer. Nothing was transferred.
     #[error("refused: {0}")]
     Refused(#[from] crate::engine::BulkRefusal),
-    /// The place lies outside of this side's memory. Nothing was done.
+    /// The range lies outside of this side's memory. Nothing was transferred.
     #[error("{bytes} bytes at {offset}, in a memory of {memory_bytes}")]
     Outside {
-        /// Where it begins.
+        /// Offset of the range, in bytes.
         offset: u64,
-        /// How long it is.
+        /// Length of the range, in bytes.
         bytes: u64,
-        /// How long the memory is.
+        /// Length of the memory, in bytes.
         memory_bytes: u64,
     },
-    /// The kernel refuses to map or to copy.
+    /// The kernel refused to map or to copy.
     #[error("{call}: {errno}")]
     Memory {
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error number of the call.
         errno: Errno,
     },
-    /// As many transfers are under way as there may be.
+    /// The maximum number of transfers is under way.
     #[error("too much is under way: wait for some of it")]
     Full,
-    /// There is no such peer, or no such transfer: it was disconnected, or waited for before.
+    /// No such peer or transfer: the peer was disconnected, or the transfer was waited for before.
     #[error("no such peer or transfer")]
     Stale,
-    /// Both sides are to copy, and the handle for that is of other memory than this side's, or of none that is
-    /// registered. Nothing was done.
+    /// Both sides were to copy a half, and the handle for the peer's half is not one of this side's
+    /// memory. Nothing was transferred.
     #[error("the handle for the peer's half is not of this side's memory")]
     NotOurs,
 }
 
-/// Why memory cannot be had or registered.
+/// Error of allocating or registering memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The kernel has none.
+    /// The kernel refused to allocate memory.
     #[error("{bytes} bytes: {call}: {errno}")]
     Refused {
-        /// How much was asked for.
+        /// Requested size, in bytes.
         bytes: usize,
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error number of the call.
         errno: Errno,
     },
-    /// More segments than there may be.
+    /// The memory has too many segments.
     #[error("{segments_count} segments: at most {max}", max = crate::engine::SEGMENTS_MAX)]
     Segments {
-        /// How many there are.
+        /// Number of segments.
         segments_count: usize,
     },
-    /// As many memories are registered as there may be.
+    /// The maximum number of memories is registered.
     #[error("{memories_max} memories are registered: raise memories_max, or withdraw some")]
     Full {
-        /// How many there may be.
+        /// Configured maximum number of memories.
         memories_max: u32,
     },
-    /// No random number, without which a handle could be guessed.
+    /// The kernel returned no random number, without which a handle could be guessed.
     #[error("no random number for a handle: {0}")]
     Random(std::io::ErrorKind),
 }
 
-/// Why a memory is still registered.
+/// Error of withdrawing a memory, which stays registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithdrawError {
     /// This endpoint has registered no such memory.
     #[error("no such memory is registered here")]
     Unknown,
-    /// Peers have not said in time that they do not use it any more. It stays registered, for nobody new.
+    /// Peers have not confirmed in time that they no longer use the memory. It stays registered,
+    /// and refuses new uses.
     #[error("{peers_count} peers may still be using it")]
     InUse {
-        /// How many.
+        /// Number of peers that have not confirmed.
         peers_count: usize,
     },
 }

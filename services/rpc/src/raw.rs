@@ -1,5 +1,5 @@
-//! All unsafe code of this crate: memory that two processes share, memory that is moved between them, and who is at the
-//! other end of a socket.
+//! All unsafe code of this crate: memory shared between two processes, copies between processes,
+//! and the credentials of socket peers.
 
 mod copy;
 mod gather;

@@ -1,9 +1,11 @@
-//! Two endpoints on a network that delays, splits, cuts and falls silent, and that lose their processes, from
-//! one seed: the protocol as it stands, from the greeting to the end, without sockets and without a clock.
+//! Simulation of two endpoints: their network delays, splits, cuts and stalls, and their processes
+//! are killed, all from one seed. Runs the whole protocol, from the handshake to the end, without
+//! sockets and without a real clock.
 //!
-//! Virtual are the byte streams ([`network`]) and the time ([`crate::clock`]); what a run does follows from its
-//! seed. Real are both [`Endpoint`]s, but for shared memory, threads (a pool, a [`Caller`](crate::Caller)) and
-//! waiting in the kernel. `HANDOVER_LONG=1` plays 100,000 seeds in place of 200, and `HANDOVER_SEED=n` one.
+//! The byte streams ([`network`]) and the time ([`crate::clock`]) are virtual, and a run is
+//! determined by its seed. Both [`Endpoint`]s are real, except for shared memory, threads (a pool,
+//! a [`Caller`](crate::Caller)) and waiting in the kernel. `HANDOVER_LONG=1` runs 100,000 seeds
+//! instead of 200, and `HANDOVER_SEED=n` runs one.
 
 mod engine;
 mod network;
@@ -33,15 +35,15 @@ const SEEDS: u64 = 200;
 const SEEDS_LONG: u64 = 100_000;
 const STEPS: u64 = 120;
 const STEP_NS_MAX: u64 = 100_000;
-/// Steps within which everything has come to its end once nothing more is begun, and the time of each.
+/// Maximum number of steps until everything has ended after the last start, and the time of each.
 const LAST_STEPS: u64 = 2000;
 const LAST_STEP_NS: u64 = 1_000_000;
-/// Turns within which a side that could know of its peer's end has closed the connection.
+/// Maximum number of turns in which a side closes a connection after it could know of the end.
 const END_TURNS_MAX: u32 = 400;
 const CONNECTIONS_MAX: usize = 3;
 const MEMORY_BYTES: usize = 3000;
 
-/// Requests that were handled, by number, and those that were handled again.
+/// Numbers of the requests that were handled, and of those that were handled again.
 #[derive(Debug, Clone, Default)]
 struct Handled(Arc<Mutex<(BTreeSet<u64>, Vec<u64>)>>);
 
@@ -62,7 +64,7 @@ impl Handled {
     }
 }
 
-/// What may happen in one run: each seed has some of it.
+/// Events that may happen in one run: each seed enables some of them.
 #[derive(Debug)]
 struct Swarm {
     weather: Weather,
@@ -73,7 +75,7 @@ struct Swarm {
     cuts: u64,
     silences: u64,
     kills: u64,
-    /// Chance of each side not to look at what has come, in a step.
+    /// Chance, in percent, that a side skips a step without receiving.
     pauses: [u64; 2],
     deadlines: u64,
     cancels: u64,
@@ -119,7 +121,7 @@ impl Swarm {
     }
 }
 
-/// A call under way, as its caller knows it.
+/// Call under way, with the values that its caller expects.
 #[derive(Debug)]
 struct Asked {
     call: Call<(u64, Vec<u8>)>,
@@ -134,21 +136,22 @@ struct Moved {
     transfer: Transfer,
     into: BulkMemory,
     connection: u64,
-    /// The peer's process is still the one that has registered the memory.
+    /// `Node::life` of the peer when the transfer began: unless it has changed, the memory is still
+    /// registered.
     its_life: u32,
 }
 
-/// A process.
+/// Process of the simulation.
 #[derive(Debug)]
 struct Node {
     endpoint: Endpoint,
-    /// How many processes there were before.
+    /// Number of earlier processes of this node.
     life: u32,
     calls: BTreeMap<u64, Asked>,
     transfers: Vec<Moved>,
-    /// Peers that this side has connected to.
+    /// Peers that this side has connected to, with the number of the connection.
     peers: Vec<(Peer, u64)>,
-    /// Connections of this side that are not agreed upon.
+    /// Handshakes of this side that are under way, with the number of the connection.
     connecting: Vec<(u32, u64)>,
     handle: BulkHandle,
 }
@@ -157,7 +160,7 @@ struct Node {
 struct Connection {
     cable: Cable,
     connector: usize,
-    /// Something was done to it, so that it may end.
+    /// `true` if a fault was injected, so that the connection may end.
     is_harmed: bool,
     /// Turns of the connector since it could have known of the end.
     end_turns: u32,
@@ -169,10 +172,10 @@ struct World {
     now_ns: u64,
     nodes: [Node; 2],
     connections: BTreeMap<u64, Connection>,
-    /// For calls, connections and bodies.
+    /// Last number given to a call, a connection or a body.
     numbers: u64,
     handled: Handled,
-    /// Ended calls by outcome, and a sum of all that has happened.
+    /// Ended calls by outcome, and a hash of all events.
     ends: BTreeMap<&'static str, u64>,
     trace: u64,
 }
@@ -239,7 +242,7 @@ impl World {
         Self { random, swarm, now_ns, nodes, connections, numbers: 0, handled, ends, trace: 0 }
     }
 
-    /// FNV-1a over everything that can be seen from outside.
+    /// Adds an observable event to the hash of the run, by FNV-1a.
     fn note(&mut self, what: u64) {
         self.trace = (self.trace ^ what ^ self.now_ns).wrapping_mul(0x0100_0000_01b3);
     }
@@ -270,7 +273,7 @@ impl World {
         self.end();
     }
 
-    /// What a program does.
+    /// Runs the program of a node: connections, calls, transfers and cancellations.
     fn act(&mut self, node: usize) {
         let connections_count = self.nodes[node].peers.len() + self.nodes[node].connecting.len();
         if connections_count < CONNECTIONS_MAX && self.random.percent(20) {
@@ -315,7 +318,7 @@ impl World {
     fn call(&mut self, node: usize) {
         let Some((peer, connection)) = self.peer(node) else { return };
         let number = self.number();
-        // What the number and the length need beside it.
+        // The number and the length of the body need 20 bytes.
         let room_bytes = u64::from(self.swarm.message_bytes_max) - 20;
         let body: Vec<u8> =
             (0..self.random.below(room_bytes)).map(|at| (at ^ number) as u8).collect();
@@ -371,7 +374,7 @@ impl World {
         }
     }
 
-    /// Has that endpoint do what there is to do, and takes what has ended.
+    /// Runs turns of that endpoint, and takes everything that has ended.
     fn turn(&mut self, at: usize) {
         let turns = 1 + self.random.below(3);
         let node = &mut self.nodes[at];
@@ -423,7 +426,7 @@ impl World {
             let Some(asked) = node.calls.get(&number) else { continue };
             let call = asked.call;
             let is_late = asked.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns);
-            // Asking for each of them would be a turn for each.
+            // Testing each pending call would run a turn for each.
             if !is_late && node.endpoint.state().calls.is_done(call.id) == Some(false) {
                 continue;
             }
@@ -435,7 +438,7 @@ impl World {
         }
     }
 
-    /// Checks the end of a call against what has become of it at the peer.
+    /// Checks the outcome of a call against what the peer has done.
     fn ended(&mut self, number: u64, asked: &Asked, result: Result<(u64, Vec<u8>), CallError>) {
         let was_handled = self.handled.has(number);
         let said = match result {
@@ -484,7 +487,7 @@ impl World {
                     self.count("moved");
                 }
                 Err(BulkError::Gone(why)) => self.may_end(moved.connection, &why),
-                // Another process has registered other memory.
+                // The peer's process has changed, and has registered other memory.
                 Err(BulkError::Refused(_)) if moved.its_life != self.nodes[1 - at].life => {}
                 Err(error) => panic!("transfer: {error:?}"),
             }
@@ -495,14 +498,15 @@ impl World {
         *self.ends.entry(what).or_default() += 1;
     }
 
-    /// A connection ends only if something was done to it, or if its peer lets more wait than may.
+    /// Asserts that the connection may end: a fault was injected, or its peer queued more than
+    /// allowed.
     fn may_end(&self, connection: u64, why: &Gone) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.swarm.queued_bytes_max <= 4096;
         assert!(it.is_harmed || is_flooded, "connection {connection}: {why}");
     }
 
-    /// What happens to a program and to a network.
+    /// Injects faults into connections and processes.
     fn harm(&mut self) {
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {
@@ -511,7 +515,7 @@ impl World {
             let (is_cut, is_silenced) = (self.random.percent(cut), self.random.percent(silence));
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             connection.is_harmed |= is_cut || is_silenced;
-            // Long silence is the end of a connection: the kernel's keepalive sees to that.
+            // A real connection that stays silent is ended by the kernel's keepalive.
             if is_cut && connection.cable.is_silent() {
                 connection.cable.end(End::Reset);
             } else if is_cut {
@@ -549,13 +553,13 @@ impl World {
         self.nodes[at].endpoint.disconnect(peer);
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants that hold after every step.
     fn check(&mut self) {
         let swarm = &self.swarm;
         for node in &mut self.nodes {
             let state = node.endpoint.state();
             assert_eq!(state.calls.count() as usize, node.calls.len(), "places of calls leak");
-            // A message may be the last that fits, and a call that is given up says so in any case.
+            // The last message that fits may exceed the limit, and a cancellation is always queued.
             let queued_bytes_max = swarm.queued_bytes_max as usize
                 + swarm.message_bytes_max as usize
                 + (1 + swarm.calls_max as usize) * HEADER_BYTES;
@@ -569,7 +573,7 @@ impl World {
         assert_eq!(self.handled.again(), Vec::<u64>::new(), "handled more than once");
     }
 
-    /// Nothing is begun any more, and everything ends.
+    /// Starts nothing more, and checks that everything ends.
     fn end(&mut self) {
         for connection in self.connections.values_mut() {
             if connection.cable.is_silent() {
@@ -599,7 +603,7 @@ impl World {
                 "it is kept for ever"
             );
         }
-        // Nobody is still connected to somebody who is not.
+        // Connections exist on both sides or on neither.
         let [one, two] = &self.nodes;
         assert_eq!(one.endpoint.peers().count(), two.endpoint.peers().count());
     }
@@ -619,7 +623,7 @@ impl World {
     }
 }
 
-/// Says how a run that fails is repeated.
+/// Prints how to repeat a run that fails.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -633,7 +637,7 @@ impl Drop for Seed {
     }
 }
 
-/// Plays one seed in a thread that has a clock of its own.
+/// Runs one seed with this thread's simulated clock.
 fn play(seed: u64) -> (u64, BTreeMap<&'static str, u64>) {
     let _seed = Seed(seed);
     let mut world = World::new(seed);
@@ -664,7 +668,7 @@ fn every_call_ends_once_and_nothing_leaks_whatever_the_network_and_the_processes
             })
             .collect();
         for thread in threads {
-            // What it panicked with has been printed, with its seed.
+            // The thread has printed its panic and its seed.
             for (what, number) in thread.join().expect("a seed fails").into_iter().flatten() {
                 *ends.entry(what).or_default() += number;
             }

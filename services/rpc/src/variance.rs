@@ -1,4 +1,5 @@
-//! Of these a result comes out, and none goes in: it may as well borrow for short.
+//! Compile-time checks that handles to a pending result are covariant: they only yield a result, so
+//! its lifetime may be shortened.
 
 /// ```
 /// use handover_rpc::Call;

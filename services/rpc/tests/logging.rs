@@ -1,16 +1,16 @@
-//! Lines that rpc logs, in an executable of their own: the first thread that reaches a line decides
-//! who is asked about it.
+//! Test of the log lines of rpc, in an executable of its own: tracing caches its decision about a
+//! line when a thread first reaches it.
 
 use handover_rpc::{Config, Endpoint, LogLevel};
 use std::sync::Mutex;
 use std::time::Duration;
 use tracing::span;
 
-/// Lines by level, with the reason that they give.
+/// Log lines by level, with the reason that they contain.
 #[derive(Default)]
 struct Lines(Mutex<Vec<(tracing::Level, String)>>);
 
-/// The field `why` of a line.
+/// Visitor for the field `why` of a log line.
 struct Why<'a>(&'a mut String);
 
 impl tracing::field::Visit for Why<'_> {
@@ -93,7 +93,8 @@ fn a_peer_that_fails_to_authenticate_is_logged_with_the_reason() {
             }
             endpoint
         };
-        // If the client came to the line first, in a thread without a subscriber, nobody would be asked about it.
+        // If the client reached the line first, in a thread without a subscriber, the line would be
+        // disabled for all.
         let mut server = with(server, Config::default().log_level);
         let mut client = with(client, LogLevel::Off);
         let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();

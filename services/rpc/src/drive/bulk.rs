@@ -1,4 +1,4 @@
-//! Bulk transfers: memory is registered by one side, and pulled from or pushed into by the other.
+//! Bulk transfers: one side registers memory, and the other side pulls from it or pushes into it.
 
 mod exchange;
 mod halves;
@@ -18,7 +18,7 @@ pub use memory::BulkMemory;
 pub use tables::BulkStats;
 pub(crate) use tables::Tables;
 
-/// Which piece of the one memory and of the other, and for how long.
+/// Ranges of a transfer in the two memories, and its time limit.
 ///
 /// ```
 /// use handover_rpc::BulkPart;
@@ -28,40 +28,42 @@ pub(crate) use tables::Tables;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BulkPart {
-    /// Where it begins in the peer's memory.
+    /// Offset in the peer's memory, in bytes.
     pub theirs: u64,
-    /// Where it begins in this side's memory.
+    /// Offset in this side's memory, in bytes.
     pub ours: u64,
-    /// How long it is.
+    /// Length, in bytes.
     pub bytes: u64,
-    /// By when it is to be done, counted from its beginning; `None` for ever.
+    /// Time limit, counted from the start of the transfer; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// Have the peer copy the second half: the handle of this side's memory.
+    /// Handle of this side's memory, if the peer is to copy the second half.
     pub halved: Option<BulkHandle>,
 }
 
 impl BulkPart {
-    /// The first so many bytes of both.
+    /// Selects the first `bytes` bytes of both memories.
     #[must_use]
     pub fn of(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    /// From there on.
+    /// Sets the offsets in the peer's memory and in this side's.
     #[must_use]
     pub fn at(self, theirs: u64, ours: u64) -> Self {
         Self { theirs, ours, ..self }
     }
 
-    /// Copied by both sides at a time, a half each, where both memories are
-    /// [`BulkMemory::shared`] and it is long enough to be worth it; otherwise, and over a stream, as without.
+    /// Lets both sides copy a half each at the same time, if this side has mapped the peer's memory
+    /// ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect otherwise. Meant
+    /// for a [`BulkMemory::shared`] on this side too, which the peer can map.
     ///
-    /// `ours` is the handle of this side's memory, registered with the right that the peer needs for its half:
-    /// to write when this side pulls, to read when it pushes. The peer copies while it is in any of its
-    /// endpoint's methods, so this is for peers that wait.
-    /// A transfer that is given up, at its deadline or before, may go on at the peer, its half of the memory with
-    /// it, until the peer has read that: it looks between pieces of 1 MiB. What is sent is read in its order, so
-    /// once it has answered a call that was made after, it does not touch that memory any more.
+    /// `ours` is the handle of this side's memory, registered with the right that the peer needs
+    /// for its half: to write if this side pulls, to read if it pushes. The peer copies while it is
+    /// in any of its endpoint's methods, so this is for peers that wait.
+    /// After a transfer was cancelled, or its deadline has passed, the peer may go on to use this
+    /// side's memory until it has read the cancellation, which it does between pieces of 1 MiB.
+    /// Messages are read in order, so the peer no longer touches that memory once it has answered a
+    /// later call.
     #[must_use]
     pub fn halved(self, ours: &BulkHandle) -> Self {
         Self { halved: Some(*ours), ..self }
@@ -71,39 +73,39 @@ impl BulkPart {
         self.halved.is_some() && self.bytes >= halves::HALVED_BYTES_MIN
     }
 
-    /// For so long at most.
+    /// Sets the time limit.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 }
 
-/// How a peer's memory is reached.
+/// Way in which a peer's memory is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BulkPath {
-    /// Both sides have it mapped: whoever transfers copies it once.
+    /// Both sides have mapped the memory: the side that transfers copies once.
     Mapped,
-    /// The kernel copies it from one process to the other.
+    /// The kernel copies between the two processes.
     Process,
-    /// As messages: over a stream, or where the kernel does not allow the others.
+    /// Data goes by messages: over a stream, or if the other ways are not possible.
     Messages,
 }
 
-/// A transfer under way.
+/// Transfer under way.
 ///
-/// It is a number: dropping it ends nothing. A transfer that is neither waited for nor given up keeps its
-/// place among `transfers_max`, and its memory.
+/// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
+/// for nor cancelled keeps its place among `transfers_max`, and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transfer {
     id: TransferId,
 }
 
-/// Moving memory in bulk, for an [`Endpoint`](crate::Endpoint) and for a handler's
+/// Bulk transfers of memory, for an [`Endpoint`](crate::Endpoint) and for a handler's
 /// [`Context`](crate::Context).
 ///
-/// Whoever owns memory registers it and sends the handle to a peer, as an argument or a result. The peer
-/// pulls from it, or pushes into it, as its rights allow, from or into memory of its own that need not be
-/// registered.
+/// The owner of a memory registers it and sends the handle to a peer, as an argument or a result.
+/// The peer pulls from it or pushes into it, as the rights of the handle allow. The peer's own
+/// memory need not be registered.
 ///
 /// ```
 /// use handover_rpc::{Bulk, BulkHandle, BulkMemory, BulkPart, Calling, Config, Endpoint, Failure, Method};
@@ -132,10 +134,11 @@ pub struct Transfer {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Bulk: sealed::Turning {
-    /// Lets peers that are given the handle pull from that memory, or push into it.
+    /// Registers a memory. Peers that are given the handle can pull from it or push into it, as
+    /// `rights` allow.
     ///
     /// # Errors
-    /// [`MemoryError::Full`] when as many are registered as may be.
+    /// [`MemoryError::Full`] if `memories_max` memories are registered.
     fn register_memory(
         &mut self,
         memory: &BulkMemory,
@@ -145,14 +148,14 @@ pub trait Bulk: sealed::Turning {
         self.state().bulk.register(memory.clone(), rights, memories_max)
     }
 
-    /// Takes a registration back. Peers that have the memory at hand are told; of plain memory that they may
-    /// write, it is waited until they say that they do not any more.
+    /// Withdraws a registration, and tells the peers that have the memory attached. If they may
+    /// write to it through the kernel, waits until they have released it.
     ///
     /// # Errors
-    /// [`WithdrawError::InUse`] when they have not said so in time. It can be tried again.
+    /// [`WithdrawError::InUse`] if a peer has not released it in time. The call can be repeated.
     ///
     /// # Blocking
-    /// For `timeout` at most.
+    /// Blocks for `timeout` at most.
     fn withdraw_memory(
         &mut self,
         handle: &BulkHandle,
@@ -168,16 +171,17 @@ pub trait Bulk: sealed::Turning {
         taken.map(drop).ok_or(WithdrawError::InUse { peers_count })
     }
 
-    /// Copies a piece of the peer's memory into this side's, and waits until it is there.
+    /// Copies a range of the peer's memory into this side's, and waits until this is done.
     ///
     /// # Errors
-    /// [`BulkError`]; part of it may have been copied then.
+    /// [`BulkError`]; a part may have been copied.
     ///
     /// # Blocking
-    /// Until it is done, the connection is gone, or its time is over.
+    /// Blocks until the transfer is done, the connection ends, or the time limit passes.
     ///
     /// # Cost
-    /// In shared memory, once the peer's memory is at hand: copying it. Neither a message nor an allocation.
+    /// In shared memory, once the peer's memory is attached: a copy, without a message or an
+    /// allocation.
     #[inline]
     fn pull(
         &mut self,
@@ -190,16 +194,16 @@ pub trait Bulk: sealed::Turning {
         do_now(self, &Asked { peer, direction, handle: from, memory: into, part })
     }
 
-    /// Copies a piece of this side's memory into the peer's, and waits until it is there.
+    /// Copies a range of this side's memory into the peer's, and waits until this is done.
     ///
     /// # Errors
-    /// As [`pull`](Self::pull).
+    /// The errors of [`pull`](Self::pull).
     ///
     /// # Blocking
-    /// As [`pull`](Self::pull).
+    /// Blocks as [`pull`](Self::pull) does.
     ///
     /// # Cost
-    /// As [`pull`](Self::pull).
+    /// The cost of [`pull`](Self::pull).
     #[inline]
     fn push(
         &mut self,
@@ -212,10 +216,11 @@ pub trait Bulk: sealed::Turning {
         do_now(self, &Asked { peer, direction, handle: into, memory: from, part })
     }
 
-    /// As [`pull`](Self::pull), without waiting. It goes on while this endpoint is in any of its methods.
+    /// Starts a [`pull`](Self::pull) without waiting. It proceeds while this endpoint is in any of
+    /// its methods.
     ///
     /// # Errors
-    /// [`BulkError`] when it cannot begin; nothing is under way then.
+    /// [`BulkError`] if it cannot begin; then no transfer is under way.
     fn start_pull(
         &mut self,
         peer: PeerKey,
@@ -228,10 +233,11 @@ pub trait Bulk: sealed::Turning {
         self.state().bulk_start(&asked).map(|id| Transfer { id })
     }
 
-    /// As [`push`](Self::push), without waiting. It goes on while this endpoint is in any of its methods.
+    /// Starts a [`push`](Self::push) without waiting. It proceeds while this endpoint is in any of
+    /// its methods.
     ///
     /// # Errors
-    /// [`BulkError`] when it cannot begin; nothing is under way then.
+    /// [`BulkError`] if it cannot begin; then no transfer is under way.
     fn start_push(
         &mut self,
         peer: PeerKey,
@@ -247,13 +253,14 @@ pub trait Bulk: sealed::Turning {
     /// Waits for a transfer.
     ///
     /// # Errors
-    /// As [`pull`](Self::pull); [`BulkError::Stale`] for one that was waited for before.
+    /// The errors of [`pull`](Self::pull); [`BulkError::Stale`] if the transfer was waited for
+    /// before.
     ///
     /// # Blocking
-    /// As [`pull`](Self::pull).
+    /// Blocks as [`pull`](Self::pull) does.
     fn wait_transfer(&mut self, transfer: Transfer) -> Result<(), BulkError> {
         let id = transfer.id;
-        // As in wait_any_transfer().
+        // See wait_any_transfer().
         if self.state().is_look_due() {
             self.turn_until(0, |_, _| true);
         }
@@ -272,16 +279,16 @@ pub trait Bulk: sealed::Turning {
         })
     }
 
-    /// Waits for one of several, takes it from the list, and says at which place it stood and how it came
-    /// out. `None` when the list is empty.
+    /// Waits for one of several transfers, removes it from the list, and returns its index and its
+    /// result. Returns `None` for an empty list.
     ///
     /// # Blocking
-    /// Until one of them is done, or the time of one is over.
+    /// Blocks until one of them is done, or its time limit passes.
     fn wait_any_transfer(
         &mut self,
         transfers: &mut Vec<Transfer>,
     ) -> Option<(usize, Result<(), BulkError>)> {
-        // Whoever only ever finds some done asks nothing of the kernel otherwise.
+        // Otherwise a caller whose transfers are always done already would never poll epoll.
         if self.state().is_look_due() {
             self.turn_until(0, |_, _| true);
         }
@@ -307,27 +314,27 @@ pub trait Bulk: sealed::Turning {
         Some((at, result))
     }
 
-    /// How a transfer came out, if it has; it moves on meanwhile. A deadline is looked at
-    /// between pieces that are copied, and otherwise not.
+    /// Runs one turn of the event loop, and returns the result of a transfer if it is done. A
+    /// deadline is checked only between pieces that are copied.
     ///
     /// # Errors
-    /// As [`wait_transfer`](Self::wait_transfer).
+    /// The errors of [`wait_transfer`](Self::wait_transfer).
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
         self.turn_until(0, |_, _| true);
         self.state().bulk.transfers.take(transfer.id)
     }
 
-    /// Gives a transfer up. This side's memory is not touched for it any more.
+    /// Cancels a transfer. This side no longer accesses its memory for it.
     fn cancel_transfer(&mut self, transfer: Transfer) {
         self.state().bulk_give_up(transfer.id);
     }
 
-    /// How that memory is reached; `None` while it was not yet, or nobody knows.
+    /// Returns how that memory is accessed; `None` if this is not known yet.
     fn bulk_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         self.state().bulk_path(peer, handle)
     }
 
-    /// What has been moved so far.
+    /// Returns the counters of bulk transfers.
     fn bulk_stats(&mut self) -> BulkStats {
         self.state().bulk.stats
     }
@@ -350,7 +357,8 @@ fn do_now(
     turning: &mut (impl sealed::Turning + ?Sized),
     asked: &Asked<'_>,
 ) -> Result<(), BulkError> {
-    // Copying asks nothing of the kernel: now and then somebody must, or a peer's death is never noticed.
+    // Copying makes no system call, so epoll must be polled now and then to notice the end of a
+    // peer.
     if turning.state().is_look_due() {
         turning.turn_until(0, |_, _| true);
     }

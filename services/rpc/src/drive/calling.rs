@@ -1,4 +1,4 @@
-//! Calling others: the same for an endpoint and for a handler that runs in it.
+//! Calls to peers, from an endpoint and from a handler that runs in it.
 
 use crate::clock;
 use crate::engine::{CallId, Outcome, PeerKey, Refusal};
@@ -12,11 +12,12 @@ use std::time::Duration;
 pub(crate) mod sealed {
     use crate::drive::state::State;
 
-    /// Whoever can turn the wheel.
+    /// Owner of an event loop.
     pub trait Turning {
-        /// All but the handlers.
+        /// Returns the state without the handlers.
         fn state(&mut self) -> &mut State;
-        /// Turns until `done`, or that time has come: false.
+        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
+        /// first.
         fn turn_until(
             &mut self,
             deadline_ns: u64,
@@ -25,13 +26,13 @@ pub(crate) mod sealed {
     }
 }
 
-/// The procedure that ends serving, where that is allowed.
+/// Name of the procedure that ends [`serve`](crate::Endpoint::serve), if `remote_stop` allows it.
 pub(crate) const STOP: &str = "handover/stop";
 
-/// A call under way, whose result will be an `R`.
+/// Call under way, with a result of type `R`.
 ///
-/// It is a number: dropping it ends nothing. A call that is neither waited for nor given up keeps its place
-/// among `calls_max`.
+/// It is only a number: dropping it does not end the call. A call that is neither waited for nor
+/// cancelled keeps its place among `calls_max`.
 pub struct Call<R> {
     pub(crate) id: CallId,
     result: PhantomData<fn() -> R>,
@@ -59,19 +60,20 @@ impl<R> PartialEq for Call<R> {
 
 impl<R> Eq for Call<R> {}
 
-/// Calling peers. While it waits, an [`Endpoint`](crate::Endpoint) serves its own peers, in this thread; a
-/// handler's [`Context`](crate::Context) leaves them for later.
+/// Calls to peers. While a method waits, an [`Endpoint`](crate::Endpoint) handles its own peers'
+/// requests in this thread; a handler's [`Context`](crate::Context) puts them off.
 ///
 /// # Cost
-/// A call that has been made before allocates nothing, if its arguments and its result do not.
+/// A call does not allocate if it has been made before, unless its arguments or its result do.
 pub trait Calling: sealed::Turning {
-    /// Calls, and waits for the result, however long it takes; a peer that dies ends it.
+    /// Calls a procedure, and waits for the result without a limit. If the peer dies, the call ends
+    /// with an error.
     ///
     /// # Errors
-    /// [`CallError`] tells what the peer refused from what went wrong on the way.
+    /// [`CallError`] distinguishes refusals of the peer from failures of the connection.
     ///
     /// # Blocking
-    /// Until the result is there or the connection is gone.
+    /// Blocks until the result arrives or the connection ends.
     #[inline]
     fn call<A: Serialize + ?Sized, R: DeserializeOwned>(
         &mut self,
@@ -83,14 +85,14 @@ pub trait Calling: sealed::Turning {
         self.wait(call)
     }
 
-    /// Calls, and waits for the result, for so long at most; afterwards the peer is told that it is not
-    /// wanted any more.
+    /// Calls a procedure, and waits for the result for `timeout` at most. At the deadline, the call
+    /// is cancelled at the peer.
     ///
     /// # Errors
-    /// As [`call`](Self::call), and [`CallError::Deadline`].
+    /// The errors of [`call`](Self::call), and [`CallError::Deadline`].
     ///
     /// # Blocking
-    /// For `timeout` at most.
+    /// Blocks for `timeout` at most, and as long as a handler runs.
     fn call_within<A: Serialize + ?Sized, R: DeserializeOwned>(
         &mut self,
         peer: PeerKey,
@@ -102,14 +104,14 @@ pub trait Calling: sealed::Turning {
         self.wait(call)
     }
 
-    /// Calls a procedure of bytes ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and reads the
-    /// result where it stands: nothing is encoded, and no result is copied for it.
+    /// Calls a procedure of bytes ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and
+    /// passes the result to `read` without copying it: nothing is encoded or decoded.
     ///
     /// # Errors
-    /// As [`call`](Self::call).
+    /// The errors of [`call`](Self::call).
     ///
     /// # Blocking
-    /// Until the result is there or the connection is gone.
+    /// Blocks until the result arrives or the connection ends.
     #[inline]
     fn call_bytes<T>(
         &mut self,
@@ -122,13 +124,14 @@ pub trait Calling: sealed::Turning {
         waited(self, id, |result| Ok(read(result)))
     }
 
-    /// As [`call_bytes`](Self::call_bytes), for so long at most.
+    /// Calls a procedure of bytes, and waits for `timeout` at most; see
+    /// [`call_bytes`](Self::call_bytes).
     ///
     /// # Errors
-    /// As [`call_within`](Self::call_within).
+    /// The errors of [`call_within`](Self::call_within).
     ///
     /// # Blocking
-    /// For `timeout` at most.
+    /// Blocks as [`call_within`](Self::call_within) does.
     fn call_bytes_within<T>(
         &mut self,
         peer: PeerKey,
@@ -141,10 +144,10 @@ pub trait Calling: sealed::Turning {
         waited(self, id, |result| Ok(read(result)))
     }
 
-    /// Calls, and does not wait.
+    /// Starts a call without waiting for the result.
     ///
     /// # Errors
-    /// [`CallError`] when it cannot be sent; nothing is under way then.
+    /// [`CallError`] if the call cannot be sent; then no call is under way.
     #[inline]
     fn start<A: Serialize + ?Sized, R>(
         &mut self,
@@ -155,10 +158,10 @@ pub trait Calling: sealed::Turning {
         start(self, peer, method, arguments, u64::MAX)
     }
 
-    /// Calls, and does not wait; the deadline counts from now.
+    /// Starts a call with a deadline, `timeout` from now, without waiting for the result.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     fn start_within<A: Serialize + ?Sized, R>(
         &mut self,
         peer: PeerKey,
@@ -172,19 +175,20 @@ pub trait Calling: sealed::Turning {
     /// Waits for a call's result.
     ///
     /// # Errors
-    /// As [`call`](Self::call); [`CallError::Stale`] for one that was waited for before.
+    /// The errors of [`call`](Self::call); [`CallError::Stale`] if the call was waited for before.
     ///
     /// # Blocking
-    /// Until the result is there, the connection is gone, or the call's deadline has passed.
+    /// Blocks until the result arrives, the connection ends, or the call's deadline passes.
     #[inline]
     fn wait<R: DeserializeOwned>(&mut self, call: Call<R>) -> Result<R, CallError> {
         waited(self, call.id, decoded)
     }
 
-    /// The call's result if it is there, after one look. A deadline that has passed is a result.
+    /// Runs one turn of the event loop, and returns the call's result if it has arrived. A passed
+    /// deadline is a result.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     fn test<R: DeserializeOwned>(&mut self, call: Call<R>) -> Option<Result<R, CallError>> {
         let id = call.id;
         self.turn_until(0, |_, _| true);
@@ -202,11 +206,11 @@ pub trait Calling: sealed::Turning {
         }
     }
 
-    /// Waits until one of these has a result, takes it out of the list, and says what stood where. `None`
-    /// for an empty list.
+    /// Waits until one of the calls has a result, removes that call from the list, and returns its
+    /// index and its result. Returns `None` for an empty list.
     ///
     /// # Blocking
-    /// Until one has a result or has passed its deadline.
+    /// Blocks until one call has a result or has passed its deadline.
     fn wait_any<R: DeserializeOwned>(
         &mut self,
         calls: &mut Vec<Call<R>>,
@@ -239,15 +243,15 @@ pub trait Calling: sealed::Turning {
         Some((at, result))
     }
 
-    /// Gives a call up. The peer is told, and drops it if it has not begun.
+    /// Cancels a call. The peer is told, and drops the request if its handler has not begun.
     fn cancel<R>(&mut self, call: Call<R>) {
         self.state().give_up(call.id);
     }
 
-    /// Calls without an answer. Whether it arrived, and what became of it, is not known.
+    /// Sends a one-way call, which has no answer. Its arrival and its outcome are not reported.
     ///
     /// # Errors
-    /// [`CallError`] when it cannot be sent.
+    /// [`CallError`] if the call cannot be sent.
     fn send<A: Serialize + ?Sized>(
         &mut self,
         peer: PeerKey,
@@ -261,25 +265,26 @@ pub trait Calling: sealed::Turning {
         sent
     }
 
-    /// Whether that peer is connected, as far as is known.
+    /// Returns `true` if that peer is connected, as far as this side knows.
     fn is_connected(&mut self, peer: PeerKey) -> bool {
         self.state().is_connected(peer)
     }
 
-    /// Ends that connection. What the kernel or shared memory had room for before is read by the peer; what still
-    /// waits here, as the peer is slow to read, is lost. Its calls fail on both sides. False when it was gone.
+    /// Ends the connection to that peer. The peer still reads what the kernel or shared memory had
+    /// room for; what is still queued on this side is lost. Calls under way fail on both sides.
+    /// Returns `false` if the peer was not connected.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
         self.state().disconnect(peer)
     }
 
-    /// Tells the peer to stop serving, and waits until it has heard. It must allow that (`remote_stop` in its
-    /// [`Config`](crate::Config)).
+    /// Tells the peer to stop serving, and waits for its answer. The peer must allow this with
+    /// `remote_stop` in its [`Config`](crate::Config).
     ///
     /// # Errors
-    /// As [`call`](Self::call): [`CallError::Unknown`] where it does not allow it.
+    /// The errors of [`call`](Self::call); [`CallError::Unknown`] if the peer does not allow this.
     ///
     /// # Blocking
-    /// As [`call`](Self::call).
+    /// Blocks as [`call`](Self::call) does.
     fn stop_peer(&mut self, peer: PeerKey) -> Result<(), CallError> {
         self.call_bytes(peer, Method::named(STOP), &[], |_| ())
     }
@@ -287,7 +292,7 @@ pub trait Calling: sealed::Turning {
 
 impl<T: sealed::Turning + ?Sized> Calling for T {}
 
-/// The moment that lies so far ahead.
+/// Returns the time that lies `timeout` ahead, in ns.
 pub(crate) fn after(timeout: Duration) -> u64 {
     let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     clock::now_ns().saturating_add(timeout_ns)
@@ -299,7 +304,7 @@ pub(super) fn encoded<A: Serialize + ?Sized>(
     value: &A,
 ) -> Result<Vec<u8>, CallError> {
     into.clear();
-    // Only what refuses to be written, or does not know its length, fails.
+    // Encoding fails only if a `Serialize` implementation fails, or does not know its length.
     postcard::to_extend(value, into).map_err(|_| CallError::BadArguments)
 }
 
@@ -350,7 +355,7 @@ fn finish<T>(
     taken.unwrap_or(Err(CallError::Stale))
 }
 
-/// What a call came to.
+/// Converts the outcome of a call to its result.
 #[inline]
 pub(super) fn told<T>(
     outcome: Outcome,
@@ -364,7 +369,7 @@ pub(super) fn told<T>(
     }
 }
 
-/// Connects, and turns until it is settled.
+/// Connects, and runs the event loop until the handshake is settled.
 pub(super) fn connect(
     turning: &mut (impl sealed::Turning + ?Sized),
     address: &Address,
@@ -373,7 +378,7 @@ pub(super) fn connect(
     let timeout_ms = turning.state().config.handshake_timeout_ms;
     let mut settled = None;
     turning.turn_until(u64::MAX, |state, _| {
-        // An endpoint that spins looks at the kernel now and then only.
+        // A spinning endpoint polls epoll only now and then.
         state.look(Some(0));
         settled = state.settled(greeting);
         settled.is_some()

@@ -1,4 +1,4 @@
-//! What an endpoint is doing, as a document: for whoever asks, and on a signal.
+//! Snapshot of an endpoint's state as JSON, on request and on a signal.
 
 use super::bulk::BulkStats;
 use super::monitor::CallReport;
@@ -13,64 +13,66 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// An endpoint at one moment. As JSON by [`Endpoint::dump`](crate::Endpoint::dump).
+/// Snapshot of an endpoint, returned by [`Endpoint::dump`](crate::Endpoint::dump).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Dump {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// The configuration, resolved: `listen` is where it listens.
+    /// Resolved configuration: `listen` has the actual addresses.
     pub config: Config,
-    /// What was done so far.
+    /// Counters of calls, requests and connections.
     pub stats: Stats,
-    /// What was moved so far.
+    /// Counters of bulk transfers.
     pub bulk: BulkStats,
-    /// Calls of this side that were started and not taken yet.
+    /// Number of calls of this side that were started and not taken yet.
     pub calls_under_way_count: u32,
-    /// Requests that wait until their answers can be sent, or until a handler has returned.
+    /// Number of requests that wait until their answers can be sent, or until a handler has
+    /// returned.
     pub requests_waiting_count: usize,
-    /// Timers that run.
+    /// Number of running timers.
     pub timers_count: usize,
-    /// Who is connected.
+    /// Connected peers.
     pub peers: Vec<PeerDump>,
-    /// Calls by procedure; empty while nobody monitors.
+    /// Calls by procedure; empty without monitoring.
     pub calls: Vec<CallReport>,
 }
 
-/// A peer.
+/// Snapshot of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PeerDump {
-    /// Which place it has in this endpoint.
+    /// Index in the endpoint's table of peers.
     pub place: u32,
-    /// Whether messages go through shared memory, and not over a stream.
+    /// `true` if messages go through shared memory, `false` if they go over a stream.
     pub is_in_memory: bool,
-    /// Its process id, where memory is shared with it and it is visible in this pid namespace.
+    /// Process id of the peer, if memory is shared with it and it is visible in this pid namespace.
     pub pid: Option<i32>,
-    /// How many bytes wait to be sent to it.
+    /// Number of bytes queued for sending to the peer.
     pub queued_bytes: usize,
-    /// Memory held for receiving from it, in bytes; besides what is shared.
+    /// Size of the buffer for receiving from the peer, in bytes, without shared memory.
     pub receive_buffer_bytes: usize,
-    /// How long its messages may be, in bytes.
+    /// Maximum length of messages to the peer, in bytes.
     pub message_bytes_max: usize,
 }
 
-/// A signal, on which the endpoint's state goes to a file.
+/// Signal on which the endpoint's state is written to a file.
 #[derive(Debug)]
 pub(crate) struct OnSignal {
     id: SigId,
-    /// A byte a signal.
+    /// Receives one byte for each signal.
     bell: UnixStream,
     path: PathBuf,
 }
 
 impl OnSignal {
     /// # Errors
-    /// The call that failed, and why.
+    /// The system call that failed, and its error.
     pub(crate) fn new(signal: i32, path: &Path) -> Result<Self, (&'static str, std::io::Error)> {
         let (bell, to) = UnixStream::pair().map_err(|error| ("socketpair", error))?;
         bell.set_nonblocking(true).map_err(|error| ("fcntl", error))?;
-        // Nonblocking too, by signal-hook's own doing: a full one is rung already.
+        // signal-hook makes this end nonblocking. If the socket's buffer is full, a wake-up is
+        // already pending.
         let id = signal_hook::low_level::pipe::register(signal, to);
         let id = id.map_err(|error| ("sigaction", error))?;
         Ok(Self { id, bell, path: path.to_owned() })
@@ -80,7 +82,7 @@ impl OnSignal {
         &self.bell
     }
 
-    /// Whether it was rung since last asked.
+    /// Returns `true` if the signal came since the last call.
     pub(crate) fn was_rung(&self) -> bool {
         let (mut rung, mut bytes) = (false, [0; 64]);
         while let Ok(1..) = (&self.bell).read(&mut bytes) {
@@ -89,16 +91,17 @@ impl OnSignal {
         rung
     }
 
-    /// Puts it in the file's place, whole or not at all.
+    /// Replaces the file with `text` atomically.
     pub(crate) fn write(&self, text: &str) -> std::io::Result<()> {
         let mut beside = self.path.clone().into_os_string();
         beside.push(format!(".{:032x}", random()?));
-        // A file of this process's own making, under a name that nobody could prepare: O_EXCL follows no link.
+        // The random name cannot be prepared by others, and O_EXCL creates the file without
+        // following links.
         let mut file =
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         let written = file.write_all(text.as_bytes());
         written.and_then(|()| std::fs::rename(&beside, &self.path)).inspect_err(|_| {
-            // What is half written is of no use.
+            // Removes the incomplete file.
             let _ = std::fs::remove_file(&beside);
         })
     }
@@ -132,7 +135,7 @@ impl State {
 }
 
 impl Dump {
-    /// As JSON, in lines.
+    /// Returns the snapshot as pretty-printed JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         crate::config::json(self)

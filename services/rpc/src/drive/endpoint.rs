@@ -1,4 +1,4 @@
-//! One thread's end of everything: it listens, connects, calls and serves.
+//! Endpoint: listens, connects, calls and serves in one thread.
 
 use super::calling::{self, STOP, after, sealed};
 use super::dump::{self, Dump, OnSignal};
@@ -29,7 +29,7 @@ enum Handler {
 
 struct Handlers {
     known: Methods<Handler>,
-    /// For answers; kept between them.
+    /// Buffer for answers, reused.
     answer: Vec<u8>,
 }
 
@@ -84,10 +84,10 @@ impl Sink for Handlers {
     }
 }
 
-/// What a handler may do besides answering: call others, this caller among them. See
+/// Endpoint as seen by a running handler, which may call peers, its caller included. See
 /// [`Calling`](crate::Calling).
 ///
-/// While a handler waits, answers are taken, and requests are left for when it has returned.
+/// While a handler waits, answers are received, and requests are put off until it has returned.
 #[derive(Debug)]
 pub struct Context<'a> {
     state: &'a mut State,
@@ -95,13 +95,14 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Who has called.
+    /// Returns the caller.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Ends [`Endpoint::serve`], once this answer is on its way: how a peer shuts an endpoint down.
+    /// Ends [`Endpoint::serve`] after this answer was sent, so that a peer can shut the endpoint
+    /// down.
     pub fn stop(&mut self) {
         self.state.inbox.stop();
     }
@@ -117,10 +118,11 @@ impl sealed::Turning for Context<'_> {
     }
 }
 
-/// One thread's end of everything: it listens, connects, calls ([`Calling`](crate::Calling)) and serves.
+/// Endpoint: listens, connects, calls ([`Calling`](crate::Calling)) and serves, in one thread at a
+/// time.
 ///
-/// It belongs to one thread at a time and has no locks on its way. Nothing happens while none of its
-/// methods runs: messages wait. Peers of one process are peers like all others.
+/// It has no locks in the path of a call. It does nothing while none of its methods runs: messages
+/// wait. Two endpoints of one process are peers like any others.
 ///
 /// ```
 /// use handover_rpc::{Address, Calling, Config, Endpoint, Method};
@@ -142,7 +144,7 @@ impl sealed::Turning for Context<'_> {
 pub struct Endpoint {
     state: State,
     handlers: Handlers,
-    /// The last to go.
+    /// Must be the last field, so that it is dropped last.
     ends: Ends,
 }
 
@@ -161,11 +163,12 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that knows nobody, and listens where its configuration says.
+    /// Creates an endpoint without peers, which listens at the configured addresses.
     ///
     /// # Errors
-    /// [`EndpointError::Config`], and [`EndpointError::Refused`] when descriptors are short, or a place where
-    /// it is to listen is taken.
+    /// [`EndpointError::Config`], [`EndpointError::Security`] for a secret or certificate that
+    /// cannot be read, and [`EndpointError::Refused`] if descriptors run out, or an address to
+    /// listen at is taken.
     pub fn new(mut config: Config) -> Result<Self, EndpointError> {
         let handlers = Handlers { known: Methods::default(), answer: Vec::new() };
         let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.remote_stop);
@@ -184,85 +187,89 @@ impl Endpoint {
         Ok(new)
     }
 
-    /// As [`new`](Self::new), of a configuration as JSON ([`Config::from_json`]).
+    /// Creates an endpoint from a JSON configuration ([`Config::from_json`]); see
+    /// [`new`](Self::new).
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn from_json(json: &str) -> Result<Self, EndpointError> {
         Self::new(Config::from_json(json)?)
     }
 
-    /// Listens there, besides all other places; the address by which others find it.
+    /// Listens at an additional address. Returns the resolved address, to which peers connect.
     ///
     /// # Errors
-    /// [`EndpointError`] when the address is in use, or not to be had.
+    /// [`EndpointError`] if the address is in use, or not available.
     pub fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
         self.state.listen(address)
     }
 
     /// Sets the secret that both sides of every `tcp://` connection must prove to know, as
-    /// [`Config::secret_file`] does. For connections that are agreed upon from now on; a listener of this
-    /// endpoint accepts none before one of its methods runs.
+    /// [`Config::secret_file`] does. It applies to handshakes from now on; a listener of this
+    /// endpoint accepts no connection before one of the endpoint's methods runs.
     ///
     /// # Errors
-    /// [`EndpointError::Security`] for fewer than [`SECRET_BYTES_MIN`](crate::engine::SECRET_BYTES_MIN) bytes.
+    /// [`EndpointError::Security`] for fewer than
+    /// [`SECRET_BYTES_MIN`](crate::engine::SECRET_BYTES_MIN) bytes.
     pub fn set_secret(&mut self, secret: &[u8]) -> Result<(), EndpointError> {
         self.state.security.set_secret(secret).map_err(|why| refused("the shared secret", why))
     }
 
-    /// Sets the certificates with which this endpoint accepts connections at `tls://` addresses, and its demands
-    /// on those of peers, before it listens there. [`Config::tls`] does the same by files, and demands
-    /// certificates; **a configuration without a verifier of clients lets everybody call.**
+    /// Sets the rustls configuration for accepting connections at `tls://` addresses: this
+    /// endpoint's certificates, and the requirements for those of peers. Must be called before
+    /// listening there. [`Config::tls`] does the same from files, and requires client certificates;
+    /// **a configuration without a client verifier lets everybody call.**
     #[cfg(feature = "tls")]
     pub fn set_tls_server(&mut self, config: Arc<rustls::ServerConfig>) {
         self.state.security.tls.server = Some(config);
     }
 
-    /// As [`set_tls_server`](Self::set_tls_server), for connections to `tls://` addresses.
+    /// Sets the rustls configuration for connecting to `tls://` addresses.
     #[cfg(feature = "tls")]
     pub fn set_tls_client(&mut self, config: Arc<rustls::ClientConfig>) {
         self.state.security.tls.client = Some(config);
     }
 
-    /// Where it listens.
+    /// Returns the addresses at which this endpoint listens.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.state.addresses()
     }
 
-    /// Connects, and agrees with the peer. While they agree this endpoint serves its own peers.
+    /// Connects to a peer. This endpoint serves its own peers during the handshake, but not while
+    /// the socket connects.
     ///
     /// # Errors
-    /// [`EndpointError`] when nobody listens there, or whoever does is no peer.
+    /// [`EndpointError`] if nobody listens there, or the handshake fails.
     ///
     /// # Blocking
-    /// For `handshake_timeout_ms` at most, and as long as a host's name is looked up: the peer's endpoint
-    /// must be in one of its methods.
+    /// Blocks for `handshake_timeout_ms` at most, and for the lookup of the host's name. The
+    /// handshake needs the peer's endpoint to be in one of its methods.
     pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
         calling::connect(self, address)
     }
 
-    /// Who is connected.
+    /// Returns the connected peers.
     pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
         self.state.peers()
     }
 
-    /// What it has done so far.
+    /// Returns the endpoint's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.state.stats()
     }
 
-    /// The configuration that it was made with, resolved: `listen` is where it listens.
+    /// Returns the resolved configuration: `listen` has the actual addresses.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.state.config
     }
 
-    /// Registers a procedure that runs in the endpoint's own thread. What it panics with is its caller's
-    /// error and nobody else's.
+    /// Registers a procedure that runs in the endpoint's own thread. A panic of the handler is an
+    /// error of its caller alone.
     ///
     /// # Errors
-    /// [`RegisterError`] when that name and provider are taken.
+    /// [`RegisterError`] if that name and provider are taken.
     pub fn register<A: DeserializeOwned, R: Serialize>(
         &mut self,
         name: &str,
@@ -284,10 +291,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Registers a procedure of bytes, which takes them where they stand and appends its result.
+    /// Registers a procedure of bytes, which reads its arguments in place and appends its result to
+    /// the vector.
     ///
     /// # Errors
-    /// [`RegisterError`] when that name and provider are taken.
+    /// [`RegisterError`] if that name and provider are taken.
     pub fn register_bytes(
         &mut self,
         name: &str,
@@ -302,12 +310,13 @@ impl Endpoint {
         self.insert(name, provider, Handler::Inline(Box::new(handler)))
     }
 
-    /// Registers a procedure that runs on the pool's threads, several at a time; with `pool_threads` of 0 in
-    /// the endpoint's own. With `pool_fibers` each is a fiber on those threads, and whatever it waits for by
-    /// `handover_fiber`, a [`Caller`](crate::Caller)'s result among that, lets others run.
+    /// Registers a procedure that runs on the pool's threads, several at a time; if `pool_threads`
+    /// is 0, in the endpoint's own thread. With `pool_fibers`, each request is a fiber on those
+    /// threads, and other fibers run while it waits by means of `handover_fiber`, for example for a
+    /// [`Caller`](crate::Caller)'s result.
     ///
     /// # Errors
-    /// [`RegisterError`] when that name and provider are taken.
+    /// [`RegisterError`] if that name and provider are taken.
     pub fn register_pooled<A: DeserializeOwned, R: Serialize>(
         &mut self,
         name: &str,
@@ -321,56 +330,59 @@ impl Endpoint {
         self.insert(name, provider, Handler::Pooled(Arc::new(work)))
     }
 
-    /// Takes a procedure back. False when there was none.
+    /// Removes a procedure. Returns `false` if there was none.
     pub fn unregister(&mut self, name: &str, provider: u16) -> bool {
         self.handlers.known.remove(name, provider).is_some()
     }
 
-    /// Does what there is to do, and returns once something was done, or `timeout` has passed: false.
+    /// Runs the event loop until some work was done; returns `false` if `timeout` passes first.
     ///
     /// # Blocking
-    /// For `timeout` at most, and as long as handlers run.
+    /// Blocks for `timeout` at most, and as long as handlers run.
     pub fn progress(&mut self, timeout: Duration) -> bool {
         self.state.turn_until(&mut self.handlers, after(timeout), |_, did| did)
     }
 
-    /// Serves its peers until told to stop by a [`Stopper`] or by [`Context::stop`].
+    /// Serves peers until told to stop by a [`Stopper`] or by [`Context::stop`].
     ///
     /// # Blocking
-    /// Until then.
+    /// Blocks until then.
     pub fn serve(&mut self) {
         self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| state.take_stop());
     }
 
-    /// Serves as [`serve`](Self::serve) does, and ends when that peer is gone, too: false then.
+    /// Serves peers until told to stop, or until that peer is disconnected. Returns `false` in the
+    /// second case.
     ///
     /// # Blocking
-    /// Until then.
+    /// Blocks until then.
     pub fn serve_while_connected(&mut self, peer: Peer) -> bool {
         let (mut told, mut gone_count) = (false, None);
         self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| {
             told = state.take_stop();
-            // Looked for only when somebody has gone.
+            // Checked only after some connection has ended.
             let was = gone_count.replace(state.gone_count());
             let is_gone = was != gone_count && !state.is_connected(peer);
-            // A handler may have asked for the end in the very turn in which its caller went.
+            // A handler may have requested the stop in the same turn in which its caller was
+            // disconnected.
             told |= is_gone && state.inbox.take_stop();
             told || is_gone
         });
         told
     }
 
-    /// What ends [`serve`](Self::serve), from any thread.
+    /// Returns a handle that ends [`serve`](Self::serve), from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { inbox: Arc::clone(&self.state.inbox) }
     }
 
-    /// Starts the pool's threads, for handlers that are registered with
-    /// [`register_pooled`](Self::register_pooled). Without it, their callers are told that it is full.
+    /// Starts the pool's threads, for handlers registered by
+    /// [`register_pooled`](Self::register_pooled). Before this, their callers are refused with
+    /// [`PeerFull`](crate::CallError::PeerFull), unless `pool_threads` is 0.
     ///
     /// # Errors
-    /// [`EndpointError::Thread`] when a thread cannot be started.
+    /// [`EndpointError::Thread`] if a thread cannot be started.
     pub fn start_pool(&mut self) -> Result<(), EndpointError> {
         if self.state.pool.is_none() {
             let pool = Pool::start(&self.state.config, Arc::clone(&self.state.inbox));
@@ -383,18 +395,19 @@ impl Endpoint {
         &self.state.inbox
     }
 
-    /// Whoever waits elsewhere for calls of this endpoint is told that it has ended.
+    /// Ends the calls that other threads wait for with an error.
     pub(super) fn break_promises(&mut self) {
         self.state.break_promises();
     }
 
-    // Being watched.
+    // Observation.
 
-    /// Has each call counted from now on, by procedure, and told of when it has ended, on either side of it.
-    /// The observer runs in this endpoint's thread, and whatever it does the calls wait for.
+    /// Starts to record each call of either side by procedure, and calls `observer` when one has
+    /// ended. The observer runs in this endpoint's thread, and delays its calls.
     ///
     /// # Cost
-    /// Some 100 ns a call. Without it, and without `monitoring` in the configuration: a look at a pointer.
+    /// Some 100 ns for each call. Without an observer and without `monitoring` in the
+    /// configuration: a check of a pointer.
     pub fn observe(&mut self, observer: impl FnMut(&Observed<'_>) + Send + 'static) {
         self.monitor().observe(Box::new(observer));
     }
@@ -408,48 +421,50 @@ impl Endpoint {
         })
     }
 
-    /// Says what a procedure of others is called, for reports and observers: a call carries a number alone.
-    /// Nothing happens while nobody watches.
+    /// Sets the name of a peer's procedure for reports and observers, as a call carries only its
+    /// hash. Has no effect without an observer or `monitoring`.
     pub fn name_method(&mut self, name: &str, provider: u16) {
         if let Some(monitor) = &mut self.state.monitor {
             monitor.name(name, provider);
         }
     }
 
-    /// The calls so far by procedure, since somebody watches: with `monitoring` in the configuration, or an
-    /// observer.
+    /// Returns the statistics of calls by procedure, recorded since an observer was set, or always
+    /// with `monitoring` in the configuration.
     #[must_use]
     pub fn calls_report(&self) -> Vec<CallReport> {
         self.state.monitor.as_ref().map_or_else(Vec::new, |it| it.report())
     }
 
-    /// What it is doing.
+    /// Returns a snapshot of the endpoint's state.
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.state.dump()
     }
 
-    /// From now on, each time this process gets that signal, `SIGUSR1` for example, a [`dump`](Self::dump) of
-    /// this endpoint takes the place of that file, as JSON, when this endpoint next is in one of its methods
-    /// and in no handler. Of one signal at a time: the last counts.
+    /// Writes a [`dump`](Self::dump) of this endpoint to that file, as JSON, whenever this process
+    /// gets that signal, for example `SIGUSR1`. The file is replaced when this endpoint is next in
+    /// one of its methods and in no handler. Only one signal at a time: a later call replaces an
+    /// earlier one.
     ///
     /// # Errors
-    /// [`EndpointError::Refused`] when the kernel does not let the process handle it.
+    /// [`EndpointError::Refused`] if the kernel does not let the process handle the signal.
     pub fn dump_on(&mut self, signal: i32, file: &Path) -> Result<(), EndpointError> {
         let on_signal = OnSignal::new(signal, file).map_err(dump::refused)?;
         let added = self.state.dump_on(on_signal);
         added.map_err(|errno| dump::refused(("epoll_ctl", errno.into())))
     }
 
-    // Its end.
+    // End of the endpoint.
 
-    /// Calls that when this endpoint is dropped, the last first, while its peers are still connected.
+    /// Registers a callback for the endpoint's drop, while its peers are still connected. The last
+    /// one registered runs first.
     pub fn before_end(&mut self, end: impl FnOnce(&mut Moment<'_>) + Send + 'static) {
         self.ends.before.push(Box::new(end));
     }
 
-    /// Calls that when this endpoint is dropped, the last first, when its connections and its threads have
-    /// ended.
+    /// Registers a callback for the endpoint's drop, after its connections and threads have ended.
+    /// The last one registered runs first.
     pub fn after_end(&mut self, end: impl FnOnce() + Send + 'static) {
         self.ends.after.push(Box::new(end));
     }
@@ -467,14 +482,16 @@ impl sealed::Turning for Endpoint {
     }
 }
 
-/// Ends [`Endpoint::serve`], from any thread. Told twice before that has seen it, it ends once.
+/// Handle that ends [`Endpoint::serve`], from any thread. Several requests before the endpoint has
+/// seen the first count as one.
 #[derive(Debug, Clone)]
 pub struct Stopper {
     inbox: Arc<Inbox>,
 }
 
 impl Stopper {
-    /// Tells the endpoint to stop serving. One that does not serve yet will not begin.
+    /// Tells the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`]
+    /// returns at once.
     pub fn stop(&self) {
         self.inbox.stop();
     }
@@ -489,7 +506,7 @@ fn read<A: DeserializeOwned>(arguments: &[u8]) -> Result<A, Refusal> {
 fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result<(), Refusal> {
     match result {
         Ok(result) => {
-            // Only what refuses to be written fails.
+            // Encoding fails only if a `Serialize` implementation fails.
             let written = postcard::to_extend(&result, Behind(into));
             written.map(drop).map_err(|_| Refusal::Panicked)
         }
@@ -497,7 +514,7 @@ fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result
     }
 }
 
-/// Whatever is written goes behind what is in the vector, which stays where it is.
+/// Adapter that appends to a vector in place.
 struct Behind<'a>(&'a mut Vec<u8>);
 
 impl Extend<u8> for Behind<'_> {
@@ -510,7 +527,7 @@ impl Extend<u8> for Behind<'_> {
 #[cold]
 fn fail(failure: &Failure, into: &mut Vec<u8>) -> Result<(), Refusal> {
     into.clear();
-    // A number and words can always be written.
+    // A number and a string always serialize.
     let _ = postcard::to_extend(failure, Behind(into));
     Err(Refusal::Failed)
 }

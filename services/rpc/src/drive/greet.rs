@@ -1,8 +1,9 @@
-//! Two sides agree: on the protocol, on lengths, on the memory that they share, and on who they are.
+//! Handshake of a connection: agreement on the protocol version, message lengths and shared memory,
+//! and authentication.
 //!
-//! Who connects says so first, and with it, for shared memory, passes the segment; who accepts looks at all
-//! of it, and answers. Where there is a shared secret, each side sends a random number with its greeting, and
-//! then proves that it knows the secret, the connector first:
+//! The connector sends its [`Hello`] first, and with it, for shared memory, passes the segment's
+//! file. The acceptor checks it, and answers with its own. If a shared secret is configured, each
+//! side also sends a random number, and then proves that it knows the secret, the connector first:
 //!
 //! ```text
 //!  connector                       acceptor
@@ -27,34 +28,36 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A greeting with its nonce.
+/// Length of a hello with its nonce, in bytes.
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
-/// All that a side may say before the first frame.
+/// Maximum number of bytes that a side sends before its first frame.
 const GREETING_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
-/// Reads of a connection that was refused, of [`DISCARDED_BYTES`] each, before it is closed all the same.
+/// Maximum number of reads, of [`DISCARDED_BYTES`] each, from a connection that was refused before
+/// it is closed anyway.
 const DISCARDS_MAX: usize = 16;
 const DISCARDED_BYTES: usize = 4096;
 
-/// A connection that is not agreed upon yet.
+/// Connection whose handshake is under way.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     wire: Wire,
     address: Address,
-    /// What this side, which has connected, shares.
+    /// Segment that this side, the connector, shares.
     segment: Option<Segment>,
     role: Role,
-    /// The greeting of this side, and its nonce.
+    /// Hello and nonce of this side.
     own: [u8; OPENING_BYTES],
     came: [u8; GREETING_BYTES],
     came_bytes: usize,
     wanted_bytes: usize,
     came_fds: Vec<OwnedFd>,
-    /// Set when the peer has been told that it is refused, and is to read that before the socket is closed.
+    /// Reason of the refusal, once the peer was told that it is refused; the socket stays open so
+    /// that the peer can read this.
     refused: Option<Gone>,
     pub(crate) deadline_ns: u64,
 }
 
-/// What was agreed upon.
+/// Result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Agreed {
     pub(crate) link: AnyLink,
@@ -63,12 +66,12 @@ pub(crate) struct Agreed {
 
 /// Next step of a handshake.
 enum Step {
-    /// So many more bytes of the peer are needed.
+    /// This number of further bytes of the peer is needed.
     Wants(usize),
     Done,
 }
 
-/// What this side says.
+/// Returns this side's hello.
 fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     let is_sm = address.transport() == Transport::Sm;
     Hello {
@@ -81,7 +84,7 @@ fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
 }
 
 impl Greeting {
-    /// A connection that was accepted at that address.
+    /// Starts the handshake of a connection that was accepted at that address.
     pub(crate) fn accepted(
         wire: Wire,
         address: Address,
@@ -122,7 +125,7 @@ impl Greeting {
         })
     }
 
-    /// This side has connected to that address, and says so.
+    /// Starts the handshake of a connection to that address, and sends this side's hello.
     pub(crate) fn connected(
         wire: Wire,
         address: Address,
@@ -169,15 +172,17 @@ impl Greeting {
         self.wire.fd()
     }
 
-    /// Takes what has come, and answers it. False: there is more to come.
+    /// Handles received bytes, and answers them. Returns `true` if the handshake is complete,
+    /// `false` if more bytes are needed.
     pub(crate) fn advance(&mut self, config: &Config, security: &Security) -> Result<bool, Gone> {
         if self.refused.is_none() {
             match self.converse(config, security) {
-                // Only so much is explained, and to those who have come here: whoever has connected knows.
+                // Only these reasons are explained, and only by the acceptor: the connector's
+                // application gets the error.
                 Err(why @ (Gone::Unauthenticated(_) | Gone::Tls(_)))
                     if self.role == Role::Acceptor =>
                 {
-                    // Refused where the peer is gone already.
+                    // An error means that the peer has already closed the connection.
                     let _ = self.wire.flush();
                     let _ = shutdown(self.fd(), Shutdown::Write);
                     self.refused = Some(why);
@@ -188,8 +193,8 @@ impl Greeting {
         self.discard()
     }
 
-    /// Reads on until the peer closes a connection that was refused: closing it with bytes unread would
-    /// reset it, and the peer would not read why.
+    /// Reads and discards bytes until the peer closes a connection that was refused. Closing the
+    /// socket with unread bytes would reset the connection, and the peer could not read the reason.
     fn discard(&mut self) -> Result<bool, Gone> {
         let mut discarded = [0; DISCARDED_BYTES];
         for _ in 0..DISCARDS_MAX {
@@ -202,7 +207,7 @@ impl Greeting {
         Err(self.why_late())
     }
 
-    /// The reason for which this greeting ends when its time is over.
+    /// Returns the reason for which this handshake ends at its deadline.
     pub(crate) fn why_late(&mut self) -> Gone {
         self.refused.take().unwrap_or(Gone::Silent)
     }
@@ -211,7 +216,7 @@ impl Greeting {
         self.wire.flush()?;
         loop {
             while self.came_bytes < self.wanted_bytes {
-                // No more than the greeting: what follows is the link's.
+                // Reads no more than the handshake: the bytes after it belong to the link.
                 let into = &mut self.came[self.came_bytes..self.wanted_bytes];
                 let received = match &mut self.wire {
                     Wire::Socket(fd) if self.address.transport() == Transport::Sm => {
@@ -233,7 +238,7 @@ impl Greeting {
         }
     }
 
-    /// Looks at what has come whole.
+    /// Handles the bytes of a step, which are complete.
     fn step(&mut self, config: &Config, security: &Security) -> Result<Step, Gone> {
         let is_connector = self.role == Role::Connector;
         let secret = security.secret(&self.address);
@@ -275,25 +280,26 @@ impl Greeting {
                 }
                 Err(AuthenticationError::WrongSecret.into())
             }
-            // Nothing but a greeting is asked for where there is no secret.
+            // Without a secret, no bytes beyond the hello are asked for.
             (_, None) => Err(FrameError::Reserved.into()),
         }
     }
 
-    /// The peer's greeting, whole by now.
+    /// Decodes the peer's hello, which is complete.
     fn its_hello(&mut self, config: &Config) -> Result<Hello, Gone> {
         let mut bytes = [0; HELLO_BYTES];
         bytes.copy_from_slice(&self.came[..HELLO_BYTES]);
         Ok(Hello::decode(&bytes).inspect_err(|why| {
             if matches!(why, FrameError::Version { .. }) && self.role == Role::Acceptor {
-                // So that it can say why; refused where it is gone already.
+                // Tells the peer this side's version, so that it can report it; an error means that
+                // the peer is gone.
                 let none = Security::default();
                 let _ = self.send(&hello(config, &self.address, &none).encode());
             }
         })?)
     }
 
-    /// What the connector has sent before the proofs.
+    /// Returns the bytes that the connector has sent before the proofs.
     fn connector(&self) -> &[u8] {
         match self.role {
             Role::Connector => &self.own,
@@ -301,7 +307,7 @@ impl Greeting {
         }
     }
 
-    /// What the acceptor has sent before the proofs.
+    /// Returns the bytes that the acceptor has sent before the proofs.
     fn acceptor(&self) -> &[u8] {
         match self.role {
             Role::Connector => &self.came[..OPENING_BYTES],
@@ -309,7 +315,7 @@ impl Greeting {
         }
     }
 
-    /// Ends a greeting that has come whole, and answers it where that is this side's turn.
+    /// Finishes a complete handshake, and sends the acceptor's last message.
     pub(crate) fn agree(mut self, config: &Config, security: &Security) -> Result<Agreed, Gone> {
         let its = self.its_hello(config)?;
         if its.message_bytes_max < MESSAGE_BYTES_LEAST {
@@ -364,7 +370,7 @@ impl Greeting {
         Ok(segment)
     }
 
-    /// Sends this side's greeting, and its nonce where there is a secret.
+    /// Sends this side's hello, with its nonce if there is a secret.
     fn send_opening(&mut self, security: &Security) -> Result<(), Gone> {
         let own = self.own;
         match security.secret(&self.address) {
@@ -373,7 +379,7 @@ impl Greeting {
         }
     }
 
-    /// A fresh connection has room for so few bytes.
+    /// Sends all bytes. A new connection has room for them.
     fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         match self.wire.send(bytes)? {
             sent if sent == bytes.len() => Ok(()),
@@ -381,7 +387,7 @@ impl Greeting {
         }
     }
 
-    /// Whether this side has connected.
+    /// Returns `true` if this side is the connector.
     pub(crate) fn is_ours(&self) -> bool {
         self.role == Role::Connector
     }

@@ -1,5 +1,4 @@
-//! What every transport does. A fabric that is added implements this, says how two sides greet, and is
-//! done.
+//! Interface of transports. A new transport implements this trait and its part of the handshake.
 
 use super::bulk::BulkMemory;
 use super::sm::Sm;
@@ -9,109 +8,115 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// One connection, greeted and agreed upon. Never blocks.
+/// Connection after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
-    /// Sends a frame, or keeps it until there is room. The caller sees to its length.
+    /// Sends a frame, or queues it until there is room. The caller has checked its length.
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone>;
 
-    /// The next frame, its body in place of what `body` held. `eager` looks although nothing was told of
-    /// anything to see.
+    /// Returns the next frame; its body replaces the contents of `body`. With `eager`, reads even
+    /// if no notification has come.
     ///
-    /// After an error nothing more comes.
+    /// After an error, no more frames come.
     fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, Gone>;
 
-    /// Sends what was kept, as far as there is room. True when some of it went.
+    /// Sends queued frames while there is room. Returns `true` if any bytes were sent.
     fn flush(&mut self) -> Result<bool, Gone>;
 
-    /// How much is kept.
+    /// Returns the number of queued bytes.
     fn queued_bytes(&self) -> usize;
 
-    /// The descriptor by which the kernel tells of it.
+    /// Returns the descriptor for the epoll set.
     fn socket(&self) -> BorrowedFd<'_>;
 
-    /// The kernel says that there is something to see, or to send.
+    /// Handles a notification that the socket is readable or writable.
     fn told(&mut self);
 
-    /// Looking for frames costs no system call, and the kernel does not tell of them.
+    /// Returns `true` if polling for frames costs no system call; then epoll does not report
+    /// frames.
     fn in_memory(&self) -> bool;
 
-    /// This side is about to sleep: whoever sends from now on rings. To be followed by a fence, and by one
-    /// more look.
+    /// Announces that this side is about to sleep, so that a peer that sends wakes it. The caller
+    /// fences and polls once more afterwards.
     fn declare_sleep(&mut self);
 
-    /// This side is awake.
+    /// Announces that this side is awake.
     fn withdraw(&mut self);
 
-    /// Sleeps until something has come, and reads it in the same system call. False, at once, where that cannot
-    /// be.
+    /// Sleeps until something has come, and reads it in the same system call. Returns `false` if
+    /// nothing was read: at once where this is not possible, or at the limit that
+    /// [`bound_wait_in_read`](Self::bound_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
 
-    /// Has [`wait_in_read`](Self::wait_in_read) return `false` after a while in which nothing has come, for a peer
-    /// whose end something else may tell.
+    /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose end another
+    /// descriptor may report.
     fn bound_wait_in_read(&mut self) {}
 
-    /// Before the connection is given up: what is kept is sent if that needs no waiting.
+    /// Sends queued frames if this needs no waiting. Called before the connection is closed.
     fn close(&mut self);
 
-    /// Returns `true` if a frame has begun to come and not ended, or more memory is held for receiving than usual:
-    /// then [`sweep`](Self::sweep) is to be called now and then.
+    /// Returns `true` if a frame has arrived in part, or the receive buffer is larger than usual;
+    /// then [`sweep`](Self::sweep) must be called now and then.
     fn wants_sweep(&self) -> bool {
         false
     }
 
-    /// Gives memory back that was not needed lately. Returns in how many sweeps without a pause the same frame was
-    /// found begun and not ended.
+    /// Frees memory that was not needed lately. Returns the number of consecutive sweeps that have
+    /// found the same frame incomplete.
     fn sweep(&mut self) -> u32 {
         0
     }
 
-    /// Bytes of memory held for receiving, besides what is shared.
+    /// Returns the size of the receive buffer, in bytes, without shared memory.
     fn receive_buffer_bytes(&self) -> usize {
         0
     }
 
-    // Bulk. What is not overridden is that of a transport that shares no memory.
+    // Bulk transfers. The default methods are those of a transport without shared memory.
 
-    /// The peer's process id in this pid namespace. `None` where the peer has none here, or shares no memory.
+    /// Returns the peer's process id in this pid namespace; `None` if the peer has none here, or
+    /// shares no memory.
     fn process(&self) -> Option<i32> {
         None
     }
 
-    /// Passes a file on, ahead of the frames that are sent after it. False where there is no room now.
+    /// Passes a file to the peer, before the frames that are sent after it. Returns `false` if
+    /// there is no room now.
     fn send_file(&mut self, _file: BorrowedFd<'_>) -> bool {
         false
     }
 
-    /// That file, if it was passed ahead of the frame that tells of it. Files come in the order of their
-    /// frames: those ahead of it are not wanted any more.
+    /// Returns that file if it was passed before the frame that refers to it. Files come in the
+    /// order of their frames, so files before it are dropped.
     fn take_file(&mut self, _file: FileId) -> Option<OwnedFd> {
         None
     }
 
-    /// Sends data from that memory, without a copy of this process's own where the kernel takes it, and
-    /// keeps what the kernel does not take. False, and nothing sent, where something is kept already.
+    /// Sends data from that memory, without a copy if possible, and keeps a reference to what the
+    /// kernel does not take. Returns `false`, and sends nothing, if frames or data are queued.
     fn send_data(&mut self, header: Header, memory: &BulkMemory, offset: u64)
     -> Result<bool, Gone>;
 
-    /// [`receive`](Self::receive) has returned the header of data, without its body: it goes there, or
-    /// nowhere. When all of it is there, `receive` returns that header again, of no bytes.
+    /// Sets the target of the data whose header [`receive`](Self::receive) has just returned;
+    /// `None` discards the data. When all of it has arrived, `receive` returns the header again,
+    /// with no bytes.
     fn receive_data(&mut self, _into: Option<(BulkMemory, u64)>) {}
 
-    /// What is being received for that transfer goes nowhere from now on.
+    /// Discards the rest of the data that is being received for that transfer.
     fn drop_data(&mut self, _call: u64) {}
 
-    /// What is still to be sent of that memory is copied: it is not looked at any more.
+    /// Copies the unsent rest of data from that memory, which is not accessed afterwards.
     fn let_go(&mut self, _memory: &BulkMemory) {}
 
-    /// What says when the peer has ended the connection, kept open for that.
+    /// Returns a duplicate of the socket, which shows when the peer has closed the connection.
     fn linger(&self) -> Option<OwnedFd> {
         None
     }
 }
 
-/// A link of any kind. The one through memory is known by its type: calling it costs as much as what it does.
+/// Link of any transport. Shared memory is a separate variant because a virtual call would cost as
+/// much as the operation.
 #[derive(Debug)]
 pub(crate) enum AnyLink {
     Sm(Sm),
@@ -159,7 +164,7 @@ impl AnyLink {
         }
     }
 
-    /// Memory that is shared needs none.
+    /// Returns `true` if the link needs sweeps; shared memory does not.
     #[inline]
     pub(crate) fn wants_sweep(&self) -> bool {
         match self {
@@ -177,15 +182,15 @@ impl AnyLink {
     }
 }
 
-/// Frames that wait for room, one behind the other.
+/// Frames that wait for room, one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     bytes: Vec<u8>,
-    /// What has gone ends here.
+    /// End of the bytes that were sent.
     start: usize,
 }
 
-/// More memory than this is given back when the queue is empty.
+/// Maximum capacity that an empty queue keeps, in bytes.
 const KEPT_BYTES: usize = 1 << 16;
 
 impl Queue {
@@ -214,7 +219,8 @@ impl Queue {
                 self.bytes = Vec::new();
             }
         } else if self.start > self.bytes.len() / 2 {
-            // Half of it has gone: moving the rest costs no more than that half did.
+            // More than half of the bytes were sent, so moving the rest costs no more than sending
+            // them did.
             self.bytes.drain(..self.start);
             self.start = 0;
         }

@@ -1,4 +1,4 @@
-//! Places to meet: sockets that listen, and sockets that connect to them.
+//! Sockets that listen, and sockets that connect to them.
 
 use super::random::random;
 use super::socket;
@@ -12,37 +12,38 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How many connections the kernel holds that were not accepted; it has a lid of its own.
+/// Length of a listener's queue of connections that were not accepted; the kernel limits it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// How often a listener whose queue is full is knocked at.
+/// Time between two attempts to connect to a listener whose queue is full.
 const KNOCK: Duration = Duration::from_millis(1);
 
-/// A socket that listens. A file that it made goes with it.
+/// Listening socket. Dropping it removes the file that it made.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// The file of a `uds://PATH`. Dropped before the descriptor, which keeps its inode's number from being given
-    /// to another file.
+    /// File of a `uds://PATH`. Dropped before the descriptor, which keeps its inode number from
+    /// being reused for another file.
     _file: Option<SocketFile>,
     pub(crate) fd: OwnedFd,
-    /// Where, now that it is known.
+    /// Resolved address.
     pub(crate) address: Address,
 }
 
-/// The file of a listening Unix socket, and the lock by which servers of one path exclude each other.
+/// File of a listening Unix socket, and the lock by which servers of one path exclude each other.
 ///
-/// The lock is an advisory one on `PATH.lock`, held from before the path is looked at until its file is
-/// removed, so that no server takes another's fresh socket, which refuses connections until it listens, for one
-/// that a killed process has left.
+/// The lock is an advisory one on `PATH.lock`, held from before the path is examined until its file
+/// is removed. Without it, a server could take another one's new socket, which refuses connections
+/// until it listens, for one that a killed process has left.
 #[derive(Debug)]
 struct SocketFile {
     path: String,
-    /// Device and inode of the socket's file, once it is there.
+    /// Device and inode numbers of the socket's file, once it exists.
     made: Option<(u64, u64)>,
     _lock: OwnedFd,
 }
 
 impl SocketFile {
-    /// Locks the path, of which no file is made yet.
+    /// Locks the path before its file is made.
     fn lock(path: &str) -> Result<Self, (&'static str, Errno)> {
         let lock_path = lock_path(path);
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -54,7 +55,8 @@ impl SocketFile {
                     errno => ("flock", errno),
                 },
             )?;
-            // Its last owner may have removed it between these two calls: then another one may be locked by now.
+            // The last owner may have removed the lock file between these two calls; another file
+            // may be locked there by now.
             if fstat(&lock).map(|it| identity(&it))
                 == lstat(lock_path.as_str()).map(|it| identity(&it))
             {
@@ -65,7 +67,7 @@ impl SocketFile {
 
     fn remove_if_ours(&self) {
         if lstat(self.path.as_str()).is_ok_and(|it| Some(identity(&it)) == self.made) {
-            // Removed by somebody else since: then there is nothing to do.
+            // An error means that another process has removed the file, so there is nothing to do.
             let _ = unlink(self.path.as_str());
         }
     }
@@ -74,17 +76,17 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         self.remove_if_ours();
-        // While it is locked still: whoever opens it later looks whether it is there.
+        // Removed while still locked: a process that opens it later checks that it still exists.
         let _ = unlink(lock_path(&self.path));
     }
 }
 
-/// Beside the socket's file.
+/// Returns the path of the lock file, next to the socket's file.
 fn lock_path(path: &str) -> String {
     format!("{path}.lock")
 }
 
-/// Device and inode.
+/// Returns the device and inode numbers.
 fn identity(of: &Stat) -> (u64, u64) {
     (of.st_dev, of.st_ino)
 }
@@ -97,7 +99,8 @@ fn refused(call: &'static str, address: &Address) -> impl Fn(Errno) -> EndpointE
     move |errno| EndpointError::Refused { call, place: place.clone(), errno }
 }
 
-/// Names of shared memory are met at sockets without a file: the kernel forgets them with their process.
+/// Returns the socket address. `sm://` names are abstract socket names: the kernel frees them with
+/// their process.
 fn unix_address(address: &Address) -> Result<SocketAddrUnix, Errno> {
     match address {
         Address::Sm(name) => {
@@ -139,7 +142,8 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     };
     if let Some(file) = &file {
         remove_stale(&file.path, &at);
-        // Linux gives the file that binding makes the mode of the socket, so it is never open to others.
+        // Linux gives the file that bind() makes the mode of the socket, so other users can never
+        // open it.
         fchmod(&fd, OWNER_ONLY).map_err(refused("fchmod", &address))?;
     }
     net::bind(&fd, &at).map_err(refused("bind", &address))?;
@@ -150,8 +154,8 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     Ok(Listener { fd, address, _file: file })
 }
 
-/// A socket's file outlives a process that was killed. If nobody listens there, it is in the way. What is no
-/// socket, to which connecting is refused as well, stays: binding says that the path is taken.
+/// Removes the socket file of a killed process, which nobody listens at. A file that is not a
+/// socket, to which connecting is refused as well, is kept: bind() reports that the path is taken.
 fn remove_stale(path: &str, at: &SocketAddrUnix) {
     let is_socket =
         lstat(path).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket);
@@ -159,7 +163,7 @@ fn remove_stale(path: &str, at: &SocketAddrUnix) {
         && let Ok(fd) = unix_socket()
         && net::connect(&fd, at) == Err(Errno::CONNREFUSED)
     {
-        // If it is refused, so will be binding, which says why.
+        // If this fails, bind() fails too, and reports the reason.
         let _ = unlink(path);
     }
 }
@@ -176,13 +180,13 @@ fn listen_tcp(place: &str, of: fn(String) -> Address) -> Result<Listener, Endpoi
     };
     let listener = TcpListener::bind(place).map_err(failed("bind"))?;
     listener.set_nonblocking(true).map_err(failed("fcntl"))?;
-    // The standard library asks for 128.
+    // The standard library asks for a queue of 128.
     net::listen(&listener, BACKLOG).map_err(|errno| failed("listen")(errno.into()))?;
     let bound = listener.local_addr().map_err(failed("getsockname"))?;
     Ok(Listener { fd: listener.into(), address: of(bound.to_string()), _file: None })
 }
 
-/// The next connection, if somebody knocks.
+/// Accepts the next connection; returns `None` if there is none.
 pub(crate) fn accept(listener: &Listener) -> Result<Option<OwnedFd>, Errno> {
     loop {
         match acceptfrom_with(&listener.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -191,14 +195,14 @@ pub(crate) fn accept(listener: &Listener) -> Result<Option<OwnedFd>, Errno> {
                 return Ok(Some(fd));
             }
             Err(Errno::AGAIN) => return Ok(None),
-            // It went away while it waited.
+            // The connection was closed while it waited in the queue.
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// A socket connected to that address, without anything said.
+/// Connects to that address without sending anything.
 pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<OwnedFd, EndpointError> {
     if !address.is_complete() {
         return Err(EndpointError::Incomplete(address.clone()));
@@ -215,19 +219,20 @@ pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<OwnedFd, E
     loop {
         match net::connect(&fd, &at) {
             Ok(()) => return Ok(fd),
-            // So many wait to be accepted that there is no room for one more.
+            // The listener's queue is full.
             Err(Errno::AGAIN) if began.elapsed() < timeout => std::thread::sleep(KNOCK),
             Err(errno) => return Err(refused("connect", address)(errno)),
         }
     }
 }
 
-/// The kernel's refusal, or what the resolver said.
+/// Connects to the first of the host's addresses that accepts. The error is that of the kernel, or
+/// that of the resolver.
 fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, Result<Errno, std::io::Error>> {
     let mut last = Errno::ADDRNOTAVAIL;
     let began = Instant::now();
     for address in place.to_socket_addrs().map_err(Err)? {
-        // All of them together.
+        // The timeout is for all addresses together.
         let left = timeout.saturating_sub(began.elapsed());
         if left.is_zero() {
             last = Errno::TIMEDOUT;

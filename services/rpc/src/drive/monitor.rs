@@ -1,6 +1,6 @@
-//! What calls there were, by procedure: how many, how long, and what somebody wants to know of each.
+//! Statistics of calls by procedure, and the observer of single calls.
 //!
-//! Nothing of it is on the way of a call while nobody watches.
+//! Without monitoring, a call only checks that the monitor is absent.
 
 use crate::clock;
 use crate::engine::{Method, Outcome, PeerKey, Refusal};
@@ -9,99 +9,100 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Longer calls count as so long: an hour.
+/// Latency limit of the histograms: longer calls count as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Two digits of each latency are kept.
+/// Significant digits of latencies.
 const DIGITS: u8 = 2;
 
-/// Which side of a call an endpoint was.
+/// Role of an endpoint in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// It has asked.
+    /// The endpoint made the call.
     Caller,
-    /// It was asked.
+    /// The endpoint received the call.
     Server,
 }
 
-/// How a call ended, as an observer is told.
+/// Outcome of a call, as passed to observers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// With a result; a call that wants none: it was handled, or handed to the pool.
+    /// With a result; for a one-way call, it was sent or handled, or given to the pool.
     Result,
-    /// With a refusal, of whichever kind.
+    /// With a refusal of any kind.
     Refused,
-    /// Its connection ended first.
+    /// With the end of its connection.
     Gone,
-    /// Its caller did not want it any more, or not for so long.
+    /// The caller cancelled it, or its deadline passed.
     GivenUp,
 }
 
-/// A call that has ended, as this side saw it.
+/// Call that has ended, as seen by this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observed<'a> {
-    /// Which side this was.
+    /// Role of this endpoint.
     pub side: Side,
     /// The procedure.
     pub method: Method,
-    /// Its name, where this side knows it: it is registered here, or was named
-    /// ([`Endpoint::name_method`](crate::Endpoint::name_method)).
+    /// Name of the procedure, if it is registered here or was named by
+    /// [`Endpoint::name_method`](crate::Endpoint::name_method).
     pub name: Option<&'a str>,
-    /// Who was at the other end.
+    /// Peer at the other end.
     pub peer: PeerKey,
-    /// How long the arguments were.
+    /// Length of the arguments, in bytes.
     pub arguments_bytes: usize,
-    /// How long the result was, or what was said with the refusal.
+    /// Length of the result, or of the refusal's text, in bytes.
     pub result_bytes: usize,
-    /// From sending to the answer's arrival; or from the request's arrival until it was answered, with its time
-    /// in the pool's queue.
+    /// On the caller's side, time from the start of the call to the arrival of the answer. On the
+    /// server's side, time from the start of the handling to the answer, including the wait in the
+    /// pool's queue, but not a wait before that as a put-off request.
     pub took_ns: u64,
-    /// How it ended.
+    /// Outcome of the call.
     pub ending: Ending,
 }
 
-/// What is called for each call that has ended.
+/// Callback for each call that has ended.
 pub(crate) type Observer = dyn FnMut(&Observed<'_>) + Send;
 
-/// The calls of one procedure, on one side.
+/// Statistics of one procedure's calls, on one side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CallReport {
-    /// Which side this was.
+    /// Role of this endpoint.
     pub side: Side,
-    /// The name, or in hexadecimal what stands for it where this side does not know it.
+    /// Name of the procedure, or the hexadecimal hash of its name if this side does not know it.
     pub name: String,
-    /// Of which provider.
+    /// Provider.
     pub provider: u16,
     /// Calls that have ended.
     pub count: u64,
-    /// Those of them that ended without a result.
+    /// Calls that ended without a result.
     pub failed_count: u64,
-    /// Bytes of all arguments.
+    /// Total bytes of arguments.
     pub arguments_bytes: u64,
-    /// Bytes of all results and refusals.
+    /// Total bytes of results and refusals.
     pub result_bytes: u64,
-    /// How long they took.
+    /// Latencies.
     pub latency_ns: Quantiles,
 }
 
-/// Of how long calls took, in ns, to two digits.
+/// Quantiles of latencies, in ns, with two significant digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Quantiles {
-    /// The shortest.
+    /// Minimum.
     pub min: u64,
-    /// Half were no longer.
+    /// Median.
     pub p50: u64,
-    /// 90 in 100 were no longer.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 in 100 were no longer.
+    /// 99th percentile.
     pub p99: u64,
-    /// 999 in 1000 were no longer.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -124,7 +125,8 @@ struct Calls {
     latencies: Histogram<u64>,
 }
 
-/// A call that has begun. Calls are counted by either side alone: both may be in one endpoint.
+/// Key of a call that has begun. The role is part of the key because both ends may be in one
+/// endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     side: Side,
@@ -139,7 +141,7 @@ struct Begun {
     at_ticks: u64,
 }
 
-/// See the module.
+/// Statistics of calls, and the calls under way.
 #[derive(Default)]
 pub(crate) struct Monitor {
     under_way: HashMap<Key, Begun>,
@@ -163,7 +165,7 @@ impl Monitor {
         self.names.insert(Method::named(name).of_provider(provider), name.to_owned());
     }
 
-    /// A call is sent, or has arrived.
+    /// Records the start of a call, or its arrival.
     #[cold]
     pub(crate) fn begin(
         &mut self,
@@ -178,7 +180,7 @@ impl Monitor {
         self.under_way.insert(Key { side, peer, call }, begun);
     }
 
-    /// It has ended; nothing happens where it was not seen to begin.
+    /// Records the end of a call. Has no effect if its start was not recorded.
     #[cold]
     pub(crate) fn end(
         &mut self,
@@ -192,7 +194,7 @@ impl Monitor {
         self.count(side, peer, begun, bytes, ending);
     }
 
-    /// As [`end`](Self::end), for an answer.
+    /// Records the end of a call of this side by its answer.
     #[cold]
     pub(crate) fn answered(&mut self, peer: PeerKey, call: u64, outcome: &Outcome, bytes: usize) {
         let ending = match outcome {
@@ -203,7 +205,7 @@ impl Monitor {
         self.end(Side::Caller, peer, call, bytes, ending);
     }
 
-    /// As [`end`](Self::end), for what this side answers.
+    /// Records the end of a peer's call by this side's answer.
     #[cold]
     pub(crate) fn responded(
         &mut self,
@@ -216,7 +218,7 @@ impl Monitor {
         self.end(Side::Server, peer, call, bytes, ending);
     }
 
-    /// That connection has ended, and all calls on it.
+    /// Records the end of all calls on a connection that has ended.
     #[cold]
     pub(crate) fn gone(&mut self, peer: PeerKey) {
         let ended: Vec<Key> =
@@ -233,7 +235,7 @@ impl Monitor {
             failed_count: 0,
             arguments_bytes: 0,
             result_bytes: 0,
-            // The bounds are constants that the histogram allows: an hour, two digits.
+            // These constants are valid bounds for the histogram.
             latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS)
                 .unwrap_or_else(|_| unreachable!("1..=an hour, to two digits")),
         });
@@ -257,7 +259,7 @@ impl Monitor {
         }
     }
 
-    /// All procedures, by side, name and provider.
+    /// Returns the statistics of all procedures, sorted by side, name and provider.
     pub(crate) fn report(&self) -> Vec<CallReport> {
         let name_of = |method: Method| match self.names.get(&method) {
             Some(name) => name.clone(),

@@ -1,4 +1,4 @@
-//! What the kernel tells of: sockets, bells, listeners.
+//! Readiness notifications of sockets, listeners, processes, the inbox and signals, by epoll.
 
 use crate::config::PEERS_LIMIT;
 use rustix::event::{Timespec, epoll};
@@ -6,34 +6,35 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Whose descriptor it is.
+/// Owner of a descriptor in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// A peer's socket: messages, room, or its end.
+    /// Socket of a peer: readable, writable, or closed.
     Peer {
         place: u32,
         generation: u32,
     },
-    /// The process of a peer: its end.
+    /// Process descriptor of a peer: the process has ended.
     Process {
         place: u32,
         generation: u32,
     },
-    /// Rung by other threads of this process.
+    /// Eventfd that other threads of this process write to wake this one.
     Inbox,
-    /// A signal has come that is to be answered.
+    /// Socket that a signal handler writes to request a dump.
     Signal,
     Listener(u32),
-    /// A connection that is not agreed upon yet.
+    /// Connection whose handshake is under way.
     Greeting(u32),
 }
 
 const TAG_SHIFT: u32 = 62;
-/// Set beside the tag of the inbox, of a process: below it are the generation and so many bits of the place.
+/// Tag bit of a process, beside the tag of the inbox. The generation and PLACE_BITS bits of the
+/// place are below it.
 const PROCESS: u64 = 1 << 61;
 const PLACE_BITS: u32 = 21;
 const _: () = assert!(PEERS_LIMIT < 1 << PLACE_BITS && PLACE_BITS + (TAG_SHIFT - 32) <= 61);
-/// Generations are told apart up to here.
+/// Bits of a generation that are kept in the packed value.
 pub(crate) const GENERATION_MASK: u32 = (1 << (TAG_SHIFT - 32)) - 1;
 
 impl Whose {
@@ -54,7 +55,7 @@ impl Whose {
     }
 
     fn unpack(packed: u64) -> Self {
-        // Each part is cut to its own width.
+        // Each cast truncates to the width of its field.
         let place = packed as u32;
         match packed >> TAG_SHIFT {
             0 => Whose::Peer { place, generation: (packed >> 32) as u32 & GENERATION_MASK },
@@ -70,9 +71,10 @@ impl Whose {
     }
 }
 
-/// By edges: nothing need be drained before sleeping.
-// A Unix socket tells of room whenever its peer has read, and wakes who waits shortly before the answer comes: a
-// round trip took 1.16 x one between two blocking reads with OUT at the server, and 1.46 x without. 2026-11.
+/// Edge-triggered, so nothing need be drained before sleeping.
+// OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
+// before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
+// server only, and 1.46 x with OUT at both. 2026-11.
 fn flags_of(whose: Whose) -> epoll::EventFlags {
     use epoll::EventFlags as Flags;
     match whose {
@@ -85,7 +87,7 @@ fn flags_of(whose: Whose) -> epoll::EventFlags {
     }
 }
 
-/// Asked for at a time.
+/// Maximum number of events in one call of epoll_wait.
 const READY_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -102,18 +104,20 @@ impl Poll {
         epoll::add(&self.set, fd, epoll::EventData::new_u64(whose.pack()), flags_of(whose))
     }
 
-    /// What was a greeting is a peer. Told of anew if there is anything to tell.
+    /// Changes the owner of a descriptor, from a handshake to a peer. Events that are pending are
+    /// reported again.
     pub(crate) fn promote(&self, fd: impl AsFd, whose: Whose) -> Result<(), Errno> {
         let data = epoll::EventData::new_u64(whose.pack());
         epoll::modify(&self.set, fd, data, flags_of(whose))
     }
 
-    /// Of that socket nothing is told any more.
+    /// Removes a descriptor from the set.
     pub(crate) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
         epoll::delete(&self.set, fd)
     }
 
-    /// `None` waits for ever. Appends who is ready, and whether that is the end of it.
+    /// Waits for events, without limit if `timeout_ns` is `None`. Appends the owner of each ready
+    /// descriptor, and `true` if its other end has closed.
     pub(crate) fn wait(
         &self,
         timeout_ns: Option<u64>,
@@ -121,7 +125,7 @@ impl Poll {
     ) -> Result<(), Errno> {
         let timeout = timeout_ns.map(|ns| Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-            // Below 10^9.
+            // Less than 10^9, which fits an i64.
             tv_nsec: (ns % 1_000_000_000) as i64,
         });
         let mut room = [const { MaybeUninit::uninit() }; READY_MAX];

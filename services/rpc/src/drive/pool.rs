@@ -1,4 +1,5 @@
-//! Threads, or fibers, for handlers that take their time, and the way back to the endpoint's own thread.
+//! Pool of threads or fibers for slow handlers, and the inbox for results and requests of other
+//! threads.
 
 use super::state::State;
 use super::timing::Callback;
@@ -16,11 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// What a handler makes of arguments: the result, or the words of its refusal, behind what is in the
-/// vector.
+/// Pooled handler: appends the result, or the text of a refusal, to the vector.
 pub(crate) type Work = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
 
-/// A request for the pool.
+/// Request for the pool.
 pub(crate) struct Job {
     pub(crate) work: Arc<Work>,
     pub(crate) arguments: Vec<u8>,
@@ -29,7 +29,7 @@ pub(crate) struct Job {
     pub(crate) one_way: bool,
 }
 
-/// What became of it.
+/// Answer to a pooled request.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) peer: PeerKey,
@@ -38,36 +38,36 @@ pub(crate) struct Done {
     pub(crate) body: Vec<u8>,
 }
 
-/// What another thread wants done in the endpoint's own.
+/// Work of another thread for the endpoint's own thread.
 pub(crate) enum Post {
-    /// At once: a call is started, which waits for nothing.
+    /// Run at once: starts a call, which does not block.
     Call(Box<dyn FnOnce(&mut State) + Send>),
-    /// When no handler runs.
+    /// Run when no handler runs.
     Errand(Callback),
 }
 
 #[derive(Default)]
 struct Posts {
-    /// A thread drives the endpoint, and will look.
+    /// `true` while a thread drives the endpoint and will take posts.
     open: bool,
     waiting: Vec<Post>,
 }
 
-/// What other threads have for an endpoint.
+/// Queue from other threads to an endpoint.
 pub(crate) struct Inbox {
     done: Mutex<Vec<Done>>,
     posts: Mutex<Posts>,
-    /// Something is in `done` or in `posts`, or `stop` was set.
+    /// `true` if `done` or `posts` is not empty, or `stop` was set.
     any: AtomicBool,
     asleep: AtomicBool,
     stop: AtomicBool,
     bell: OwnedFd,
-    /// As many calls and errands of other threads may wait.
+    /// Maximum number of calls and errands of other threads that may wait.
     posts_max: usize,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked has left a whole queue: each change is one call.
+    // A poisoned queue is consistent: each change of it is a single call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -93,25 +93,28 @@ impl Inbox {
         self.tell();
     }
 
-    /// Takes posts from now on.
+    /// Accepts posts from now on.
     pub(crate) fn open(&self) {
         locked(&self.posts).open = true;
     }
 
-    /// Takes no more posts, and drops those that nobody has seen.
+    /// Refuses posts from now on, and drops those that were not taken.
     pub(crate) fn close(&self) {
-        // Whoever is told by their end may come back here: not while the lock is held.
+        // Dropping a post may wake a thread that posts again, so this must not happen under the
+        // lock.
         let posts = std::mem::take(&mut *locked(&self.posts));
         drop(posts);
     }
 
     /// # Errors
-    /// [`CallError::Full`] where as many wait as may, and [`CallError::Ended`].
+    /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::Ended`] if no thread drives
+    /// the endpoint.
     pub(crate) fn post(&self, post: Post) -> Result<(), CallError> {
         self.post_within(self.posts_max, post)
     }
 
-    /// As [`post`](Self::post), for what ends a call that was posted: there are no more of them than of those.
+    /// Posts the end of a call that was posted before. Exempt from the limit: there are no more of
+    /// these than of calls.
     pub(crate) fn post_end(&self, post: Post) -> Result<(), CallError> {
         self.post_within(usize::MAX, post)
     }
@@ -131,25 +134,29 @@ impl Inbox {
     }
 
     pub(crate) fn stop(&self) {
-        // Relaxed: told of by `any`.
+        // Relaxed: ordered by the Release store to `any` in tell().
         self.stop.store(true, Ordering::Relaxed);
         self.tell();
     }
 
     fn tell(&self) {
-        // Release: publishes `stop` to the Acquire in has_any(); what is in `done` has its lock.
+        // Release: publishes `stop` to the Acquire in has_any() and take(); `done` and `posts` have
+        // their own locks.
         self.any.store(true, Ordering::Release);
-        // SeqCst: pairs with the fence between declaring sleep and the last look, in State::sleep.
+        // SeqCst: pairs with the fence in State::sleep between the store to `asleep` and the last
+        // turn.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
-            // Refused only when a ring is pending already.
+            // write() fails only if the eventfd's counter is at its maximum: then a wake-up is
+            // already pending.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// To be followed by a fence and by one more look; or false, when awake again.
+    /// Announces that this side sleeps, to be followed by a fence and one more turn; or, with
+    /// `false`, that it is awake.
     pub(crate) fn set_asleep(&self, asleep: bool) {
-        // Relaxed: the fence in State::sleep orders it.
+        // Relaxed: ordered by the fence in State::sleep.
         self.asleep.store(asleep, Ordering::Relaxed);
     }
 
@@ -160,16 +167,16 @@ impl Inbox {
     }
 
     pub(crate) fn take(&self, done: &mut Vec<Done>, posts: &mut Vec<Post>) {
-        // Acquire: pairs with the Release in tell(), so that a stop whose mark this takes away is seen. What comes
-        // later sets it again.
+        // Acquire: pairs with the Release in tell(), so that a `stop` whose flag is cleared here is
+        // seen. A later tell() sets the flag again.
         self.any.swap(false, Ordering::Acquire);
         done.append(&mut locked(&self.done));
         posts.append(&mut locked(&self.posts).waiting);
     }
 
-    /// Whether it was told to stop since last asked.
+    /// Returns `true` if the endpoint was told to stop since the last call.
     pub(crate) fn take_stop(&self) -> bool {
-        // Relaxed: a flag alone; where it was told of by `any`, the look at that has ordered it.
+        // Relaxed: only a flag; if `any` announced it, the Acquire load of `any` has ordered it.
         self.stop.swap(false, Ordering::Relaxed)
     }
 }
@@ -180,7 +187,7 @@ impl fmt::Debug for Inbox {
     }
 }
 
-/// The requests of all peers, which have turns: one request each.
+/// Requests of all peers, which take turns with one request each.
 #[derive(Default)]
 struct Queue {
     peers: HashMap<PeerKey, PeerJobs>,
@@ -189,22 +196,22 @@ struct Queue {
     jobs_count: usize,
     /// Bytes of the jobs and their arguments.
     bytes: usize,
-    /// Fibers that there are: each has a stack, also where its request was taken back.
+    /// Number of fibers: each has a stack, even if its request was taken back.
     fibers: usize,
-    /// Those of them that have not taken a request yet.
+    /// Number of fibers that have not taken a request yet.
     fresh_fibers: usize,
     ended: bool,
 }
 
-/// The requests of one peer, and how much of their answers has not been sent.
+/// Requests of one peer, and the bytes of its unsent answers.
 #[derive(Default)]
 struct PeerJobs {
     jobs: Backlog<Job>,
-    /// It is in `Queue::turns`.
+    /// `true` if the peer is in `Queue::turns`.
     has_turn: bool,
     /// Bytes of answers that the endpoint has not taken yet.
     finished_bytes: usize,
-    /// Bytes that wait to be sent to the peer, as the endpoint has told last.
+    /// Bytes queued for sending to the peer, as last reported by the endpoint.
     queued_bytes: usize,
 }
 
@@ -216,7 +223,7 @@ impl PeerJobs {
 
 impl Job {
     fn bytes(&self) -> usize {
-        // What keeps it in order, besides itself.
+        // Twice the size of the job, for the queue's own memory.
         2 * size_of::<Self>() + self.arguments.len()
     }
 }
@@ -232,8 +239,8 @@ impl Queue {
         place
     }
 
-    /// Lets a request of that peer begin in turn, if it has one and reads its answers. Returns `true` if it was not
-    /// so before.
+    /// Lets a request of that peer begin in turn, if it has one and is not choked. Returns `true`
+    /// if the peer had no turn before and has one now.
     fn give_turn(&mut self, peer: PeerKey, choked_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
         let begins = !its.has_turn && !its.jobs.is_empty() && its.unsent_bytes() <= choked_bytes;
@@ -250,7 +257,7 @@ impl Queue {
             let Some(its) = self.peers.get_mut(&peer) else { continue };
             its.has_turn = false;
             if its.unsent_bytes() > choked_bytes {
-                continue; // Until the endpoint tells that it reads.
+                continue; // told() gives the peer a turn when it has read answers.
             }
             let Some(job) = its.jobs.pop() else { continue };
             self.took(&job);
@@ -269,20 +276,21 @@ struct Shared {
     queue: Mutex<Queue>,
     there_is_work: Condvar,
     inbox: Arc<Inbox>,
-    /// Above so many bytes of unsent answers, no further request of a peer begins.
+    /// Limit of unsent answer bytes of a peer, above which none of its requests begins.
     choked_bytes: usize,
-    /// Above so many, an answer that ends is dropped: of requests that had begun before.
+    /// Limit of unsent answer bytes of a peer, above which the answers of its running requests are
+    /// dropped.
     unsent_bytes_max: usize,
 }
 
-/// Who runs the handlers.
+/// Executor of the handlers.
 enum Hands {
     Threads(Vec<JoinHandle<()>>),
-    /// One for each request, each on a stack of its own.
+    /// One fiber for each request.
     Fibers(Runtime),
 }
 
-/// The threads. Dropping it ends them, behind the handlers that they are in.
+/// Pool of threads or fibers. Dropping it ends them after their current handlers.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     hands: Hands,
@@ -298,7 +306,7 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// As many threads as the configuration says, pinned in turn to the CPUs that it names.
+    /// Starts the configured number of threads, pinned in turn to the configured CPUs.
     pub(crate) fn start(config: &Config, inbox: Arc<Inbox>) -> std::io::Result<Self> {
         let Config { pool_threads, pool_queue_max, ref pool_cpus, .. } = *config;
         let (queue, there_is_work) = (Mutex::default(), Condvar::new());
@@ -322,7 +330,7 @@ impl Pool {
             let thread = thread.spawn(move || {
                 let pinned = cpu.map_or(Ok(()), affinity::pin);
                 let is_pinned = pinned.is_ok();
-                // Somebody waits for it.
+                // start() waits for this message.
                 let _ = tell.send(pinned);
                 if is_pinned {
                     work(&shared);
@@ -339,10 +347,11 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request, or gives it back when too many wait.
+    /// Queues a request, or returns it if too many wait.
     pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
         let mut queue = locked(&self.shared.queue);
-        // Threads bound what has begun; fibers are as many as requests.
+        // The number of threads bounds running requests; fibers are as many as requests, so they
+        // count here.
         let is_full = queue.jobs_count.max(queue.fibers) >= self.queue_max;
         if is_full || queue.bytes + job.bytes() > self.queue_bytes_max {
             return Err(job);
@@ -359,7 +368,7 @@ impl Pool {
         let shared = Arc::clone(&self.shared);
         match runtime.spawn_detached(move || work_once(&shared)) {
             Ok(()) => Ok(()),
-            // No memory for its stack. Another fiber may have its request.
+            // No memory for the fiber's stack. Another fiber may have taken its request.
             Err(_) => {
                 let mut queue = locked(&self.shared.queue);
                 queue.drop_fiber();
@@ -371,8 +380,9 @@ impl Pool {
         }
     }
 
-    /// The endpoint has taken answers of so many bytes for that peer, and so many wait to be sent to it. Returns the
-    /// requests that cannot go on now: there is no memory for a fiber.
+    /// Updates the unsent bytes of a peer: the endpoint has taken answers of `taken_bytes` bytes,
+    /// and `queued_bytes` bytes are queued for sending. Returns requests that cannot run because
+    /// there is no memory for a fiber.
     pub(crate) fn told(&self, peer: PeerKey, taken_bytes: usize, queued_bytes: usize) -> Vec<Job> {
         let mut queue = locked(&self.shared.queue);
         let Some(its) = queue.peers.get_mut(&peer) else { return Vec::new() };
@@ -386,7 +396,7 @@ impl Pool {
             self.shared.there_is_work.notify_all();
             return Vec::new();
         };
-        // Those that had been spawned for its requests have found the peer choked, and ended.
+        // The fibers that were spawned for these requests have found the peer choked, and ended.
         queue.add_fiber();
         drop(queue);
         let shared = Arc::clone(&self.shared);
@@ -400,18 +410,19 @@ impl Pool {
         }
     }
 
-    /// Takes back a request that has not begun.
+    /// Removes a request that has not begun.
     pub(crate) fn cancel(&self, peer: PeerKey, call: u64) {
         let mut queue = locked(&self.shared.queue);
         let its = queue.peers.get_mut(&peer);
         let job = its.and_then(|it| it.jobs.cancel(call));
         job.iter().for_each(|job| queue.took(job));
-        // What a handler owns may be dropped with its last request: not under the lock.
+        // Dropping the last request of a handler may drop what the handler owns, which must not
+        // happen under the lock.
         drop(queue);
         drop(job);
     }
 
-    /// Takes back the requests of a peer that is gone.
+    /// Removes the requests of a disconnected peer.
     pub(crate) fn forget(&self, peer: PeerKey) {
         let mut queue = locked(&self.shared.queue);
         let jobs = queue.withdraw(peer);
@@ -427,7 +438,7 @@ impl Queue {
         self.fresh_fibers += 1;
     }
 
-    /// One that was not to be had.
+    /// Undoes add_fiber() for a fiber that could not be spawned.
     fn drop_fiber(&mut self) {
         self.fibers -= 1;
         self.fresh_fibers -= 1;
@@ -451,11 +462,11 @@ impl Drop for Pool {
         self.shared.there_is_work.notify_all();
         if let Hands::Threads(threads) = &mut self.hands {
             for thread in threads.drain(..) {
-                // A thread ends of nothing but `ended`: handlers' panics are caught.
+                // A thread ends only when `ended` is set: panics of handlers are caught.
                 let _ = thread.join();
             }
         }
-        // Fibers are waited for by their runtime's own end.
+        // Dropping the runtime waits for the fibers.
     }
 }
 
@@ -475,13 +486,15 @@ fn work(shared: &Shared) {
     }
 }
 
-/// Runs in a fiber: handles one request. Where it was taken back, or its peer reads no answers, there is none.
+/// Body of a fiber: handles one request, if there is one that was not taken back and whose peer is
+/// not choked.
 fn work_once(shared: &Arc<Shared>) {
     let mut queue = locked(&shared.queue);
     queue.fresh_fibers -= 1;
     loop {
         let job = queue.take(shared.choked_bytes);
-        // Of a peer that was choked, the fibers have ended: each that begins sees to the next.
+        // The fibers of a choked peer have ended, so each fiber that begins provides for the next
+        // request.
         let lacks_fiber = queue.fresh_fibers == 0 && !queue.turns.is_empty();
         if lacks_fiber {
             queue.add_fiber();
@@ -499,8 +512,8 @@ fn work_once(shared: &Arc<Shared>) {
     queue.fibers -= 1;
 }
 
-/// Spawns a fiber that was added. Without memory for its stack there is none, and whoever calls goes on with what
-/// waits.
+/// Spawns a fiber that was added. Returns `false` if there is no memory for its stack: then the
+/// caller handles the next request itself.
 fn spawn_next(shared: &Arc<Shared>) -> bool {
     let next = Arc::clone(shared);
     let spawned = handover_fiber::spawn_detached(move || work_once(&next));
@@ -518,7 +531,7 @@ fn handle(job: Job, shared: &Shared) {
         return;
     }
     let mut queue = locked(&shared.queue);
-    let Some(its) = queue.peers.get_mut(&peer) else { return }; // It is gone.
+    let Some(its) = queue.peers.get_mut(&peer) else { return }; // The peer has been disconnected.
     if its.unsent_bytes() > shared.unsent_bytes_max {
         (answer, body) = (Err(Refusal::Unsent), Vec::new());
     }
@@ -543,8 +556,9 @@ fn fibers(config: &Config) -> std::io::Result<Runtime> {
     Runtime::new(config).map_err(std::io::Error::other)
 }
 
-/// A handler's panic is the caller's refusal, and nobody else's.
+/// Runs a handler, and turns its panic into a refusal for its caller alone.
 pub(crate) fn caught(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
-    // What the handler had borrowed is its own, or the vector of its answer, which is thrown away.
+    // The handler borrows only its own state and the answer's vector, and the answer is discarded
+    // after a panic.
     catch_unwind(AssertUnwindSafe(handler)).unwrap_or(Err(Refusal::Panicked))
 }

@@ -1,4 +1,4 @@
-//! An endpoint that a thread of its own drives: other threads, and fibers, call through it.
+//! Endpoint driven by its own thread, through which other threads and fibers call.
 
 use super::calling::{after, decoded, encoded};
 use super::endpoint::{Endpoint, Stopper};
@@ -20,11 +20,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// In place of a call's number: there is none. No call's number is that of a request that wants no answer.
+/// Placeholder for a call that was not started: a number that no call with an answer has.
 const NO_CALL: u64 = super::state::ONE_WAY;
 
-/// An endpoint in a thread of its own ([`Endpoint::start_progress`]). Dropping it stops that thread, and waits for
-/// the handler that it is in.
+/// Endpoint that runs in its own thread ([`Endpoint::start_progress`]). Dropping it stops that
+/// thread, and waits until a running handler has returned.
 #[derive(Debug)]
 pub struct Progress {
     thread: Option<JoinHandle<Endpoint>>,
@@ -33,8 +33,8 @@ pub struct Progress {
 }
 
 impl Endpoint {
-    /// Has a thread of its own serve this endpoint until it is told to stop, and others call through it
-    /// ([`Caller`]).
+    /// Starts a thread that serves this endpoint until told to stop. Other threads call through a
+    /// [`Caller`].
     ///
     /// ```
     /// use handover_rpc::{Calling, Config, Endpoint, Method};
@@ -60,18 +60,19 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// [`EndpointError::Thread`] when there is no thread to be had.
+    /// [`EndpointError::Thread`] if the thread cannot be started.
     ///
     /// # Cost
-    /// A call from another thread is handed over twice more than one of the endpoint's own: two wake-ups, where
-    /// nobody spins, and some allocations. [`Config::spin_ns_max`](crate::Config::spin_ns_max) is the thread's.
+    /// A call from another thread is passed between threads twice more than one of the endpoint's
+    /// own thread: two wake-ups, unless both threads spin, and some allocations.
+    /// [`Config::spin_ns_max`](crate::Config::spin_ns_max) applies to the endpoint's thread.
     pub fn start_progress(mut self) -> Result<Progress, EndpointError> {
         let (stopper, inbox) = (self.stopper(), Arc::clone(self.inbox()));
         inbox.open();
         let caller = Caller { inbox: Arc::clone(&inbox) };
         let thread = thread::Builder::new().name("rpc-progress".into());
         let thread = thread.spawn(move || {
-            // However it ends: whoever has called is told.
+            // Dropped however the thread ends, so that every waiting caller gets an answer.
             let _closes = Closes(inbox);
             self.serve();
             self.break_promises();
@@ -91,19 +92,20 @@ impl Drop for Closes {
 }
 
 impl Progress {
-    /// What other threads call through.
+    /// Returns a handle through which other threads call.
     #[must_use]
     pub fn caller(&self) -> Caller {
         self.caller.clone()
     }
 
-    /// What ends it, from any thread.
+    /// Returns a handle that stops the thread, from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Whether its thread has ended: by a [`Stopper`], a handler, or a peer that may.
+    /// Returns `true` if the thread has ended: by a [`Stopper`], by a handler, or by a peer that
+    /// may stop it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -113,16 +115,16 @@ impl Progress {
     /// [`CallError::Ended`].
     ///
     /// # Panics
-    /// When something that ran in the thread has panicked, other than a handler.
+    /// Panics if something in the thread has panicked, other than a handler.
     ///
     /// # Blocking
-    /// Until the handler that it is in has returned.
+    /// Blocks until a running handler has returned.
     #[must_use]
     pub fn stop(mut self) -> Endpoint {
         self.stopper.stop();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(endpoint)) => {
-                // Where the thread had ended already, nobody has seen it.
+                // If the thread had ended before, the stop request is still there.
                 endpoint.inbox().take_stop();
                 endpoint
             }
@@ -136,15 +138,15 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.stopper.stop();
-            // A panic of what ran in it has been printed.
+            // The panic message of the thread has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Calls through an endpoint that a thread of its own drives: from any thread, and from any fiber of
-/// `handover_fiber`, whose worker runs others meanwhile. A handler that runs in the endpoint's own thread would wait
-/// for itself: it has its [`Context`](crate::Context).
+/// Handle for calls through an endpoint that runs in its own thread: from any thread, and from any
+/// fiber of `handover_fiber`, whose worker runs other fibers meanwhile. A handler in the endpoint's
+/// own thread must use its [`Context`](crate::Context) instead, as it would wait for itself.
 #[derive(Clone)]
 pub struct Caller {
     inbox: Arc<Inbox>,
@@ -157,13 +159,13 @@ impl fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// Calls, and waits for the result.
+    /// Calls a procedure, and waits for the result.
     ///
     /// # Errors
-    /// As [`Calling::call`](crate::Calling::call), and [`CallError::Ended`].
+    /// The errors of [`Calling::call`](crate::Calling::call), and [`CallError::Ended`].
     ///
     /// # Blocking
-    /// Until the result is there, the connection is gone, or the endpoint's thread has ended.
+    /// Blocks until the result arrives, the connection ends, or the endpoint's thread ends.
     pub fn call<A: Serialize + ?Sized, R: DeserializeOwned>(
         &self,
         peer: PeerKey,
@@ -173,13 +175,13 @@ impl Caller {
         self.start(peer, method, arguments)?.wait()
     }
 
-    /// As [`call`](Self::call), for so long at most.
+    /// Calls a procedure, and waits for the result for `timeout` at most.
     ///
     /// # Errors
-    /// As [`call`](Self::call), and [`CallError::Deadline`].
+    /// The errors of [`call`](Self::call), and [`CallError::Deadline`].
     ///
     /// # Blocking
-    /// For `timeout` at most, and as long as a handler keeps the endpoint's thread.
+    /// Blocks for `timeout` at most, and as long as a handler occupies the endpoint's thread.
     pub fn call_within<A: Serialize + ?Sized, R: DeserializeOwned>(
         &self,
         peer: PeerKey,
@@ -190,11 +192,12 @@ impl Caller {
         self.start_within(peer, method, arguments, timeout)?.wait()
     }
 
-    /// Calls, and does not wait.
+    /// Starts a call without waiting for the result.
     ///
     /// # Errors
-    /// [`CallError::BadArguments`], [`CallError::Ended`], and [`CallError::Full`] where `calls_max` others wait for the
-    /// endpoint's thread; whatever else may be wrong comes in place of the result.
+    /// [`CallError::BadArguments`], [`CallError::Ended`], and [`CallError::Full`] if `calls_max`
+    /// posts of other threads wait for the endpoint's thread. Every other error is returned in
+    /// place of the result.
     pub fn start<A: Serialize + ?Sized, R>(
         &self,
         peer: PeerKey,
@@ -204,10 +207,11 @@ impl Caller {
         self.post(peer, method, arguments, u64::MAX)
     }
 
-    /// As [`start`](Self::start); it has ended with [`CallError::Deadline`] when so much time has passed.
+    /// Starts a call that ends with [`CallError::Deadline`] after `timeout`; see
+    /// [`start`](Self::start).
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_within<A: Serialize + ?Sized, R>(
         &self,
         peer: PeerKey,
@@ -233,14 +237,15 @@ impl Caller {
         Ok(Pending { answer, inbox: Arc::clone(&self.inbox), result: PhantomData })
     }
 
-    /// Has that done in the endpoint's thread, between handlers: to connect ([`Moment::connect`]), to move memory
-    /// ([`Bulk`](crate::Bulk)), to start timers ([`Timing`](crate::Timing)). Requests wait meanwhile.
+    /// Runs a closure in the endpoint's thread, between handlers: to connect ([`Moment::connect`]),
+    /// to transfer memory ([`Bulk`](crate::Bulk)), or to start timers ([`Timing`](crate::Timing)).
+    /// Peers' requests wait meanwhile.
     ///
     /// # Errors
-    /// [`CallError::Ended`], and [`CallError::Full`] as [`start`](Self::start).
+    /// [`CallError::Ended`], and [`CallError::Full`] as for [`start`](Self::start).
     ///
     /// # Blocking
-    /// Until it is done.
+    /// Blocks until the closure has returned.
     pub fn run<T: Send + 'static>(
         &self,
         errand: impl FnOnce(&mut Moment<'_>) -> T + Send + 'static,
@@ -250,17 +255,17 @@ impl Caller {
             promise.keep(Ok(Mutex::new(Some(errand(moment)))));
         })))?;
         match answer.came.wait() {
-            // Nobody else takes it.
+            // Only this call takes the value.
             Ok(came) => locked(came).take().ok_or(CallError::Ended),
             Err(error) => Err(error.clone()),
         }
     }
 }
 
-/// A call that was started by a [`Caller`]. Dropping it drops the result; the peer is not told, as by
-/// [`cancel`](Self::cancel).
+/// Call that was started by a [`Caller`]. Dropping it drops the result; unlike
+/// [`cancel`](Self::cancel), it does not tell the peer.
 ///
-/// It is a future, too, for any executor:
+/// It is also a future, for any executor:
 ///
 /// ```
 /// # use handover_rpc::{CallError, Caller, Method, Peer};
@@ -288,34 +293,34 @@ impl<R: DeserializeOwned> Pending<R> {
     /// Waits for the result.
     ///
     /// # Errors
-    /// As [`Caller::call`].
+    /// The errors of [`Caller::call`].
     ///
     /// # Blocking
-    /// As [`Caller::call`]; a fiber's worker goes on with others.
+    /// Blocks as [`Caller::call`] does; a fiber's worker runs other fibers meanwhile.
     pub fn wait(self) -> Result<R, CallError> {
         read(self.answer.came.wait())
     }
 
-    /// The result, if it is there.
+    /// Returns the result if it has arrived.
     ///
     /// # Errors
-    /// As [`Caller::call`].
+    /// The errors of [`Caller::call`].
     pub fn test(&self) -> Option<Result<R, CallError>> {
         self.answer.came.test().map(read)
     }
 }
 
 impl<R> Pending<R> {
-    /// Gives it up: where no result has come, the peer is told that nobody waits for it, and a request that has not
-    /// begun does not begin.
+    /// Cancels the call. If the result has not arrived, the peer is told, and drops the request if
+    /// its handler has not begun.
     pub fn cancel(self) {
         if self.answer.came.test().is_some() {
             return;
         }
         let answer = Arc::clone(&self.answer);
-        // Where nobody drives the endpoint any more, all is given up already.
+        // If the endpoint's thread has ended, all calls are over already.
         let _ = self.inbox.post_end(Post::Call(Box::new(move |state| {
-            // Posts come in their order: it was started by now, or refused.
+            // Posts run in their order, so the call was started or refused before.
             state.cancel_for(answer.call.load(Ordering::Relaxed));
         })));
     }
@@ -329,7 +334,7 @@ impl<R: DeserializeOwned> Future for Pending<R> {
         if let Some(came) = self.answer.came.test() {
             return Poll::Ready(read(came));
         }
-        // Behind this lock: whoever sets the value next wakes it.
+        // Written under the lock: the thread that sets the value takes the waker after this.
         match &mut *waker {
             Some(known) => known.clone_from(context.waker()),
             none => *none = Some(context.waker().clone()),
@@ -345,18 +350,18 @@ fn read<R: DeserializeOwned>(answer: &Result<Vec<u8>, CallError>) -> Result<R, C
     }
 }
 
-/// Where an answer will be.
+/// Slot for an answer.
 pub(crate) struct Answer<T = Vec<u8>> {
     came: Eventual<Result<T, CallError>>,
-    /// Who is to be told, where a future waits.
+    /// Waker of a future that waits for the answer.
     waker: Mutex<Option<Waker>>,
-    /// The call's number once it is under way; the endpoint's thread writes it and reads it.
+    /// Number of the call once it is under way; only the endpoint's thread reads and writes it.
     call: AtomicU64,
 }
 
 impl<T> Answer<T> {
     fn set(&self, answer: Result<T, CallError>) {
-        // It is set once: when the promise is kept, or dropped.
+        // The value is set once: by keep(), or when the promise is dropped.
         let _ = self.came.set(answer);
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {
@@ -365,7 +370,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// Somebody waits for that. It is kept, or broken when it is dropped.
+/// Obligation to set an [`Answer`]. Dropping it sets [`CallError::Ended`].
 pub(crate) struct Promise<T = Vec<u8>>(Option<Arc<Answer<T>>>);
 
 fn promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
@@ -397,18 +402,18 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// What other threads want of an endpoint.
+/// Work of other threads for an endpoint.
 #[derive(Default)]
 pub(crate) struct Others {
-    /// Not looked at yet.
+    /// Posts that were taken from the inbox and not handled yet.
     pub(crate) posts: Vec<Post>,
-    /// To be done between handlers.
+    /// Closures to run between handlers.
     pub(crate) errands: VecDeque<Callback>,
-    /// Under way for them, by their numbers.
+    /// Calls under way for other threads, by their number.
     calls: HashMap<u64, Awaited>,
 }
 
-/// A call for which somebody waits elsewhere, and the timer of its deadline.
+/// Call that another thread waits for, and the timer of its deadline.
 type Awaited = (CallId, Promise, Option<Timer>);
 
 impl fmt::Debug for Others {
@@ -418,7 +423,7 @@ impl fmt::Debug for Others {
 }
 
 impl Others {
-    /// Whether none of them waits for a call.
+    /// Returns `true` if no other thread waits for a call.
     #[inline]
     pub(crate) fn await_none(&self) -> bool {
         self.calls.is_empty()
@@ -426,7 +431,7 @@ impl Others {
 }
 
 impl State {
-    /// Does what can be done at once. Whether there was anything.
+    /// Starts posted calls, and queues posted errands. Returns `true` if there were any.
     pub(super) fn do_posts(&mut self) -> bool {
         let mut posts = std::mem::take(&mut self.others.posts);
         let any = !posts.is_empty();
@@ -476,7 +481,7 @@ impl State {
         }
     }
 
-    /// The answer to a call has come, for whom another thread may wait.
+    /// Passes the outcome of a call to the thread that waits for it, if there is one.
     #[cold]
     pub(super) fn keep_promise(&mut self, call: u64) {
         let Some(&(id, ..)) = self.others.calls.get(&call) else { return };
@@ -493,7 +498,7 @@ impl State {
         }
     }
 
-    /// Calls of a peer that is gone are over.
+    /// Passes on the outcomes of all calls that have ended, after a peer was disconnected.
     #[cold]
     pub(super) fn keep_promises(&mut self) {
         let done = |it: &&Awaited| self.calls.is_done(it.0) == Some(true);
@@ -503,14 +508,15 @@ impl State {
         }
     }
 
-    /// Whoever waited for that call does not any more.
+    /// Cancels a call that another thread no longer waits for.
     fn cancel_for(&mut self, call: u64) {
         if let Some(awaited) = self.others.calls.remove(&call) {
             self.abandon(awaited);
         }
     }
 
-    /// Nobody drives this endpoint any more for those who wait elsewhere.
+    /// Ends all work of other threads with [`CallError::Ended`], as this thread stops driving the
+    /// endpoint.
     pub(super) fn break_promises(&mut self) {
         self.others.errands.clear();
         for awaited in std::mem::take(&mut self.others.calls).into_values() {
@@ -518,7 +524,7 @@ impl State {
         }
     }
 
-    /// Gives it up. Its promise is broken by its end, behind that.
+    /// Gives the call up. Dropping the promise at the end of this function sets its answer.
     fn abandon(&mut self, (id, _promise, timer): Awaited) {
         if let Some(timer) = timer {
             self.timers.cancel(timer);

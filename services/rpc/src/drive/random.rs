@@ -1,29 +1,29 @@
-//! Numbers that nobody guesses.
+//! Cryptographically secure random numbers.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// From the kernel, which needs no descriptor for it.
+/// Returns a random number of the kernel, which needs no descriptor for it.
 pub(crate) fn random() -> Result<u128, Errno> {
     let mut bytes = [0; 16];
     random_bytes(&mut bytes)?;
     Ok(u128::from_ne_bytes(bytes))
 }
 
-/// Fills a few bytes, as [`random`] does.
+/// Fills `bytes`, at most 256 of them, with random numbers of the kernel.
 pub(crate) fn random_bytes(bytes: &mut [u8]) -> Result<(), Errno> {
     #[cfg(test)]
     if simulated::fill(bytes) {
         return Ok(());
     }
-    // So few come whole, or not at all.
+    // getrandom() fills up to 256 bytes completely or fails.
     match getrandom(&mut *bytes, GetRandomFlags::empty())? {
         count if count == bytes.len() => Ok(()),
         _ => Err(Errno::IO),
     }
 }
 
-/// In a thread of the simulation, numbers follow from its seed.
+/// Source of the random numbers in a thread of the simulation: they follow from its seed.
 #[cfg(test)]
 pub(crate) mod simulated {
     use handover_base::random::SplitMix64;

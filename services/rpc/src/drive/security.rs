@@ -1,4 +1,4 @@
-//! Checks of who is at the other end of a connection.
+//! Authentication of peers, and the credentials for it.
 
 use super::socket;
 use super::wire::Wire;
@@ -41,7 +41,7 @@ impl Security {
         Ok(())
     }
 
-    /// The secret that both sides of a connection at that address must know.
+    /// Returns the secret that both sides of a connection at that address must know.
     pub(crate) fn secret(&self, address: &Address) -> Option<&Secret> {
         match address {
             Address::Tcp(_) => self.secret.as_ref(),
@@ -49,7 +49,7 @@ impl Security {
         }
     }
 
-    /// Refuses an address of `tls://` where nobody could accept a connection.
+    /// Refuses a `tls://` address if this endpoint has no certificate or no TLS.
     pub(crate) fn check_listen(&self, address: &Address) -> Result<(), EndpointError> {
         match address {
             #[cfg(feature = "tls")]
@@ -62,7 +62,7 @@ impl Security {
         }
     }
 
-    /// The byte stream of a connection that was accepted at that address.
+    /// Returns the byte stream of a connection that was accepted at that address.
     pub(crate) fn accept(&self, fd: OwnedFd, address: &Address) -> Result<Wire, Gone> {
         match address {
             #[cfg(feature = "tls")]
@@ -71,7 +71,7 @@ impl Security {
         }
     }
 
-    /// The byte stream of a connection to that address.
+    /// Returns the byte stream of a connection to that address.
     pub(crate) fn connect(&self, fd: OwnedFd, address: &Address) -> Result<Wire, EndpointError> {
         match address {
             #[cfg(feature = "tls")]
@@ -91,12 +91,12 @@ impl Security {
 #[cfg(not(feature = "tls"))]
 const NO_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
 
-/// An error about that file or address.
+/// Returns an error about that file or address.
 pub(crate) fn refused(place: &str, why: impl Into<String>) -> EndpointError {
     EndpointError::Security { place: place.into(), why: why.into() }
 }
 
-/// Checks the user at the other end of a Unix socket, as the kernel tells it.
+/// Checks that the user at the other end of a Unix socket, as reported by the kernel, is allowed.
 pub(crate) fn check_user(
     fd: BorrowedFd<'_>,
     address: &Address,
@@ -119,7 +119,7 @@ fn is_allowed(uid: u32, own: u32, address: &Address, config: &Config) -> bool {
             UdsPeers::Uids(uids) => uids.contains(&uid),
             UdsPeers::Any => true,
         },
-        // No file's mode keeps others from these.
+        // These sockets have no file whose mode could keep other users out.
         Address::Sm(_) | Address::Uds(_) => uid == own,
         Address::Tcp(_) | Address::Tls(_) => true,
     }

@@ -1,12 +1,14 @@
-//! Shared memory: messages in the segment, and a socket that wakes who sleeps and tells of death.
+//! Shared memory transport: messages in the segment, and a socket that wakes a sleeping side and
+//! reports the end of the peer's process.
 //!
-//! A message is published by its sequence number alone, on the same line as its header and the first 32
-//! bytes of its body. A sender learns only now and then how far the other side has read; nothing else is
-//! written by both.
+//! A message is published by its sequence number alone, on the same cache line as its header and
+//! the first 32 bytes of its body. A sender reads only now and then how far the peer has read; both
+//! sides write nothing else in common.
 //!
-//! **No wake-up is lost**: the reader writes `asleep`, fences, and looks once more; the sender publishes,
-//! fences, and reads `asleep`. One of the two sees the other (Dekker). A side that has agreed never to
-//! sleep is spared the fence. Whoever waits for room does the same with `wants_room`.
+//! **No wake-up is lost**: the reader writes `asleep`, fences, and checks for messages once more;
+//! the sender publishes, fences, and reads `asleep`. At least one of them sees the other's write
+//! (Dekker). The fence is omitted if the peer has announced that it never sleeps. A sender that
+//! waits for room does the same with `wants_room`.
 
 use super::bulk::BulkMemory;
 use super::link::{Link, Queue};
@@ -18,45 +20,48 @@ use handover_base::sync::shared::{Ordering, fence};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What wakes the other side: any byte does.
+/// Byte that wakes the peer; the value does not matter.
 const RING: u8 = b'!';
-/// Long bodies begin on lines of their own.
+/// Alignment of long bodies, so that each begins on its own cache line.
 const LINE_BYTES: u64 = 64;
-/// Below so many bytes of long bodies, it is not worth asking how far the other side has read.
+/// Minimum free space in the unread part of the buffer from which long bodies are placed without
+/// asking how far the peer has read, in bytes.
 const FRESH_BYTES: u64 = 1 << 15;
 
 #[derive(Debug)]
 pub(crate) struct Sm {
     segment: Segment,
-    /// 0 for the side that has connected.
+    /// 0 for the connector's side, 1 for the acceptor's.
     own: usize,
-    /// The other side never sleeps.
+    /// `true` if the peer never sleeps.
     its_spins: bool,
     body_bytes_max: u32,
     sent: u64,
-    /// How many the other side had taken when last looked.
+    /// Number of messages that the peer had taken when last read.
     acked: u64,
     received: u64,
-    /// Where the next long body goes, and the oldest that may still be read; counted on, over all laps.
+    /// Start of the next long body and of the oldest one that may still be read; both count on over
+    /// all laps.
     body_head: u64,
     body_tail: u64,
-    /// The long bodies under way: their message, and where they end.
+    /// Long bodies that may still be read: the number of the message, and the end of the body.
     bodies: VecDeque<(u64, u64)>,
     queue: Queue,
-    /// A byte on it wakes the other side; its end is the end of the connection. Not an eventfd: of one
-    /// that is shared, the other side could make a write block.
+    /// A byte on this socket wakes the peer; its end is the end of the connection. It is not an
+    /// eventfd, since a peer could make a write to a shared eventfd block.
     socket: OwnedFd,
-    /// Files that were passed, in order.
+    /// Files that were received, in order.
     files: VecDeque<(FileId, OwnedFd)>,
-    /// Not all that lies at the socket was read.
+    /// `true` if the socket may hold unread bytes.
     unread: bool,
-    /// Which process is at the other end.
+    /// Process id of the peer, if visible in this pid namespace.
     pid: Option<i32>,
 }
 
-/// So many files may lie there that no frame has told of.
+/// Maximum number of received files that no frame has referred to.
 const FILES_MAX: usize = 2 * SEGMENTS_MAX;
-/// Read from the socket at a time, so that whoever rings and rings does not keep others waiting.
+/// Maximum number of reads of the socket in a row, so that a peer that sends bytes all the time
+/// does not keep others waiting.
 const READS_MAX: usize = 64;
 
 impl Sm {
@@ -87,10 +92,11 @@ impl Sm {
         }
     }
 
-    /// Reads rings, and at most one file: how many bytes there were, and whether there was a file.
+    /// Reads wake-up bytes, and at most one file. Returns the number of bytes, and `true` if there
+    /// was a file.
     fn read_rings(&mut self, rings: &mut [u8]) -> Option<(usize, bool)> {
         let mut came = Vec::new();
-        // The end of the connection is told by the kernel.
+        // An error is not handled here: epoll reports the end of the connection.
         let count = socket::receive_fds(self.socket.as_fd(), rings, &mut came).ok()?;
         let had_files = !came.is_empty();
         let known = came.into_iter().filter_map(|it| Some((file_id(it.as_fd())?, it)));
@@ -98,7 +104,7 @@ impl Sm {
         (count > 0).then_some((count, had_files))
     }
 
-    /// Reads what lies at the socket, a great many rings at most.
+    /// Reads the socket until it is empty, READS_MAX reads were made or FILES_MAX files are held.
     fn read_all_rings(&mut self) {
         let mut rings = [0; 64];
         for _ in 0..READS_MAX {
@@ -106,7 +112,7 @@ impl Sm {
                 break;
             }
             let read = self.read_rings(&mut rings);
-            // The kernel stops behind bytes that came with a file: there may be more.
+            // The kernel stops a read behind bytes that came with a file, so there may be more.
             if read.is_none_or(|(count, had_files)| count < rings.len() && !had_files) {
                 self.unread = false;
                 return;
@@ -121,7 +127,7 @@ impl Sm {
         self.files.pop_front().map(|it| it.1)
     }
 
-    /// Publishes a message. False when there is no room for it.
+    /// Publishes a message. Returns `false` if there is no room for it.
     #[inline]
     fn publish(&mut self, header: &Header, body: &[u8]) -> Result<bool, Gone> {
         if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
@@ -148,7 +154,7 @@ impl Sm {
             slot.store(word, Ordering::Relaxed);
         }
         self.sent += 1;
-        // Release: publishes the header and the body to the Acquire in receive() of the other side.
+        // Release: publishes the header and the body to the Acquire in the peer's watch().
         slot.sequence.store(self.sent, Ordering::Release);
         if !self.its_spins {
             self.ring_if_asleep();
@@ -158,8 +164,9 @@ impl Sm {
 
     fn ring_if_asleep(&self) {
         let asleep = &self.segment.side(1 - self.own).status.asleep;
-        // SeqCst: what was published comes before this look; pairs with the fence of the side that sleeps,
-        // which comes between its declaration and its last look (State::sleep).
+        // SeqCst: orders the published message before this load; pairs with the fence in
+        // State::sleep of the side that sleeps, between its store to `asleep` and its last check
+        // for messages.
         fence(Ordering::SeqCst);
         if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
             self.ring();
@@ -168,15 +175,16 @@ impl Sm {
 
     #[cold]
     fn ring(&self) {
-        // Refused where the other side is gone, which the kernel tells, or where it has not read a great many
-        // rings: one more says nothing new.
+        // send() fails if the peer is gone, which epoll reports, or if the socket's buffer is full
+        // of wake-up bytes that the peer has not read: one more is not needed.
         let _ = socket::send(self.socket.as_fd(), &[RING]);
     }
 
-    /// How far the other side has read, if what it says can be.
+    /// Reads how far the peer has read, and frees the space of those messages. Fails if the value
+    /// is impossible.
     #[cold]
     fn look_how_far(&mut self) -> Result<(), Gone> {
-        // Acquire: pairs with the Release in receive() of the other side, which has read what is
+        // Acquire: pairs with the Release in pass() of the peer, which has read the bytes that are
         // overwritten next.
         let taken = self.segment.side(1 - self.own).progress.taken.load(Ordering::Acquire);
         if taken < self.acked || taken > self.sent {
@@ -190,7 +198,7 @@ impl Sm {
             self.bodies.pop_front();
         }
         if self.bodies.is_empty() {
-            // From the beginning again: these lines are in a cache.
+            // Starts at the beginning again, because those cache lines are in the cache.
             (self.body_head, self.body_tail) = (0, 0);
         }
         Ok(())
@@ -203,7 +211,7 @@ impl Sm {
         Ok(has_slot && (bytes <= INLINE_BYTES || self.next_place(bytes).is_some()))
     }
 
-    /// Where a long body may go, if there is room.
+    /// Allocates space for a long body and returns its offset; `None` if there is no room.
     fn place_for(&mut self, bytes: usize) -> Result<Option<u32>, Gone> {
         if self.body_head >= FRESH_BYTES {
             self.look_how_far()?;
@@ -212,46 +220,48 @@ impl Sm {
         if place.is_some() {
             return Ok(place);
         }
-        // Perhaps more was read since that was looked at.
+        // The peer may have read more since.
         self.look_how_far()?;
         Ok(self.place_as_known(bytes))
     }
 
-    /// Where it may go by what is known of the other side, and takes that place.
+    /// Allocates space for a long body, given the last known read position of the peer.
     fn place_as_known(&mut self, bytes: usize) -> Option<u32> {
         let (start, end) = self.next_place(bytes)?;
         self.body_head = end;
         self.bodies.push_back((self.sent, end));
-        // Below shared_bytes, which is a u32.
+        // Less than shared_bytes, which is a u32.
         Some((start % u64::from(self.segment.shared_bytes())) as u32)
     }
 
-    /// From where to where it may go, counted on over all laps.
+    /// Returns the start and end of the next long body if there is room; both count on over all
+    /// laps.
     fn next_place(&self, bytes: usize) -> Option<(u64, u64)> {
         let shared_bytes = u64::from(self.segment.shared_bytes());
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
         let mut head = self.body_head;
         if head % shared_bytes + bytes > shared_bytes {
-            head = head.next_multiple_of(shared_bytes); // In one piece, or not here.
+            head = head.next_multiple_of(shared_bytes); // A body is not split at the end of the buffer: it starts at the beginning instead.
         }
         (head + bytes - self.body_tail <= shared_bytes).then_some((head, head + bytes))
     }
 
-    /// Whether there is a message.
+    /// Returns `true` if a message has arrived.
     #[inline]
     fn has_next(&self) -> bool {
         self.watch(1)
     }
 
-    /// Looks for a message so many times, and does nothing else. Whether there is one.
+    /// Polls for a message `looks` times, and does nothing else. Returns `true` if a message has
+    /// arrived.
     #[inline]
     pub(crate) fn watch(&self, looks: u32) -> bool {
         let slot = self.segment.slot(1 - self.own, self.received);
-        // Acquire: pairs with the Release in publish() of the other side.
+        // Acquire: pairs with the Release in publish() of the peer.
         (0..looks).any(|_| slot.sequence.load(Ordering::Acquire) == self.received + 1)
     }
 
-    /// The header of the message that there is.
+    /// Decodes the header of the message that has arrived.
     #[inline]
     fn next_header(&self) -> Result<Header, FrameError> {
         let slot = self.segment.slot(1 - self.own, self.received);
@@ -259,7 +269,7 @@ impl Sm {
         Header::from_words([word(0), word(1), word(2)], self.body_bytes_max)
     }
 
-    /// Copies a body out that stands in its message.
+    /// Copies a body out of its slot.
     #[inline]
     fn read_inline(&self, bytes: usize, body: &mut Vec<u8>) {
         let slot = self.segment.slot(1 - self.own, self.received);
@@ -272,21 +282,23 @@ impl Sm {
         }
     }
 
-    /// Asks for the line of the next message to send: one is read, and an answer, or another call, follows.
+    /// Prefetches the slot of the next message to send, as an answer or another call usually
+    /// follows a received message.
     #[inline]
     fn claim(&self) {
         self.segment.claim(self.own, self.sent);
     }
 
-    /// That message was read.
+    /// Marks the message as read.
     #[inline]
     fn pass(&mut self) {
         self.received += 1;
-        // Release: pairs with the Acquire in look_how_far() of the other side.
+        // Release: pairs with the Acquire in look_how_far() of the peer.
         self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
     }
 
-    /// Looks for a message so many times, and takes it if it is that call's result and stands in its slot.
+    /// Polls for a message `looks` times. Takes the message if it is that call's result and its
+    /// body is in the slot.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, looks: u32, body: &mut Vec<u8>) -> bool {
         if !self.watch(looks) {
@@ -301,17 +313,17 @@ impl Sm {
                 self.pass();
                 true
             }
-            // What else it may be, and what it cannot be, is seen by receive().
+            // receive() handles every other message, and errors.
             Ok(_) | Err(_) => false,
         }
     }
 
-    /// Tells the other side, if it waits for room, that there is some.
+    /// Wakes the peer if it waits for room.
     #[inline]
     fn tell_of_room(&self) {
         let wants_room = &self.segment.side(1 - self.own).status.wants_room;
-        // Relaxed: a look that comes too early is made good by the next, at the latest by the one behind
-        // the fence before this side sleeps.
+        // Relaxed: if this load is too early to see the peer's store, a later call sees it, at the
+        // latest the one after the fence before this side sleeps.
         if wants_room.load(Ordering::Relaxed) != 0 && wants_room.swap(0, Ordering::Relaxed) != 0 {
             self.ring();
         }
@@ -371,7 +383,8 @@ impl Link for Sm {
         }
         self.queue = queue;
         if !self.queue.is_empty() {
-            // Relaxed: the fence before sleeping orders it, and the next look at how far they are.
+            // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's
+            // progress.
             self.segment.side(self.own).status.wants_room.store(1, Ordering::Relaxed);
         }
         Ok(went)
@@ -386,8 +399,8 @@ impl Link for Sm {
     }
 
     fn told(&mut self) {
-        // Whoever was woken looks into memory first, and reads the rings before it sleeps again, or when it is
-        // told once more.
+        // A woken side checks the shared memory first. It reads the wake-up bytes before it sleeps
+        // again, or at the next notification.
         if self.unread {
             self.read_all_rings();
         } else {
@@ -403,17 +416,17 @@ impl Link for Sm {
         if self.unread {
             self.read_all_rings();
         }
-        // Relaxed: State::sleep fences behind the last of these.
+        // Relaxed: State::sleep fences after the last of these stores.
         self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
     }
 
     fn withdraw(&mut self) {
-        // Relaxed: who rings for nothing costs a look.
+        // Relaxed: a needless wake-up costs the peer one write and this side one check.
         self.segment.side(self.own).status.asleep.store(0, Ordering::Relaxed);
     }
 
     fn close(&mut self) {
-        // Refused where the other side writes rubbish: it is given up anyway.
+        // An error means that the peer broke the protocol; the connection is closed anyway.
         let _ = self.flush();
         self.ring();
     }
@@ -428,12 +441,12 @@ impl Link for Sm {
 
     fn take_file(&mut self, file: FileId) -> Option<OwnedFd> {
         let mut rings = [0; 64];
-        // As many again may not have been looked at.
+        // The socket may hold as many files again that were not read.
         for _ in 0..2 * FILES_MAX {
             if let Some(file) = self.take_known(file) {
                 return Some(file);
             }
-            // Sent ahead of the frame that tells of it, it is there, or was lost.
+            // A file is sent before the frame that refers to it, so it is there or was lost.
             self.read_rings(&mut rings)?;
             if self.files.len() > FILES_MAX {
                 self.files.pop_front();
@@ -452,20 +465,21 @@ impl Link for Sm {
         if !self.queue.is_empty() {
             return Ok(false);
         }
-        // Before it is copied: a peer that does not read is asked again each turn.
+        // Checked before the copy, since the send is retried each turn while the peer does not
+        // read.
         if !self.has_room(bytes)? {
             // Relaxed: as in flush().
             self.segment.side(self.own).status.wants_room.store(1, Ordering::Relaxed);
             return Ok(false);
         }
-        // Shorter than message_bytes_max, which fits what is shared twice.
+        // At most message_bytes_max, twice which fits the shared buffer.
         let mut body = vec![0; bytes];
         memory.read(offset, &mut body);
         self.publish(&header, &body)
     }
 
     fn linger(&self) -> Option<OwnedFd> {
-        // Refused where descriptors are short: then nobody can be waited for.
+        // Cloning fails if descriptors run out; then there is no socket to wait on.
         self.socket.try_clone().ok()
     }
 }
@@ -493,10 +507,10 @@ mod tests {
         assert!(sm.take_file(id(0)).is_none(), "nobody wanted it");
         pass(3);
         assert!(sm.take_file(id(2)).is_some() && sm.take_file(id(3)).is_some());
-        // More than are kept: those that nobody asks for are given up first.
+        // More files than are kept: the oldest are dropped first.
         (0..FILES_MAX).for_each(|_| pass(0));
         [1, 2].into_iter().for_each(pass);
-        // Looked at when it is told of once more.
+        // The socket is read at the second notification.
         sm.told();
         assert!(sm.files.is_empty() && sm.unread);
         sm.told();

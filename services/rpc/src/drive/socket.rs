@@ -1,4 +1,4 @@
-//! The calls on sockets, none of which blocks but [`wait`].
+//! System calls on sockets. Only [`wait`] blocks.
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How many descriptors a greeting carries: the segment.
+/// Maximum number of descriptors in one message: that of the segment in a handshake, or one file.
 pub(crate) const FDS_COUNT: usize = 1;
 
 #[inline]
@@ -25,24 +25,24 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     }
 }
 
-/// As [`receive`], and waits until something has come, where the socket was [made to](blocks).
+/// Receives, and waits until something has come if [`blocks`] has made the socket blocking.
 #[inline]
 pub(crate) fn wait(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
 }
 
-/// From now on, [`wait`] waits; all else here does not, either way.
+/// Makes [`wait`] block on this socket; all other functions here still do not.
 pub(crate) fn blocks(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = fcntl_getfl(fd)?;
     fcntl_setfl(fd, flags - OFlags::NONBLOCK)
 }
 
-/// From now on, [`wait`] is refused with `EAGAIN` when nothing has come for so long.
+/// Makes [`wait`] fail with `EAGAIN` after `longest` without data.
 pub(crate) fn bound_wait(fd: BorrowedFd<'_>, longest: Duration) -> Result<(), Errno> {
     sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(longest))
 }
 
-/// How many bytes the kernel took, 0 where it has no room.
+/// Sends bytes. Returns the number that the kernel took, 0 if it has no room.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
@@ -55,12 +55,12 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// As [`send`], of several pieces.
+/// Sends several pieces; see [`send`].
 pub(crate) fn send_parts(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
     send_with(fd, parts, &mut SendAncillaryBuffer::default())
 }
 
-/// As [`send`], with descriptors.
+/// Sends bytes with descriptors; see [`send`].
 pub(crate) fn send_fds(
     fd: BorrowedFd<'_>,
     bytes: &[u8],
@@ -89,8 +89,8 @@ fn send_with(
     }
 }
 
-/// As [`receive`], with the descriptors that came along. More than a greeting carries are closed by the
-/// kernel.
+/// Receives bytes and the descriptors that came with them; see [`receive`]. The kernel closes
+/// descriptors beyond FDS_COUNT.
 pub(crate) fn receive_fds(
     fd: BorrowedFd<'_>,
     into: &mut [u8],
@@ -114,14 +114,15 @@ pub(crate) fn receive_fds(
     Ok(got.bytes)
 }
 
-/// When nothing has come for so long, the other machine is asked whether it is there.
+/// Idle time after which keepalive probes are sent.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How often it is asked, and so many times before it is gone.
+/// Time between two keepalive probes, and number of unanswered probes after which the connection
+/// ends.
 const ASKED_EACH: Duration = Duration::from_secs(5);
 const ASKED_TIMES: u32 = 3;
 
-/// Small messages go out at once, and a machine that is gone without a word is noticed by and by. What is no
-/// TCP socket refuses all of this and needs none of it.
+/// Makes a TCP socket send small messages at once, and notice within half a minute that the peer's
+/// machine is gone. Other sockets reject these options and do not need them.
 pub(crate) fn prompt(fd: BorrowedFd<'_>) {
     if sockopt::set_tcp_nodelay(fd, true).is_ok() {
         let _ = sockopt::set_socket_keepalive(fd, true);

@@ -1,4 +1,4 @@
-//! What an endpoint is made of, but for its handlers: so that a handler can be given the rest.
+//! State of an endpoint except for its handlers, so that a running handler can borrow the rest.
 
 mod alone;
 mod chores;
@@ -29,48 +29,49 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Frames of one peer at a time, before others have their turn.
+/// Maximum number of frames of one peer before others have their turn.
 const FRAMES_MAX: u32 = 64;
-/// So many streams are read without asking the kernel which of them has something, while spinning.
+/// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are
+/// ready.
 const STREAMS_TRIED_MAX: usize = 4;
-/// How often the clock is looked at while spinning.
+/// Turns between two reads of the clock while spinning.
 const TURNS_PER_LOOK: u32 = 64;
-/// How often the kernel is asked while there is always something to do, or while spinning: for deaths,
-/// strangers and streams.
+/// Time between two calls of epoll while spinning or while there is always work: for closed
+/// connections, new connections and streams.
 const KERNEL_LOOK_NS: u64 = 1_000_000;
-/// In place of a call's number: a request that wants no answer.
+/// Call number of a request without an answer.
 pub(super) const ONE_WAY: u64 = u64::MAX;
 
-/// What an endpoint has done so far.
+/// Counters of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Stats {
-    /// Peers that are connected.
+    /// Connected peers.
     pub peers_count: u32,
-    /// Calls begun by this side.
+    /// Calls started by this side.
     pub calls_count: u64,
     /// Requests of peers that were handled or refused.
     pub requests_count: u64,
-    /// Answers that came when nobody waited for them any more.
+    /// Answers that no call waited for any more.
     pub late_count: u64,
     /// Connections that ended.
     pub gone_count: u64,
-    /// Connections that were refused, or not agreed upon.
+    /// Connections that were refused or failed in the handshake.
     pub turned_away_count: u64,
-    /// How often the thread went to sleep.
+    /// Number of times that the thread went to sleep.
     pub sleeps_count: u64,
 }
 
-/// What log lines are of.
+/// Target of log lines.
 const LOG: &str = "handover_rpc";
 
-/// What becomes of requests.
+/// Receiver of peers' requests.
 pub(crate) trait Sink {
     fn request(&mut self, state: &mut State, peer: PeerKey, header: Header, body: &[u8]);
-    /// Whether what was put off may be done now.
+    /// Returns `true` if requests that were put off may be handled now.
     fn catches_up(&self) -> bool;
 }
 
-/// Within a handler others' requests are put off.
+/// Sink in use while a handler runs: it puts off peers' requests.
 pub(crate) struct PutOff;
 
 impl Sink for PutOff {
@@ -89,17 +90,17 @@ struct Place {
     link: Option<AnyLink>,
     message_bytes_max: usize,
     in_memory: bool,
-    /// The kernel tells of it.
+    /// `true` if the socket is in the epoll set.
     is_told_of: bool,
     put_off: Backlog<PutOffRequest>,
-    /// It has a turn in `State::caught_up_with`.
+    /// `true` if the peer is in `State::caught_up_with`.
     is_caught_up_with: bool,
-    /// The process of a Unix socket's peer, watched as long as the connection lasts: a child that it has forked may
-    /// hold the socket open for longer than it lives.
+    /// Process descriptor of a Unix socket's peer, watched as long as the connection lasts: a child
+    /// that the peer has forked may hold the socket open after the peer has ended.
     process: Option<OwnedFd>,
 }
 
-/// See the module.
+/// State of an endpoint except for its handlers.
 #[derive(Debug)]
 pub struct State {
     pub(crate) config: Config,
@@ -107,22 +108,22 @@ pub struct State {
     poll: Poll,
     places: Vec<Place>,
     free: Vec<u32>,
-    /// The places of those who are connected.
+    /// Places of the connected peers.
     active: Vec<u32>,
     streams_count: usize,
     listeners: Vec<Listener>,
     accept_again_ns: Option<u64>,
-    /// When to look for frames that do not end; `u64::MAX` while there is none.
+    /// Time of the next sweep for incomplete frames; `u64::MAX` while there are none.
     sweep_at_ns: u64,
     greetings: Vec<Option<Greeting>>,
-    /// Connections of this side that were settled, one way or the other.
+    /// Results of handshakes that this side began, by their number.
     settled: Vec<(u32, Result<PeerKey, Gone>)>,
     pub(crate) calls: Calls,
-    /// Peers of which requests were put off that may be done now, each once.
+    /// Peers that have requests which were put off and may be handled now, each once.
     caught_up_with: VecDeque<PeerKey>,
     catch_up: bool,
     any_queued: bool,
-    /// Peers of whom the kernel says that they are gone; what they had sent comes first.
+    /// Peers that the kernel reports as closed; messages that they had sent are handled first.
     ended: Vec<PeerKey>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) pool: Option<Pool>,
@@ -130,17 +131,17 @@ pub struct State {
     pub(super) others: Others,
     stopped: bool,
     ready: Vec<(Whose, bool)>,
-    /// What came last.
+    /// Body of the last received message.
     pub(crate) body: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) bulk: Tables,
     pub(crate) monitor: Option<Box<Monitor>>,
     pub(crate) timers: Timers,
     on_signal: Option<OnSignal>,
-    /// There are timers that are due, or somebody wants a dump; `catch_up` is set with it.
+    /// `true` if timers are due, a dump was requested, or errands wait; `catch_up` is set as well.
     chores: bool,
     dump: bool,
-    /// Since the clock was looked at; what takes longer than a turn counts as several.
+    /// Turns since the clock was last read; longer work counts as several turns.
     turns: u32,
     looked_ticks: u64,
     look_ticks: u64,
@@ -232,24 +233,26 @@ impl State {
         PeerKey { place, generation: self.places[place as usize].generation }
     }
 
-    /// Whether it was told to stop since last asked.
+    /// Returns `true` if the endpoint was told to stop since the last call.
     #[inline]
     pub(crate) fn take_stop(&mut self) -> bool {
         std::mem::take(&mut self.stopped)
     }
 
-    /// Whether messages to that peer go through shared memory, so that files can be passed to it.
+    /// Returns `true` if messages to that peer go through shared memory, so that files can be
+    /// passed to it.
     pub(super) fn shares_memory(&self, peer: PeerKey) -> bool {
         self.place(peer).is_some_and(|it| it.in_memory)
     }
 
-    /// The process id of that peer in this pid namespace, where the kernel can copy from and to its memory. `None`
-    /// for a process of another pid namespace that is not visible from here, although memory is shared with it.
+    /// Returns the process id of that peer in this pid namespace, for copies by the kernel. Returns
+    /// `None` if memory is not shared with the peer, or if its process is not visible in this pid
+    /// namespace.
     pub(super) fn process_of(&self, peer: PeerKey) -> Option<i32> {
         self.place(peer)?.link.as_ref()?.process()
     }
 
-    /// How long a message to that peer may be; 0 when it is gone.
+    /// Returns the maximum length of a message to that peer, in bytes; 0 if it is disconnected.
     pub(super) fn message_bytes_max(&self, peer: PeerKey) -> usize {
         self.place(peer).map_or(0, |it| it.message_bytes_max)
     }
@@ -257,7 +260,7 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // Before the pool's end is waited for: a handler may wait for one of these.
+        // Done before the pool is joined: a handler there may wait for one of these.
         self.break_promises();
         self.bulk_part();
     }

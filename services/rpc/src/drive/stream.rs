@@ -1,4 +1,4 @@
-//! Streams: TCP connections and Unix sockets.
+//! Stream transport: TCP connections, Unix sockets and TLS.
 
 use super::bulk::BulkMemory;
 use super::link::{Link, Queue};
@@ -10,13 +10,15 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A frame of at most so many bytes is put together and sent in one piece.
+/// Maximum length of a body that is copied behind its header and sent with it in one piece, in
+/// bytes.
 const TOGETHER_BYTES: usize = 4096;
-/// Behind data there is read as much as finds the next frame, and little of the data that may follow it.
+/// Buffer behind the target of bulk data in a read, in bytes: enough to find the next frame, but
+/// little of the data that may follow.
 const SPARE_BYTES: usize = 256;
 
-/// The longest wait in the call that reads, where the kernel can tell of the peer's end in another way too: after
-/// that, everything is waited for together.
+/// Longest wait in a read if another event, too, can report the peer's end: after that, the thread
+/// waits in epoll for everything together.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -24,21 +26,22 @@ pub(crate) struct Stream {
     wire: Wire,
     inbound: Inbound,
     queue: Queue,
-    /// There may be something to read.
+    /// `true` if there may be something to read.
     readable: bool,
-    /// There may be room in the socket. Of what waits, the kernel tells when there is again.
+    /// `true` if the socket may have room. If not, epoll reports when it has.
     writable: bool,
-    /// It can be waited for in the call that reads.
+    /// `true` if this thread can wait in the system call that reads.
     waits: bool,
     together: Vec<u8>,
-    /// Data under way, of which the kernel has not taken all. What is queued comes behind it.
+    /// Bulk data under way that the kernel has not taken completely. Queued frames are sent after
+    /// it.
     outgoing: Option<Outgoing>,
     incoming: Option<Incoming>,
-    /// Frames that have come whole, the header of data counted apart from the data.
+    /// Number of frames received. The header and the end of bulk data count as one each.
     frames_count: u64,
-    /// As many as there had been at the last sweep.
+    /// Value of `frames_count` at the last sweep.
     swept_frames_count: u64,
-    /// Sweeps without a pause that have found the same frame begun.
+    /// Number of consecutive sweeps that have found the same frame incomplete.
     sweeps_count: u32,
 }
 
@@ -55,7 +58,7 @@ struct Outgoing {
 struct Incoming {
     header: Header,
     into: Option<(BulkMemory, u64)>,
-    /// How much is still to come.
+    /// Number of bytes still to come.
     bytes: u64,
 }
 
@@ -72,7 +75,7 @@ impl Stream {
     pub(crate) fn new(wire: Wire, body_bytes_max: u32) -> Self {
         let inbound = Inbound::new(body_bytes_max);
         let waits = matches!(wire, Wire::Socket(_)) && socket::blocks(wire.fd()).is_ok();
-        // It may have come while greeting.
+        // The first frame may have arrived during the handshake.
         Self {
             wire,
             inbound,
@@ -162,7 +165,7 @@ impl Link for Stream {
             }
             went = true;
         }
-        // Of what TLS has kept, too, the kernel tells when there is room.
+        // If TLS has kept bytes, epoll reports when there is room for them.
         self.writable &= !self.wire.has_unsent();
         Ok(went)
     }
@@ -195,9 +198,9 @@ impl Link for Stream {
                 self.inbound.filled(count);
                 self.readable = count == room_bytes;
             }
-            // Nothing for a while.
+            // No data within the time limit.
             Err(Errno::AGAIN) => return false,
-            // The end, which receive() is told again.
+            // receive() gets the end or the error again.
             Ok(0) | Err(_) => self.readable = true,
         }
         true
@@ -229,7 +232,7 @@ impl Link for Stream {
 
     fn close(&mut self) {
         self.writable = true;
-        // Refused where the other side is gone already.
+        // An error means that the peer has already closed the connection.
         let _ = self.flush();
     }
 
@@ -262,7 +265,8 @@ impl Link for Stream {
     }
 
     fn let_go(&mut self, memory: &BulkMemory) {
-        // Its header has promised so many bytes: what the peer is told of them comes behind.
+        // The header has announced this number of bytes, so they must be sent. The peer learns of
+        // the end of the transfer after them.
         if let Some(outgoing) = self.outgoing.as_mut().filter(|it| it.memory.is(memory)) {
             let mut rest = vec![0; outgoing.bytes as usize]; // At most a frame.
             outgoing.memory.read(outgoing.offset, &mut rest);
@@ -276,7 +280,7 @@ impl Stream {
         self.incoming.is_some() || self.inbound.pending_bytes() > 0 || self.wire.is_within_record()
     }
 
-    /// Reads what there is to where it belongs.
+    /// Reads available bytes into bulk memory or the receive buffer.
     fn fill(&mut self) -> Result<Received, Gone> {
         let room = self.inbound.room();
         if let Some(incoming) = self.incoming.as_mut()
@@ -290,7 +294,7 @@ impl Stream {
                 if let Received::Bytes { count, .. } = received {
                     let direct = incoming.bytes.min(count as u64);
                     incoming.skip(direct);
-                    self.inbound.filled(count - direct as usize); // No more than count.
+                    self.inbound.filled(count - direct as usize); // At most count.
                 }
                 return Ok(received);
             }
@@ -302,7 +306,7 @@ impl Stream {
         Ok(received)
     }
 
-    /// Moves on with data that is coming: its header, when there is nothing more to come of it.
+    /// Moves received bytes into bulk memory. Returns the header once all data has arrived.
     fn take_data(&mut self) -> Option<Header> {
         let incoming = self.incoming.as_mut()?;
         while incoming.bytes > 0 {
@@ -321,7 +325,7 @@ impl Stream {
         Some(Header { body_bytes: 0, ..header })
     }
 
-    /// Whether some of it went.
+    /// Sends outgoing bulk data. Returns `true` if any bytes were sent.
     fn flush_data(&mut self) -> Result<bool, Gone> {
         let mut went = false;
         while let Some(outgoing) = &mut self.outgoing {

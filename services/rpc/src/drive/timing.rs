@@ -1,4 +1,4 @@
-//! Timers of an endpoint, and what is to be done at its end.
+//! Timers of an endpoint, and callbacks at its end.
 
 use super::calling::{self, after, sealed};
 use super::state::State;
@@ -8,24 +8,26 @@ use handover_timer::{TimerId, Wheel};
 use std::fmt;
 use std::time::Duration;
 
-/// What a timer, or the end of an endpoint, calls.
+/// Callback of a timer, or of the end of an endpoint.
 pub(crate) type Callback = Box<dyn FnOnce(&mut Moment<'_>) + Send>;
 
-/// An endpoint while none of its handlers runs, as timers and the end are given it: to call peers
-/// ([`Calling`](crate::Calling)), to move memory ([`Bulk`](crate::Bulk)), to start further timers ([`Timing`]).
+/// Endpoint while none of its handlers runs, as passed to the callbacks of timers and of the
+/// endpoint's end: for calls ([`Calling`](crate::Calling)), bulk transfers ([`Bulk`](crate::Bulk)),
+/// and further timers ([`Timing`]).
 #[derive(Debug)]
 pub struct Moment<'a> {
     pub(crate) state: &'a mut State,
 }
 
 impl Moment<'_> {
-    /// As [`Endpoint::connect`](crate::Endpoint::connect); requests wait meanwhile.
+    /// Connects to a peer, as [`Endpoint::connect`](crate::Endpoint::connect) does; requests are
+    /// put off meanwhile.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Endpoint::connect`](crate::Endpoint::connect).
     ///
     /// # Blocking
-    /// As there.
+    /// Blocks as [`Endpoint::connect`](crate::Endpoint::connect) does.
     pub fn connect(&mut self, address: &Address) -> Result<PeerKey, EndpointError> {
         calling::connect(self, address)
     }
@@ -46,13 +48,13 @@ impl sealed::Turning for Moment<'_> {
     }
 }
 
-/// A timer that was started. It is a number: dropping it ends nothing.
+/// Timer that was started. It is only a number: dropping it does not cancel the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timer {
     id: TimerId,
 }
 
-/// Timers, for an [`Endpoint`](crate::Endpoint), a handler's [`Context`](crate::Context), and a timer's own
+/// Timers, for an [`Endpoint`](crate::Endpoint), a handler's [`Context`](crate::Context), and a
 /// [`Moment`].
 ///
 /// ```
@@ -67,17 +69,17 @@ pub struct Timer {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Timing: sealed::Turning {
-    /// Calls that once so much time has passed, never before: in this endpoint's thread, while it is in one of
-    /// its methods and in no handler.
+    /// Starts a timer, which calls `callback` once, after `timeout` and never before: in this
+    /// endpoint's thread, while it is in one of its methods and in no handler.
     ///
-    /// An endpoint that sleeps wakes for it; one that has something to do all the time, or spins, looks once a
-    /// millisecond.
+    /// A sleeping endpoint wakes up for it. An endpoint that spins, or has work all the time,
+    /// checks timers once a millisecond.
     ///
     /// # Errors
-    /// [`TimersFull`] when as many are running as may be.
+    /// [`TimersFull`] if `timers_max` timers are running.
     ///
     /// # Cost
-    /// Constant ([`handover_timer`]), and the callback's allocation.
+    /// Constant time ([`handover_timer`]), and the allocation of the callback.
     fn start_timer(
         &mut self,
         timeout: Duration,
@@ -88,7 +90,7 @@ pub trait Timing: sealed::Turning {
         self.state().timers.start(deadline_ns, Box::new(callback), timers_max)
     }
 
-    /// Ends a timer; false when it is over.
+    /// Cancels a timer. Returns `false` if it is not running.
     fn cancel_timer(&mut self, timer: Timer) -> bool {
         self.state().timers.cancel(timer)
     }
@@ -96,7 +98,7 @@ pub trait Timing: sealed::Turning {
 
 impl<T: sealed::Turning + ?Sized> Timing for T {}
 
-/// The timers. The wheel is made for the first of them.
+/// Timers of an endpoint. The wheel is created for the first timer.
 #[derive(Default)]
 pub(crate) struct Timers {
     wheel: Option<Wheel<Callback>>,
@@ -119,7 +121,7 @@ impl Timers {
             Some(wheel) => wheel,
             none => {
                 let config = handover_timer::Config { timers_max, timers_reserved: 0 };
-                // Refused for what is out of range: Config::validate has looked.
+                // The wheel refuses values out of range, which Config::validate has excluded.
                 let made = Wheel::new(config, crate::clock::now_ns());
                 none.insert(made.map_err(|_| TimersFull { timers_max })?)
             }
@@ -136,23 +138,23 @@ impl Timers {
         self.wheel.as_ref().map_or(0, Wheel::len)
     }
 
-    /// When the next is due.
+    /// Returns the time at which the next timer is due.
     pub(crate) fn next_ns(&mut self) -> Option<u64> {
         self.wheel.as_mut()?.next_deadline_ns()
     }
 
-    /// One that is due.
+    /// Removes and returns the callback of a timer that is due.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Callback> {
         self.wheel.as_mut()?.pop_due(now_ns).map(|it| it.payload)
     }
 }
 
-/// What is to be done when all else has ended. The last of an endpoint's fields, and so the last to go.
+/// Callbacks at an endpoint's end. This is the last field of the endpoint, and so is dropped last.
 #[derive(Default)]
 pub(crate) struct Ends {
-    /// While peers are still connected.
+    /// Run while peers are still connected.
     pub(crate) before: Vec<Callback>,
-    /// When they are not any more.
+    /// Run when no peer is connected any more.
     pub(crate) after: Vec<Box<dyn FnOnce() + Send>>,
 }
 

@@ -1,4 +1,4 @@
-//! TLS over a socket, by rustls: records in, records out, and never a wait.
+//! TLS over a nonblocking socket, by rustls.
 
 use super::security::refused;
 use super::socket;
@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What an endpoint needs for `tls://`, on either side.
+/// TLS configurations of an endpoint, for either side.
 #[derive(Debug, Default)]
 pub(crate) struct TlsSetup {
     pub(crate) server: Option<Arc<ServerConfig>>,
@@ -25,7 +25,8 @@ pub(crate) struct TlsSetup {
 }
 
 impl TlsSetup {
-    /// Mutual TLS 1.3 by these files. No session is resumed: certificates are looked at for each connection.
+    /// Creates configurations of mutual TLS 1.3 from these files. Sessions are not resumed:
+    /// certificates are checked for each connection.
     pub(crate) fn from_files(files: &TlsFiles) -> Result<Self, EndpointError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = certificates(&files.certificates)?;
@@ -62,18 +63,18 @@ impl TlsSetup {
     }
 
     pub(crate) fn accept(&self, fd: OwnedFd) -> Result<TlsSession, Gone> {
-        // There is one wherever this endpoint listens.
+        // check_listen() has made sure that a listening endpoint has one.
         let config = self.server.clone().ok_or(Gone::Closed)?;
         let connection = ServerConnection::new(config).map_err(failed)?;
         Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
     }
 
-    /// Connected to that `HOST:PORT`.
+    /// Starts TLS as the client of that `HOST:PORT`.
     pub(crate) fn connect(&self, fd: OwnedFd, place: &str) -> Result<TlsSession, String> {
         let none = "no certificates: set `tls` in the configuration";
         let config = self.client.clone().ok_or(none)?;
         let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
-        // An IPv6 address stands in brackets.
+        // Removes the brackets of an IPv6 address.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
@@ -94,16 +95,17 @@ fn failed(error: rustls::Error) -> Gone {
     Gone::Tls(error.to_string().into())
 }
 
-/// Bytes of a record's header, the last two of which are the length of the rest (RFC 8446, section 5.1).
+/// Length of a record's header, the last two bytes of which are the length of the rest (RFC 8446,
+/// section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
-/// Position of the stream that comes within its records: rustls tells of those alone that are whole.
+/// Parser of record boundaries in the incoming stream: rustls reports only complete records.
 #[derive(Debug, Default)]
 struct Records {
     header: [u8; RECORD_HEADER_BYTES],
-    /// Bytes of the header that have come; 0 between two records.
+    /// Header bytes that have arrived; 0 between two records.
     header_bytes: usize,
-    /// Bytes behind the header that are still to come.
+    /// Bytes after the header that are still to come.
     rest_bytes: usize,
 }
 
@@ -132,7 +134,7 @@ impl Records {
     }
 }
 
-/// TLS of one connection, on either side. The handshake goes on by itself while something is received.
+/// TLS session of a connection, on either side. The handshake proceeds during receive().
 pub(crate) struct TlsSession {
     fd: OwnedFd,
     connection: Connection,
@@ -150,7 +152,8 @@ impl TlsSession {
         self.fd.as_fd()
     }
 
-    /// How many bytes were taken: rustls keeps 64 KiB at most, sealed or until the handshake is done.
+    /// Sends bytes. Returns the number taken: rustls buffers at most 64 KiB, encrypted or until the
+    /// handshake is done.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         let mut taken = 0;
         loop {
@@ -166,7 +169,7 @@ impl TlsSession {
         loop {
             match self.connection.reader().read(into) {
                 Ok(0) => return Ok(Received::End),
-                // There may be more, opened or sealed.
+                // More bytes may be available, decrypted or encrypted.
                 Ok(count) => return Ok(Received::Bytes { count, drained: false }),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => {
@@ -176,7 +179,7 @@ impl TlsSession {
             }
             let (fd, records) = (self.fd.as_fd(), &mut self.incoming);
             match self.connection.read_tls(&mut Incoming { fd, records }) {
-                // 0 is the end, which the reader tells of next.
+                // 0 is the end of the stream, which the next read reports.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return Ok(Received::Nothing);
@@ -187,8 +190,9 @@ impl TlsSession {
                 }
             }
             let opened = self.connection.process_new_packets();
-            // The handshake's next message, or the alert that says why. Where the peer is gone already,
-            // what it has sent before says more, and is read next.
+            // Sends the next handshake message, or the alert with the reason. An error is ignored:
+            // if the peer has closed the connection, the bytes it sent before are more informative,
+            // and are read next.
             let _ = self.flush();
             opened.map_err(failed)?;
         }
@@ -214,22 +218,22 @@ impl TlsSession {
         self.connection.wants_write()
     }
 
-    /// Returns `true` if a record has begun to come, and is not whole.
+    /// Returns `true` if a record has arrived in part.
     pub(crate) fn is_within_record(&self) -> bool {
         self.incoming.is_within_one()
     }
 }
 
-/// The peer can tell an end that was meant from a stream that was cut.
+/// Sends close_notify, so that the peer can tell an orderly end from a truncated stream.
 impl Drop for TlsSession {
     fn drop(&mut self) {
         self.connection.send_close_notify();
-        // Refused where there is no room, or nobody any more.
+        // An error means that there is no room, or that the peer has closed the connection.
         let _ = self.flush();
     }
 }
 
-/// The socket as rustls reads it.
+/// Socket as read by rustls.
 struct Incoming<'a> {
     fd: BorrowedFd<'a>,
     records: &'a mut Records,
@@ -243,7 +247,7 @@ impl Read for Incoming<'_> {
     }
 }
 
-/// The socket as rustls writes it.
+/// Socket as written by rustls.
 struct Socket<'a>(BorrowedFd<'a>);
 
 impl Write for Socket<'_> {
@@ -269,7 +273,7 @@ mod tests {
 
     #[test]
     fn records_are_followed_however_they_are_cut() {
-        // Of 3 bytes, of none, and of 300.
+        // Records of 3, 0 and 300 bytes.
         let lengths = [3u16, 0, 300];
         let stream: Vec<u8> = lengths
             .iter()

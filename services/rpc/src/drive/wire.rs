@@ -1,4 +1,4 @@
-//! The byte stream below a connection: a socket, or TLS over one. Never blocks.
+//! Byte stream of a connection: a socket, or TLS over a socket. Never blocks.
 
 use super::bulk::BulkMemory;
 use super::socket;
@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes of memory that are copied at a time: as many as a record of TLS holds.
+/// Bytes of bulk memory that are copied at a time: the maximum content of a TLS record.
 #[cfg(any(feature = "tls", test))]
 const PIECE_BYTES: usize = 1 << 14;
 
-/// The byte stream below a connection.
+/// Byte stream of a connection.
 #[derive(Debug)]
 pub(crate) enum Wire {
     Socket(OwnedFd),
@@ -25,11 +25,11 @@ pub(crate) enum Wire {
 /// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// There is nothing now: the kernel tells of what comes.
+    /// No bytes have arrived; epoll reports when some do.
     Nothing,
     /// The peer has ended the stream.
     End,
-    /// So many bytes, at least one; `drained`: there is no more now.
+    /// `count` bytes, at least one, were read. `drained`: no more bytes are available now.
     Bytes { count: usize, drained: bool },
 }
 
@@ -37,7 +37,7 @@ impl Received {
     pub(crate) fn of(result: Result<usize, Errno>, asked: usize) -> Result<Self, Gone> {
         match result {
             Ok(0) => Ok(Received::End),
-            // Less than was asked for: there is no more.
+            // A short read means that no more bytes are available.
             Ok(count) => Ok(Received::Bytes { count, drained: count < asked }),
             Err(Errno::AGAIN) => Ok(Received::Nothing),
             Err(errno) => Err(Gone::of("recv")(errno)),
@@ -56,7 +56,7 @@ impl Wire {
         }
     }
 
-    /// The socket itself, of a connection without TLS.
+    /// Returns the socket of a connection without TLS.
     pub(crate) fn into_socket(self) -> Option<OwnedFd> {
         match self {
             Wire::Socket(fd) => Some(fd),
@@ -67,7 +67,7 @@ impl Wire {
         }
     }
 
-    /// How many bytes were taken, 0 where there is no room.
+    /// Sends bytes. Returns the number taken, 0 if there is no room.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         match self {
@@ -79,7 +79,7 @@ impl Wire {
         }
     }
 
-    /// As [`send`](Self::send), of two pieces.
+    /// Sends two pieces; see [`send`](Self::send).
     pub(crate) fn send_two(&mut self, head: &[u8], body: &[u8]) -> Result<usize, Gone> {
         match self {
             Wire::Socket(fd) => {
@@ -94,8 +94,7 @@ impl Wire {
         }
     }
 
-    /// As [`send`](Self::send), of a head and a piece of memory, which is not copied where that can be
-    /// avoided.
+    /// Sends a head and a range of memory, without a copy if possible; see [`send`](Self::send).
     pub(crate) fn send_memory(
         &mut self,
         head: &[u8],
@@ -112,7 +111,7 @@ impl Wire {
         }
     }
 
-    /// As [`send_memory`](Self::send_memory), by way of a copy.
+    /// Sends a head and a range of memory by way of a copy; see [`send_memory`](Self::send_memory).
     #[cfg(any(feature = "tls", test))]
     fn send_copied(
         &mut self,
@@ -144,8 +143,8 @@ impl Wire {
         }
     }
 
-    /// As [`receive`](Self::receive), into a piece of memory and then into `spare`; `None` where this cannot be
-    /// done without a copy, and nothing was received.
+    /// Receives into a range of memory, and then into `spare`. Returns `None`, and receives
+    /// nothing, if this stream cannot do so without a copy.
     pub(crate) fn receive_memory(
         &mut self,
         memory: &BulkMemory,
@@ -166,7 +165,7 @@ impl Wire {
         }
     }
 
-    /// Sends what was taken and kept. True when some of it went.
+    /// Sends bytes that were taken and kept. Returns `true` if any were sent.
     pub(crate) fn flush(&mut self) -> Result<bool, Gone> {
         match self {
             Wire::Socket(_) => Ok(false),
@@ -177,7 +176,8 @@ impl Wire {
         }
     }
 
-    /// Returns `true` while a record of TLS has begun to come, of which nothing can be read before it is whole.
+    /// Returns `true` while a TLS record has arrived in part; it cannot be decrypted before it is
+    /// complete.
     pub(crate) fn is_within_record(&self) -> bool {
         match self {
             Wire::Socket(_) => false,
@@ -188,7 +188,7 @@ impl Wire {
         }
     }
 
-    /// Returns `true` while something was taken that the kernel has no room for.
+    /// Returns `true` while bytes were taken that the kernel has no room for.
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
         match self {

@@ -1,9 +1,9 @@
-//! Requests of one peer that wait for their turn.
+//! Queue of one peer's requests that wait for their turn.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Requests of one peer in the order of their arrival, each of which can be withdrawn by the number of its call
-/// without a look at the others.
+/// Requests of one peer in the order of their arrival. A request can be withdrawn by the number of
+/// its call without a scan of the others.
 ///
 /// ```
 /// use handover_rpc::engine::Backlog;
@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, HashMap};
 /// ```
 #[derive(Debug)]
 pub struct Backlog<T> {
-    /// By the order of their arrival.
+    /// Requests by their place in the order of arrival.
     requests: BTreeMap<u64, Waiting<T>>,
-    /// The place in that order by the number of the call.
+    /// Place in that order by the number of the call.
     by_call: HashMap<u64, u64>,
     next: u64,
     bytes: usize,
@@ -29,7 +29,7 @@ pub struct Backlog<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// `None` for a request that wants no answer: it has no number.
+    /// Number of the call; `None` for a one-way request.
     call: Option<u64>,
     bytes: usize,
     request: T,
@@ -42,8 +42,8 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Adds a request, which counts as so many bytes, behind all others. Returns its place in their order. Of two
-    /// requests of one number, only the later can be withdrawn.
+    /// Appends a request that counts as `bytes` bytes. Returns its place in the order. Of two
+    /// requests with one call number, only the later can be withdrawn by that number.
     pub fn push(&mut self, call: Option<u64>, bytes: usize, request: T) -> u64 {
         let place = self.next;
         self.next += 1;
@@ -55,19 +55,19 @@ impl<T> Backlog<T> {
         place
     }
 
-    /// Takes the oldest request.
+    /// Removes and returns the oldest request.
     pub fn pop(&mut self) -> Option<T> {
         let (place, waiting) = self.requests.pop_first()?;
         Some(self.taken(place, waiting))
     }
 
-    /// Takes the request at that place, if it is still there.
+    /// Removes and returns the request at that place, if it is still there.
     pub fn remove(&mut self, place: u64) -> Option<T> {
         let waiting = self.requests.remove(&place)?;
         Some(self.taken(place, waiting))
     }
 
-    /// Takes the request of that call, if it is still there.
+    /// Removes and returns the request of that call, if it is still there.
     pub fn cancel(&mut self, call: u64) -> Option<T> {
         let place = *self.by_call.get(&call)?;
         self.remove(place)
@@ -79,7 +79,7 @@ impl<T> Backlog<T> {
         self.by_call.contains_key(&call)
     }
 
-    /// The requests in their order.
+    /// Iterates over the requests in their order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.requests.values().map(|it| &it.request)
     }
@@ -94,20 +94,20 @@ impl<T> Backlog<T> {
         waiting.request
     }
 
-    /// Requests that wait.
+    /// Returns the number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Returns `true` if none waits.
+    /// Returns `true` if there are no requests.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Bytes that the requests count as.
+    /// Returns the sum of the bytes that the requests count as.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -137,7 +137,7 @@ mod tests {
                         prop_assert_eq!(backlog.pop(), oldest);
                     }
                     3 => {
-                        // The latest of that number that was not taken.
+                        // The latest request of that call number that was not taken.
                         let latest = model.iter().rposition(|it| it.0 == Some(call));
                         let withdrawn = backlog.cancel(call);
                         prop_assert!(withdrawn.is_none() || withdrawn == latest.map(|at| model[at].1));

@@ -1,7 +1,7 @@
-//! What two sides say to each other about bulk transfers, and what must hold of it.
+//! Messages about bulk transfers, and checks of their contents.
 //!
 //! ```text
-//!  who transfers                            whose memory it is
+//!  asker                                    owner
 //!  shared memory:  Attach ───────────────▶  looks up the handle, its key and its rights
 //!                  maps it    ◀──────────── Attached, and the files
 //!                  copies, as often as it likes, until Detach
@@ -9,45 +9,45 @@
 //!                             ◀──────────── Done
 //!  streams:        Read   ───────────────▶  looks up the handle, its key, its rights, the place
 //!                  receives   ◀──────────── data, piece by piece
-//!                  Write, data ──────────▶  looks it up, receives
+//!                  Write, data ──────────▶  checks the same, receives
 //!                             ◀──────────── Done
 //! ```
 
 use crate::FrameError;
 use serde::{Deserialize, Serialize};
 
-/// How many segments a memory may have.
+/// Maximum number of segments of a memory.
 pub const SEGMENTS_MAX: usize = 64;
 
-/// What the holder of a handle may do.
+/// Rights of the holder of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Rights {
-    /// Pull from it.
+    /// The holder may pull.
     Read,
-    /// Push into it.
+    /// The holder may push.
     Write,
-    /// Both.
+    /// The holder may pull and push.
     ReadWrite,
 }
 
 impl Rights {
-    /// Whether they allow to pull.
+    /// Returns `true` if the holder may pull.
     #[must_use]
     pub fn may_read(self) -> bool {
         self != Rights::Write
     }
 
-    /// Whether they allow to push.
+    /// Returns `true` if the holder may push.
     #[must_use]
     pub fn may_write(self) -> bool {
         self != Rights::Read
     }
 }
 
-/// Memory that an endpoint has registered, as others know it: to be sent to them like any argument.
+/// Handle of a memory that an endpoint has registered, to be sent to peers like any argument.
 ///
-/// It says nothing of where the memory is, and is worth nothing to who is not connected to that endpoint.
-/// Whatever a handle says is held against what is registered, by the endpoint that it belongs to.
+/// A handle contains no address, and can be used only by peers that are connected to its endpoint.
+/// The owner checks every use against its registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BulkHandle {
     pub(crate) id: u64,
@@ -57,73 +57,75 @@ pub struct BulkHandle {
 }
 
 impl BulkHandle {
-    /// How long the memory is.
+    /// Returns the length of the memory, in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What may be done with it.
+    /// Returns the rights of the holder.
     #[must_use]
     pub fn rights(&self) -> Rights {
         self.rights
     }
 }
 
-/// Whether `bytes` from `offset` on lie within `total_bytes`.
+/// Returns `true` if the `bytes` bytes from `offset` on lie within `total_bytes`.
 #[must_use]
 pub fn is_within(offset: u64, bytes: u64, total_bytes: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= total_bytes)
 }
 
-/// Why the owner of a memory refuses.
+/// Reason for which the owner of a memory refuses a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum BulkRefusal {
-    /// No memory of that handle is registered, or not any more.
+    /// No memory of that handle is registered, or it was withdrawn.
     #[error("no such memory is registered there")]
     Unknown,
     /// The handle does not give this right.
     #[error("the handle does not give this right")]
     Rights,
-    /// Beyond the end of the memory.
+    /// The range extends beyond the end of the memory.
     #[error("the place lies outside of the memory")]
     Outside,
-    /// As many transfers are under way as there may be, or descriptors are short.
+    /// The maximum number of transfers is under way, or descriptors have run out.
     #[error("too much is under way there")]
     Full,
 }
 
-/// Which file it is, of all of a machine's: files that are passed can be lost on the way.
+/// Identity of a file on this machine, by which a receiver notices that a passed descriptor was
+/// lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
-    /// The number of its file system.
+    /// Device number of the file system.
     pub device: u64,
-    /// Its number there.
+    /// Inode number.
     pub inode: u64,
 }
 
-/// Where a segment is, to who shares memory with its owner.
+/// Location of a segment, for a peer that shares memory with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Located {
-    /// In one of the files that are passed. If that did not arrive, it cannot be reached this way.
+    /// In one of the files that are passed. If that file did not arrive, the segment cannot be
+    /// mapped.
     File {
-        /// How long it is.
+        /// Length of the segment, in bytes.
         bytes: u64,
-        /// Which file.
+        /// Identity of the file.
         file: FileId,
     },
     /// In the owner's address space.
     Process {
-        /// Where it begins.
+        /// Start address.
         address: u64,
-        /// How long it is.
+        /// Length of the segment, in bytes.
         bytes: u64,
     },
 }
 
 impl Located {
-    /// How long the segment is.
+    /// Returns the length of the segment, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -132,119 +134,122 @@ impl Located {
     }
 }
 
-/// A word in the owner's address space: who can read it there looks into the right process, and may.
+/// A random word in the owner's address space. A peer that reads the expected word there has the
+/// right process, and permission to read its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Where it is.
+    /// Address of the word.
     pub address: u64,
-    /// What is there.
+    /// Expected value.
     pub word: u128,
 }
 
-/// What is said.
+/// Message about a bulk transfer. The asker is the side that pulls or pushes; the owner is the side
+/// whose memory it uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BulkMessage {
-    /// To the owner: that memory is wanted.
+    /// Asks the owner for access to the memory.
     Attach(BulkHandle),
-    /// To who has asked: here it is.
+    /// Tells the asker the location of the memory.
     Attached {
-        /// Of the handle.
+        /// Id of the handle.
         id: u64,
-        /// Where it is.
+        /// Locations of its segments.
         segments: Vec<Located>,
-        /// For segments in the owner's address space.
+        /// Check word for segments in the owner's address space.
         proof: Proof,
     },
-    /// To who has asked: no.
+    /// Refuses an `Attach`.
     AttachRefused {
-        /// Of the handle.
+        /// Id of the handle.
         id: u64,
-        /// Why.
+        /// Reason.
         why: BulkRefusal,
     },
-    /// To who has it: it is withdrawn.
+    /// Tells the asker that the memory is being withdrawn.
     Detach {
-        /// Of the handle.
+        /// Id of the handle.
         id: u64,
     },
-    /// To the owner: nothing of it is used here any more.
+    /// Tells the owner that this side no longer uses the memory.
     Detached {
-        /// Of the handle.
+        /// Id of the handle.
         id: u64,
     },
-    /// To the owner: a piece of it is wanted.
+    /// Asks the owner for the data of a range.
     Read {
-        /// As who asks counts them.
+        /// The asker's number of the transfer.
         transfer: u64,
-        /// Whose piece.
+        /// Memory to read.
         handle: BulkHandle,
-        /// Where it begins.
+        /// Offset of the range, in bytes.
         offset: u64,
-        /// How long it is.
+        /// Length of the range, in bytes.
         bytes: u64,
     },
-    /// To the owner: a piece of it comes.
+    /// Announces data for a range to the owner.
     Write {
-        /// As who asks counts them.
+        /// The asker's number of the transfer.
         transfer: u64,
-        /// Whose piece.
+        /// Memory to write.
         handle: BulkHandle,
-        /// Where it begins.
+        /// Offset of the range, in bytes.
         offset: u64,
-        /// How long it is.
+        /// Length of the range, in bytes.
         bytes: u64,
     },
-    /// From the owner: all of it has come, or was copied.
+    /// Tells the asker that all data has arrived, or was copied.
     Done {
-        /// Of the `Write` or the `Help`.
+        /// Number of the `Write` or the `Help`.
         transfer: u64,
     },
-    /// From the owner: no.
+    /// Refuses a transfer.
     Refused {
-        /// Of the `Read`, the `Write` or the `Help`.
+        /// Number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
-        /// Why.
+        /// Reason.
         why: BulkRefusal,
     },
-    /// To the owner: it is not wanted any more.
+    /// Tells the owner that a transfer is no longer wanted.
     Cancel {
-        /// Of the `Read`, the `Write` or the `Help`.
+        /// Number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
     },
-    /// To the owner: copy this piece yourself, between your memory and the asker's.
+    /// Asks the owner to copy a range itself, between its memory and the asker's.
     Help {
-        /// As who asks counts them.
+        /// The asker's number of the transfer.
         transfer: u64,
         /// The owner's memory.
         handle: BulkHandle,
-        /// Where the piece begins in it.
+        /// Offset of the range in the owner's memory, in bytes.
         offset: u64,
         /// The asker's memory.
         into: BulkHandle,
-        /// Where the piece begins in that.
+        /// Offset of the range in the asker's memory, in bytes.
         into_offset: u64,
-        /// How long it is.
+        /// Length of the range, in bytes.
         bytes: u64,
-        /// Whether the owner's memory is read, and not written.
+        /// `true` if the owner's memory is the source of the copy, `false` if it is the target.
         pulls: bool,
     },
 }
 
-/// Numbers of transfers are below: the bit above says in data whose number it is.
+/// Exclusive upper limit of transfer numbers. In data frames, the bit above them tells which side's
+/// number it is.
 pub const TRANSFER_LIMIT: u64 = 1 << 63;
 
 impl BulkMessage {
-    /// As bytes, behind what is in `into`.
+    /// Appends the encoded message to `into`.
     #[must_use]
     pub fn encode(&self, into: Vec<u8>) -> Vec<u8> {
-        // Fails for types that do not know their length, and these do.
+        // Encoding fails only for types that do not know their length; these do.
         postcard::to_extend(self, into).unwrap_or_default()
     }
 
-    /// From bytes of a peer.
+    /// Decodes a message of a peer.
     ///
     /// # Errors
-    /// [`FrameError`] when they are none, or say what cannot be.
+    /// [`FrameError`] if the bytes are not a message, or the message has invalid contents.
     pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let (message, rest) =
             postcard::take_from_bytes::<Self>(bytes).map_err(|_| FrameError::Bulk)?;
@@ -265,7 +270,8 @@ impl BulkMessage {
     }
 }
 
-/// How long they are together; `None` where counting or their addresses begin again.
+/// Returns the total length of the segments, in bytes; `None` if the total exceeds `i64::MAX` or an
+/// address range overflows.
 #[must_use]
 pub fn total_bytes(segments: &[Located]) -> Option<u64> {
     segments.iter().try_fold(0u64, |sum, segment| {
@@ -276,7 +282,7 @@ pub fn total_bytes(segments: &[Located]) -> Option<u64> {
     })
 }
 
-/// Data that is expected, in order and no more of it than was agreed.
+/// State of incoming data, which must arrive in order and not exceed the agreed length.
 ///
 /// ```
 /// use handover_rpc::engine::Arrival;
@@ -293,13 +299,13 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// So much is to come.
+    /// Starts an arrival of `bytes` bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self { came_bytes: 0, bytes }
     }
 
-    /// Whether this piece is the next one, which then counts as come.
+    /// Returns `true` if this piece is the next one, and then counts it as arrived.
     pub fn accepts(&mut self, offset: u64, bytes: u64) -> bool {
         let fits = offset == self.came_bytes && is_within(offset, bytes, self.bytes);
         if fits {
@@ -308,7 +314,7 @@ impl Arrival {
         fits
     }
 
-    /// Whether all has come.
+    /// Returns `true` if all data has arrived.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.came_bytes == self.bytes

@@ -1,23 +1,25 @@
-//! Who waits for which answer.
+//! Table of the calls that wait for answers.
 
 use super::frame::Refusal;
 use crate::Gone;
 
-/// A peer, as an endpoint counts them: its place, and how often that place was given away.
+/// Key of a peer of an endpoint: its place in the table of peers, and how often that place was
+/// reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerKey {
-    /// Which place.
+    /// Index in the table of peers.
     pub place: u32,
-    /// Whose turn in it.
+    /// Number of earlier uses of the place.
     pub generation: u32,
 }
 
-/// A call, as its caller counts: its place, and how often that place was given away. As it is sent.
+/// Number of a call: its place in the caller's table, and how often that place was reused. Sent in
+/// frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
 impl CallId {
-    /// As it is sent.
+    /// Returns the number as it is sent.
     #[inline]
     #[must_use]
     pub fn word(self) -> u64 {
@@ -31,19 +33,19 @@ impl CallId {
 
     #[inline]
     fn place(self) -> u32 {
-        // Cut to its width.
+        // Truncates to the lower 32 bits, which hold the place.
         self.0 as u32
     }
 }
 
-/// How a call came out.
+/// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The body is the result.
+    /// The call succeeded; the body is the result.
     Result,
-    /// The peer gives none; the body may say why.
+    /// The peer refused the call; the body may contain the reason.
     Refused(Refusal),
-    /// The connection ended first.
+    /// The connection ended before the answer came.
     Gone(Gone),
 }
 
@@ -58,23 +60,24 @@ enum State {
 struct Slot {
     generation: u32,
     peer: PeerKey,
-    /// `u64::MAX` for none.
+    /// Deadline of the call; `u64::MAX` is none.
     deadline_ns: u64,
     state: State,
-    /// Kept when the call is over, for the next one's result.
+    /// Result. Its memory is kept for the slot's next call.
     body: Vec<u8>,
 }
 
-/// Longest result whose memory is kept when a call is over.
+/// Maximum capacity of a result buffer that is kept when a call is over.
 const BODY_KEPT_BYTES: usize = 1 << 16;
-/// Memory that is kept by all places that are free.
+/// Maximum capacity of all result buffers in free slots together.
 const BODIES_KEPT_BYTES: usize = 1 << 20;
 const NONE: u32 = u32::MAX;
 
-/// The calls under way of one caller.
+/// Table of one caller's calls that are under way.
 ///
-/// A call keeps its place until it is taken; an answer that comes later finds another generation there, and
-/// is dropped. An answer counts only if it comes from the peer that was asked.
+/// A call keeps its slot until it is taken or forgotten. An answer that comes later finds another
+/// generation in the slot, and is dropped. An answer counts only if it comes from the peer that was
+/// called.
 ///
 /// ```
 /// use handover_rpc::engine::{Calls, Outcome, PeerKey};
@@ -94,18 +97,19 @@ pub struct Calls {
     calls_max: u32,
     under_way: u32,
     late: u64,
-    /// Capacity of the bodies of places that are free.
+    /// Total capacity of the result buffers in free slots, in bytes.
     kept_bytes: usize,
 }
 
 impl Calls {
-    /// Room for so many at a time; memory follows the most that ever were.
+    /// Creates a table of at most `calls_max` calls. Memory grows with the highest number of
+    /// concurrent calls.
     #[must_use]
     pub fn new(calls_max: u32) -> Self {
         Self { slots: Vec::new(), free: NONE, calls_max, under_way: 0, late: 0, kept_bytes: 0 }
     }
 
-    /// A call to that peer begins. `None` when there are as many as may be.
+    /// Starts a call to that peer. Returns `None` if `calls_max` calls are in the table.
     #[inline]
     pub fn start(&mut self, peer: PeerKey, deadline_ns: u64) -> Option<CallId> {
         if self.free == NONE {
@@ -144,8 +148,8 @@ impl Calls {
         (same && !matches!(slot.state, State::Free { .. })).then_some(slot)
     }
 
-    /// What came for a call, of which a peer gave the number. False when nobody waits for it, or it was
-    /// asked of another.
+    /// Stores the outcome of a call whose number a peer has sent. Returns `false` if no such call
+    /// is pending, or if another peer was called.
     #[inline]
     pub fn complete(&mut self, id: u64, peer: PeerKey, outcome: Outcome, body: &[u8]) -> bool {
         let id = CallId(id);
@@ -160,34 +164,35 @@ impl Calls {
         true
     }
 
-    /// Whether its outcome is there; `None` when there is no such call.
+    /// Returns `true` if the outcome has arrived; `None` if there is no such call.
     #[inline]
     #[must_use]
     pub fn is_done(&self, id: CallId) -> Option<bool> {
         self.slot(id).map(|slot| matches!(slot.state, State::Done(_)))
     }
 
-    /// Whether that peer was asked, and has not answered yet.
+    /// Returns `true` if that peer was called and has not answered yet.
     #[inline]
     #[must_use]
     pub fn is_pending(&self, id: CallId, peer: PeerKey) -> bool {
         self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, State::Pending))
     }
 
-    /// Until when it is waited for, `u64::MAX` for ever; `None` when there is no such call.
+    /// Returns the deadline, `u64::MAX` for none; `None` if there is no such call.
     #[inline]
     #[must_use]
     pub fn deadline_ns(&self, id: CallId) -> Option<u64> {
         self.slot(id).map(|slot| slot.deadline_ns)
     }
 
-    /// The peer that was asked.
+    /// Returns the peer that was called.
     #[must_use]
     pub fn peer(&self, id: CallId) -> Option<PeerKey> {
         self.slot(id).map(|slot| slot.peer)
     }
 
-    /// Ends a call that is done, and hands over its outcome and the body. `None` when it is not done.
+    /// Removes a completed call and passes its outcome and body to `read`. Returns `None` if the
+    /// call is not complete.
     #[inline]
     pub fn take<R>(&mut self, id: CallId, read: impl FnOnce(Outcome, &[u8]) -> R) -> Option<R> {
         if !self.is_done(id)? {
@@ -201,7 +206,8 @@ impl Calls {
         Some(read)
     }
 
-    /// Ends a call as it is: what comes for it later is dropped. False when there is no such call.
+    /// Removes a call in any state; a later answer is dropped. Returns `false` if there is no such
+    /// call.
     #[inline]
     pub fn forget(&mut self, id: CallId) -> bool {
         let known = self.slot(id).is_some();
@@ -226,7 +232,8 @@ impl Calls {
         self.under_way -= 1;
     }
 
-    /// That peer is gone: whoever waits for it is told. How many that were.
+    /// Completes all pending calls to a disconnected peer with [`Outcome::Gone`]. Returns their
+    /// number.
     pub fn fail(&mut self, peer: PeerKey, why: &Gone) -> usize {
         let mut failed = 0;
         for slot in &mut self.slots {
@@ -239,13 +246,13 @@ impl Calls {
         failed
     }
 
-    /// How many are under way, or done and not taken.
+    /// Returns the number of calls that are pending, or complete and not taken.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.under_way
     }
 
-    /// How many answers nobody waited for.
+    /// Returns the number of answers that no call waited for.
     #[must_use]
     pub fn late_count(&self) -> u64 {
         self.late

@@ -9,34 +9,35 @@
 
 use crate::FrameError;
 
-/// The version of the protocol. Peers of different versions do not talk.
+/// Version of the protocol. Peers of different versions refuse each other.
 pub const VERSION: u16 = 3;
 
-/// What is said about bulk transfers may be so long, whatever was agreed.
+/// Body length that every [`Kind::Bulk`] frame may have, in bytes, even if a smaller message limit
+/// was agreed.
 pub const BULK_BYTES_MAX: u32 = 2048;
 
-/// Bytes of a header.
+/// Length of a header, in bytes.
 pub const HEADER_BYTES: usize = 24;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Arguments; an answer is wanted.
+    /// Arguments of a call that expects an answer.
     Request = 1,
-    /// Arguments; no answer is wanted.
+    /// Arguments of a call without an answer.
     OneWay = 2,
     /// A result.
     Response = 3,
-    /// No result: the header's method is a [`Refusal`].
+    /// No result: the header's `method` is the code of a [`Refusal`].
     Refusal = 4,
-    /// The answer to that call is no longer wanted.
+    /// The caller no longer wants the answer to that call.
     Cancel = 5,
-    /// The connection ends here, in good order.
+    /// The sender closes the connection in an orderly way.
     Bye = 6,
-    /// Something about bulk transfers: the body is a [`BulkMessage`](super::BulkMessage).
+    /// Message about a bulk transfer: the body is a [`BulkMessage`](super::BulkMessage).
     Bulk = 7,
-    /// A piece of a bulk transfer: the method is where it belongs, the call whose it is.
+    /// Piece of a bulk transfer: `method` is its offset, `call` the number of the transfer.
     Data = 8,
 }
 
@@ -56,13 +57,13 @@ impl Kind {
     }
 }
 
-/// Why a peer gives no result.
+/// Reason for which a peer returns no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// No procedure of that name and provider.
+    /// No procedure of that name and provider is registered.
     Unknown = 1,
-    /// The arguments cannot be read.
+    /// The arguments cannot be decoded.
     BadArguments = 2,
     /// The handler panicked.
     Panicked = 3,
@@ -72,12 +73,14 @@ pub enum Refusal {
     TooLong = 5,
     /// Too many requests wait.
     Full = 6,
-    /// It was done, and its result dropped: the caller does not read what waits for it.
+    /// The handler has run, and its result was dropped because the caller does not read its
+    /// answers.
     Unsent = 7,
 }
 
 impl Refusal {
-    /// The refusal of that code; what a later version may add counts as its handler's panic.
+    /// Returns the refusal of that code; an unknown code, of a later version, counts as
+    /// [`Panicked`](Self::Panicked).
     #[must_use]
     pub fn of(code: u64) -> Self {
         match code {
@@ -92,7 +95,7 @@ impl Refusal {
     }
 }
 
-/// What stands before each body.
+/// Header before each body.
 ///
 /// ```
 /// use handover_rpc::engine::{Header, Kind};
@@ -102,35 +105,35 @@ impl Refusal {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// How many bytes follow.
+    /// Length of the body, in bytes.
     pub body_bytes: u32,
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// Which procedure; of a refusal, why.
+    /// Word of the procedure; in a refusal, its code; in data, the offset.
     pub method: u64,
-    /// Which call, as its caller counts.
+    /// The caller's number of the call.
     pub call: u64,
 }
 
 impl Header {
-    /// As three words, for memory that is shared.
+    /// Returns the header as three words, for shared memory.
     #[inline]
     #[must_use]
     pub fn words(&self) -> [u64; 3] {
         [u64::from(self.body_bytes) | (self.kind as u64) << 32, self.method, self.call]
     }
 
-    /// From three words of a peer.
+    /// Decodes three words of a peer.
     ///
     /// # Errors
-    /// [`FrameError`] when they are no header, or promise more than `body_bytes_max`.
+    /// [`FrameError`] if they are not a header, or if the body is longer than `body_bytes_max`.
     #[inline]
     pub fn from_words(words: [u64; 3], body_bytes_max: u32) -> Result<Self, FrameError> {
         let [first, method, call] = words;
         if first >> 40 != 0 {
             return Err(FrameError::Reserved);
         }
-        // Cut to its width, of which the rest was just looked at.
+        // The cast truncates to 8 bits; the bits above were checked to be zero.
         let kind = Kind::of((first >> 32) as u8)?;
         let body_bytes = first as u32;
         let body_bytes_max = match kind {
@@ -144,7 +147,7 @@ impl Header {
         Ok(Self { body_bytes, kind, method, call })
     }
 
-    /// As bytes, for a stream.
+    /// Encodes the header as bytes, for a stream.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -154,10 +157,10 @@ impl Header {
         bytes
     }
 
-    /// From bytes of a peer.
+    /// Decodes bytes of a peer.
     ///
     /// # Errors
-    /// As [`from_words`](Self::from_words).
+    /// The errors of [`from_words`](Self::from_words).
     pub fn decode(bytes: &[u8; HEADER_BYTES], body_bytes_max: u32) -> Result<Self, FrameError> {
         let mut words = [0; 3];
         for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -167,28 +170,29 @@ impl Header {
     }
 }
 
-/// Bytes of a greeting.
+/// Length of a [`Hello`], in bytes.
 pub const HELLO_BYTES: usize = 24;
 
 const MAGIC: [u8; 8] = *b"handover";
 
-/// What each side says first, once.
+/// First message of each side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// How long a body this side takes.
+    /// Maximum body length that this side accepts, in bytes.
     pub message_bytes_max: u32,
-    /// Slots of a direction of shared memory; 0 where none is shared.
+    /// Message slots in each direction of shared memory; 0 without shared memory.
     pub slots_count: u32,
-    /// Bytes of a direction of shared memory; 0 where none is shared.
+    /// Bytes for long bodies in each direction of shared memory; 0 without shared memory.
     pub shared_bytes: u32,
-    /// This side never sleeps, and need not be woken.
+    /// `true` if this side never sleeps and need not be woken.
     pub spins: bool,
-    /// This side knows a shared [`Secret`](super::Secret) that the other one has to prove: a nonce follows.
+    /// `true` if this side has a shared [`Secret`](super::Secret) that the peer has to prove: a
+    /// nonce follows.
     pub has_secret: bool,
 }
 
 impl Hello {
-    /// As bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
@@ -202,10 +206,11 @@ impl Hello {
         bytes
     }
 
-    /// From bytes of a peer.
+    /// Decodes bytes of a peer.
     ///
     /// # Errors
-    /// [`FrameError::Magic`] and [`FrameError::Version`] when the peer is something else.
+    /// [`FrameError::Magic`] and [`FrameError::Version`] if the peer speaks another protocol or
+    /// version, and [`FrameError::Reserved`] if a flag is neither 0 nor 1.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, FrameError> {
         if bytes[..8] != MAGIC {
             return Err(FrameError::Magic);

@@ -1,12 +1,12 @@
-//! Bytes of a stream become frames, however they were cut.
+//! Splits the bytes of a stream into frames.
 
 use super::frame::{HEADER_BYTES, Header, Kind};
 use crate::FrameError;
 
-/// What was asked of the kernel at a time, before a longer frame is known.
+/// Size of the receive buffer until a longer frame needs more, in bytes.
 const ROOM_BYTES: usize = 1 << 16;
 
-/// What has come of a stream and was not understood yet.
+/// Receive buffer of a stream, with the bytes that are not decoded yet.
 ///
 /// ```
 /// use handover_rpc::engine::{Header, Inbound, Kind};
@@ -23,24 +23,25 @@ const ROOM_BYTES: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Inbound {
     bytes: Vec<u8>,
-    /// What is understood ends here.
+    /// End of the decoded bytes.
     start: usize,
-    /// What has come ends here.
+    /// End of the received bytes.
     end: usize,
     body_bytes_max: u32,
-    /// A frame longer than the usual room has come since memory was last given back, or asked about.
+    /// `true` if a frame of at least `ROOM_BYTES` bytes was returned since the last call of
+    /// `shrink`.
     had_long: bool,
 }
 
 impl Inbound {
-    /// Nothing has come; no body may be longer than that.
+    /// Creates an empty buffer. Bodies longer than `body_bytes_max` are refused.
     #[must_use]
     pub fn new(body_bytes_max: u32) -> Self {
         Self { bytes: Vec::new(), start: 0, end: 0, body_bytes_max, had_long: false }
     }
 
-    /// Where the next bytes go: never empty. Memory grows with what has come, not with what a header
-    /// promises.
+    /// Returns the free part of the buffer, for the next bytes; it is never empty. The buffer grows
+    /// with the received bytes, not with the length that a header announces.
     pub fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -55,20 +56,20 @@ impl Inbound {
         &mut self.bytes[self.end..]
     }
 
-    /// So many bytes of [`room`](Self::room) have come.
+    /// Marks `bytes_count` bytes of [`room`](Self::room) as received.
     ///
     /// # Panics
-    /// When that is more than there was room for.
+    /// Panics if `bytes_count` is more than the room.
     pub fn filled(&mut self, bytes_count: usize) {
         assert!(bytes_count <= self.bytes.len() - self.end, "more than there is room for");
         self.end += bytes_count;
     }
 
-    /// The next frame, if it has come whole; of data its header, without what follows, which is
-    /// [taken](Self::take) as it comes.
+    /// Returns the next frame if it is complete. For a [`Kind::Data`] frame, returns the header
+    /// without the body, which [`take`](Self::take) returns as it arrives.
     ///
     /// # Errors
-    /// [`FrameError`] when it is none. Nothing after it can be understood.
+    /// [`FrameError`] if the bytes are not a frame. The bytes after them cannot be decoded.
     pub fn frame(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
         let come = &self.bytes[self.start..self.end];
         let Some((head, rest)) = come.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
@@ -80,14 +81,14 @@ impl Inbound {
             self.start += HEADER_BYTES;
             return Ok(Some((header, &[])));
         }
-        // A u32 fits a usize here.
+        // A u32 fits a usize on the supported targets.
         let Some(body) = rest.get(..header.body_bytes as usize) else { return Ok(None) };
         self.start += HEADER_BYTES + body.len();
         self.had_long |= body.len() >= ROOM_BYTES;
         Ok(Some((header, body)))
     }
 
-    /// What has come of data, `bytes_max` at most.
+    /// Returns received bytes of a [`Kind::Data`] frame's body, at most `bytes_max`.
     pub fn take(&mut self, bytes_max: u64) -> &[u8] {
         let come = &self.bytes[self.start..self.end];
         let bytes = usize::try_from(bytes_max).map_or(come.len(), |max| come.len().min(max));
@@ -95,20 +96,21 @@ impl Inbound {
         &self.bytes[self.start - bytes..self.start]
     }
 
-    /// Bytes that have come and are not yet part of a frame or of data that was [taken](Self::take).
+    /// Returns the number of received bytes that were not returned by [`frame`](Self::frame) or
+    /// [`take`](Self::take).
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.end - self.start
     }
 
-    /// Returns `true` if more memory is held than for frames of usual length.
+    /// Returns `true` if the buffer has grown beyond its usual size.
     #[must_use]
     pub fn is_grown(&self) -> bool {
         self.bytes.len() > ROOM_BYTES
     }
 
-    /// Gives memory back that has [grown](Self::is_grown), if nothing is pending and no long frame has come since this
-    /// was last called.
+    /// Frees a buffer that has [grown](Self::is_grown), if no bytes are pending and no long frame
+    /// was returned since the last call.
     pub fn shrink(&mut self) {
         if !std::mem::take(&mut self.had_long) && self.is_grown() && self.pending_bytes() == 0 {
             self.bytes = Vec::new();
@@ -116,7 +118,7 @@ impl Inbound {
         }
     }
 
-    /// How much memory is held.
+    /// Returns the capacity of the buffer, in bytes.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
         self.bytes.capacity()

@@ -1,4 +1,4 @@
-//! Which name means what: names are sent as numbers.
+//! Procedure names, sent as hashes, and the table of registered procedures.
 
 use crate::RegisterError;
 use std::collections::HashMap;
@@ -6,8 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 const PROVIDER_BITS: u32 = 16;
 
-/// The name of a procedure and the provider that it is asked of, in one word: 48 bits of the name's hash,
-/// 16 of the provider.
+/// Procedure name and provider in one word: 48 bits of the name's hash, 16 bits of the provider.
 ///
 /// A provider is one of several services of a kind in one process, each with its own state.
 ///
@@ -21,10 +20,10 @@ const PROVIDER_BITS: u32 = 16;
 pub struct Method(u64);
 
 impl Method {
-    /// That name, of provider 0. Usable in constants.
+    /// Creates the method of that name for provider 0. Usable in constants.
     #[must_use]
     pub const fn named(name: &str) -> Self {
-        // FNV-1a (Fowler, Noll, Vo): names are few, and told apart when they are registered.
+        // FNV-1a (Fowler, Noll, Vo): names are few, and `Methods::insert` refuses collisions.
         let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325u64, 0);
         while at < name.len() {
             hash = (hash ^ name.as_bytes()[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
@@ -33,25 +32,25 @@ impl Method {
         Self((hash ^ hash >> 48) << PROVIDER_BITS)
     }
 
-    /// The same name, of that provider.
+    /// Returns the method of the same name for that provider.
     #[must_use]
     pub const fn of_provider(self, provider: u16) -> Self {
         Self(self.0 >> PROVIDER_BITS << PROVIDER_BITS | provider as u64)
     }
 
-    /// The provider.
+    /// Returns the provider.
     #[must_use]
     pub const fn provider(self) -> u16 {
-        // Cut to its width.
+        // Truncates to the lower 16 bits, which hold the provider.
         self.0 as u16
     }
 
-    /// What was sent as that word.
+    /// Creates the method that was sent as that word.
     pub(crate) const fn of_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// As it is sent.
+    /// Returns the word as it is sent.
     #[inline]
     #[must_use]
     pub const fn word(self) -> u64 {
@@ -59,13 +58,13 @@ impl Method {
     }
 }
 
-/// What is registered, by name and provider.
+/// Table of registered handlers by name and provider.
 #[derive(Debug)]
 pub struct Methods<H> {
     places: HashMap<u64, usize, BuildHasherDefault<Spread>>,
-    /// By place; what was taken back leaves its place empty.
+    /// Names and handlers by place; a removed entry leaves its place empty.
     known: Vec<Option<(String, H)>>,
-    /// What was looked up last, and where it is: most callers want the same again.
+    /// Word and place of the last lookup: most callers repeat the same call.
     last: Option<(u64, usize)>,
 }
 
@@ -76,10 +75,10 @@ impl<H> Default for Methods<H> {
 }
 
 impl<H> Methods<H> {
-    /// Registers that name.
+    /// Registers a handler for that name and provider.
     ///
     /// # Errors
-    /// [`RegisterError`] when it is registered, or one that looks the same.
+    /// [`RegisterError`] if the name is registered, or another one has the same hash.
     pub fn insert(&mut self, name: &str, provider: u16, handler: H) -> Result<(), RegisterError> {
         let word = Method::named(name).of_provider(provider).word();
         let other = self.places.get(&word).and_then(|&place| self.known[place].as_ref());
@@ -103,7 +102,7 @@ impl<H> Methods<H> {
         }
     }
 
-    /// What is registered for that word, which may come from anybody.
+    /// Returns the handler of that word, which may come from an untrusted peer.
     #[inline]
     pub fn get_mut(&mut self, word: u64) -> Option<&mut H> {
         let place = match self.last {
@@ -117,7 +116,7 @@ impl<H> Methods<H> {
         self.known.get_mut(place)?.as_mut().map(|(_, handler)| handler)
     }
 
-    /// What is registered: names and providers.
+    /// Iterates over the registered names and providers.
     pub fn names(&self) -> impl Iterator<Item = (&str, u16)> {
         self.places.iter().filter_map(|(&word, &place)| {
             let (name, _) = self.known[place].as_ref()?;
@@ -125,18 +124,18 @@ impl<H> Methods<H> {
         })
     }
 
-    /// Takes back what was registered.
+    /// Removes and returns the handler of that name and provider.
     pub fn remove(&mut self, name: &str, provider: u16) -> Option<H> {
         let word = Method::named(name).of_provider(provider).word();
         let place = self.places.remove(&word)?;
-        // Another may be given its place.
+        // The place may be reused for another name.
         self.last = None;
         self.known[place].take().map(|(_, handler)| handler)
     }
 }
 
-/// The words are hashes already: they are only spread over all bits. Strangers look words up, and cannot
-/// insert any, so there is nothing to flood.
+/// Hasher for words that are hashes already: it only spreads them over all bits. Peers can look
+/// words up but not insert any, so they cannot provoke collisions.
 #[derive(Debug, Default)]
 pub struct Spread(u64);
 
@@ -153,7 +152,7 @@ impl Hasher for Spread {
 
     #[inline]
     fn write_u64(&mut self, word: u64) {
-        // 2^64 over the golden ratio, odd; the upper bits are the good ones.
+        // 2^64 divided by the golden ratio, odd. The upper bits are the best mixed ones.
         self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
@@ -173,7 +172,7 @@ mod tests {
         assert_eq!(methods.get_mut(word).copied(), Some('b'));
         assert_eq!(methods.remove("echo", 1), Some('b'));
         assert_eq!(methods.get_mut(word), None);
-        // Another in its place is not taken for it.
+        // A later handler in its place is not found under the old word.
         assert_eq!(methods.insert("other", 1, 'd'), Ok(()));
         assert_eq!(methods.get_mut(word), None);
         let other = Method::named("other").of_provider(1).word();
@@ -187,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_the_published_one() {
-        // FNV-1a of the empty text and of "a", folded as ours.
+        // FNV-1a of the empty text and of "a", folded as in `Method::named`.
         let folded = |hash: u64| (hash ^ hash >> 48) << 16;
         assert_eq!(Method::named("").word(), folded(0xcbf2_9ce4_8422_2325));
         assert_eq!(Method::named("a").word(), folded(0xaf63_dc4c_8601_ec8c));

@@ -1,4 +1,4 @@
-//! A secret that both sides of a connection know, and proofs of knowing it.
+//! Shared secret of both sides of a connection, and proofs of knowing it.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -13,25 +13,25 @@ pub const NONCE_BYTES: usize = 32;
 /// Length of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
-/// Sent in place of a proof by a side that does not accept the other one's. HMAC-SHA-256 yields it for no
-/// secret that anybody could find.
+/// Value sent in place of a proof by a side that rejects the peer's proof. Finding a secret whose
+/// HMAC-SHA-256 is this value is infeasible.
 pub const NO_PROOF: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
 
-/// Separates these proofs from every other use of the same secret.
+/// Prefix that separates these proofs from every other use of the same secret.
 const DOMAIN: &[u8] = b"handover-rpc shared secret 1";
 
-/// Side of a connection. A proof of one side is none of the other, so that none can be sent back.
+/// Side of a connection. The role is part of a proof, so a proof cannot be reflected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// The side that has connected, which proves first.
+    /// The side that has connected; it sends its proof first.
     Connector = 1,
     /// The side that has accepted the connection.
     Acceptor = 2,
 }
 
 impl Role {
-    /// The other side.
+    /// Returns the opposite role.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -43,8 +43,8 @@ impl Role {
 
 /// Secret shared by both sides of a connection.
 ///
-/// A proof is HMAC-SHA-256 over the role and the opening bytes of both sides, which hold a fresh random
-/// number of each: neither a recorded proof nor one of another connection is accepted.
+/// A proof is HMAC-SHA-256 over the role and the opening bytes of both sides, which contain a fresh
+/// random number of each: recorded proofs and those of other connections are not accepted.
 ///
 /// ```
 /// use handover_rpc::engine::{Role, Secret};
@@ -57,7 +57,7 @@ impl Role {
 pub struct Secret(Hmac<Sha256>);
 
 impl Secret {
-    /// Returns `None` when there are fewer than [`SECRET_BYTES_MIN`] bytes.
+    /// Creates a secret; returns `None` if there are fewer than [`SECRET_BYTES_MIN`] bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < SECRET_BYTES_MIN {
@@ -76,14 +76,14 @@ impl Secret {
         mac
     }
 
-    /// Proof of the side of that role, over the opening bytes of the connector and of the acceptor, each
-    /// of which has one length always.
+    /// Returns the proof of the side with that role, over the opening bytes of the connector and of
+    /// the acceptor. Each opening has a fixed length.
     #[must_use]
     pub fn proof(&self, role: Role, connector: &[u8], acceptor: &[u8]) -> [u8; PROOF_BYTES] {
         self.over(role, connector, acceptor).finalize().into_bytes().into()
     }
 
-    /// Returns `true` for the proof of the side of that role. Takes the same time for every proof.
+    /// Returns `true` if `proof` is that of the side with that role. Takes constant time.
     #[must_use]
     pub fn accepts(
         &self,
@@ -96,7 +96,7 @@ impl Secret {
     }
 }
 
-/// Without the secret.
+/// Omits the secret.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secret").finish_non_exhaustive()
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn proof_is_hmac_sha_256_as_rfc_4231_has_it() {
-        // Its second test case, whose key is shorter than this library takes.
+        // The RFC's second test case, whose key is shorter than this library takes.
         let mut mac: Hmac<Sha256> = Hmac::new_from_slice(b"Jefe").expect("any length");
         mac.update(b"what do ya want for nothing?");
         let wanted = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";

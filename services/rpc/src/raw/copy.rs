@@ -1,62 +1,63 @@
-//! Copying bytes that others may read and write at the same time.
+//! Copies of memory that others may read and write at the same time.
 //!
-//! In assembly, so that it is no access of Rust's: what another thread or process writes meanwhile makes
-//! bytes of one or of the other, and no undefined behaviour. Each byte is loaded once and stored once, as
-//! relaxed atomics would.
+//! The copy is in assembly, so that it is not an access in Rust's sense: a concurrent write of
+//! another thread or process changes which bytes are copied, and is no undefined behaviour. Each
+//! byte is loaded once and stored once, as by relaxed atomics.
 
 use std::sync::OnceLock;
 
-/// How the copy is stored.
+/// Kind of store instructions that a copy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// Into the caches, for whoever reads it next.
+    /// Ordinary stores, which leave the target in the caches for its next reader.
     Cached,
-    /// Past the caches.
+    /// Non-temporal stores, which bypass the caches.
     Streaming,
 }
 
-/// Copies `bytes` from one place to another that does not overlap it.
+/// Copies `bytes` bytes between two ranges that do not overlap.
 ///
 /// # Safety
-/// `from` is mapped and readable, `to` mapped and writable for so many bytes; no Rust reference to what lies
-/// at `to` is alive, and none that is `&mut` to what lies at `from`, but where the caller has made either from
-/// a slice that it holds.
+/// `from` is readable and `to` writable for `bytes` bytes. No Rust reference to the bytes at `to`
+/// and no `&mut` to those at `from` is alive, except for a slice from which the caller has made
+/// that pointer.
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Store) {
     let streaming: Streaming = match (store, Width::of_processor()) {
         (Store::Streaming, Width::Lines) if bytes >= STREAMED_BYTES_MIN => by_lines,
         (Store::Streaming, Width::Halves) if bytes >= STREAMED_BYTES_MIN => by_halves,
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise covers these arguments.
         _ => return unsafe { string(from, to, bytes) },
     };
-    // To a whole cache line, which is what is streamed.
+    // Copies up to the next cache line of `to` first: only whole lines are streamed.
     let head = to.align_offset(LINE_BYTES).min(bytes);
     let blocks_bytes = (bytes - head) / BLOCK_BYTES * BLOCK_BYTES;
     let end = head + blocks_bytes;
     if head > 0 {
-        // SAFETY: the first bytes of both.
+        // SAFETY: `head <= bytes`, so these bytes are part of the caller's ranges.
         unsafe { string(from, to, head) };
     }
     if blocks_bytes > 0 {
-        // SAFETY: whole blocks of both, from a whole line of `to` on; the processor can.
+        // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of BLOCK_BYTES above 0,
+        // `to + head` is aligned to a line, and of_processor() has detected the instructions.
         unsafe { streaming(from.wrapping_add(head), to.wrapping_add(head), blocks_bytes) };
     }
     if end < bytes {
-        // SAFETY: what is left of both.
+        // SAFETY: the remaining `bytes - end` bytes of the caller's ranges.
         unsafe { string(from.wrapping_add(end), to.wrapping_add(end), bytes - end) };
     }
 }
 
-/// Less than this is not worth the fence behind it.
+/// Minimum length for which streaming is worth its fence.
 const STREAMED_BYTES_MIN: usize = 1024;
 const LINE_BYTES: usize = 64;
-/// A turn of the loop.
+/// Bytes that the streaming loops copy in whole: a multiple of what each does in one turn.
 const BLOCK_BYTES: usize = 256;
 
-/// Of a whole number of blocks, at least one, to a whole line.
+/// Copies one or more whole blocks to an address that is aligned to a line.
 type Streaming = unsafe fn(*const u8, *mut u8, usize);
 
-/// What the processor can store at a time.
+/// Widest non-temporal store of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     Lines,
@@ -83,20 +84,21 @@ impl Width {
 }
 
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`].
 #[inline]
 unsafe fn string(from: *const u8, to: *mut u8, bytes: usize) {
     if cfg!(miri) {
         for at in 0..bytes {
-            // SAFETY: at < bytes, and the caller promises so many; Miri runs a single thread here.
+            // SAFETY: at < bytes, and the caller promises that `bytes` bytes are readable; Miri
+            // runs a single thread here.
             let byte = unsafe { from.wrapping_add(at).read() };
-            // SAFETY: as above.
+            // SAFETY: at < bytes, and the caller promises that `bytes` bytes are writable.
             unsafe { to.wrapping_add(at).write(byte) };
         }
         return;
     }
-    // SAFETY: reads `bytes` from `from` and writes them to `to`, which the caller has promised to be there;
-    // the direction flag is clear, by the ABI.
+    // SAFETY: reads `bytes` bytes at `from` and writes them to `to`, both of which the caller
+    // promises to be accessible; the direction flag is clear, by the ABI.
     unsafe {
         core::arch::asm!(
             "rep movsb",
@@ -109,12 +111,12 @@ unsafe fn string(from: *const u8, to: *mut u8, bytes: usize) {
 }
 
 /// # Safety
-/// As [`Streaming`], and the processor has AVX-512F.
+/// The requirements of [`Streaming`], and the processor has AVX-512F.
 #[target_feature(enable = "avx512f")]
 unsafe fn by_lines(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: reads and writes whole blocks below `bytes`, at addresses of which those of `to` are multiples
-    // of 64; prefetching needs nothing to be there. The fence orders the streamed stores before whatever
-    // says that they are done.
+    // SAFETY: reads and writes whole blocks below `bytes`, which the caller promises to be
+    // accessible; the addresses at `to` are multiples of 64, and prefetching cannot fault. The
+    // fence orders the streamed stores before a later store that announces them.
     unsafe {
         core::arch::asm!(
             "2:",
@@ -139,7 +141,7 @@ unsafe fn by_lines(from: *const u8, to: *mut u8, bytes: usize) {
             to = in(reg) to,
             bytes = in(reg) bytes,
             inout("rax") 0usize => _,
-            // vzeroupper writes to all sixteen.
+            // vzeroupper writes to all sixteen vector registers.
             clobber_abi("sysv64"),
             options(nostack),
         );
@@ -147,10 +149,11 @@ unsafe fn by_lines(from: *const u8, to: *mut u8, bytes: usize) {
 }
 
 /// # Safety
-/// As [`Streaming`], and the processor has AVX2.
+/// The requirements of [`Streaming`], and the processor has AVX2.
 #[target_feature(enable = "avx2")]
 unsafe fn by_halves(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: as in by_lines().
+    // SAFETY: the loop copies 128 bytes a turn, of which whole blocks are a multiple; otherwise as
+    // in by_lines(), with addresses at `to` that are multiples of 32.
     unsafe {
         core::arch::asm!(
             "2:",
@@ -173,7 +176,7 @@ unsafe fn by_halves(from: *const u8, to: *mut u8, bytes: usize) {
             to = in(reg) to,
             bytes = in(reg) bytes,
             inout("rax") 0usize => _,
-            // vzeroupper writes to all sixteen.
+            // vzeroupper writes to all sixteen vector registers.
             clobber_abi("sysv64"),
             options(nostack),
         );
@@ -192,7 +195,7 @@ mod tests {
         let from: Vec<u8> = (0..5000u32).map(|at| (at * 37 / 8) as u8).collect();
         let mut to = vec![0; 5000];
         let at = to.as_ptr().align_offset(LINE_BYTES);
-        // SAFETY: at < 64, and both vectors are longer than 64 + 4608; AVX2 is there.
+        // SAFETY: at < 64, and both vectors are longer than 64 + 4608; AVX2 was detected above.
         unsafe { by_halves(from[3..].as_ptr(), to[at..].as_mut_ptr(), 4608) };
         assert_eq!(to[at..at + 4608], from[3..4611]);
         assert!(to[..at].iter().chain(&to[at + 4608..]).all(|it| *it == 0));
@@ -207,7 +210,8 @@ mod tests {
                     let mut to = vec![0xee; 5000];
                     let source = from[from_at..].as_ptr();
                     let target = to[to_at..].as_mut_ptr();
-                    // SAFETY: both vectors are longer than 65 + 4800, and nobody else looks at them.
+                    // SAFETY: both vectors are longer than 65 + 4800, and no other thread accesses
+                    // them.
                     unsafe { copy(source, target, bytes, store) };
                     assert_eq!(to[to_at..to_at + bytes], from[from_at..from_at + bytes]);
                     assert!(to[..to_at].iter().chain(&to[to_at + bytes..]).all(|it| *it == 0xee));

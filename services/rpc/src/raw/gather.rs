@@ -1,10 +1,10 @@
-//! Giving pieces of memory to the kernel: to a socket, or to be copied from another process.
+//! System calls on several pieces of memory: socket reads and writes, and copies between processes.
 
 use super::region::Region;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A piece of a region.
+/// Piece of a region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) region: &'a Region,
@@ -12,7 +12,7 @@ pub(crate) struct Run<'a> {
     pub(crate) bytes: usize,
 }
 
-/// So many pieces go to the kernel at a time; the others go next time.
+/// Maximum number of pieces in one system call; the caller passes the others in a later call.
 const RUNS_MAX: usize = 16;
 
 const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -27,7 +27,8 @@ fn of(count: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Sends `head`, then the pieces, as much as the kernel takes: 0 where it has no room.
+/// Sends `head`, then the pieces. Returns the number of bytes that the kernel took, 0 if the
+/// socket's buffer is full.
 pub(crate) fn send<'a>(
     fd: BorrowedFd<'_>,
     head: &[u8],
@@ -42,13 +43,13 @@ pub(crate) fn send<'a>(
         count += 1;
     }
     loop {
-        // SAFETY: all zeros is a message without anything.
+        // SAFETY: all zeros is a valid `msghdr` without any parts.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = count;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the kernel reads `head` and the pieces, all of which at() has checked and their borrows
-        // keep alive; it writes none of them.
+        // SAFETY: the kernel only reads `head` and the pieces, whose bounds at() has checked and
+        // which their borrows keep alive.
         match of(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(0),
@@ -57,8 +58,8 @@ pub(crate) fn send<'a>(
     }
 }
 
-/// Receives into the pieces, then, if those were all, into `spare`: how much there was, and how much was
-/// asked for.
+/// Receives into the pieces, then, if all of them fit the call, into `spare`. Returns the number of
+/// bytes received, and the number asked for.
 pub(crate) fn receive<'a>(
     fd: BorrowedFd<'_>,
     runs: impl Iterator<Item = Run<'a>>,
@@ -72,18 +73,18 @@ pub(crate) fn receive<'a>(
         *part = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: run.bytes };
         count += 1;
     }
-    // One more than there is room for was not asked for: `zip` asks its first side first.
+    // `zip` asks `parts` first, so a piece beyond RUNS_MAX is still in `runs` here.
     if runs.next().is_none() {
         parts[count] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: spare.len() };
         count += 1;
     }
     loop {
-        // SAFETY: all zeros is a message without anything.
+        // SAFETY: all zeros is a valid `msghdr` without any parts.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = count;
-        // SAFETY: the kernel writes the pieces, which at_mut() has checked and to which no reference
-        // exists, and `spare`, which is borrowed for that.
+        // SAFETY: the kernel writes the pieces, whose bounds at_mut() has checked and to which no
+        // reference exists, and `spare`, which is borrowed mutably.
         match of(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) }) {
             Err(Errno::INTR) => {}
             other => return Ok((other?, parts[..count].iter().map(|it| it.iov_len).sum())),
@@ -91,15 +92,16 @@ pub(crate) fn receive<'a>(
     }
 }
 
-/// A place in another process.
+/// Address in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
     pub(crate) pid: i32,
     pub(crate) address: u64,
 }
 
-/// Copies from another process's memory into this piece: how many bytes. In the same system call, so of the same
-/// process, it reads the word at `word_address`: `None` where not all of both was there.
+/// Copies from another process's memory into this piece. Also reads the word at `word_address` in
+/// the same system call, and therefore from the same process. Returns the number of bytes copied,
+/// and the word, which is `None` if the call did not copy everything.
 pub(crate) fn read_process(
     from: Elsewhere,
     into: Run<'_>,
@@ -112,9 +114,9 @@ pub(crate) fn read_process(
         [iovec(start.as_ptr().cast(), into.bytes), iovec(word.as_mut_ptr().cast(), word.len())];
     let theirs =
         [iovec(from.address as *mut _, into.bytes), iovec(word_address as *mut _, word.len())];
-    // SAFETY: the kernel writes the piece, whose bounds at_mut() has checked and to which no reference exists, and
-    // `word`, which this function owns; both arrays have two elements. The kernel checks what it reads from the
-    // other process.
+    // SAFETY: the kernel writes the piece, whose bounds at_mut() has checked and to which no
+    // reference exists, and `word`, which this function owns; both arrays have two elements. The
+    // kernel checks the addresses in the other process.
     let count =
         of(unsafe { libc::process_vm_readv(from.pid, ours.as_ptr(), 2, theirs.as_ptr(), 2, 0) })?;
     let is_whole = count == into.bytes + word.len();
@@ -126,8 +128,8 @@ pub(crate) fn read_process_word(from: Elsewhere) -> Result<u128, Errno> {
     let mut word = [0; size_of::<u128>()];
     let ours = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
     let theirs = libc::iovec { iov_base: from.address as *mut _, iov_len: word.len() };
-    // SAFETY: the kernel writes `word.len()` bytes at most to `word`, which this function owns, and checks what it
-    // reads from the other process.
+    // SAFETY: the kernel writes at most `word.len()` bytes to `word`, which this function owns, and
+    // checks the address in the other process.
     match of(unsafe {
         libc::process_vm_readv(from.pid, &raw const ours, 1, &raw const theirs, 1, 0)
     })? {
@@ -136,14 +138,15 @@ pub(crate) fn read_process_word(from: Elsewhere) -> Result<u128, Errno> {
     }
 }
 
-/// Copies this piece into another process's memory: how many bytes. The caller has just checked, by a word of that
-/// memory, that the number still is that of the process.
+/// Copies this piece into another process's memory. Returns the number of bytes copied. The caller
+/// has just read the check word there, and so knows that the pid still belongs to the peer.
 pub(crate) fn write_process(from: Run<'_>, to: Elsewhere) -> Result<usize, Errno> {
     let start = from.region.at(from.offset, from.bytes);
     let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
     let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };
-    // SAFETY: the kernel reads the piece, whose bounds at() has checked. It writes to the process that sent this
-    // address, into memory that the process keeps as a Region until told that nobody writes there any more; in this
-    // process, if that is the peer, such memory has no reference either.
+    // SAFETY: the kernel reads the piece, whose bounds at() has checked. It writes to the process
+    // that sent this address, into memory that the process keeps as a Region until told that nobody
+    // writes there any more; in this process, if the peer is this one, a Region has no reference to
+    // it either.
     of(unsafe { libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0) })
 }

@@ -1,19 +1,22 @@
-//! The process at the other end of a Unix socket, as a descriptor that cannot come to mean another one.
+//! Descriptor of the process at the other end of a Unix socket. Unlike a process id, it never
+//! refers to another process.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Socket option of Linux 6.5: a descriptor of the peer's process. libc does not name it yet.
+/// Socket option of Linux 6.5 that returns a descriptor of the peer's process. libc has no constant
+/// for it yet.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// A descriptor of the process that has connected, or that listens, at the other end of a Unix socket. It becomes
-/// readable when that process ends. `None` where the process has ended already, as of a server whose parent had
-/// listened before it forked, or where the kernel gives no descriptor.
+/// Returns a descriptor of the process that connected, or that called `listen`, at the other end of
+/// a Unix socket. The descriptor becomes readable when that process ends. Returns `None` if the
+/// process has already ended, such as the parent that called `listen` before it forked a server, or
+/// if the kernel returns no descriptor.
 pub(crate) fn peer_process(fd: BorrowedFd<'_>, pid: Option<i32>) -> Option<OwnedFd> {
     let process = match socket_process(fd) {
-        // Before Linux 6.5 the process id is all that there is.
+        // Kernels before Linux 6.5 provide only the process id.
         Err(Errno::NOPROTOOPT) => pidfd_open(Pid::from_raw(pid?)?, PidfdFlags::empty()),
         other => other,
     };
@@ -25,9 +28,9 @@ pub(crate) fn peer_process(fd: BorrowedFd<'_>, pid: Option<i32>) -> Option<Owned
 
 fn socket_process(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut process: libc::c_int = -1;
-    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t; // 4.
-    // SAFETY: the descriptor is open, and the kernel writes no more than `bytes` bytes to `process`, an integer, and
-    // their number to `bytes`.
+    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t; // 4 bytes.
+    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `process`, an
+    // integer, and the written length to `bytes`.
     let got = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -40,7 +43,8 @@ fn socket_process(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     if got != 0 || process < 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
     }
-    // SAFETY: the call has succeeded, so the kernel has just opened this descriptor for its caller alone.
+    // SAFETY: getsockopt() has succeeded, so the kernel has just opened this descriptor, and
+    // nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(process) })
 }
 

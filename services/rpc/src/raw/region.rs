@@ -1,7 +1,7 @@
-//! Memory for bulk transfers: mapped by several processes, or a vector that is handed in.
+//! Memory for bulk transfers: mapped by several processes, or a vector of the caller.
 //!
 //! Others may read and write it at any time: another process through its own mapping, the kernel on
-//! another's behalf, another thread by a clone. So nothing in it is ever a Rust value: no reference to it
+//! behalf of another process, another thread through a clone. Therefore no reference to the memory
 //! exists, and bytes are copied in and out (see [`copy`](super::copy)).
 
 use super::copy::{self, Store};
@@ -19,18 +19,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// A mapping so long is worth huge pages.
+/// Minimum length of a mapping for which huge pages are requested.
 const HUGE_BYTES: usize = 1 << 21;
 
 #[derive(Debug)]
 enum Kind {
-    /// Mapped by this process; the file is there if it is this process's own.
+    /// Mapped by this process. The file is there if this process created the memory to share it.
     Mapped(Option<OwnedFd>),
-    /// A vector's, with that capacity.
+    /// Memory of a vector with that capacity.
     Plain(usize),
 }
 
-/// A piece of memory, of one kind.
+/// Region of memory.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
@@ -39,26 +39,28 @@ pub(crate) struct Region {
     kind: Kind,
 }
 
-// SAFETY: the memory belongs to the process, not to a thread, and this is its only owner in this process.
+// SAFETY: the memory belongs to the process, not to a thread, and only this value frees it.
 unsafe impl Send for Region {}
-// SAFETY: all access is by copy(), which is as relaxed atomic accesses are, or by the kernel.
+// SAFETY: all access is by copy(), whose assembly acts like relaxed atomic accesses, or by the
+// kernel.
 unsafe impl Sync for Region {}
 
-/// Why memory could not be had: the call and the kernel's answer.
+/// Failed system call and its error number.
 pub(crate) type Refused = (&'static str, Errno);
 
 fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
     move |errno| (call, errno)
 }
 
-/// Which file it is, if the kernel says so.
+/// Returns the identity of the file if fstat succeeds.
 pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
     let stat = fstat(file).ok()?;
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
-/// An empty file of this user alone. A process that is killed leaves nothing of it; where the file system makes none
-/// without a name, it leaves a file of no bytes, if it is killed between two system calls.
+/// Creates an empty unnamed file that only this user can open. It disappears when the process is
+/// killed. On a file system without O_TMPFILE, a process that is killed between open() and unlink()
+/// leaves an empty file.
 fn unnamed_file(folder: &Path) -> Result<OwnedFd, Refused> {
     let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
     match open(folder, OFlags::TMPFILE | usual, mode) {
@@ -75,8 +77,8 @@ fn unnamed_file(folder: &Path) -> Result<OwnedFd, Refused> {
 }
 
 impl Region {
-    /// Fresh memory of zeros, of this user alone and of no name, which other processes can map. All of it is
-    /// there: what there is no room for is refused now, and not by a signal later.
+    /// Allocates unnamed zeroed memory of this user that other processes can map. All pages are
+    /// allocated now, so a lack of memory is an error here and not a SIGBUS later.
     pub(crate) fn shared(bytes: usize) -> Result<Self, Refused> {
         if bytes == 0 {
             return Ok(Self::plain(Vec::new()));
@@ -93,13 +95,15 @@ impl Region {
         Ok(region)
     }
 
-    /// Has the kernel find all pages now. By the mapping, which may have huge ones; a file alone has not.
+    /// Makes the kernel allocate all pages now. By way of the mapping, which may have huge pages;
+    /// fallocate() of the file uses small ones.
     fn populate(&self, file: BorrowedFd<'_>) -> Result<(), Refused> {
         let start = self.start.as_ptr().cast();
-        // SAFETY: the mapping of this region, so long; touching its pages changes no content.
+        // SAFETY: the address and length of this region's mapping; populating pages changes no
+        // content.
         match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
             Ok(()) => Ok(()),
-            // A kernel older than 5.14.
+            // Kernels before 5.14 do not know this advice.
             Err(Errno::INVAL) => {
                 let all = self.bytes as u64;
                 fallocate(file, FallocateFlags::empty(), 0, all).map_err(refused("fallocate"))
@@ -108,15 +112,15 @@ impl Region {
         }
     }
 
-    /// Fresh memory of zeros, mapped, in a file without a name in that folder's file system. As anybody who may write
-    /// the file may cut it off, which is answered by SIGBUS, no peer is given it.
+    /// Maps zeroed memory of an unnamed file in that folder's file system. Such a file cannot be
+    /// sealed, and truncating it would end its users with SIGBUS, so it is not passed to peers.
     pub(crate) fn in_folder(folder: &Path, bytes: usize) -> Result<Self, Refused> {
         let file = unnamed_file(folder)?;
         fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(refused("fallocate"))?;
         Self::mapped(file.as_fd(), bytes, true)
     }
 
-    /// Maps a file that a peer has passed on, which says that it is so long.
+    /// Maps a file that a peer has passed and announced with that length.
     pub(crate) fn map(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Refused> {
         match is_sound(file, bytes)? {
             true => Self::mapped(file, bytes, writable),
@@ -129,20 +133,21 @@ impl Region {
             return Ok(Self::plain(Vec::new()));
         }
         let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; the file
-        // is at least `bytes` long and stays so: by its seal, or, of in_folder(), as nobody else may write it.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        // The file is at least `bytes` long and stays so: sealed files cannot shrink, and that of
+        // in_folder() is closed without being shared.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(refused("mmap"))?;
         if bytes >= HUGE_BYTES {
-            // SAFETY: the mapping just made; the advice changes no content. Refused where the kernel has
-            // no huge pages: then there are small ones.
+            // SAFETY: the mapping just made; the advice changes no content. An error is ignored:
+            // kernels without huge pages use small ones.
             let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
         }
         let start = NonNull::new(start.cast()).ok_or(("mmap", Errno::NOMEM))?;
         Ok(Self { start, bytes, writable, kind: Kind::Mapped(None) })
     }
 
-    /// A vector's memory, until it is taken back.
+    /// Takes over the memory of a vector.
     pub(crate) fn plain(vec: Vec<u8>) -> Self {
         let mut vec = ManuallyDrop::new(vec);
         let (bytes, capacity) = (vec.len(), vec.capacity());
@@ -150,7 +155,7 @@ impl Region {
         Self { start, bytes, writable: true, kind: Kind::Plain(capacity) }
     }
 
-    /// The vector again, or a copy of what is mapped.
+    /// Returns the vector, or a copy of mapped memory.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self.kind {
             Kind::Mapped(_) => {
@@ -160,8 +165,9 @@ impl Region {
             }
             Kind::Plain(capacity) => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: these are the parts of the vector that plain() has taken, and `this` is not
-                // dropped. Nobody else may write there any more: whoever asked had this region alone.
+                // SAFETY: these are the parts of the vector that plain() took, and `this` is not
+                // dropped. `self` is taken by value, so no other user of this region is left in
+                // this process, and the caller has made sure that no peer writes there any more.
                 unsafe { Vec::from_raw_parts(this.start.as_ptr(), this.bytes, capacity) }
             }
         }
@@ -171,7 +177,7 @@ impl Region {
         self.bytes
     }
 
-    /// The file, where this is memory of its own that others can map.
+    /// Returns the file if other processes can map this memory.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             Kind::Mapped(Some(file)) => Some(file.as_fd()),
@@ -179,34 +185,37 @@ impl Region {
         }
     }
 
-    /// The file once more, for reading alone: a mapping of it cannot be written. Against mistakes: a process
-    /// of the same user can open the file again, for writing.
+    /// Opens the file again for reading only, so that a mapping of it cannot be written. This
+    /// guards against mistakes, not attacks: a process of the same user can reopen the file for
+    /// writing.
     pub(crate) fn file_for_reading(&self) -> Option<Result<OwnedFd, Errno>> {
         let path = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         Some(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
     }
 
-    /// Which file that is, if the kernel says so.
+    /// Returns the identity of the file if there is one and fstat succeeds.
     pub(crate) fn file_id(&self) -> Option<FileId> {
         file_id(self.file()?)
     }
 
-    /// Where it is in this process, as others may ask the kernel for it.
+    /// Returns the address of the memory in this process, which a peer passes to the kernel to copy
+    /// from or to it.
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
     /// # Panics
-    /// When that is outside.
+    /// Panics if the range lies outside of the region.
     #[inline]
     pub(super) fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
         let end = offset.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.bytes), "outside of this memory");
-        // SAFETY: offset is at most `bytes`, which is how long the memory is.
+        // SAFETY: `offset <= self.bytes` follows from the assertion, and the memory is `self.bytes`
+        // long.
         unsafe { self.start.add(offset) }
     }
 
-    /// As [`at`](Self::at), to be written.
+    /// Returns the address of a range for writing; see [`at`](Self::at).
     #[inline]
     pub(super) fn at_mut(&self, offset: usize, bytes: usize) -> NonNull<u8> {
         assert!(self.writable, "this memory is for reading");
@@ -216,25 +225,26 @@ impl Region {
     /// Copies bytes out.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
-        // SAFETY: at() has checked the one, the other is a slice of this length and not part of this
-        // memory, to which no reference exists.
+        // SAFETY: at() has checked that `into.len()` bytes are readable at `from`; `into` is a
+        // slice of that length, and not part of this memory, to which no reference exists.
         unsafe { copy::copy(from.as_ptr(), into.as_mut_ptr(), into.len(), Store::Cached) }
     }
 
     /// Copies bytes in.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at_mut(offset, bytes.len());
-        // SAFETY: as in read(), the other way round.
+        // SAFETY: at_mut() has checked that `bytes.len()` bytes are writable at `to`; `bytes` is a
+        // slice of that length, and not part of this memory, to which no reference exists.
         unsafe { copy::copy(bytes.as_ptr(), to.as_ptr(), bytes.len(), Store::Cached) }
     }
 
-    /// Copies from one to another. Where they are the same memory, and overlap, what is copied is undefined
-    /// as values, and nothing else.
+    /// Copies from one region to another. If the ranges overlap, the copied values are unspecified,
+    /// but there is no undefined behaviour.
     #[inline]
     pub(crate) fn copy(from: (&Self, usize), to: (&Self, usize), bytes: usize, store: Store) {
         let (source, target) = (from.0.at(from.1, bytes), to.0.at_mut(to.1, bytes));
-        // SAFETY: both were checked; no reference to either exists. Overlap harms nothing: every load and
-        // store of copy() is within these two, in whatever order.
+        // SAFETY: at() and at_mut() have checked both ranges, and no reference to either exists.
+        // Overlap is harmless: copy() loads and stores only within these two ranges, in any order.
         unsafe { copy::copy(source.as_ptr(), target.as_ptr(), bytes, store) }
     }
 }
@@ -243,12 +253,14 @@ impl Drop for Region {
     fn drop(&mut self) {
         match self.kind {
             Kind::Mapped(_) => {
-                // SAFETY: mapped by mapped() with this address and length, and no reference to it exists.
+                // SAFETY: mapped() made the mapping with this address and length, and no reference
+                // to it exists.
                 let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
                 debug_assert_eq!(unmapped, Ok(()));
             }
             Kind::Plain(capacity) => {
-                // SAFETY: the parts of the vector that plain() has taken; dropped once, here.
+                // SAFETY: the parts of the vector that plain() took; they are dropped only here, as
+                // into_vec() forgets `self`.
                 drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.bytes, capacity) });
             }
         }

@@ -1,17 +1,18 @@
-//! Files that a peer has passed, looked at before they are mapped.
+//! Checks of files that a peer has passed, made before they are mapped.
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
-/// Whether reading that file's mapping cannot end in a SIGBUS by what its owner does: it is memory of small pages,
-/// at least so long, and sealed so that nobody can cut it off. (A page that was never written takes memory when it is
-/// read first; where the machine has none left, that is this process's end as with any other of its pages.)
+/// Returns `true` if no action of the file's owner can make reading its mapping end in a SIGBUS:
+/// the file is memory of small pages, at least `bytes` long, and sealed against shrinking. (A page
+/// that was never written is allocated when it is first read; if the machine has no memory left,
+/// this process is killed as for any other page.)
 pub(super) fn is_sound(file: impl AsFd, bytes: usize) -> Result<bool, (&'static str, Errno)> {
-    // What can have no seals, as it is no memfd, answers EINVAL.
+    // fcntl returns EINVAL for files that are not memfds and cannot have seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
     let its_bytes = fstat(&file).map_err(|errno| ("fstat", errno))?.st_size;
-    // Huge pages, which can be had as a memfd too, run out at the moment when they are touched.
+    // Huge pages, which memfds can have too, may run out when they are first touched.
     let system = fstatfs(&file).map_err(|errno| ("fstatfs", errno))?.f_type;
     Ok(seals.contains(SealFlags::SHRINK)
         && usize::try_from(its_bytes).is_ok_and(|its| its >= bytes)

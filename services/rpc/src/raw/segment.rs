@@ -1,15 +1,16 @@
-//! A segment that two processes map: what either says of itself, and a ring of messages each way.
+//! Shared memory segment of two processes: a status of each side, and a ring of messages in each
+//! direction.
 //!
 //! ```text
 //!  ┌─────────────┬─────────────┬───────────┬───────────┬──────────────┬──────────────┐
-//!  │ said by the │ said by the │ messages  │ messages  │ long bodies  │ long bodies  │
+//!  │ status of   │ status of   │ messages  │ messages  │ long bodies  │ long bodies  │
 //!  │ connector   │ acceptor    │ of the 1st│ of the 2nd│ of the first │ of the second│
 //!  └─────────────┴─────────────┴───────────┴───────────┴──────────────┴──────────────┘
 //! ```
 //!
-//! The other process may be anything, and may write anywhere in it at any time. So nothing in it is ever a
-//! Rust value but an atomic, long bodies are copied out before they are looked at, and every place is held
-//! to the layout that was agreed on, which this process keeps in memory of its own.
+//! The other process is not trusted, and may write anywhere in the segment at any time. Therefore
+//! this process accesses the segment only through atomics, copies long bodies out before reading
+//! them, and checks every offset against the agreed layout, which it keeps in its own memory.
 
 use super::copy::{self, Store};
 use super::sealed::is_sound;
@@ -22,24 +23,25 @@ use std::ptr::NonNull;
 
 const WORDS_INLINE: usize = 12;
 
-/// How long a body may be that stands in its message.
+/// Maximum length of a body that is stored in its slot, in bytes.
 pub(crate) const INLINE_BYTES: usize = 8 * WORDS_INLINE;
 
-/// What a side says of itself. Apart from the messages, as it is read far more often than written.
+/// Status of a side. On its own cache lines, as it is read far more often than written.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Status {
-    /// 1: this side sleeps, or is about to. Whoever makes it 0 again rings its bell.
+    /// 1 if this side sleeps or is about to. The peer that resets it to 0 wakes this side.
     pub(crate) asleep: AtomicU32,
-    /// 1: this side has more to send than there is room for. Whoever makes it 0 again rings its bell.
+    /// 1 if this side has more to send than there is room for. The peer that resets it to 0 wakes
+    /// this side.
     pub(crate) wants_room: AtomicU32,
 }
 
-/// How far a side has read.
+/// Read position of a side.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Progress {
-    /// How many messages of the other side it has taken.
+    /// Number of the other side's messages that this side has taken.
     pub(crate) taken: AtomicU64,
 }
 
@@ -50,14 +52,14 @@ pub(crate) struct Side {
     pub(crate) progress: Progress,
 }
 
-/// A message: on one cache line, as long as its body is of 32 bytes at most.
+/// Slot of one message, which fits one cache line if its body has at most 32 bytes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Slot {
-    /// How many messages there are with this one; what is less is of an earlier lap.
+    /// Number of messages up to and including this one; a smaller value is of an earlier lap.
     pub(crate) sequence: AtomicU64,
     pub(crate) header: [AtomicU64; 3],
-    /// The body, or where in the long bodies it begins.
+    /// Body, or the offset of a long body.
     pub(crate) inline: [AtomicU64; WORDS_INLINE],
 }
 
@@ -65,16 +67,16 @@ const SIDE_BYTES: usize = size_of::<Side>();
 const SLOT_BYTES: usize = size_of::<Slot>();
 const _: () = assert!(SIDE_BYTES == 256 && SLOT_BYTES == 128);
 
-/// What a segment of that layout needs.
+/// Returns the size of a segment of that layout, in bytes.
 fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
     2 * (SIDE_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
 }
 
-/// Why a segment could not be had.
+/// Error of creating or mapping a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentError {
     Refused(&'static str, Errno),
-    /// A file that could be cut off while it is mapped, or is too short.
+    /// The file is too short, or could be truncated while it is mapped.
     NotSealed,
 }
 
@@ -82,7 +84,7 @@ fn refused(call: &'static str) -> impl Fn(Errno) -> SegmentError {
     move |errno| SegmentError::Refused(call, errno)
 }
 
-/// The mapped segment.
+/// Mapped segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     start: NonNull<u8>,
@@ -90,14 +92,16 @@ pub(crate) struct Segment {
     shared_bytes: u32,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; what lies in it is reached as atomics, and
-// the long bodies by copying through raw pointers.
+// SAFETY: the mapping belongs to the process, not to a thread; its words are accessed as atomics,
+// and the long bodies by copies through raw pointers.
 unsafe impl Send for Segment {}
-// SAFETY: as above. Methods that copy into a direction take `&mut self`.
+// SAFETY: all words are atomics, and `write_body`, the only method that writes long bodies, takes
+// `&mut self`.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// A fresh segment, of this user alone and of no name, and the file to pass on.
+    /// Creates an unnamed segment that only this user can open, and returns it with its file for
+    /// the peer.
     pub(crate) fn create(
         slots_count: u32,
         shared_bytes: u32,
@@ -112,7 +116,7 @@ impl Segment {
         Ok((Self::map(&file, slots_count, shared_bytes)?, file))
     }
 
-    /// Maps a file that a peer has passed on.
+    /// Maps a file that a peer has passed.
     pub(crate) fn map(
         file: impl AsFd,
         slots_count: u32,
@@ -125,8 +129,9 @@ impl Segment {
             Err((call, errno)) => return Err(SegmentError::Refused(call, errno)),
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; the file
-        // is at least `bytes` long and stays so, by its seal.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory;
+        // is_sound() has checked that the file is at least `bytes` long and sealed against
+        // shrinking.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(refused("mmap"))?;
         let start =
@@ -134,38 +139,40 @@ impl Segment {
         Ok(Self { start, slots_count, shared_bytes })
     }
 
-    /// What side 0, the connector, or 1 says of itself.
+    /// Returns the status of a side: 0 is the connector, 1 the acceptor.
     #[inline]
     pub(crate) fn side(&self, side: usize) -> &Side {
         assert!(side < 2);
-        // SAFETY: the two sides are the first 512 bytes of the mapping, which is page-aligned.
+        // SAFETY: `side < 2` was asserted, and the two sides are the first 512 bytes of the
+        // mapping.
         let at = unsafe { self.start.add(side * SIDE_BYTES) };
-        // SAFETY: mapped until `self` is dropped, aligned, and made of atomics and padding, of which any
-        // bytes are a value whatever the other process writes.
+        // SAFETY: the mapping is page-aligned and lives until `self` is dropped, and `Side`
+        // consists of atomics and padding, for which every bit pattern is valid.
         unsafe { at.cast::<Side>().as_ref() }
     }
 
-    /// The place of the message of that number, of those that `side` sends.
+    /// Returns the slot for the message of that number in the direction in which `side` sends.
     #[inline]
     pub(crate) fn slot(&self, side: usize, number: u64) -> &Slot {
         assert!(side < 2);
-        // The count is a power of two: config and handshake see to it. Were it none, this would still be
-        // below it.
+        // Config and handshake check that the count is a power of two. For any other count, the
+        // index would still be below it.
         let index = number as usize & (self.slots_count as usize - 1);
         let slots = 2 * SIDE_BYTES + side * self.slots_count as usize * SLOT_BYTES;
         // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 * SIDE_BYTES on.
         let at = unsafe { self.start.add(slots + index * SLOT_BYTES) };
-        // SAFETY: as in side(): mapped, aligned to 128, atomics only.
+        // SAFETY: the slot lies in the mapping, which lives until `self` is dropped, is aligned to
+        // 128 bytes as the mapping is page-aligned, and consists of atomics.
         unsafe { at.cast::<Slot>().as_ref() }
     }
 
-    /// Asks for the line of that message, to write it soon. A hint: it reads and writes nothing.
+    /// Prefetches the cache line of that slot for writing. A hint: it reads and writes nothing.
     #[inline]
     pub(crate) fn claim(&self, side: usize, number: u64) {
         let slot: *const Slot = self.slot(side, number);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: PREFETCHW accesses nothing in the sense of the language, cannot fault at any address, and is
-        // a NOP where the processor does not have it.
+        // SAFETY: PREFETCHW accesses nothing in the sense of the language, cannot fault at any
+        // address, and is a NOP on processors without it.
         unsafe {
             core::arch::asm!("prefetchw [{}]", in(reg) slot,
                 options(nostack, preserves_flags, readonly));
@@ -174,40 +181,44 @@ impl Segment {
         let _ = slot;
     }
 
-    /// Where bodies of `side` begin; the caller stays within `bytes` from `offset`.
+    /// Returns the address of `bytes` bytes at `offset` in the long bodies of `side`. The caller
+    /// accesses no more than these.
     fn body(&self, side: usize, offset: u32, bytes: usize) -> NonNull<u8> {
         let end = offset as usize + bytes;
         assert!(side < 2 && end <= self.shared_bytes as usize, "outside of what is shared");
         let bodies = 2 * (SIDE_BYTES + self.slots_count as usize * SLOT_BYTES);
-        // SAFETY: side * shared_bytes + offset lies within the 2 * shared_bytes that end the mapping.
+        // SAFETY: `side < 2` and `offset + bytes <= shared_bytes` were asserted, so the address
+        // lies within the last 2 * shared_bytes of the mapping.
         unsafe { self.start.add(bodies + side * self.shared_bytes as usize + offset as usize) }
     }
 
-    /// Copies a long body to where the other side will read it.
+    /// Copies a long body to the segment, for the other side to read.
     ///
     /// # Panics
-    /// When that is outside of what is shared.
+    /// Panics if the range lies outside of the buffer for long bodies.
     pub(crate) fn write_body(&mut self, side: usize, offset: u32, body: &[u8]) {
         let to = self.body(side, offset, body.len());
-        // SAFETY: body() has checked that `to` has room for it; no reference to these bytes exists in this
-        // process, and `body` is not part of the mapping. The other process may write there at the same
-        // time, to its own confusion: these bytes are never read here.
+        // SAFETY: body() has checked that `to` has room for `body`; no reference to these bytes
+        // exists in this process, and `body` is not part of the mapping. The other process may
+        // write there at the same time, which affects only the peer: this process never reads these
+        // bytes.
         unsafe { copy::copy(body.as_ptr(), to.as_ptr(), body.len(), Store::Cached) }
     }
 
-    /// Copies a long body out, behind what is in `into`. What another process writes meanwhile may be part
-    /// of it: it is the peer's body, and looked at only where it cannot change any more.
+    /// Appends a copy of a long body to `into`. Bytes that the other process writes meanwhile may
+    /// be part of the copy: it is the peer's own body, and it is decoded only from the copy.
     ///
     /// # Panics
-    /// When that is outside of what is shared.
+    /// Panics if the range lies outside of the buffer for long bodies.
     pub(crate) fn read_body(&self, side: usize, offset: u32, bytes: usize, into: &mut Vec<u8>) {
         let from = self.body(side, offset, bytes);
         into.reserve(bytes);
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
-        // SAFETY: body() has checked that `from` has so many bytes, and `room` is as long and this
-        // vector's own. No reference to the mapping's bytes exists in this process.
+        // SAFETY: body() has checked that `bytes` bytes are readable at `from`, and `room` is as
+        // long and part of this vector's spare capacity. No reference to the mapping's bytes exists
+        // in this process.
         unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, Store::Cached) };
-        // SAFETY: the capacity was reserved, and these bytes have just been written.
+        // SAFETY: the capacity was reserved, and copy() has initialized these bytes.
         unsafe { into.set_len(into.len() + bytes) };
     }
 
@@ -223,7 +234,8 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         let bytes = total_bytes(self.slots_count, self.shared_bytes);
-        // SAFETY: mapped by map() with this address and length, and no reference outlives `self`.
+        // SAFETY: map() made the mapping with this address and length, and no reference outlives
+        // `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
         debug_assert_eq!(unmapped, Ok(()));
     }

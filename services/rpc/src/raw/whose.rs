@@ -1,16 +1,18 @@
-//! Who is at the other end of a Unix socket.
+//! Credentials of the process at the other end of a Unix socket.
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The process, where it can be seen from here, and the user at the other end of a Unix socket.
-// rustix has this call, but no number for a process of another namespace, which the kernel tells as 0.
+/// Returns the process id and the user id of the other end of a Unix socket. The process id is
+/// `None` if the process is not visible in this pid namespace.
+// rustix has this call, but cannot represent the id 0 that the kernel reports for a process of
+// another namespace.
 pub(crate) fn whose(fd: BorrowedFd<'_>) -> Result<(Option<i32>, u32), Errno> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t; // 12.
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t; // 12 bytes.
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: the descriptor is open, and the kernel writes no more than `bytes` bytes of three integers, which
-    // may have any value, to `who`, and how many they are to `bytes`.
+    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `who`, three
+    // integers for which every value is valid, and the written length to `bytes`.
     let got = unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, option, (&raw mut who).cast(), &raw mut bytes)
     };

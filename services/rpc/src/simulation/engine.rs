@@ -1,5 +1,5 @@
-//! A caller and a server on a network of the tests' own, which delays, splits and cuts, from a seed: the
-//! engine alone, with neither sockets nor clocks.
+//! Simulation of a caller and a server on a network that delays, splits and cuts, from a seed: the
+//! engine alone, without sockets or clocks.
 
 use crate::engine::{CallId, Calls, Header, Inbound, Kind, Outcome, PeerKey, Refusal};
 use crate::{FrameError, Gone};
@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 const BODY_MAX: u32 = 300;
 const SERVER: PeerKey = PeerKey { place: 0, generation: 0 };
 
-/// Bytes on their way, each with the time when it arrives.
+/// Bytes under way, each with its arrival time.
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<(u64, u8)>,
@@ -23,7 +23,7 @@ impl Pipe {
         self.bytes.extend(frame.map(|byte| (self.arrives_ns, byte)));
     }
 
-    /// What has arrived, `count` bytes at most.
+    /// Receives bytes that have arrived, at most `count`.
     fn receive(&mut self, now_ns: u64, count: usize, into: &mut Inbound) {
         for _ in 0..count {
             match self.bytes.front() {
@@ -38,7 +38,8 @@ impl Pipe {
     }
 }
 
-/// What is asked: a number, in so many bytes; the answer is the body backwards, or a refusal.
+/// Answers a request: refuses it if its first byte is below 20, and returns the reversed body
+/// otherwise.
 fn answer(body: &[u8]) -> Result<Vec<u8>, Refusal> {
     match body.first() {
         Some(0..=19) => Err(Refusal::Failed),
@@ -61,7 +62,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // A quarter of the usual number: each is some hundred frames. PROPTEST_CASES asks for more.
+    // A quarter of the usual number, as each case has some hundred frames. PROPTEST_CASES raises
+    // it.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]

@@ -1,5 +1,5 @@
-//! A network of the tests' own: byte streams with delays, little room, pieces, cuts and silence, all drawn from
-//! one seed.
+//! Simulated network: byte streams with delays, small windows, pieces, cuts and silence, all drawn
+//! from one seed.
 
 use crate::Gone;
 use crate::clock;
@@ -12,19 +12,19 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A greeting with its nonce, and a proof: no more than any window holds.
+/// Length of a hello with its nonce and a proof, in bytes; every window holds as much.
 const HANDSHAKE_BYTES: u64 = 24 + 32 + 32;
 
 thread_local! {
     static FLOODED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// An endpoint of this thread closes a connection, and drops its port next.
+/// Records why an endpoint of this thread closes a connection; it drops the port next.
 pub fn closing(why: &Gone) {
     FLOODED.set(*why == Gone::Flooded);
 }
 
-/// Seeded choices.
+/// Seeded random choices.
 #[derive(Debug)]
 pub struct Random(SplitMix64);
 
@@ -33,12 +33,12 @@ impl Random {
         Self(SplitMix64::new(seed))
     }
 
-    /// A number below that one, or 0.
+    /// Returns a number below `end`, or 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.next_u64() % end.max(1)
     }
 
-    /// `true` in so many of a hundred cases.
+    /// Returns `true` with a chance of `chance` percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
@@ -48,31 +48,31 @@ impl Random {
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
     pub delay_ns_max: u64,
-    /// Bytes that each direction holds, the connector's first; beyond, there is no room to send.
+    /// Bytes that each direction holds, the connector's first; further ones find no room.
     pub window_bytes: [u64; 2],
-    /// Bytes that are sent or received at a time.
+    /// Maximum number of bytes in one send or receive.
     pub piece_bytes_max: u64,
 }
 
-/// How a connection ends.
+/// Way in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// What was sent before arrives, and the end behind it.
+    /// Bytes sent before still arrive, followed by the end.
     Closed,
-    /// Nothing more arrives, and both sides are told.
+    /// No more bytes arrive, and both sides get an error.
     Reset,
 }
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Bytes on their way, with the time when they arrive.
+    /// Bytes under way, with their arrival times.
     pieces: VecDeque<(u64, VecDeque<u8>)>,
     bytes: u64,
-    /// All that was ever sent.
+    /// Number of bytes sent so far.
     sent_bytes: u64,
     last_ns: u64,
-    /// When the end arrives, behind everything else.
+    /// Arrival time of the end, after all bytes.
     end_ns: Option<u64>,
 }
 
@@ -80,27 +80,28 @@ struct Pipe {
 struct Streams {
     random: Random,
     weather: Weather,
-    /// What each side has sent.
+    /// Direction of each side's sent bytes.
     pipes: [Pipe; 2],
     reset: bool,
-    /// Nothing arrives any more, and nobody is told.
+    /// `true` if no more bytes arrive and neither side is told.
     silent: bool,
-    /// One side was closed as it does not read.
+    /// `true` if one side was disconnected because it does not read.
     flooded: bool,
-    /// That side reads nothing any more, and what it still sends is not seen by the other.
+    /// `true` for a side whose process has ended: it reads nothing, and what it still sends does
+    /// not arrive.
     gone: [bool; 2],
 }
 
-/// A connection as its owner sees it: the tests.
+/// Connection as seen by the tests.
 #[derive(Debug, Clone)]
 pub struct Cable(Arc<Mutex<Streams>>);
 
-/// A connection as one side sees it.
+/// Connection as seen by one side.
 pub struct Port {
     cable: Cable,
-    /// 0 for the side that has connected.
+    /// 0 for the connector's side, 1 for the acceptor's.
     side: usize,
-    /// For the kernel's list, which never tells of it.
+    /// Descriptor for the epoll set, which never reports it.
     fd: OwnedFd,
 }
 
@@ -111,7 +112,7 @@ impl fmt::Debug for Port {
 }
 
 impl Cable {
-    /// Both ends of a fresh connection, the connector's first.
+    /// Creates a connection. Returns its ends with the connector's first.
     pub fn new(seed: u64, weather: Weather) -> (Self, [Port; 2]) {
         let streams = Streams {
             random: Random::new(seed),
@@ -142,12 +143,12 @@ impl Cable {
         }
     }
 
-    /// From now on nothing arrives.
+    /// Stops all arrivals without telling either side.
     pub fn silence(&self) {
         self.streams().silent = true;
     }
 
-    /// The process at that side was killed, of which the kernel tells the other.
+    /// Kills the process at that side, so that the other side gets the end.
     pub fn kill(&self, side: usize, how: End) {
         self.end(how);
         self.streams().gone[side] = true;
@@ -162,7 +163,7 @@ impl Cable {
         self.streams().flooded
     }
 
-    /// When that side could have learnt that the connection has ended.
+    /// Returns the time at which that side can know of the connection's end.
     pub fn end_ns(&self, side: usize) -> Option<u64> {
         let streams = self.streams();
         if streams.silent && !streams.reset {
@@ -179,7 +180,7 @@ impl Streams {
     fn arrival_ns(&mut self, side: usize) -> u64 {
         let delay_ns = self.random.below(self.weather.delay_ns_max);
         let pipe = &mut self.pipes[side];
-        // In order, as in every stream.
+        // Arrivals stay in order, as in every stream.
         pipe.last_ns = pipe.last_ns.max(clock::now_ns() + delay_ns);
         pipe.last_ns
     }
@@ -205,12 +206,12 @@ impl Port {
             return Err(Gone::HungUp);
         }
         if streams.gone[1 - self.side] {
-            // The kernel took it, and finds nobody to give it to.
+            // The kernel has taken the bytes, but the receiver is gone.
             return Ok(bytes.len());
         }
         let weather = streams.weather;
         let piece = 1 + streams.random.below(weather.piece_bytes_max);
-        // A fresh connection takes each piece of a handshake whole, as every socket does.
+        // A new connection takes each part of a handshake completely, as every socket does.
         let is_fresh = streams.pipes[self.side].sent_bytes < HANDSHAKE_BYTES;
         let piece = if is_fresh { piece.max(HANDSHAKE_BYTES) } else { piece };
         let room = weather.window_bytes[self.side].saturating_sub(streams.pipes[self.side].bytes);
@@ -254,7 +255,7 @@ impl Port {
         }
         pipe.bytes -= count as u64;
         if count > 0 {
-            // A reader is told again of what it has left: now and then it leaves some.
+            // Sometimes claims to be drained with bytes left: the reader is notified of them again.
             let drained = count < wanted || piece_bytes_max > 1 && streams.random.percent(20);
             return Ok(Received::Bytes { count, drained });
         }

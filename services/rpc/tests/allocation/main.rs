@@ -1,4 +1,4 @@
-//! A call that has been made before allocates nothing, on either side.
+//! Test that a repeated call allocates nothing, on either side.
 
 #![deny(unsafe_code)]
 
@@ -12,7 +12,7 @@ const NOOP: Method = Method::named("noop");
 const ADD: Method = Method::named("add");
 const ECHO: Method = Method::named("echo");
 
-/// A server and a caller, each in a thread of its own, that wait as they are told to.
+/// Runs a server and a caller, each in its own thread, with the given ways of waiting.
 fn calls_allocate_nothing(address: &str, config: &Config) {
     let mut server = Endpoint::new(config.clone()).unwrap();
     let address = server.listen(&address.parse().unwrap()).unwrap();
@@ -27,7 +27,7 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
     let stopper = server.stopper();
     let serving = std::thread::spawn(move || {
         let mut per_call = Vec::new();
-        // Three rounds, told apart by being stopped between them.
+        // Three rounds; the server is stopped after each.
         for _ in 0..3 {
             let before = allocations_count();
             server.serve();
@@ -45,7 +45,8 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
             let sum: u64 = client.call(peer, ADD.of_provider(3), &(number, 2 * number)).unwrap();
             assert_eq!(sum, 3 * number);
             client.call::<_, (u64, u8)>(peer, ECHO, &(number, 1u8)).unwrap();
-            // Too long for a slot; the result is not read, so that no text is made of it.
+            // Too long for a slot. The result is decoded as `()`, so that no string is allocated
+            // for it.
             let echo = client.start::<_, ()>(peer, ECHO, text.as_str()).unwrap();
             client.wait(echo).unwrap();
         }
@@ -59,7 +60,7 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
     assert_eq!(of_server[2], 0, "{address}: {of_server:?}");
 }
 
-/// However they wait.
+/// Checks each way of waiting.
 fn calls_never_allocate(address: &str) {
     calls_allocate_nothing(address, &Config::default());
     calls_allocate_nothing(address, &Config { spin_ns_max: 0, ..Config::default() });

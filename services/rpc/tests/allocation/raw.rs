@@ -1,4 +1,4 @@
-//! The sole home of `unsafe` in this test: an allocator that counts.
+//! Counting allocator: the only `unsafe` code of this test.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,7 +7,7 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How often this thread has asked for memory.
+/// Returns the number of allocations of this thread.
 pub(super) fn allocations_count() -> usize {
     COUNT.get()
 }
@@ -17,8 +17,8 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call goes to the system's allocator as it came; counting in a thread-local cell that
-// needs neither a constructor nor a destructor does not allocate.
+// SAFETY: every call is passed unchanged to the system's allocator; the counter is a thread-local
+// cell without constructor or destructor, so counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
@@ -27,13 +27,15 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from the system's allocator, with this layout, as the caller promises.
+        // SAFETY: the caller promises that `at` came from this allocator, and so from System, with
+        // this layout.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: as in dealloc, and the caller's promise about the size is passed on.
+        // SAFETY: the caller promises that `at` came from System with this layout, and that the
+        // size is valid.
         unsafe { System.realloc(at, layout, size) }
     }
 }

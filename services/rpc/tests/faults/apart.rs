@@ -1,5 +1,5 @@
-//! Peers in different namespaces: of process ids, and of networks joined by a cable that loses, delays and is
-//! pulled.
+//! Tests with peers in different pid namespaces, and in network namespaces joined by a virtual
+//! cable that loses packets, delays them and is pulled.
 
 use crate::house::*;
 use crate::kills::{HANDLES, MEMORY_BYTES};
@@ -17,7 +17,7 @@ const PLACE: &str = "tcp://10.77.0.2:0";
 const BYTES: usize = 1 << 20;
 const FINE: &str = "fine";
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a connection over which nothing comes is believed in.
+/// Maximum time until a silent connection is closed.
 const SILENCE_MAX: Duration = Duration::from_secs(40);
 
 pub fn namespaces() {
@@ -35,8 +35,8 @@ pub fn namespaces() {
     assert_eq!(here.said, FINE);
 }
 
-/// An owner of memory and a process that transfers, each in this pid namespace or in one of its own, as two
-/// containers that share a network namespace are.
+/// Tests an owner of memory and a process that transfers, each in this pid namespace or in its own,
+/// like two containers that share a network namespace.
 pub fn pid_namespaces() {
     let own_namespace = ["--pid", "--fork", "--kill-child"];
     if let Some(why) = refused("unshare", &[&own_namespace[..], &["true"]].concat()) {
@@ -57,7 +57,7 @@ pub fn pid_namespaces() {
     }
 }
 
-/// Pushes into an owner's memory of each kind and pulls the same bytes back.
+/// Role: pushes into each kind of an owner's memory, and pulls the same bytes back.
 pub fn transfer(address: &str) -> ExitCode {
     let (mut mover, peer) = connected(&address.parse().expect("an address"));
     let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
@@ -99,7 +99,7 @@ fn run(program: &str, arguments: &[&str]) {
     }
 }
 
-/// Serves in another namespace, once it has its address.
+/// Role: serves in another network namespace, once that has its address.
 pub fn there(how: &str) -> ExitCode {
     let mut server = endpoint();
     let began = Instant::now();
@@ -131,13 +131,14 @@ pub fn there(how: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// In a namespace of its own: makes another, and the cable between.
+/// Role: in its own network namespace, creates another one and the cable between them.
 pub fn here() -> ExitCode {
     let program = std::env::current_exe().expect("it runs");
     let mut there =
         Other::spawned(Command::new("unshare").arg("-n").arg(program).args(["there", PLACE]));
     let id = there.id().to_string();
-    // unshare becomes the program that it starts: it may not be in its namespace yet.
+    // unshare replaces itself by the program after entering the namespace, so it may not be there
+    // yet.
     let ours = std::fs::read_link("/proc/self/ns/net").expect("proc is mounted");
     while std::fs::read_link(format!("/proc/{id}/ns/net")).ok().as_ref() == Some(&ours) {
         std::thread::sleep(Duration::from_millis(1));
@@ -154,11 +155,11 @@ pub fn here() -> ExitCode {
     there.hear();
     let shared = there.address();
     let (mut client, mut peer) = connected(&address);
-    // Names are those of a namespace.
+    // Abstract socket names belong to a network namespace.
     let apart = client.connect(&shared).expect_err("it is another host's").to_string();
     assert_eq!(apart, format!("connect for {shared} failed: Connection refused (os error 111)"));
     all_sorts(&mut client, peer, 1);
-    // Delays, losses and what comes twice or too early.
+    // Delayed, lost, duplicated and reordered packets.
     let weather = "qdisc add dev near root netem delay 1ms 1ms loss 2% duplicate 2% reorder 20%";
     match refused("tc", &weather.split(' ').collect::<Vec<_>>()) {
         Some(why) => skipped("a cable that loses and delays", &why),
@@ -176,7 +177,7 @@ pub fn here() -> ExitCode {
     all_sorts(&mut client, peer, 3);
     if is_long() {
         silence_is_the_end(&address);
-        // It went over the same cable.
+        // That connection used the same cable, and was closed too.
         (client, peer) = connected(&address);
     }
     let asked = client.start::<_, ()>(peer, Method::named("late"), &()).expect("room");
@@ -188,7 +189,7 @@ pub fn here() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A call that has no deadline ends all the same when the cable is pulled while nothing is said.
+/// Checks that a call without a deadline ends if the cable is pulled while the connection is idle.
 fn silence_is_the_end(address: &Address) {
     let (mut client, peer) = connected(address);
     let asked = client.start::<_, ()>(peer, Method::named("late"), &()).expect("room");
@@ -198,7 +199,7 @@ fn silence_is_the_end(address: &Address) {
     let ended = client.wait(asked);
     println!("  a silent cable: {ended:?} within {:?}", began.elapsed());
     assert!(matches!(ended, Err(CallError::Gone(_))));
-    // Not at once: a cable may come back.
+    // Not at once: a cable may be plugged in again.
     assert!((5 * SECOND..SILENCE_MAX).contains(&began.elapsed()));
     ip("link set near up");
 }

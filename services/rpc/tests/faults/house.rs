@@ -1,4 +1,4 @@
-//! What all tests here need: this program in other roles, and what must be as it was before.
+//! Helpers of all tests here: this program in other roles, and checks for leaked resources.
 
 use handover_rpc::{Address, Config, Endpoint, Method, Peer};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub const EACH: [&str; 3] = ["sm://", "uds://", "tcp://127.0.0.1:0"];
 pub const ECHO: Method = Method::named("echo");
-/// By when an error is promised, and the slack of a busy machine.
+/// Time within which an error is promised, and the slack for a busy machine.
 pub const SOON: Duration = Duration::from_millis(100);
 pub const SLACK: u32 = 100;
 
@@ -21,7 +21,8 @@ pub fn kills_count() -> u32 {
     if is_long() { 200 } else { 5 }
 }
 
-/// What this process has open and mapped. Shared memory has no name: none can be left in a folder.
+/// Open files and mappings of this process. Shared memory has no name, so no file of it can be
+/// left.
 #[derive(Debug, PartialEq)]
 pub struct Belongings {
     files: Vec<String>,
@@ -32,7 +33,7 @@ impl Belongings {
     pub fn now() -> Self {
         let entries = std::fs::read_dir("/proc/self/fd").expect("proc is mounted");
         let paths = entries.flatten().filter_map(|it| std::fs::read_link(it.path()).ok());
-        // Without the numbers that differ each time.
+        // Removes inode numbers and the like, which differ each time.
         let kind = |path: std::path::PathBuf| {
             path.to_string_lossy().split([':', '[']).next().unwrap_or_default().to_string()
         };
@@ -44,7 +45,7 @@ impl Belongings {
     }
 }
 
-/// As random as the moment of a kill need be.
+/// Returns a random number below `limit`.
 pub fn random_below(limit: u64) -> u64 {
     let mut bytes = [0; 8];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut bytes));
@@ -52,13 +53,13 @@ pub fn random_below(limit: u64) -> u64 {
     u64::from_le_bytes(bytes) % limit
 }
 
-/// This program in another role, for as long as this is kept.
+/// Child process that runs this program in another role; dropping this kills the child.
 pub struct Other {
     child: Child,
-    /// Closed with this, which tells who waits for it.
+    /// Closed when this is dropped, which ends a child that waits for it.
     _stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    /// The line that it said last.
+    /// Last line that the child printed.
     pub said: String,
 }
 
@@ -74,7 +75,7 @@ impl Other {
         other
     }
 
-    /// Without waiting for what it says.
+    /// Starts the child without waiting for its first line.
     pub fn spawned(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it runs again");
@@ -83,7 +84,7 @@ impl Other {
         Self { child, _stdin: stdin, stdout, said: String::new() }
     }
 
-    /// The next line that it says; none when it has ended.
+    /// Reads the next line of the child; it is empty after the child's end.
     pub fn hear(&mut self) -> &str {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("it says something");
@@ -99,7 +100,7 @@ impl Other {
         self.said.parse().unwrap_or_else(|error| panic!("{:?}: {error}", self.said))
     }
 
-    /// Sends a signal; one that stops a process is waited for.
+    /// Sends a signal. After SIGSTOP, waits until the process has stopped.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a process"), signal).expect("it is ours");
@@ -119,21 +120,21 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may have ended, and been waited for.
+        // The child may have ended, and been waited for, before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// When a process was killed, and when it was known to have ended: in between the kernel closes what it had
-/// open, once it gets round to that.
+/// Time at which a process was killed, and time at which it had ended; in between, the kernel
+/// closes its files.
 #[derive(Debug, Clone, Copy)]
 pub struct Killed {
     at: Instant,
     ended: Instant,
 }
 
-/// How long it took at most until a kill was noticed.
+/// Longest time until a kill was noticed.
 #[derive(Debug, Default)]
 pub struct Worst {
     after_kill: Duration,
@@ -141,7 +142,7 @@ pub struct Worst {
 }
 
 impl Worst {
-    /// Noticed just now.
+    /// Records that a kill was noticed now.
     pub fn noticed(&mut self, killed: Killed, what: impl fmt::Display) {
         self.noticed_at(Instant::now(), killed, what);
     }
@@ -195,7 +196,7 @@ pub fn serve(how: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Turns until somebody has come, or everybody has gone.
+/// Runs turns until `peers_count` peers are connected.
 pub fn until_peers(endpoint: &mut Endpoint, peers_count: u32) {
     let began = Instant::now();
     while endpoint.stats().peers_count != peers_count {
@@ -204,7 +205,7 @@ pub fn until_peers(endpoint: &mut Endpoint, peers_count: u32) {
     }
 }
 
-/// Why `unshare` with these flags, or another program, does not work here.
+/// Returns the error of that program, or `None` if it succeeds.
 pub fn refused(program: &str, arguments: &[&str]) -> Option<String> {
     match Command::new(program).args(arguments).output() {
         Ok(output) if output.status.success() => None,
@@ -216,7 +217,7 @@ pub fn refused(program: &str, arguments: &[&str]) -> Option<String> {
     }
 }
 
-/// Tells that something cannot be tried here.
+/// Prints that a test cannot run here.
 pub fn skipped(what: &str, why: &str) {
     println!("skipped: {what}: {why}");
 }

@@ -1,4 +1,4 @@
-//! Peers that are killed at any moment.
+//! Tests with peers that are killed at random times.
 
 use crate::house::*;
 use handover_rpc::{
@@ -11,11 +11,11 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Long enough that it takes several pieces.
+/// Long enough for several pieces.
 pub const MEMORY_BYTES: usize = 3 << 20;
 pub const HANDLES: Method = Method::named("handles");
 
-/// A server that owns memory of both kinds, and tells the handles.
+/// Creates a server that owns memory of both kinds, and returns their handles.
 pub fn owner(how: &str) -> (Endpoint, Address, [(BulkHandle, BulkMemory); 2]) {
     let (mut owner, address) = server(how);
     let shared = BulkMemory::shared(MEMORY_BYTES).expect("memory");
@@ -35,7 +35,7 @@ pub fn own(how: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Moves without end, pieces of any length, both ways.
+/// Role: transfers without end, pieces of any length, in both directions.
 pub fn move_memory(address: &str) -> ExitCode {
     let (mut mover, peer) = connected(&address.parse().expect("an address"));
     let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
@@ -45,7 +45,7 @@ pub fn move_memory(address: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Has both memories at hand, and does nothing more than being there.
+/// Role: attaches both memories, and then only waits.
 pub fn attach(address: &str) -> ExitCode {
     let (mut mover, peer) = connected(&address.parse().expect("an address"));
     let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
@@ -58,7 +58,7 @@ pub fn attach(address: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A few transfers at a time: false when the peer is gone.
+/// Runs a few transfers at the same time. Returns `false` if the peer is gone.
 fn transfers_come_out(
     mover: &mut Endpoint,
     peer: Peer,
@@ -91,7 +91,8 @@ fn transfers_come_out(
     alive
 }
 
-/// Somebody in that role, who is killed after a while at random while `meanwhile` goes on until it notices.
+/// Kills that child after a random time, while `meanwhile` runs until it notices. Returns when it
+/// noticed.
 fn killed_while(role: Other, alive_us_max: u64, meanwhile: impl FnOnce()) -> (Instant, Killed) {
     let alive_us = random_below(alive_us_max);
     let killer = std::thread::spawn(move || {
@@ -120,7 +121,7 @@ pub fn owners_are_killed() {
     }
 }
 
-/// Somebody in that role is killed at random, and then nobody is there any more.
+/// Kills a child in that role at a random time, and waits until the endpoint has noticed.
 fn is_forgotten(
     endpoint: &mut Endpoint,
     role: &'static str,
@@ -158,7 +159,7 @@ pub fn movers_are_killed() {
     }
 }
 
-/// Calls without end, short and long in turn, many at a time.
+/// Role: calls without end, short and long ones in turn, many at the same time.
 pub fn call(address: &str) -> ExitCode {
     let (mut client, peer) = connected(&address.parse().expect("an address"));
     say("connected");
@@ -169,13 +170,14 @@ pub fn call(address: &str) -> ExitCode {
     }
 }
 
-/// One call, or a dozen, of any length: false when the peer is gone.
+/// Makes one to a dozen calls of any length. Returns `false` if the peer is gone.
 fn calls_come_back(client: &mut Endpoint, peer: Peer) -> bool {
     let lengths = [0, 1, 40, 90, 3000, 100_000];
     let count = 1 + random_below(12);
     let mut calls = Vec::new();
     for _ in 0..count {
-        // Written and read in one piece: byte by byte, unoptimised, takes longer than noticing a kill may.
+        // A string is encoded in one piece; encoding bytes one by one in a debug build would take
+        // longer than a kill may go unnoticed.
         let sent = "7".repeat(lengths[random_below(6) as usize]);
         match client.start::<_, String>(peer, ECHO, &sent) {
             Ok(call) => calls.push((call, sent)),
@@ -224,7 +226,8 @@ pub fn clients_are_killed() {
     }
 }
 
-/// Connects without end, and ends each connection, one way or the other.
+/// Role: connects without end, and ends each connection by `disconnect` or by dropping the
+/// endpoint.
 pub fn greet(address: &str) -> ExitCode {
     let address = address.parse().expect("an address");
     say("connected");
@@ -241,7 +244,7 @@ pub fn greeters_are_killed() {
     for how in EACH {
         let mut worst = Worst::default();
         for turn in 0..kills_count() {
-            // Who accepts.
+            // Kills the acceptor.
             let server = Other::start("serve", how);
             let address = server.address();
             let (noticed, killed) = killed_while(server, 3000, || {
@@ -255,7 +258,7 @@ pub fn greeters_are_killed() {
                 }
             });
             worst.noticed_at(noticed, killed, format_args!("{how}, turn {turn}"));
-            // Who connects.
+            // Kills the connector.
             let (mut server, address) = crate::house::server(how);
             let address = address.to_string();
             let killer = std::thread::spawn(move || {
@@ -274,7 +277,7 @@ pub fn greeters_are_killed() {
     }
 }
 
-/// The connected sockets of a process, held open here as a child that it has forked would hold them.
+/// Duplicates the connected sockets of a process, as a child that it has forked would hold them.
 fn sockets_of(other: &Other) -> Result<Vec<OwnedFd>, Errno> {
     let pid = i32::try_from(other.id()).ok().and_then(Pid::from_raw).expect("a process");
     let process = pidfd_open(pid, PidfdFlags::empty())?;

@@ -1,7 +1,7 @@
-//! Peers that are killed, stopped, started again, cut off or short of what they need: an error in time, and
-//! nothing left behind.
+//! Tests with peers that are killed, stopped, restarted, cut off or short of resources: errors must
+//! come in time, and nothing may be left behind.
 //!
-//! `HANDOVER_LONG=1` kills 200 of each side over each transport in place of a few.
+//! `HANDOVER_LONG=1` kills 200 peers of each side over each transport instead of a few.
 
 mod apart;
 mod house;

@@ -1,4 +1,5 @@
-//! Too few descriptors, too little memory, full folders: said by name, and no place is lost for it.
+//! Tests with too few descriptors, too little memory and full folders: the error names the
+//! resource, and nothing is leaked.
 
 use crate::house::*;
 use handover_rpc::{
@@ -20,10 +21,11 @@ fn unlimit_files() {
     limit(Resource::Nofile, getrlimit(Resource::Nofile).maximum.expect("it has one"));
 }
 
-/// So many more than there are.
+/// Limits the descriptors to `more` beyond the open ones.
 fn limit_files(more: usize) {
     unlimit_files();
-    // The kernel gives the lowest numbers that are free: those of these, and none beyond.
+    // Opens `more + 1` files at the lowest free numbers. The last number becomes the limit, so that
+    // `more` files can be opened after these are closed.
     let next = |_| std::fs::File::open("/dev/null").expect("there is one");
     let files: Vec<_> = (0..=more).map(next).collect();
     let beyond = files.last().map_or(0, |it| it.as_raw_fd());
@@ -48,7 +50,7 @@ pub fn limits_are_told() {
     serving.join().expect("no panic");
 }
 
-/// In a process whose limits may be lowered.
+/// Role: a process whose limits may be lowered.
 pub fn scarce(address: &str) -> ExitCode {
     let address: Address = address.parse().expect("an address");
     let (mut client, peer) = connected(&address);
@@ -67,7 +69,7 @@ pub fn scarce(address: &str) -> ExitCode {
     limit_files(1);
     is_told(client.connect(&address), &format!("memfd_create for {address} failed: {none}"));
     unlimit_files();
-    // What is mapped already, and a little more.
+    // Limits the address space to what is mapped, and a little more.
     let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
     let size =
         status.lines().find_map(|line| line.strip_prefix("VmSize:")?.split_whitespace().next());
@@ -76,13 +78,13 @@ pub fn scarce(address: &str) -> ExitCode {
     let none = "Cannot allocate memory (os error 12)";
     is_told(BulkMemory::shared(64 << 20), &format!("{} bytes: mmap: {none}", 64 << 20));
     is_told(other.connect(&address), &format!("mmap for {address} failed: {none}"));
-    // What was there is as it was.
+    // The existing connection still works.
     assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
     say(FINE);
     ExitCode::SUCCESS
 }
 
-/// Serves with room for two.
+/// Role: serves with room for two more descriptors.
 pub fn few(how: &str) -> ExitCode {
     let (mut server, address) = server(how);
     limit_files(2);
@@ -119,7 +121,7 @@ pub fn folders_are_full() {
     let other = Other::of(Command::new("unshare").arg("-rm").arg(program).arg("full").arg(&folder));
     assert_eq!(other.said, FINE);
     drop(other);
-    // What was mounted there was that process's.
+    // The mount belonged to the mount namespace of that process.
     std::fs::remove_dir(&folder).expect("it is empty");
 }
 
@@ -129,7 +131,7 @@ fn mount(size: &str, at: &Path) {
     assert!(status.success(), "mount: {status}");
 }
 
-/// In a mount namespace of its own.
+/// Role: in its own mount namespace, fills a folder.
 pub fn full(folder: &str) -> ExitCode {
     let folder = Path::new(folder);
     mount("size=64k", folder);

@@ -1,4 +1,4 @@
-//! Peers that are killed at a chosen stage, rather than at any moment.
+//! Tests with peers that are killed at a chosen stage.
 
 use crate::house::*;
 use crate::kills::{HANDLES, MEMORY_BYTES, owner};
@@ -11,16 +11,16 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Listens, and greets nobody.
+/// Role: listens without completing a handshake.
 pub fn listen(how: &str) -> ExitCode {
     let (_server, address) = server(how);
     say(address);
     wait_for_the_end()
 }
 
-/// Until whoever has started this one lets go of it.
+/// Blocks until the parent process closes this one's input.
 fn wait_for_the_end() -> ExitCode {
-    // Nothing is ever said to it.
+    // The parent never writes to it.
     let _ = std::io::stdin().read(&mut [0]);
     ExitCode::SUCCESS
 }
@@ -30,10 +30,10 @@ fn die_now() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Of the calls of `count`, the one that is not answered any more.
+/// Number of the call of `count` that is not answered any more.
 const LAST: u32 = 25;
 
-/// Serves, and dies within its handlers.
+/// Role: serves, and kills itself in its handlers.
 pub fn die(how: &str) -> ExitCode {
     let (mut server, address) = server(how);
     server.start_pool().expect("threads");
@@ -51,7 +51,7 @@ pub fn die(how: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Asks for a lot, and takes no answer.
+/// Role: sends many requests, and takes no answer.
 pub fn ask(address: &str) -> ExitCode {
     let (mut client, peer) = connected(&address.parse().expect("an address"));
     let calls: Result<Vec<_>, _> =
@@ -65,7 +65,7 @@ const GONE: CallError = CallError::Gone(Gone::HungUp);
 pub fn of_a_call() {
     for how in EACH {
         let mut worst = Worst::default();
-        // It listens, and greets nobody.
+        // A server that listens without completing a handshake.
         let server = Other::start("listen", how);
         let address = server.address();
         let killer = killed_soon(server);
@@ -77,7 +77,7 @@ pub fn of_a_call() {
             "{how}: {refused:?}"
         );
         worst.noticed_at(noticed, killer.join().expect("no panic"), how);
-        // It is within a handler, in its own thread and in another.
+        // A server that is killed in a handler, in its own thread and in the pool.
         for name in ["die", "die-pooled"] {
             let server = Other::start("die", how);
             let (mut client, peer) = connected(&server.address());
@@ -86,7 +86,7 @@ pub fn of_a_call() {
             assert_eq!(died, Err(GONE), "{how} {name}");
             assert!(began.elapsed() < SOON * SLACK, "{how} {name}");
         }
-        // It has not taken what was asked.
+        // A server that has not read the request.
         let server = Other::start("serve", how);
         let (mut client, peer) = connected(&server.address());
         server.signal(Signal::STOP);
@@ -129,7 +129,7 @@ pub fn what_was_answered_arrives() {
     }
 }
 
-/// A fresh owner, and who wants its memory: the handle of the shared or of the plain one.
+/// Starts an owner and connects to it. Returns the handle of its shared (0) or plain (1) memory.
 fn owned(how: &str, which: usize) -> (Other, Endpoint, Peer, BulkHandle) {
     let owner = Other::start("own", how);
     let (mut mover, peer) = connected(&owner.address());
@@ -144,7 +144,7 @@ pub fn of_a_transfer() {
     for how in EACH {
         let mut worst = Worst::default();
         for which in [0, 1] {
-            // It has not been asked yet for what it owns.
+            // An owner that has not read the requests.
             let (owner, mut mover, peer, handle) = owned(how, which);
             owner.signal(Signal::STOP);
             let pull = mover.start_pull(peer, &handle, &ours, all).expect("room");
@@ -153,7 +153,7 @@ pub fn of_a_transfer() {
             assert_eq!(mover.wait_transfer(pull), gone(), "{how} {which}");
             assert_eq!(mover.wait_transfer(push), gone(), "{how} {which}");
             worst.noticed(killed, how);
-            // It has been, and some of it has come.
+            // An owner that is killed while data is under way.
             let (owner, mut mover, peer, handle) = owned(how, which);
             mover.pull(peer, &handle, &ours, BulkPart::of(1)).expect("it is there");
             let mut pulls = pulls(&mut mover, peer, &handle, &ours);
@@ -166,7 +166,7 @@ pub fn of_a_transfer() {
                 match mover.wait_any_transfer(&mut pulls) {
                     Some((_, Ok(()))) => {}
                     Some((_, failed)) => break failed,
-                    // Mapped memory is there for longer than its owner.
+                    // Mapped memory outlives its owner.
                     None => match mover.start_pull(peer, &handle, &ours, all) {
                         Ok(pull) => pulls.push(pull),
                         Err(BulkError::Stale) => break gone(),
@@ -180,7 +180,7 @@ pub fn of_a_transfer() {
         println!("  {how}: {worst}");
     }
     assert!(ours.into_vecs().is_ok(), "nobody uses it any more");
-    // Who has lent memory waits for it, and who has it is killed.
+    // An owner that withdraws memory while the peer that has it attached is killed.
     let (mut owner, address, [_, (handle, memory)]) = owner("sm://");
     let mover = attached(&mut owner, &address);
     mover.signal(Signal::STOP);
@@ -190,7 +190,7 @@ pub fn of_a_transfer() {
     assert!(memory.into_vecs().is_ok());
 }
 
-/// Somebody who has what that owner owns at hand.
+/// Starts a peer that has that owner's memories attached.
 pub fn attached(owner: &mut Endpoint, address: &Address) -> Other {
     let address = address.to_string();
     let starting = std::thread::spawn(move || Other::start("attach", &address));

@@ -1,4 +1,4 @@
-//! Peers that are stopped, and peers that are started again.
+//! Tests with peers that are stopped, and peers that are restarted.
 
 use crate::house::*;
 use crate::kills::HANDLES;
@@ -21,7 +21,7 @@ pub fn a_server_is_stopped() {
         let late = client.call_within::<_, u64>(peer, ECHO, &5u64, TIMEOUT);
         assert_eq!(late, Err(CallError::Deadline), "{how}");
         assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT + SOON * SLACK);
-        // The kernel lets others in, and nobody greets them.
+        // The kernel accepts the connection, but the stopped server does not answer the handshake.
         let hurried = Config { handshake_timeout_ms: 30, ..Config::default() };
         let mut other = Endpoint::new(hurried).expect("an endpoint");
         let silent = other.connect(&server.address()).expect_err("it is stopped").to_string();
@@ -51,7 +51,7 @@ pub fn an_owner_is_stopped() {
         }
         assert_eq!(ours.to_vec(), [0; 1000], "{how}");
     }
-    // Who has lent memory wants it back.
+    // An owner withdraws memory that a stopped peer has attached.
     let (mut owner, address, [_, (handle, memory)]) = crate::kills::owner("sm://");
     let mover = crate::stages::attached(&mut owner, &address);
     mover.signal(Signal::STOP);
@@ -76,7 +76,7 @@ pub fn a_server_is_restarted() {
             server.kill();
             let gone = client.call::<_, u64>(peer, ECHO, &5u64);
             assert_eq!(gone, Err(CallError::Gone(Gone::HungUp)), "{address}");
-            // Until it is there again.
+            // Connects while the server is not running.
             let nobody = client.connect(&address.parse().expect("an address"));
             let said = nobody.expect_err("nobody listens").to_string();
             assert_eq!(
@@ -85,12 +85,13 @@ pub fn a_server_is_restarted() {
             );
         }
     }
-    // The last one was killed, and its socket's file is still there: nobody listens there any more.
+    // The last server was killed, so its socket file is still there without a listener.
     assert!(place.exists());
     std::fs::remove_file(&place).expect("it is ours");
 }
 
-/// One that nobody listens at, and nobody else is given: at an address of this machine that is this process's own.
+/// Returns the address of a free port that no other process gets: on a loopback address derived
+/// from this process's id.
 fn free_port() -> String {
     let [_, a, b, c] = (std::process::id() + (1 << 23)).to_be_bytes();
     let listener = std::net::TcpListener::bind((Ipv4Addr::new(127, a, b, c), 0)).expect("a port");

@@ -1,4 +1,4 @@
-//! The promises of an endpoint, over each transport.
+//! Tests of the API of an endpoint, over each transport.
 
 use crate::gate::gate;
 use handover_rpc::engine::{HELLO_BYTES, Hello};
@@ -39,7 +39,7 @@ impl Drop for Server {
     }
 }
 
-/// An endpoint that can use every transport.
+/// Creates an endpoint that can use every transport.
 fn endpoint(config: Config) -> Result<Endpoint, EndpointError> {
     Endpoint::new(crate::credentials::with_tls(config))
 }
@@ -66,7 +66,7 @@ fn serve(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Server 
     Server { address, stopper, thread: Some(thread) }
 }
 
-/// Registers a handler of the pool that returns when `wait` does.
+/// Registers a pooled handler that returns when `wait` does.
 fn register_held(server: &mut Endpoint, wait: impl Fn() + Send + Sync + 'static) {
     let held = move |()| {
         wait();
@@ -184,7 +184,7 @@ fn a_call_that_was_cancelled_is_forgotten_and_does_not_begin() {
     let (first, second, third) = (start(1), start(2), start(3));
     client.cancel(second);
     assert_eq!(client.wait(second), Err(CallError::Stale));
-    // Its answer tells that the cancel, which was sent before it, has been read.
+    // Messages are read in order: this answer shows that the cancellation was read.
     assert_eq!(client.call::<_, ()>(peer, ECHO, &()), Ok(()));
     drop(open);
     assert_eq!((client.wait(first), client.wait(third)), (Ok(()), Ok(())));
@@ -215,7 +215,8 @@ fn one_way_requests_arrive_in_order_and_are_not_answered() {
 #[test]
 fn handlers_call_back_and_each_other_without_end_in_sight() {
     for how in EACH {
-        // The server asks its caller for half of the number, and the caller asks back, down to zero.
+        // The server calls its caller with half of the number, and the caller calls back, down to
+        // zero.
         let down = Method::named("down");
         let handler = move |context: &mut handover_rpc::Context<'_>, number: u32| {
             let peer = context.peer();
@@ -227,7 +228,7 @@ fn handlers_call_back_and_each_other_without_end_in_sight() {
                 }
             }
         };
-        // A handler that waits leaves the peer's request for later: so only one level deep.
+        // A handler that waits puts off the peer's requests, so this goes only one level deep.
         let server = serve(how, Config::default(), |server| {
             server.register("down", 0, handler).unwrap();
         });
@@ -269,7 +270,7 @@ fn who_sleeps_for_an_answer_is_called_back_and_told_that_the_peer_has_left() {
         let thread = server.thread.take().unwrap();
         let leaving = thread::spawn(move || {
             let stopped = thread.join().unwrap();
-            // The handler's end is waited for, and nobody sends its result any more.
+            // The endpoint waits for the handler to return, and its result is not sent any more.
             drop(open);
             drop(stopped);
         });
@@ -384,7 +385,7 @@ fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("socket");
     let address: Address = format!("uds://{}", path.display()).parse().unwrap();
-    // One that was left by a process that was killed.
+    // A socket file that a killed process has left.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let mut one = endpoint(Config::default()).unwrap();
@@ -418,7 +419,7 @@ fn a_path_whose_lock_is_held_is_in_use_although_nobody_answers_there_yet() {
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("socket");
     let address: Address = format!("uds://{}", path.display()).parse().unwrap();
-    // A server between its bind and its listen: connecting to it is refused, as to a stale file.
+    // Simulates a server between bind() and listen(): connecting is refused, as for a stale file.
     let lock = std::fs::File::create(folder.join("socket.lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -431,7 +432,7 @@ fn a_path_whose_lock_is_held_is_in_use_although_nobody_answers_there_yet() {
         "{refused}"
     );
     assert_eq!(path.metadata().unwrap().ino(), inode, "it was stolen");
-    // It was killed: its lock is free, and its files are in nobody's way.
+    // That server is killed: its lock is free, and its files do not prevent listening.
     drop(lock);
     second.listen(&address).unwrap();
     drop(second);
@@ -458,7 +459,7 @@ fn requests_that_cannot_be_kept_are_refused_and_their_sender_stays() {
     for how in EACH {
         let config = Config { queued_bytes_max: 1 << 20, ..Config::default() };
         let server = serve(how, config, |server| {
-            // Requests that come while it waits for an answer are kept, or refused.
+            // Requests that come while the handler waits for an answer are put off, or refused.
             let busy = |context: &mut handover_rpc::Context<'_>, ()| {
                 let peer = context.peer();
                 while context.call::<_, bool>(peer, Method::named("is-held"), &()) == Ok(true) {}
@@ -471,11 +472,12 @@ fn requests_that_cannot_be_kept_are_refused_and_their_sender_stays() {
         let is_held = Arc::clone(&held);
         client.register("is-held", 0, move |_, ()| Ok(is_held.load(Ordering::SeqCst))).unwrap();
         let keeps_busy = client.start::<_, ()>(peer, Method::named("busy"), &()).unwrap();
-        // Text is written and read in one piece, and bytes one by one.
+        // A string is encoded in one piece, a list of bytes one by one.
         let long = "7".repeat(64 << 10);
         let calls: Vec<_> =
             (0..40).map(|_| client.start::<_, String>(peer, ECHO, &long).unwrap()).collect();
-        // Behind all that can be kept: its end comes while the handler is busy.
+        // This request exceeds the limit of put-off requests, so its refusal comes while the
+        // handler is busy.
         let last = client.wait(calls[39]);
         assert_eq!(last.map(|_| ()), Err(CallError::PeerFull), "{how}");
         held.store(false, Ordering::SeqCst);
@@ -498,7 +500,8 @@ fn what_is_no_socket_stays_where_it_is() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Returns `false`, and says so, where this process may not open so many files or the kernel's queues are shorter.
+/// Returns `false`, and prints so, if this process may not open enough files or the kernel's queues
+/// are too short.
 fn has_room_for(connections_count: u64) -> bool {
     let files = getrlimit(Resource::Nofile);
     let wanted = 2 * connections_count + 200;
@@ -520,9 +523,9 @@ fn has_room_for(connections_count: u64) -> bool {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// A connection to that address by hand, for which nobody need accept it.
+/// Connects to that address with a plain socket, without waiting for the endpoint to accept.
 fn connect_by_hand(address: &Address) -> Box<dyn Stream> {
-    // Ten times as long as it takes to send the first segment again.
+    // Ten times the time after which the first segment is sent again.
     let timeout = Duration::from_secs(10);
     if let Address::Tcp(place) = address {
         let stream = TcpStream::connect_timeout(&place.parse().unwrap(), timeout).unwrap();
@@ -543,7 +546,7 @@ fn hello() -> [u8; HELLO_BYTES] {
 
 #[test]
 fn peers_that_connect_while_the_server_is_busy_are_all_let_in() {
-    // More than there may be handshakes at a time.
+    // More than the maximum number of handshakes.
     const PEERS: usize = 1200;
     if !has_room_for(PEERS as u64) {
         return;
@@ -572,7 +575,7 @@ fn peers_that_connect_while_the_server_is_busy_are_all_let_in() {
     }
 }
 
-/// How many connections wait to be accepted at that TCP address.
+/// Returns the number of connections that wait to be accepted at that TCP address.
 fn waiting_count(address: &Address) -> usize {
     let port: u16 = address.place().rsplit_once(':').unwrap().1.parse().unwrap();
     let (listens, place) = ("0A", format!("0100007F:{port:04X}"));
@@ -629,7 +632,7 @@ fn silent_strangers_keep_a_peer_out_for_a_part_of_their_time() {
         server.progress(Duration::from_millis(5));
         assert!(began.elapsed() < Duration::from_secs(50), "{:?}", server.stats());
     }
-    // Two lots of them had to go first, one by one after 20 ms each.
+    // Two sets of handshakes had to be turned away first, each after 20 ms.
     assert!(began.elapsed() >= Duration::from_millis(40));
     assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
 }

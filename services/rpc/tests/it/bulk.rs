@@ -1,4 +1,4 @@
-//! Bulk transfers, over each transport and by each path, of every kind of memory.
+//! Tests of bulk transfers, over each transport, by each path, and with every kind of memory.
 
 use crate::gate::gate;
 use handover_rpc::{
@@ -9,14 +9,14 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Far more than anything here takes.
+/// Liveness limit, far longer than anything here takes.
 const LIVENESS: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
-/// What the server lets others read.
+/// Length of the memory that the server lets others read.
 const OWNED_BYTES: usize = 6 << 20;
 const HANDLE: Method = Method::named("handle");
 
-/// A way to go, and by which path memory of either kind is reached then.
+/// Transport and configuration, with the expected path for each kind of memory.
 struct Way {
     how: &'static str,
     config: Config,
@@ -53,12 +53,12 @@ fn ways() -> Vec<Way> {
     ways
 }
 
-/// An endpoint that owns nothing and does what it is told with others' memory.
+/// Server that transfers its callers' memories as they ask.
 struct Server {
     address: Address,
     stopper: Stopper,
     thread: Option<JoinHandle<Endpoint>>,
-    /// Until this is dropped, the method `hold` keeps the server busy.
+    /// Keeps the server busy in the method `hold` until it is dropped.
     open: Option<Sender<()>>,
 }
 
@@ -95,7 +95,7 @@ impl Server {
         }));
     }
 
-    /// Stops the thread that serves, and returns the endpoint.
+    /// Stops the serving thread, and returns the endpoint.
     fn take_over(&mut self) -> Endpoint {
         self.stopper.stop();
         self.thread.take().unwrap().join().unwrap()
@@ -117,7 +117,8 @@ impl Drop for Server {
     }
 }
 
-/// Pulls all of it in pieces, many at a time, and pushes it back with every byte inverted. By which path.
+/// Pulls the whole memory in pieces, many at a time, and pushes it back with every byte inverted.
+/// Returns the path.
 fn turn_over(
     context: &mut Context<'_>,
     (handle, piece, shared): (BulkHandle, u64, bool),
@@ -149,7 +150,7 @@ fn turn_over(
     })
 }
 
-/// Bytes of which no two pages are alike: a block of a prime length, again and again.
+/// Returns bytes of which no two pages are equal: a block of prime length, repeated.
 fn pattern(bytes: usize) -> Vec<u8> {
     let block: Vec<u8> =
         (0..4099u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
@@ -165,7 +166,7 @@ fn memory_of_every_kind_is_pulled_and_pushed_over_every_transport() {
         let (mut client, peer) = server.client(&way);
         for (bytes, piece) in [(1, 1), (4096, 4096), (100_003, 10_007), (1 << 20, 1 << 20)] {
             if way.config.message_bytes_max < 1000 && bytes > 10_000 {
-                continue; // Thousands of messages.
+                continue; // Would take thousands of messages.
             }
             for (kind, expected) in
                 [("shared", way.shared), ("plain", way.plain), ("both", way.plain)]
@@ -198,7 +199,7 @@ fn memory_of_every_kind_is_pulled_and_pushed_over_every_transport() {
     }
 }
 
-/// A handle as its bytes say, which a forger can write too.
+/// Fields of a handle, as a forger can write them.
 type Forged = (u64, u128, u64, Rights);
 
 fn forged(handle: &BulkHandle, change: impl FnOnce(&mut Forged)) -> BulkHandle {
@@ -214,7 +215,7 @@ fn a_handle_that_lies_is_refused_by_its_owner() {
         let server = Server::new(&way);
         let ours = BulkMemory::plain(vec![9; 100]);
         let part = BulkPart::of(50).at(10, 10);
-        // Once before and once after the memory is at hand.
+        // Once before and once after the memory is attached.
         for known in [false, true] {
             let (mut client, peer) = server.client(&way);
             let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
@@ -289,7 +290,7 @@ fn calls_get_in_between_the_pieces_of_a_long_transfer() {
         let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
         let ours = BulkMemory::shared(OWNED_BYTES).unwrap();
         let part = BulkPart::of(OWNED_BYTES as u64);
-        // Both in this thread, so that neither has more turns than the other.
+        // Both endpoints are driven by this thread, so that neither has more turns than the other.
         let mut owner = server.take_over();
         let mut transfers: Vec<_> =
             (0..100).map(|_| client.start_pull(peer, &handle, &ours, part).unwrap()).collect();
@@ -376,7 +377,7 @@ fn a_peer_that_is_sent_away_lets_go_of_memory_that_it_may_write() {
     let memory = BulkMemory::plain(vec![1; 1000]);
     let handle = client.register_memory(&memory, Rights::Write).unwrap();
     let asked = (forged(&handle, |_| ()), 1000u64, false);
-    // Pulling is not allowed, so that nothing is written; the peer has asked for it all the same.
+    // Pulling is not allowed, so nothing is written; but the peer has attached the memory.
     client.call::<_, u8>(peer, Method::named("turn-over"), &asked).unwrap_err();
     client.disconnect(peer);
     drop(client);
@@ -406,7 +407,7 @@ fn two_that_lend_to_each_other_and_part_do_not_wait_for_each_other() {
     client.push(peer, &theirs, &memory, BulkPart::of(1000)).unwrap();
     stopper.stop();
     let mut owner = serving.join().unwrap();
-    // Neither has heard of the other's end when it says its own.
+    // Each side disconnects before it has read the other's disconnection.
     let at_owner = owner.peers().next().unwrap();
     assert!(owner.disconnect(at_owner) && client.disconnect(peer));
     drop((owner, client));

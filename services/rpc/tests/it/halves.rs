@@ -1,4 +1,4 @@
-//! Transfers that both sides copy, a half each.
+//! Tests of transfers in halves, of which each side copies one.
 
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkRefusal, Calling, Config, Endpoint,
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const BYTES: usize = 5 << 20;
 
-/// Who owns memory, and serves in a thread of its own.
+/// Owner of memory, which serves in its own thread.
 struct Owner {
     memory: BulkMemory,
     handle: BulkHandle,
@@ -54,7 +54,7 @@ fn each_side_copies_a_half_and_all_of_it_arrives() {
     let (mut owner, mut mover, peer) = meet("sm://", filled(shared(), 1), Rights::ReadWrite);
     let ours = filled(shared(), 2);
     let handle = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
-    // Lengths of no page, and places that are none; then all of it.
+    // A length and offsets that are not multiples of a page; then the whole memory.
     let part = BulkPart::of(3_000_001).at(77, 5).halved(&handle);
     mover.pull(peer, &owner.handle, &ours, part).unwrap();
     let mut expected = pattern(2);
@@ -96,7 +96,8 @@ fn what_cannot_be_halved_is_copied_by_one_side() {
         assert!(ours.to_vec() == pattern(1), "{address}");
         assert_eq!(owner.end().bulk_stats().mapped_bytes, 0);
     }
-    // This side's memory is no memory to map: the peer does its half as it can.
+    // This side's memory cannot be mapped: the peer copies its half through the kernel or by
+    // messages.
     let shared = filled(BulkMemory::shared(BYTES).unwrap(), 1);
     let (mut owner, mut mover, peer) = meet("sm://", shared, Rights::Read);
     let ours = BulkMemory::plain(vec![0; BYTES]);
@@ -138,15 +139,15 @@ fn a_peer_that_does_not_help_in_time_is_not_waited_for_and_can_help_later() {
         let peer = mover.connect(&address).unwrap();
         let ours = BulkMemory::shared(BYTES).unwrap();
         let handle = mover.register_memory(&ours, Rights::Write).unwrap();
-        // At hand, while the owner serves.
+        // Attaches the memory while the owner serves.
         mover.pull(peer, &its, &ours, BulkPart::of(8)).unwrap();
         mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
-        // From here on the owner does nothing, until it is told.
+        // From here on, the owner does nothing until this side sends to it.
         let part = BulkPart::of(BYTES as u64).halved(&handle);
         let late = mover.pull(peer, &its, &ours, part.within(Duration::from_millis(30)));
         assert_eq!(late, Err(BulkError::Deadline));
         to.send(()).unwrap();
-        // Once it has answered, it has given its half up.
+        // An answered call shows that the owner has dropped its half.
         mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
         let half = BYTES as u64 / 2;
         ours.write(half, &vec![0xee; BYTES / 2]);

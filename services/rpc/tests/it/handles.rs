@@ -1,4 +1,4 @@
-//! The threads between which handles may pass.
+//! Checks of which handles are `Send` and `Sync`.
 
 use handover_base::sync::auto_traits;
 use handover_rpc::{
@@ -13,7 +13,7 @@ fn numbers_and_handles_of_other_threads_may_go_anywhere() {
     assert_eq!(auto_traits!((Stopper, Caller, Progress)), "Send + Sync");
     assert_eq!(auto_traits!(BulkMemory), "Send + Sync");
     assert_eq!(auto_traits!(Observed<'static>), "Send + Sync");
-    // They hold no result: it is read from bytes where it is asked for.
+    // These handles contain no result: it is decoded from bytes by the caller of `wait`.
     assert_eq!(auto_traits!(Call<Rc<u8>>), "Send + Sync");
     assert_eq!(auto_traits!(Pending<Rc<u8>>), "Send + Sync");
 }

@@ -1,4 +1,4 @@
-//! Calls, bulk transfers, handles, hostile peers and proxies.
+//! Tests of calls, bulk transfers, handles, hostile peers and proxies.
 
 mod api;
 mod bulk;

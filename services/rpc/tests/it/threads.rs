@@ -1,4 +1,5 @@
-//! Where handlers run, and who makes progress: fibers, and a thread of the endpoint's own.
+//! Tests of where handlers run and which thread drives the endpoint: pool fibers, and
+//! `start_progress`.
 
 use crate::gate::gate;
 use handover_rpc::{
@@ -24,7 +25,7 @@ fn server(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> (Progr
     (server.start_progress().unwrap(), address)
 }
 
-/// Starts the pool, with a handler that returns when `wait` does.
+/// Starts the pool with a handler that returns when `wait` does.
 fn register_held(server: &mut Endpoint, wait: impl Fn() + Send + Sync + 'static) {
     server.start_pool().unwrap();
     let held = move |()| {
@@ -83,7 +84,7 @@ fn fibers_beyond_their_bound_are_refused_and_so_are_cancelled_ones_forgotten() {
     for call in calls {
         assert_eq!(client.wait(call), Ok(()));
     }
-    // The last fiber may be about to end.
+    // The last fiber may still be ending.
     while let Err(refused) = client.call::<_, ()>(peer, MEET, &()) {
         assert_eq!(refused, CallError::PeerFull);
     }
@@ -113,12 +114,12 @@ fn results_of_waiting_fibers_beyond_their_bound_are_dropped_and_said_to_be() {
     let peer = client.connect(&address).unwrap();
     let calls: Vec<_> =
         (0..COUNT).map(|_| client.start::<_, Vec<u8>>(peer, MEET, &()).unwrap()).collect();
-    // All of them wait within their handlers, with nothing to be sent: none was kept from beginning.
+    // All of them wait in their handlers, with nothing queued: none was kept from beginning.
     while begun.load(Ordering::SeqCst) < COUNT as u32 {
         client.progress(Duration::from_millis(1));
     }
     free.set(()).unwrap();
-    // The client reads nothing until all have ended.
+    // The client reads nothing until all handlers have ended.
     while ended.load(Ordering::SeqCst) < COUNT as u32 {
         thread::sleep(Duration::from_millis(1));
     }
@@ -126,7 +127,8 @@ fn results_of_waiting_fibers_beyond_their_bound_are_dropped_and_said_to_be() {
     let kept = results.iter().filter(|it| it.is_ok()).count();
     let dropped = results.iter().filter(|it| **it == Err(CallError::ResultUnsent)).count();
     assert_eq!(kept + dropped, COUNT);
-    // What may wait, one more that was below that, what the segment holds, and the last, which ends beside this.
+    // The queue limit, one more result from below the limit, two in the segment, and the last one,
+    // which may end concurrently.
     let kept_max = (64 << 10) / RESULT_BYTES + 1 + 2 + 1;
     assert!(kept <= kept_max, "{kept} results were kept, where {kept_max} may be");
 }
@@ -250,16 +252,18 @@ fn calls_are_awaited_and_cancelled() {
     let within = Duration::from_millis(20);
     let late = caller.start_within::<_, ()>(peer, HELD, &(), within).unwrap();
     assert_eq!(block_on(late), Err(CallError::Deadline));
-    // That one still has the only thread: one that is cancelled before its turn does not begin.
+    // That call still occupies the only thread: a call that is cancelled before its turn does not
+    // begin.
     let before = begun.load(Ordering::SeqCst);
     caller.start::<_, u64>(peer, later, &1u64).unwrap().cancel();
     let second = caller.start::<_, u64>(peer, later, &2u64).unwrap();
-    // Its answer tells that the cancel, which was sent before it, has been read.
+    // Messages are read in order: this answer shows that the cancellation was read.
     assert_eq!(caller.call(peer, DOUBLE, &3u64), Ok(6u64));
     drop(open);
     assert_eq!(block_on(second), Ok(2));
     assert_eq!(begun.load(Ordering::SeqCst), before + 1);
-    // What has its answer has nothing to cancel, and what nobody drives ends.
+    // A call with an answer has nothing to cancel, and a call through an endpoint that nobody
+    // drives ends.
     let done = caller.start::<_, u64>(peer, DOUBLE, &4u64).unwrap();
     assert_eq!(caller.call(peer, DOUBLE, &5u64), Ok(10u64));
     done.cancel();
@@ -335,7 +339,7 @@ fn what_panics_in_the_thread_of_progress_leaves_no_handler_waiting() {
         server.start_pool().unwrap();
         let asks = move |()| {
             let (caller, peer) = its_callers.lock().unwrap().clone().expect("a caller");
-            // Whether it is answered or broken: it ends.
+            // Ends with an answer or with an error; both are accepted.
             Ok(caller.call::<_, ()>(peer, HELD, &()).is_ok())
         };
         server.register_pooled("asks", 0, asks).unwrap();
@@ -346,7 +350,7 @@ fn what_panics_in_the_thread_of_progress_leaves_no_handler_waiting() {
     let mut client = Endpoint::new(Config::default()).unwrap();
     let its = client.connect(&address).unwrap();
     let asked = client.start::<_, bool>(its, Method::named("asks"), &()).unwrap();
-    // The handler waits.
+    // The handler is waiting.
     told.recv_timeout(Duration::from_secs(60)).unwrap();
     let panics = |_: &mut handover_rpc::Moment<'_>| -> () { panic!("on purpose") };
     assert_eq!(caller.run(panics), Err(CallError::Ended));

@@ -1,4 +1,5 @@
-//! What an endpoint tells of itself, its configuration as JSON, its timers and its end.
+//! Tests of statistics, dumps, JSON configurations, timers, and callbacks at the end of an
+//! endpoint.
 
 use handover_rpc::{
     CallError, Calling, Config, ConfigError, Ending, Endpoint, EndpointError, Failure, Method,
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 const ECHO: Method = Method::named("echo");
 const MS: Duration = Duration::from_millis(1);
 
-/// Two endpoints of this thread that are connected, and the one's name for the other.
+/// Creates two connected endpoints in this thread, and returns the client's key of the server.
 fn pair(server: Config, client: Config) -> (Endpoint, Endpoint, handover_rpc::Peer) {
     let mut server =
         Endpoint::new(Config { listen: vec!["sm://".parse().unwrap()], ..server }).unwrap();
@@ -32,7 +33,7 @@ fn pair(server: Config, client: Config) -> (Endpoint, Endpoint, handover_rpc::Pe
     (server, client, peer)
 }
 
-/// Starts a call, and has the other endpoint answer it.
+/// Starts a call, and runs the other endpoint until it has answered.
 fn ask(server: &mut Endpoint, client: &mut Endpoint, peer: handover_rpc::Peer, name: Method) {
     let call = match name {
         ECHO => client.start::<_, ()>(peer, name, &[7u8; 10][..]).unwrap(),
@@ -58,7 +59,7 @@ fn calls_are_counted_by_procedure_on_both_sides() {
         let of_side = endpoint.calls_report().into_iter().filter(move |it| it.side == side);
         of_side.map(|it| (it.name, it.provider, it.count, it.failed_count)).collect::<Vec<_>>()
     };
-    // Strangers' numbers are not kept: whoever sends them could make them as many as he likes.
+    // Unknown procedures are not counted at the server: peers could send any number of them.
     let known = [("echo".to_string(), 0, 5, 0), ("fail".to_string(), 3, 1, 1)];
     assert_eq!(counts(&server, Side::Server), known);
     assert_eq!(counts(&server, Side::Caller), []);
@@ -68,7 +69,7 @@ fn calls_are_counted_by_procedure_on_both_sides() {
     assert!(seen.iter().filter(|it| it.0.starts_with("0x")).all(|it| (it.2, it.3) == (1, 1)));
 
     let echo = client.calls_report().into_iter().find(|it| it.name == "echo").unwrap();
-    // A length of one byte, and ten.
+    // A length of one byte, and ten bytes.
     assert_eq!((echo.arguments_bytes, echo.result_bytes), (55, 55));
     let its = echo.latency_ns;
     assert!(0 < its.min && its.min <= its.p50 && its.p50 <= its.p99 && its.p99 <= its.max);
@@ -120,7 +121,7 @@ fn a_signal_has_the_state_written_and_nothing_else_happens() {
     });
     from.recv().unwrap();
     let _: Vec<u8> = client.call(peer, ECHO, &[1u8, 2][..]).unwrap();
-    // It sleeps by now, most likely, and is woken.
+    // The server most likely sleeps by now, and is woken by the signal.
     std::thread::sleep(20 * MS);
     kill_process(getpid(), Signal::USR1).unwrap();
     let began = Instant::now();
@@ -140,7 +141,7 @@ fn a_signal_has_the_state_written_and_nothing_else_happens() {
     assert!(dump["config"]["listen"][0].as_str().unwrap().len() > "sm://".len(), "resolved");
     client.disconnect(peer);
     drop(client);
-    // A thread that serves on would keep the test's process from nothing.
+    // The serving thread is detached: it ends with the process.
     drop(serving);
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -151,7 +152,7 @@ fn a_dump_follows_no_symbolic_link_and_is_readable_by_its_user_alone() {
     let folder = tempfile();
     let (file, victim) = (folder.join("state.json"), folder.join("victim"));
     std::fs::write(&victim, "a letter").unwrap();
-    // At the dump's own path, and at the name that another user could guess of its temporary file.
+    // At the dump's own path, and at a guessable name of its temporary file.
     symlink(&victim, &file).unwrap();
     symlink(&victim, folder.join(format!("state.json.{}", std::process::id()))).unwrap();
     let mut endpoint = Endpoint::new(Config::default()).unwrap();
@@ -169,10 +170,10 @@ fn a_dump_follows_no_symbolic_link_and_is_readable_by_its_user_alone() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A folder of this test's own.
+/// Returns a new folder for a test.
 fn tempfile() -> std::path::PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: a count.
+    // Relaxed: only a counter.
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("handover-rpc-watching-{}-{number}", std::process::id());
     let folder = std::env::temp_dir().join(name);
@@ -233,7 +234,8 @@ fn timers_that_are_due_when_it_is_about_to_sleep_are_not_slept_through() {
     assert!(!watchman.join().unwrap());
 }
 
-/// Drives an endpoint until `is_done`. One call of `progress` may return for something else, such as a cancel.
+/// Drives an endpoint until `is_done`. A single call of `progress` may return after other work,
+/// such as a cancellation.
 fn progress_until(endpoint: &mut Endpoint, mut is_done: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !is_done() {
@@ -250,10 +252,10 @@ fn a_timer_waits_until_the_handler_has_returned_and_can_call_peers() {
     server
         .register("slow", 0, move |context, ()| {
             let its = Arc::clone(&its);
-            // Relaxed: one thread.
+            // Relaxed: a single thread.
             let fires = move |_: &mut handover_rpc::Moment<'_>| its.store(1, Ordering::Relaxed);
             context.start_timer(MS, fires).unwrap();
-            // Waits for what does not come, in which the timer is due.
+            // Waits for an answer that does not come, while the timer becomes due.
             let peer = context.peer();
             let late = context.call_within::<_, ()>(peer, ECHO, &(), 20 * MS);
             assert_eq!(late, Err(CallError::Deadline));

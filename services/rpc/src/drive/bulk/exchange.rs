@@ -1,4 +1,5 @@
-//! Bulk transfers of an endpoint: what is begun, what peers say, and what is next.
+//! Bulk transfers of an endpoint: starting them, handling bulk messages, and copying and sending
+//! data.
 
 use super::halves::Help;
 use super::memory::BulkMemory;
@@ -22,17 +23,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Copied or sent at a time, before anything else has its turn.
+/// Bytes copied or sent before other work has its turn.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// How long an endpoint that is dropped waits for peers to let go of memory that they may write.
+/// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
 const PARTING: Duration = Duration::from_millis(100);
-/// What peers have is remembered up to here, and asked for again beyond.
+/// Maximum number of remembered attachments; beyond it, idle ones are released and must be asked
+/// for again.
 const ATTACHMENTS_MAX: usize = 4096;
 
-/// None is that: it is missed where it is told of.
+/// File id that no file has, so that the receiver finds the file missing.
 const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 
-/// A transfer as it was asked for.
+/// Parameters of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) peer: PeerKey,
@@ -54,9 +56,10 @@ impl Asked<'_> {
 }
 
 impl State {
-    // What this side begins.
+    // Starting transfers.
 
-    /// Done at once, where the memory is at hand and the piece small.
+    /// Does the transfer at once if the peer's memory is attached and the range is small; returns
+    /// `None` otherwise.
     #[inline]
     pub(crate) fn bulk_at_once(&mut self, asked: &Asked<'_>) -> Option<Result<(), BulkError>> {
         let BulkPart { theirs, ours, bytes, .. } = asked.part;
@@ -73,7 +76,7 @@ impl State {
         }
         let copied = remote.copy(asked.direction, theirs, (asked.memory, ours), bytes, store);
         if copied != Ok(bytes) {
-            return None; // The long way finds out why.
+            return None; // `bulk_start` retries the transfer and reports the error.
         }
         self.bulk.stats.transfers_count += 1;
         match remote.is_mapped() {
@@ -83,7 +86,8 @@ impl State {
         Some(Ok(()))
     }
 
-    /// Past the caches where it would not stay in them.
+    /// Returns the kind of stores for a copy: non-temporal ones if the target memory is too long
+    /// for the caches.
     #[inline]
     fn store(&self, direction: Direction, ours: &BulkMemory, theirs: &BulkHandle) -> Store {
         let to_bytes = match direction {
@@ -128,7 +132,7 @@ impl State {
         Ok(id)
     }
 
-    /// From waiting to what comes next.
+    /// Moves a waiting transfer to its next state.
     fn proceed(&mut self, id: TransferId) {
         let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
@@ -161,7 +165,7 @@ impl State {
         if self.bulk.attachments.count() < ATTACHMENTS_MAX {
             return;
         }
-        // Whoever was told that it goes by messages asks once more.
+        // Memories that were found to need messages are asked for again at their next use.
         self.bulk.attachments.forget_denied();
         let copying: Vec<_> = self
             .bulk
@@ -177,7 +181,7 @@ impl State {
         }
     }
 
-    /// All of it goes as messages, even where some was copied: the two ways do not mix.
+    /// Restarts the whole transfer by messages, even if a part was copied: the two ways do not mix.
     fn by_messages(&mut self, id: TransferId) {
         let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
         transfer.progress = Progress::Under;
@@ -213,7 +217,7 @@ impl State {
         self.tell_helped(id);
     }
 
-    /// Not wanted any more: nothing is read or written for it from now on, on this side.
+    /// Cancels a transfer. From now on, this side neither reads nor writes memory for it.
     pub(crate) fn bulk_give_up(&mut self, id: TransferId) {
         let Some(transfer) = self.bulk.transfers.remove(id) else { return };
         self.bulk.copying.retain(|&it| it != id);
@@ -229,7 +233,7 @@ impl State {
         }
     }
 
-    /// Nothing more is received by the one number, nor sent by the other.
+    /// Stops receiving data under the number `received`, and sending data under the number `sent`.
     fn forget_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
         if self.bulk.stop_receiving(peer, received)
             && let Some(link) = self.link(peer)
@@ -239,7 +243,7 @@ impl State {
         self.bulk.stop_sending(peer, sent);
     }
 
-    /// How memory of that handle is reached, once it was.
+    /// Returns how memory of that handle is reached, once this is known.
     pub(crate) fn bulk_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         match self.bulk.attachments.get(peer, handle.id) {
             Some(Attachment::Here(remote)) if remote.is_mapped() => Some(BulkPath::Mapped),
@@ -251,9 +255,10 @@ impl State {
         }
     }
 
-    // Withdrawing.
+    // Withdrawing memory.
 
-    /// Nobody new gets it, and whoever has it is told.
+    /// Refuses new uses of a memory, tells the peers that have it attached, and ends transfers by
+    /// messages.
     pub(crate) fn bulk_withdraw(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.bulk.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
@@ -268,7 +273,7 @@ impl State {
             }
         }
         self.stop_helping_with(&memory);
-        // What is under way by messages ends here.
+        // Ends transfers of this memory by messages.
         let outgoing = self.bulk.outgoing.values().flat_map(|its| its.iter());
         let outgoing = outgoing.filter(|it| it.registered == Some(id));
         let mut ended: Vec<_> = outgoing.map(|it| (it.peer, it.call)).collect();
@@ -283,7 +288,8 @@ impl State {
         Ok(())
     }
 
-    /// Once nobody can write to it any more.
+    /// Removes and returns a withdrawn memory; `None` while a peer may still write to it through
+    /// the kernel.
     pub(crate) fn bulk_withdrawn(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
         if self.bulk.users_count(handle.id) > 0 {
             return None;
@@ -291,13 +297,13 @@ impl State {
         self.bulk.registered.remove(&handle.id).map(|it| it.memory)
     }
 
-    // What peers say.
+    // Messages of peers.
 
     pub(super) fn say(&mut self, peer: PeerKey, message: &BulkMessage) {
         let body = message.encode(Vec::new());
-        let body_bytes = body.len() as u32; // SEGMENTS_MAX bounds it.
+        let body_bytes = body.len() as u32; // Bounded by SEGMENTS_MAX.
         let header = Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 };
-        // Who is gone is not told.
+        // An error is ignored: a disconnected peer need not be told.
         let _ = self.send(peer, header, &body);
     }
 
@@ -306,7 +312,7 @@ impl State {
         self.say(peer, &BulkMessage::Refused { transfer, why });
     }
 
-    /// Something about bulk transfers has come.
+    /// Handles a bulk message.
     pub(crate) fn bulk_message(&mut self, peer: PeerKey, body: &[u8]) -> Result<(), FrameError> {
         match BulkMessage::decode(body)? {
             BulkMessage::Attach(handle) => return self.attach(peer, handle),
@@ -391,10 +397,10 @@ impl State {
         self.bulk.piece(handle, place, direction)
     }
 
-    /// A peer wants to have that memory at hand.
+    /// Handles a peer's request to access a memory.
     fn attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
         if !self.shares_memory(peer) {
-            // Addresses, and what proves them, are nothing for a stream.
+            // Addresses and the check word must not be sent over a stream.
             return Err(FrameError::Bulk);
         }
         let id = handle.id;
@@ -428,8 +434,9 @@ impl State {
                 None => region.file().filter(|_| handle.rights.may_write()),
             };
             if let (Some(file), Some(link)) = (file, self.link(peer)) {
-                // Where there is no room for it, the peer misses it, and goes by messages: what is written
-                // through the kernel must be lent, and memory of a file is not (Registered::is_lent).
+                // If there is no room for the file, the peer finds it missing and transfers by
+                // messages. It must not write to this memory through the kernel, as file-backed
+                // memory does not count as lent (Registered::is_lent).
                 let _ = link.send_file(file);
             }
             let (bytes, address) = (region.bytes() as u64, region.address());
@@ -442,7 +449,7 @@ impl State {
         Ok(())
     }
 
-    /// Here is the memory that was asked for.
+    /// Handles the owner's answer to `Attach`.
     fn attached(
         &mut self,
         peer: PeerKey,
@@ -480,10 +487,10 @@ impl State {
         })
     }
 
-    /// The owner withdraws it.
+    /// Handles the withdrawal of a memory by its owner.
     fn detach(&mut self, peer: PeerKey, id: u64) {
         match self.bulk.attachments.get(peer, id) {
-            // Refused by and by.
+            // The owner will refuse the pending request.
             Some(Attachment::Asked(_)) => return,
             Some(_) => self.bulk.attachments.remove(peer, id),
             None => None,
@@ -499,12 +506,13 @@ impl State {
         self.say(peer, &BulkMessage::Detached { id });
     }
 
-    /// The owner has received what was pushed, or there was nothing to pull.
+    /// Handles the peer's report that pushed data has arrived, that an empty pull is done, or that
+    /// its half is copied.
     fn other_side_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
         let id = TransferId::of(word);
         let transfer = self.bulk.transfers.get(id);
         let Some(transfer) = transfer.filter(|it| it.peer == peer) else {
-            return Ok(()); // Given up meanwhile.
+            return Ok(()); // Cancelled meanwhile.
         };
         if transfer.is_helped {
             self.other_half_done(id);
@@ -522,7 +530,8 @@ impl State {
         Ok(())
     }
 
-    /// Data has come, or on a stream its header, and later that it is all there.
+    /// Handles data: in shared memory with its body; on a stream first the header, and then, with
+    /// no bytes, the end of the body.
     pub(crate) fn bulk_data(
         &mut self,
         peer: PeerKey,
@@ -559,9 +568,9 @@ impl State {
         Ok(())
     }
 
-    // What is next.
+    // Copying and sending.
 
-    /// Copies and sends a piece of what is under way. Whether there was anything.
+    /// Copies and sends a piece of the transfers under way. Returns `true` if there was any.
     #[cold]
     pub(crate) fn bulk_turn(&mut self) -> bool {
         let copied = self.copy_some();
@@ -614,12 +623,12 @@ impl State {
         true
     }
 
-    /// Sends a piece of each of what is to be sent, to each peer as long as there is room for it.
+    /// Sends data of each peer's transfers in turn, while there is room.
     fn send_some(&mut self) -> bool {
         let mut did = false;
         for peer in self.bulk.outgoing.keys().copied().collect::<Vec<_>>() {
             let count = self.bulk.outgoing.get(&peer).map_or(0, Backlog::len);
-            // Until there is no room, or the peer is gone.
+            // Ends when there is no room, or the peer is disconnected.
             did |= (0..count).take_while(|_| self.send_piece(peer)).count() > 0;
         }
         did
@@ -630,7 +639,7 @@ impl State {
         let bytes_max = self.message_bytes_max(peer) as u64;
         let its = self.bulk.outgoing.get_mut(&peer);
         let Some(mut it) = its.and_then(Backlog::pop) else { return false };
-        // At most CHUNK_BYTES.
+        // At most CHUNK_BYTES, which fits a u32.
         let body_bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max) as u32;
         let header = Header { body_bytes, kind: Kind::Data, method: it.sent, call: it.call };
         let Some(link) = self.link(peer) else { return false };
@@ -651,9 +660,9 @@ impl State {
         })
     }
 
-    // Peers that go.
+    // Disconnected peers, and the endpoint's end.
 
-    /// That connection has ended.
+    /// Ends all transfers with a disconnected peer.
     pub(crate) fn bulk_forget(&mut self, peer: PeerKey, why: &Gone, socket: Option<OwnedFd>) {
         for id in self.bulk.transfers.find(|it| it.peer == peer) {
             self.finish(id, Err(why.clone().into()));
@@ -663,10 +672,10 @@ impl State {
         self.bulk.outgoing.remove(&peer);
         self.bulk.incoming.remove(&peer);
         self.bulk.attachments.forget(peer);
-        // Nothing of its memory is written from here any more. It is told of the end now, and not when what
-        // lingers is closed: it may be waiting itself.
+        // This side no longer writes to the peer's memory. The shutdown tells the peer now, rather
+        // than when the lingering socket is closed: the peer may itself be waiting for this side.
         if let Some(socket) = &socket {
-            // Refused where the other side is gone already.
+            // An error means that the peer has already closed the connection.
             let _ = shutdown(socket, Shutdown::Write);
         }
         for registered in self.bulk.registered.values_mut() {
@@ -674,7 +683,8 @@ impl State {
                 continue;
             }
             registered.attached.retain(|&it| it != peer);
-            // Gone by itself, it writes nothing any more; sent away, it may, until it has noticed.
+            // A peer that closed the connection itself no longer writes; one that this side
+            // disconnected may write until it notices.
             if *why != Gone::HungUp && registered.is_lent() {
                 let memory = registered.memory.clone();
                 match socket.as_ref().and_then(|it| it.try_clone().ok()) {
@@ -685,12 +695,13 @@ impl State {
         }
     }
 
-    /// Lets go of memory whose writers have hung up.
+    /// Releases lingering memory whose writers have closed the connection.
     pub(crate) fn bulk_let_go(&mut self) {
         self.bulk.lingering.retain(|it| !it.is_over());
     }
 
-    /// The end of it all: memory that peers may still write is waited for, not long, and lost otherwise.
+    /// Waits at most PARTING for peers that may still write this side's memory, and leaks memory
+    /// that they have not released by then.
     pub(crate) fn bulk_part(&mut self) {
         if !self.bulk.lends() {
             return;

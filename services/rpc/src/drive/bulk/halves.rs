@@ -1,7 +1,8 @@
-//! Both sides copying: whoever transfers takes the one half, and asks the owner to take the other.
+//! Transfers in halves: the side that starts the transfer copies one half, and asks the owner of
+//! the other memory to copy the other half.
 //!
 //! ```text
-//!  who transfers                            whose memory it is
+//!  asker                                    owner
 //!  Help, for the second half ────────────▶  looks up its own memory, maps the other's, once
 //!  copies the first half                    copies the second half, as a transfer of its own
 //!                            ◀──────────── Done
@@ -15,28 +16,31 @@ use crate::drive::state::State;
 use crate::engine::{BulkHandle, BulkMessage, BulkRefusal, PeerKey};
 use crate::{BulkError, FrameError};
 
-/// Less is copied by one side alone: asking costs as much as copying it.
+/// Minimum length of a transfer that is halved, in bytes: asking for help costs as much as copying
+/// less.
 pub(super) const HALVED_BYTES_MIN: u64 = 1 << 15;
-/// Halves begin on a page.
+/// Alignment of the start of the second half.
 const PAGE_BYTES: u64 = 4096;
-/// A peer may ask for so many at a time, and have so many memories of its own asked for.
+/// Maximum number of transfers under way on behalf of a peer, and of unanswered requests for that
+/// peer's memories.
 const HELPED_MAX: usize = 16;
 
-/// What a peer asks for.
+/// Request of a peer to copy a range.
 pub(super) struct Help {
-    /// As the peer counts them.
+    /// The peer's number of the transfer.
     pub(super) transfer: u64,
-    /// This side's memory, and where the piece begins in it.
+    /// This side's memory, and the offset of the range in it.
     pub(super) ours: (BulkHandle, u64),
-    /// The peer's.
+    /// The peer's memory, and the offset of the range in it.
     pub(super) theirs: (BulkHandle, u64),
     pub(super) bytes: u64,
-    /// Whether this side's memory is read, or written.
+    /// `true` if this side's memory is the source, `false` if it is the target.
     pub(super) is_read: bool,
 }
 
 impl Asked<'_> {
-    /// Whether the handle that the part names is of this side's memory, and lets the peer do its half.
+    /// Checks that the handle in the part is of this side's memory, and gives the peer the right
+    /// that its half needs.
     pub(super) fn check_halves(&self, state: &State) -> Result<(), BulkError> {
         let Some(ours) = self.part.halved else { return Ok(()) };
         let known = state.bulk.registered.get(&ours.id);
@@ -53,7 +57,8 @@ impl Asked<'_> {
 }
 
 impl State {
-    /// Leaves the second half of a transfer to the owner, if that was asked for. Both memories are mapped.
+    /// Asks the owner to copy the second half of a transfer, if that was requested. Both memories
+    /// are mapped.
     pub(super) fn ask_for_help(&mut self, id: TransferId) {
         let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
         let Some(into) = transfer.halved else { return };
@@ -70,7 +75,7 @@ impl State {
         self.say(peer, &help);
     }
 
-    /// This side's half is done.
+    /// Ends a transfer, or marks this side's half as copied if the peer's half is not.
     pub(super) fn own_half_done(&mut self, id: TransferId) {
         match self.bulk.transfers.get(id) {
             Some(transfer) if transfer.is_helped => self.set_progress(id, Progress::Helped),
@@ -78,7 +83,7 @@ impl State {
         }
     }
 
-    /// The peer's half is done.
+    /// Marks the peer's half as copied, and ends the transfer if this side's half is.
     pub(super) fn other_half_done(&mut self, id: TransferId) {
         let Some(transfer) = self.bulk.transfers.get_mut(id) else { return };
         transfer.is_helped = false;
@@ -87,13 +92,13 @@ impl State {
         }
     }
 
-    /// A peer asks this side to copy a piece between their memories.
+    /// Handles a peer's request to copy a range between the two memories.
     pub(super) fn help(&mut self, peer: PeerKey, help: &Help) -> Result<(), FrameError> {
         if !self.shares_memory(peer) {
-            // There is nothing to map over a stream.
+            // Nothing can be mapped over a stream.
             return Err(FrameError::Bulk);
         }
-        // What the peer wants done is held to what it may do itself.
+        // The peer must have the right to do the copy itself.
         let its = if help.is_read { Direction::Pull } else { Direction::Push };
         let (handle, offset) = help.ours;
         let found = self.bulk_piece(peer, &handle, (offset, help.bytes), its);
@@ -124,7 +129,7 @@ impl State {
         Ok(())
     }
 
-    /// Tells the peer, if that was done on its behalf and is over.
+    /// Tells the peer the result of a transfer that was done on its behalf, if it is over.
     pub(super) fn tell_helped(&mut self, id: TransferId) {
         if !self.bulk.helping.contains_key(&id) {
             return;
@@ -138,7 +143,7 @@ impl State {
         }
     }
 
-    /// That memory of this side's is not copied from or to any more, on behalf of whomever.
+    /// Ends all transfers on behalf of peers that use this memory.
     pub(super) fn stop_helping_with(&mut self, memory: &BulkMemory) {
         let transfers = &self.bulk.transfers;
         let uses = |id: TransferId| transfers.get(id).is_some_and(|it| it.memory.is(memory));
@@ -149,7 +154,7 @@ impl State {
         }
     }
 
-    /// The peer does not want that any more.
+    /// Cancels a transfer on behalf of a peer.
     pub(super) fn give_up_helping(&mut self, peer: PeerKey, transfer: u64) {
         let of_it = |it: &(&TransferId, &(PeerKey, u64))| *it.1 == (peer, transfer);
         let found = self.bulk.helping.iter().find(of_it).map(|it| *it.0);

@@ -1,4 +1,4 @@
-//! Memory that can be transferred, of this side.
+//! Memory of this side for bulk transfers.
 
 use crate::MemoryError;
 use crate::engine::SEGMENTS_MAX;
@@ -6,11 +6,11 @@ use crate::raw::{Region, Run};
 use std::fmt;
 use std::sync::Arc;
 
-/// Memory for bulk transfers: of one segment or several, counted through as if they were one.
+/// Memory for bulk transfers: one or more segments, addressed by one continuous offset.
 ///
-/// Others may change it at any time, as peers do that were given the right to. So there is no slice of it:
-/// bytes are copied in and out, and what is copied while somebody writes there is part old and part new.
-/// Clones are the same memory.
+/// Others may change it at any time, for example peers with the right to write. Therefore there is
+/// no slice of it: bytes are copied in and out, and a copy made during a write may mix old and new
+/// bytes. Clones refer to the same memory.
 ///
 /// ```
 /// use handover_rpc::BulkMemory;
@@ -32,7 +32,7 @@ pub struct BulkMemory {
 
 struct Segment {
     region: Arc<Region>,
-    /// Where it begins, counted through.
+    /// Offset of the segment in the whole memory.
     start: u64,
 }
 
@@ -46,14 +46,15 @@ impl fmt::Debug for BulkMemory {
 }
 
 impl BulkMemory {
-    /// Fresh memory of zeros that peers of this machine can map: of no name, this user's alone, and there
-    /// from the beginning, page for page. It is the fast kind.
+    /// Allocates zeroed, unnamed memory of this user that peers on this machine can map. All pages
+    /// are allocated at once. This is the fastest kind of memory.
     ///
-    /// A peer that is given any right to it can read all of it. A right to read alone guards against mistakes:
-    /// a hostile process of this user can open the file of the memory again, and write.
+    /// A peer with any right to this memory can read all of it. Read-only rights guard against
+    /// mistakes, not attacks: a hostile process of this user can reopen the memory's file for
+    /// writing.
     ///
     /// # Errors
-    /// [`MemoryError::Refused`] when there is not so much.
+    /// [`MemoryError::Refused`] if there is not enough memory.
     pub fn shared(bytes: usize) -> Result<Self, MemoryError> {
         match Region::shared(bytes) {
             Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
@@ -61,11 +62,12 @@ impl BulkMemory {
         }
     }
 
-    /// Fresh memory of zeros in a file of that folder's file system. The file has no name, is this user's alone, and
-    /// goes with the memory, or with a process that is killed. Peers reach it as they do a vector's.
+    /// Allocates zeroed memory in an unnamed file of that folder's file system. Only this user can
+    /// open the file, and it disappears with the memory or with a killed process. Peers access it
+    /// in the same way as a vector.
     ///
     /// # Errors
-    /// [`MemoryError::Refused`] when there is no such folder, or no room.
+    /// [`MemoryError::Refused`] if there is no such folder, or no space.
     pub fn in_folder(folder: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
         match Region::in_folder(folder, bytes) {
             Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
@@ -73,16 +75,16 @@ impl BulkMemory {
         }
     }
 
-    /// A vector's memory, which comes back with [`into_vecs`](Self::into_vecs).
+    /// Takes over a vector's memory, which [`into_vecs`](Self::into_vecs) returns.
     #[must_use]
     pub fn plain(vec: Vec<u8>) -> Self {
         Self::of(vec![Arc::new(Region::plain(vec))])
     }
 
-    /// Several as one, in this order.
+    /// Joins several memories into one, in this order.
     ///
     /// # Errors
-    /// [`MemoryError::Segments`] when there are more than 64.
+    /// [`MemoryError::Segments`] if they have more than 64 segments in total.
     pub fn joined(memories: impl IntoIterator<Item = Self>) -> Result<Self, MemoryError> {
         let mut regions = Vec::new();
         for memory in memories {
@@ -107,22 +109,22 @@ impl BulkMemory {
         Self { segments, bytes }
     }
 
-    /// How long it is.
+    /// Returns the length, in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many segments it has.
+    /// Returns the number of segments.
     #[must_use]
     pub fn segments_count(&self) -> usize {
         self.segments.len()
     }
 
-    /// Copies out of it, from `offset` on.
+    /// Copies bytes out, from `offset` on.
     ///
     /// # Panics
-    /// When that is not all within it.
+    /// Panics if the range extends beyond the end of the memory.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let mut rest = into;
         for run in self.runs(offset, rest.len() as u64) {
@@ -132,10 +134,10 @@ impl BulkMemory {
         }
     }
 
-    /// Copies into it, from `offset` on.
+    /// Copies bytes in, from `offset` on.
     ///
     /// # Panics
-    /// When that is not all within it.
+    /// Panics if the range extends beyond the end of the memory.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
         for run in self.runs(offset, rest.len() as u64) {
@@ -145,7 +147,7 @@ impl BulkMemory {
         }
     }
 
-    /// All of it, copied out.
+    /// Returns a copy of the whole memory.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut vec = vec![0; usize::try_from(self.bytes).unwrap_or(usize::MAX)];
@@ -153,18 +155,18 @@ impl BulkMemory {
         vec
     }
 
-    /// Its segments as vectors: those that were handed in as they are, of others a copy.
+    /// Returns the segments as vectors: those made from vectors as they are, others as copies.
     ///
     /// # Errors
-    /// Gives it back while it is used elsewhere: by a clone, an endpoint that has it registered, a transfer
-    /// under way, or a peer of whom it is not known that it has let go of it.
+    /// Returns the memory if it is in use elsewhere: by a clone, by an endpoint that has registered
+    /// it, by a transfer under way, or by a peer that has not released it.
     pub fn into_vecs(self) -> Result<Vec<Vec<u8>>, Self> {
         let bytes = self.bytes;
         let segments = match Arc::try_unwrap(self.segments) {
             Ok(segments) => segments,
             Err(segments) => return Err(Self { segments, bytes }),
         };
-        // Nobody can clone what only this thread can reach.
+        // With a count of 1, this thread has the only reference, so no other thread can clone it.
         if segments.iter().any(|it| Arc::strong_count(&it.region) > 1) {
             return Err(Self { segments: Arc::new(segments), bytes });
         }
@@ -172,20 +174,20 @@ impl BulkMemory {
         Ok(regions.filter_map(Arc::into_inner).map(Region::into_vec).collect())
     }
 
-    /// Whether both are the same memory.
+    /// Returns `true` if both are clones of one memory.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.segments, &other.segments)
     }
 
-    /// Its segments.
+    /// Iterates over the segments.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &Arc<Region>> {
         self.segments.iter().map(|it| &it.region)
     }
 
-    /// The pieces that make up `bytes` from `offset` on.
+    /// Iterates over the pieces of segments that make up the `bytes` bytes from `offset` on.
     ///
     /// # Panics
-    /// When that is not all within it.
+    /// Panics if the range extends beyond the end of the memory.
     #[inline]
     pub(crate) fn runs(&self, offset: u64, bytes: u64) -> Runs<'_> {
         let end = offset.checked_add(bytes);
@@ -193,7 +195,7 @@ impl BulkMemory {
         Runs { memory: self, offset, bytes }
     }
 
-    /// The first of them.
+    /// Returns the first piece of that range; `None` if it is empty.
     #[inline]
     pub(crate) fn run(&self, offset: u64, bytes: u64) -> Option<Run<'_>> {
         let at = match &self.segments[..] {
@@ -202,14 +204,14 @@ impl BulkMemory {
         };
         let segment = self.segments.get(at).filter(|_| bytes > 0)?;
         let within = offset - segment.start;
-        // No longer than the segment, which is in memory.
+        // At most the segment's length, which is a usize.
         let rest = (segment.region.bytes() as u64).checked_sub(within).filter(|&rest| rest > 0)?;
         let run_bytes = rest.min(bytes) as usize;
         Some(Run { region: &segment.region, offset: within as usize, bytes: run_bytes })
     }
 }
 
-/// See [`BulkMemory::runs`].
+/// Iterator of [`BulkMemory::runs`].
 pub(crate) struct Runs<'a> {
     memory: &'a BulkMemory,
     offset: u64,

@@ -1,4 +1,4 @@
-//! A peer's memory as this side reaches it without the peer: mapped, or through the kernel.
+//! Memory of a peer that this side accesses directly: mapped, or through the kernel.
 
 use super::memory::BulkMemory;
 use crate::engine::{BulkHandle, FileId, Located, Proof};
@@ -6,7 +6,7 @@ use crate::raw::{Elsewhere, Region, Run, Store, read_process, read_process_word,
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Which way.
+/// Direction of a transfer, as seen from the side that starts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
     Pull,
@@ -26,19 +26,21 @@ struct Segment {
     place: Place,
 }
 
-/// See the module.
+/// Accessible memory of a peer.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) handle: BulkHandle,
     segments: Vec<Segment>,
-    /// The word that tells the owner's address space from any other that may come to have its process id.
+    /// Check word that distinguishes the owner's address space from that of a process that has got
+    /// its process id since.
     proof: Proof,
     is_mapped: bool,
 }
 
 impl Remote {
-    /// Maps what was passed, and looks whether the rest can be read. `None` where a file did not arrive, or
-    /// the kernel does not let us: there are other ways.
+    /// Maps the files that were passed, and checks that the other segments can be read. Returns
+    /// `None` if a file did not arrive or the kernel forbids the access; the transfer then goes by
+    /// messages.
     pub(crate) fn reach(
         handle: BulkHandle,
         located: &[Located],
@@ -58,7 +60,7 @@ impl Remote {
                     });
                     match mapped {
                         Some(region) => Place::Mapped(region),
-                        // The others are taken all the same, and closed.
+                        // The loop goes on, so that the remaining files are taken and closed too.
                         None => {
                             denied = true;
                             continue;
@@ -71,7 +73,7 @@ impl Remote {
                 }
             };
             segments.push(Segment { start, bytes, place });
-            start += bytes; // Together no more than an i64: BulkMessage::decode has looked.
+            start += bytes; // Together at most i64::MAX: BulkMessage::decode() has checked this.
         }
         if denied || !is_mapped && pid.is_none_or(|pid| is_proved(pid, proof).is_err()) {
             return None;
@@ -79,12 +81,13 @@ impl Remote {
         Some(Self { handle, segments, proof, is_mapped })
     }
 
-    /// All of it is mapped.
+    /// Returns `true` if all segments are mapped.
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_mapped
     }
 
-    /// Copies so many bytes between there and here, or as many as the kernel does.
+    /// Copies `bytes` bytes between the two memories. Returns the number copied, which is less if
+    /// the kernel copies less.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -104,7 +107,7 @@ impl Remote {
             };
             let Some(segment) = self.segments.get(index) else { break };
             let within = at - segment.start;
-            // No more than the run, which is in memory.
+            // At most run.bytes, which is a usize.
             let count = segment.bytes.saturating_sub(within).min(run.bytes as u64) as usize;
             if count == 0 {
                 break;
@@ -122,7 +125,8 @@ impl Remote {
                     count
                 }
                 (&Place::Process(Elsewhere { pid, address }), direction) => {
-                    // Addresses do not begin again within a segment: BulkMessage::decode has looked.
+                    // Addresses do not overflow within a segment: BulkMessage::decode() has checked
+                    // this.
                     let there = Elsewhere { pid, address: address + within };
                     let copied = match direction {
                         Direction::Pull => self.read(there, run),
@@ -150,19 +154,20 @@ impl Remote {
         }
     }
 
-    /// Checks that the process is the owner, and writes. The process id could come to be another's between the two
-    /// only if the owner ended, was reaped and all other ids were given away in that time.
+    /// Checks that the process is the owner, and then writes. In between, the process id could get
+    /// another meaning only if the owner ended, was reaped, and all other ids were used up in that
+    /// time.
     fn write(&self, from: Run<'_>, to: Elsewhere) -> Result<usize, Errno> {
         is_proved(to.pid, self.proof)?;
         write_process(from, to)
     }
 }
 
-/// Checks that the kernel lets this process read there, and that the word there is the owner's.
+/// Checks that this process may read the check word, and that the word is the owner's.
 fn is_proved(pid: i32, proof: Proof) -> Result<(), Errno> {
     match read_process_word(Elsewhere { pid, address: proof.address }) {
         Ok(word) if word == proof.word => Ok(()),
-        // Another address space: the process has ended, or runs another program.
+        // A different address space: the owner has ended, or runs another program.
         Ok(_) | Err(Errno::FAULT) => Err(Errno::SRCH),
         Err(errno) => Err(errno),
     }
@@ -203,7 +208,7 @@ mod tests {
         let Some(remote) = reach() else { return };
         let copy = |direction| remote.copy(direction, 0, (&ours, 0), 50, Store::Cached);
         assert_eq!(copy(Direction::Push), Ok(50));
-        // As if the owner had ended, and its process id were another's now.
+        // Simulates that the owner has ended, and that another process has its process id.
         word.write(0, &6u128.to_ne_bytes());
         ours.write(0, &[2; 100]);
         assert_eq!(copy(Direction::Push), Err(Errno::SRCH));

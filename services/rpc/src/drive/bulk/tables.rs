@@ -1,5 +1,5 @@
-//! What an endpoint knows of bulk transfers: what it has registered, what of others it has at hand, and
-//! what is under way.
+//! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and
+//! transfers under way.
 
 use super::memory::BulkMemory;
 use super::remote::{Direction, Remote};
@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// A transfer that this side has begun, as it counts them.
+/// Number of a transfer that this side has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferId(u64);
 
@@ -26,11 +26,11 @@ impl TransferId {
     }
 
     fn place(self) -> usize {
-        // Cut to its width.
+        // Truncates to the lower 32 bits, which hold the place.
         self.0 as u32 as usize
     }
 
-    /// As it is sent; below [`TRANSFER_LIMIT`].
+    /// Returns the number as it is sent; it is below [`TRANSFER_LIMIT`].
     pub(crate) fn word(self) -> u64 {
         self.0
     }
@@ -40,18 +40,19 @@ impl TransferId {
     }
 }
 
-/// Of data, whose number it carries: the sender's, who pushes.
+/// Bit in the number of a data frame: set if the sender assigned the number (a push), clear if the
+/// receiver did (a pull).
 pub(crate) const PUSHED: u64 = TRANSFER_LIMIT;
 
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// For the other memory to be at hand.
+    /// Waiting for the peer's memory to be attached.
     Waiting,
-    /// So much is copied.
+    /// Under way by copying; this number of bytes is copied.
     Copying(u64),
-    /// The other side has part in it.
+    /// Under way by messages.
     Under,
-    /// This side's half is copied, the other's is not yet.
+    /// This side's half is copied, the peer's half is not.
     Helped,
 }
 
@@ -66,11 +67,11 @@ pub(crate) struct Transfer {
     pub(crate) bytes: u64,
     pub(crate) deadline_ns: u64,
     pub(crate) progress: Progress,
-    /// The handle of this side's memory, if both sides are to copy.
+    /// Handle of this side's memory, if both sides copy a half.
     pub(crate) halved: Option<BulkHandle>,
-    /// How much of it this side copies.
+    /// Number of bytes that this side copies.
     pub(crate) own_bytes: u64,
-    /// The other side copies the rest, and has not said that it is done.
+    /// `true` while the peer copies the rest and has not reported its end.
     pub(crate) is_helped: bool,
 }
 
@@ -108,7 +109,7 @@ impl Transfers {
         self.put(Slot::Live(Box::new(transfer)), max)
     }
 
-    /// One that was done at once.
+    /// Adds a transfer that is already done.
     pub(crate) fn insert_done(
         &mut self,
         result: Result<(), BulkError>,
@@ -120,11 +121,11 @@ impl Transfers {
     #[inline]
     fn slot(&self, id: TransferId) -> Option<&Slot> {
         let (generation, slot) = self.slots.get(id.place())?;
-        // Cut to its width: places are counted in u32.
+        // Places are counted in u32, so the cast keeps the value.
         (TransferId::new(id.place() as u32, *generation) == id).then_some(slot)
     }
 
-    /// One that is under way.
+    /// Returns a transfer that is under way.
     pub(crate) fn get(&self, id: TransferId) -> Option<&Transfer> {
         match self.slot(id) {
             Some(Slot::Live(transfer)) => Some(transfer),
@@ -132,7 +133,7 @@ impl Transfers {
         }
     }
 
-    /// As [`get`](Self::get), to move on.
+    /// Returns a transfer that is under way, for changes.
     pub(crate) fn get_mut(&mut self, id: TransferId) -> Option<&mut Transfer> {
         self.slot(id)?;
         match &mut self.slots[id.place()].1 {
@@ -141,14 +142,14 @@ impl Transfers {
         }
     }
 
-    /// It is done, if it was under way.
+    /// Marks a transfer as done, if it was under way.
     pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
         if self.get(id).is_some() {
             self.slots[id.place()].1 = Slot::Done(result);
         }
     }
 
-    /// Until when it is under way; `None` when it is not.
+    /// Returns the deadline of a transfer; `None` if it is not under way.
     #[inline]
     pub(crate) fn deadline_ns(&self, id: TransferId) -> Option<u64> {
         self.get(id).map(|it| it.deadline_ns)
@@ -157,12 +158,12 @@ impl Transfers {
     fn vacate(&mut self, id: TransferId) -> Slot {
         let at = &mut self.slots[id.place()];
         at.0 = at.0.wrapping_add(1) & TransferId::GENERATION_MASK;
-        // As in slot().
+        // Places are counted in u32, as in slot().
         self.free.push(id.place() as u32);
         std::mem::replace(&mut at.1, Slot::Free)
     }
 
-    /// How it came out, and forgets it; `None` while it is under way.
+    /// Removes a transfer and returns its result; `None` while it is under way.
     #[inline]
     pub(crate) fn take(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
         match self.slot(id) {
@@ -175,7 +176,7 @@ impl Transfers {
         }
     }
 
-    /// Forgets it, as it was under way; `None` if it was not.
+    /// Removes a transfer in any state; returns it if it was under way.
     pub(crate) fn remove(&mut self, id: TransferId) -> Option<Transfer> {
         self.slot(id).filter(|it| !matches!(it, Slot::Free))?;
         match self.vacate(id) {
@@ -184,11 +185,11 @@ impl Transfers {
         }
     }
 
-    /// Those under way that are of that kind.
+    /// Returns the transfers under way for which `is` returns `true`.
     pub(crate) fn find(&self, is: impl Fn(&Transfer) -> bool) -> Vec<TransferId> {
         let slots = self.slots.iter().enumerate();
         let found = slots.filter_map(|(place, (generation, slot))| match slot {
-            // As in slot().
+            // Places are counted in u32, as in slot().
             Slot::Live(it) if is(it) => Some(TransferId::new(place as u32, *generation)),
             _ => None,
         });
@@ -196,43 +197,44 @@ impl Transfers {
     }
 }
 
-/// A memory of this side that others know.
+/// Registered memory of this side.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
-    /// Who has it at hand.
+    /// Peers that have the memory attached.
     pub(crate) attached: Vec<PeerKey>,
-    /// Nobody new gets it.
+    /// `true` if new uses are refused.
     pub(crate) withdrawn: bool,
 }
 
 impl Registered {
-    /// Peers write to it through the kernel, and this process's allocator knows nothing of that.
+    /// Returns `true` if peers may write to the memory through the kernel, so that it must not be
+    /// freed while a peer has it attached.
     pub(crate) fn is_lent(&self) -> bool {
         self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
     }
 }
 
-/// A memory of a peer.
+/// State of a peer's memory on this side.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachment {
     Asked(BulkHandle),
     Here(Arc<Remote>),
-    /// The kernel does not let us: by messages.
+    /// The memory cannot be accessed directly: transfers go by messages.
     Denied,
 }
 
-/// Memories of peers, by peer and by number.
+/// Attached memories of peers, by peer and by id.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
     all: HashMap<(PeerKey, u64), Attachment>,
-    /// The one that was used last, which most often is the next too.
+    /// The last used memory, which most often is the next one too.
     recent: Option<(PeerKey, u64, Arc<Remote>)>,
 }
 
 impl Attachments {
-    /// The memory of that peer, if it is at hand.
+    /// Returns that memory of that peer if it is attached.
     #[inline]
     pub(crate) fn here(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<Remote>> {
         let is_recent = matches!(&self.recent, Some(it) if it.0 == peer && it.1 == id);
@@ -270,7 +272,7 @@ impl Attachments {
         self.all.len()
     }
 
-    /// How many of that peer's were asked for, and not answered yet.
+    /// Returns the number of that peer's memories that were asked for without an answer yet.
     pub(crate) fn asked_count(&self, peer: PeerKey) -> usize {
         let asked = |it: &(&(PeerKey, u64), &Attachment)| {
             it.0.0 == peer && matches!(it.1, Attachment::Asked(_))
@@ -278,7 +280,7 @@ impl Attachments {
         self.all.iter().filter(asked).count()
     }
 
-    /// Those at hand.
+    /// Returns the keys of the attached memories.
     pub(crate) fn at_hand(&self) -> impl Iterator<Item = (PeerKey, u64)> {
         let here = self.all.iter().filter(|(_, it)| matches!(it, Attachment::Here(_)));
         here.map(|(&key, _)| key)
@@ -291,12 +293,12 @@ pub(crate) struct Outgoing {
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
     pub(crate) memory: BulkMemory,
-    /// Where in the memory the transfer begins.
+    /// Offset of the transfer in the memory.
     pub(crate) offset: u64,
-    /// How much of it was sent.
+    /// Number of bytes sent.
     pub(crate) sent: u64,
     pub(crate) bytes: u64,
-    /// Of this side's handles, where the peer pulls.
+    /// Id of this side's registered memory, if the peer pulls.
     pub(crate) registered: Option<u64>,
 }
 
@@ -304,17 +306,17 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) memory: BulkMemory,
-    /// Where in the memory the transfer begins.
+    /// Offset of the transfer in the memory.
     pub(crate) offset: u64,
     pub(crate) arrival: Arrival,
-    /// Of this side's handles, where the peer pushes.
+    /// Id of this side's registered memory, if the peer pushes.
     pub(crate) registered: Option<u64>,
 }
 
-/// Of a peer's rings at a time.
+/// Maximum number of reads of a peer's wake-up bytes in a row.
 const READS_MAX: u32 = 64;
 
-/// Memory that a peer may still write, until the peer has hung up.
+/// Memory that a peer may still write, held until the peer has closed the connection.
 #[derive(Debug)]
 pub(crate) struct Lingering {
     socket: OwnedFd,
@@ -326,10 +328,10 @@ impl Lingering {
         Self { socket, memory }
     }
 
-    /// Whether the peer has hung up, so that the memory can go.
+    /// Returns `true` if the peer has closed the connection, so that the memory can be freed.
     pub(crate) fn is_over(&self) -> bool {
         let mut rest = [0; 64];
-        // Who rings and rings is asked again another time.
+        // A peer that sends bytes all the time is checked again later.
         for _ in 0..READS_MAX {
             match recv(&self.socket, &mut rest, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return true,
@@ -340,7 +342,7 @@ impl Lingering {
         false
     }
 
-    /// The memory is never given back: better lost than written to when it is something else.
+    /// Leaks the memory: otherwise the peer could write to it after it is reused.
     pub(crate) fn lose(self) {
         std::mem::forget(self.memory);
     }
@@ -353,32 +355,33 @@ pub(crate) struct Tables {
     pub(crate) attachments: Attachments,
     pub(crate) transfers: Transfers,
     pub(crate) copying: VecDeque<TransferId>,
-    /// Data to be sent, of each peer that has any, by its number.
+    /// Data to be sent, by peer and by its number.
     pub(crate) outgoing: HashMap<PeerKey, Backlog<Outgoing>>,
-    /// Data that is received, of each peer that sends any, by its number.
+    /// Data being received, by peer and by its number.
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, Incoming>>,
     pub(crate) lingering: Vec<Lingering>,
-    /// Transfers on behalf of peers: whose, and as the peer counts them.
+    /// Transfers on behalf of peers: the peer, and the peer's number of the transfer.
     pub(crate) helping: HashMap<TransferId, (PeerKey, u64)>,
-    /// What peers read to know whom they look into, and where it is.
+    /// Check word that peers read to verify the process, with its memory.
     proof: Option<(BulkMemory, Proof)>,
     pub(crate) stats: BulkStats,
 }
 
-/// What an endpoint has moved so far, on behalf of its own transfers.
+/// Counters of an endpoint's bulk transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct BulkStats {
-    /// Transfers that this side has begun.
+    /// Transfers that this side has started.
     pub transfers_count: u64,
-    /// Bytes copied between memory that both sides have mapped.
+    /// Bytes copied between memories that both sides have mapped.
     pub mapped_bytes: u64,
-    /// Bytes that the kernel copied from one process to the other.
+    /// Bytes that the kernel copied between processes.
     pub process_bytes: u64,
-    /// Bytes that came or went as messages, of peers' transfers too.
+    /// Bytes sent or received as messages, including those of peers' transfers.
     pub message_bytes: u64,
-    /// Memories of peers that the kernel does not let this process look into: they go by messages.
+    /// Memories of peers that this process could not access directly, so that transfers went by
+    /// messages.
     pub denied_count: u64,
-    /// What peers asked for and were refused.
+    /// Requests of peers that were refused.
     pub refused_count: u64,
 }
 
@@ -403,13 +406,13 @@ impl Tables {
         }
     }
 
-    /// There is something to copy or to send.
+    /// Returns `true` if there is something to copy or to send.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         !self.copying.is_empty() || !self.outgoing.is_empty()
     }
 
-    /// Data is sent to that peer from now on.
+    /// Starts to send data.
     pub(crate) fn send(&mut self, outgoing: Outgoing) {
         let (peer, call) = (outgoing.peer, outgoing.call);
         self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
@@ -420,7 +423,7 @@ impl Tables {
         self.outgoing.get(&peer).is_some_and(|it| it.contains(call))
     }
 
-    /// Data of that number is not sent any more.
+    /// Stops sending data of that number.
     pub(crate) fn stop_sending(&mut self, peer: PeerKey, call: u64) {
         if let Some(its) = self.outgoing.get_mut(&peer) {
             its.cancel(call);
@@ -430,17 +433,17 @@ impl Tables {
         }
     }
 
-    /// Data of that number is received from now on.
+    /// Starts to receive data of that number.
     pub(crate) fn receive(&mut self, peer: PeerKey, call: u64, incoming: Incoming) {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
 
-    /// The data of that number that is being received.
+    /// Returns the data of that number that is being received.
     pub(crate) fn received(&mut self, peer: PeerKey, call: u64) -> Option<&mut Incoming> {
         self.incoming.get_mut(&peer)?.get_mut(&call)
     }
 
-    /// Data of that number is not received any more. Returns `true` if it was.
+    /// Stops receiving data of that number. Returns `true` if it was being received.
     pub(crate) fn stop_receiving(&mut self, peer: PeerKey, call: u64) -> bool {
         let Some(its) = self.incoming.get_mut(&peer) else { return false };
         let was_received = its.remove(&call).is_some();
@@ -450,7 +453,7 @@ impl Tables {
         was_received
     }
 
-    /// How many are sent to or received from that peer.
+    /// Returns the number of data transfers to and from that peer.
     pub(crate) fn under_way_count(&self, peer: PeerKey) -> usize {
         self.outgoing.get(&peer).map_or(0, Backlog::len)
             + self.incoming.get(&peer).map_or(0, HashMap::len)
@@ -481,7 +484,8 @@ impl Tables {
         Ok(handle)
     }
 
-    /// The memory of that handle, if it is one.
+    /// Returns the registered memory of that handle, if the whole handle matches and the memory is
+    /// not withdrawn.
     pub(crate) fn known(&mut self, handle: &BulkHandle) -> Result<&mut Registered, BulkRefusal> {
         let registered = self.registered.get_mut(&handle.id).ok_or(BulkRefusal::Unknown)?;
         let known = &registered.handle;
@@ -496,7 +500,8 @@ impl Tables {
         }
     }
 
-    /// The piece of that memory, if there is one and the handle gives that right.
+    /// Returns the memory of that handle, if the handle is valid and allows that access to that
+    /// range.
     pub(crate) fn piece(
         &mut self,
         handle: &BulkHandle,
@@ -520,13 +525,14 @@ impl Tables {
         Ok(proof)
     }
 
-    /// Peers that have that memory at hand, and may write to it through the kernel.
+    /// Returns the number of peers that have that memory attached and may write to it through the
+    /// kernel.
     pub(crate) fn users_count(&self, id: u64) -> usize {
         self.registered.get(&id).filter(|it| it.is_lent()).map_or(0, |it| it.attached.len())
     }
 }
 
-/// Whether a handle gives that right, to that piece.
+/// Checks that a handle allows that access to that range.
 pub(crate) fn may(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),

@@ -1,4 +1,4 @@
-//! Where one peer alone can have anything for this side, it is asked directly, and nobody else.
+//! Fast paths for an endpoint with a single peer.
 
 use super::{State, TURNS_PER_LOOK};
 use crate::drive::link::AnyLink;
@@ -6,15 +6,15 @@ use crate::engine::{CallId, Outcome};
 use crate::stage;
 use std::sync::Arc;
 
-/// How often a single peer's next message is looked for, before everything else has its turn: 0.1 us.
-// A turn takes fifty times as long as a look, and what comes meanwhile waits for half of one on average:
-// example rpc-noop-cost, 2026-11.
+/// Polls of a single peer's next slot before all other work has its turn: 0.1 us.
+// A turn takes fifty times as long as a poll, and a message that arrives during a turn waits for
+// half a turn on average: example rpc-noop-cost, 2026-11.
 const LOOKS: u32 = 128;
-/// How often the answer to a call is looked for where it will lie, before all else: below 1 us.
+/// Polls of the slot of a call's answer before all other work has its turn: below 1 us.
 const LOOKS_FOR_ANSWER: u32 = 1024;
 
 impl State {
-    /// Looks for what a single peer in memory sends next, and at nothing else for a moment.
+    /// Polls for a moment for the next message of the only peer, if memory is shared with it.
     #[inline]
     pub(super) fn watch(&self) {
         if let [place] = self.active[..]
@@ -24,11 +24,11 @@ impl State {
         }
     }
 
-    /// Looks for a moment for the result of a call where it will lie in memory. True: it is in
-    /// [`State::body`], and the call is over. False: everything is as it was.
+    /// Polls for a moment for the result of a call in shared memory. Returns `true` if the result
+    /// is in [`State::body`] and the call is over, and `false` if nothing has changed.
     #[inline]
     pub(crate) fn answered_in_memory(&mut self, id: CallId) -> bool {
-        // In the turn that looks at the clock, everybody has theirs.
+        // The turn that reads the clock serves everything.
         if !self.spins() || self.turns + 1 >= TURNS_PER_LOOK || self.has_more_to_do() {
             return false;
         }
@@ -49,8 +49,9 @@ impl State {
         false
     }
 
-    /// Sleeps until the only peer, on a stream, has sent something, and in the system call that reads it. False
-    /// where it must be waited for in the usual way, as others may have something for this side, too.
+    /// Sleeps in the read of the only peer's stream until that peer has sent something. Returns
+    /// `false` without sleeping if anything else could need this thread, so that it must wait in
+    /// epoll.
     pub(super) fn sleep_in_read(&mut self) -> bool {
         let has_others = Arc::strong_count(&self.inbox) > 1
             || !self.listeners.is_empty()
@@ -64,7 +65,7 @@ impl State {
         self.places[place as usize].link.as_mut().is_some_and(|link| link.wait_in_read())
     }
 
-    /// Whether a turn has to do more than to see what comes.
+    /// Returns `true` if a turn has more to do than to receive messages.
     #[inline]
     fn has_more_to_do(&self) -> bool {
         self.any_queued || self.catch_up || self.bulk.is_busy() || !self.ended.is_empty()

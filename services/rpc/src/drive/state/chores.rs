@@ -1,4 +1,4 @@
-//! What is done between messages: timers that are due, a dump that somebody has asked for.
+//! Work between handlers: due timers, errands of other threads, and dumps requested by signal.
 
 use super::{LOG, State};
 use crate::LogLevel;
@@ -14,7 +14,8 @@ impl State {
         self.catch_up |= any;
     }
 
-    /// What is due, and asked for by signal. Whether there was anything.
+    /// Runs due timers and errands, and writes a dump if a signal has come. Returns `true` if there
+    /// was any work.
     #[cold]
     pub(super) fn do_chores(&mut self) -> bool {
         self.chores = false;
@@ -31,7 +32,7 @@ impl State {
             errand(&mut Moment { state: self });
             did = true;
         }
-        // What is started meanwhile and due at once has its turn next time.
+        // Timers that are started meanwhile and are due at once run next time.
         let now_ns = clock::now_ns();
         while let Some(callback) = self.timers.take_due(now_ns) {
             callback(&mut Moment { state: self });
@@ -40,7 +41,7 @@ impl State {
         did
     }
 
-    /// Has that signal answered by a dump.
+    /// Dumps the state whenever that signal comes.
     pub(crate) fn dump_on(&mut self, on_signal: OnSignal) -> Result<(), Errno> {
         self.poll.add(on_signal.bell(), Whose::Signal)?;
         self.on_signal = Some(on_signal);

@@ -1,4 +1,4 @@
-//! How peers come and go: those who knock are greeted and let in, the dead are seen off.
+//! Connections: listening, handshakes, admission of peers, and the end of connections.
 
 use super::{FRAMES_MAX, LOG, Place, STREAMS_TRIED_MAX, Sink, State};
 use crate::clock;
@@ -15,12 +15,12 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Connections accepted from a listener before everything else has its turn.
+/// Maximum number of connections accepted from a listener before all other work has its turn.
 const ACCEPTS_MAX: u32 = 64;
-/// While as many handshakes are under way as there may be, a peer that has been silent for this part of its time
-/// makes room for another.
+/// Part of the handshake timeout after which the oldest handshake makes room for another, if as
+/// many are under way as allowed.
 const PATIENCE_PART: u64 = 16;
-/// How long not to accept after the kernel has refused to.
+/// Pause of a listener after a failed accept, in ns.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 impl State {
@@ -47,7 +47,7 @@ impl State {
         clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
     }
 
-    /// Connects without waiting for an agreement; which greeting it is.
+    /// Connects and starts a handshake. Returns the number of the handshake.
     pub(crate) fn knock(&mut self, address: &Address) -> Result<u32, EndpointError> {
         let timeout = Duration::from_millis(self.config.handshake_timeout_ms.into());
         if self.active.len() >= self.config.peers_max as usize {
@@ -59,7 +59,7 @@ impl State {
         self.knock_over(wire, address, deadline_ns)
     }
 
-    /// As [`knock`](Self::knock), over a byte stream that is connected.
+    /// Starts a handshake over a connected byte stream. Returns the number of the handshake.
     pub(crate) fn knock_over(
         &mut self,
         wire: Wire,
@@ -75,14 +75,14 @@ impl State {
         })
     }
 
-    /// How that greeting was settled, if it was.
+    /// Returns the result of that handshake and forgets it; `None` if it is not settled.
     pub(crate) fn settled(&mut self, greeting: u32) -> Option<Result<PeerKey, Gone>> {
         let at = self.settled.iter().position(|(place, _)| *place == greeting)?;
         Some(self.settled.swap_remove(at).1)
     }
 
     fn greet(&mut self, greeting: Greeting) -> Result<u32, Errno> {
-        // Not the number of one that is settled, and whose end somebody is about to ask for.
+        // A number whose settled result nobody has asked for yet is not reused.
         let is_settled = |place: usize| self.settled.iter().any(|(it, _)| *it as usize == place);
         let is_free = |place: usize| self.greetings.get(place).is_none_or(Option::is_none);
         let mut place = 0;
@@ -98,8 +98,8 @@ impl State {
         Ok(number)
     }
 
-    /// Accepts from each listener as long as there is room for another handshake, and so many at most. The others
-    /// wait in the kernel's queue.
+    /// Accepts from each listener, at most ACCEPTS_MAX connections and while there is room for more
+    /// handshakes. Further connections wait in the kernel's queue.
     pub(super) fn accept_some(&mut self) {
         self.accept_again_ns = None;
         for at in 0..self.listeners.len() {
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Returns when to accept again, if not only when the kernel tells.
+    /// Returns the time to accept again; `None` to wait for an event of the listener.
     fn accept_from(&mut self, at: usize) -> Option<u64> {
         for _ in 0..ACCEPTS_MAX {
             if let Err(again_ns) = self.make_room_for_greeting() {
@@ -118,15 +118,15 @@ impl State {
                 Ok(Some(fd)) => {
                     let address = self.listeners[at].address.clone();
                     let deadline_ns = self.handshake_deadline_ns();
-                    // Of a user that is not allowed, nothing is waited for.
+                    // A peer of a user that is not allowed is turned away at once.
                     if let Err(why) = self.accept(fd, address, deadline_ns) {
                         self.turn_away(&why);
                     }
                 }
                 Ok(None) => return None,
-                // A connection is worth more than to know early that another has ended.
+                // Accepting a connection is worth more than early notice of another one's end.
                 Err(Errno::MFILE | Errno::NFILE) if self.unwatch_one_process() => {}
-                // No descriptors, most likely: perhaps there are some later.
+                // Descriptors have most likely run out; there may be some later.
                 Err(_) => return Some(clock::now_ns() + ACCEPT_PAUSE_NS),
             }
         }
@@ -136,12 +136,12 @@ impl State {
     fn accept(&mut self, fd: OwnedFd, address: Address, deadline_ns: u64) -> Result<(), Gone> {
         let wire = self.security.accept(fd, &address)?;
         let number = self.accept_over(wire, address, deadline_ns)?;
-        // Most often it has said already who it is.
+        // Most peers have already sent their first message.
         self.advance(number);
         Ok(())
     }
 
-    /// Greets whoever has connected to that address over that byte stream.
+    /// Starts the handshake of a connection that was accepted at that address.
     pub(crate) fn accept_over(
         &mut self,
         wire: Wire,
@@ -153,11 +153,11 @@ impl State {
         self.greet(greeting).map_err(Gone::of("epoll_ctl"))
     }
 
-    /// Makes room for one more handshake. A peer that connects and says nothing keeps others out no longer than for
-    /// a part of its time.
+    /// Makes room for one more handshake. If there is none, the oldest one is turned away once it
+    /// has lasted longer than a part of its timeout.
     ///
     /// # Errors
-    /// When to ask again.
+    /// The time to ask again.
     fn make_room_for_greeting(&mut self) -> Result<(), u64> {
         let max = self.config.handshakes_max as usize;
         if self.greetings.len() < max {
@@ -186,7 +186,7 @@ impl State {
     pub(super) fn advance(&mut self, number: u32) {
         let Some(greeting) = self.greetings.get_mut(number as usize).and_then(Option::as_mut)
         else {
-            return; // Settled already.
+            return; // The handshake was settled before.
         };
         match greeting.advance(&self.config, &self.security) {
             Ok(false) => {}
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    /// Does as if the kernel had told of every connection and every greeting.
+    /// Handles every connection and handshake as if epoll had reported it.
     #[cfg(test)]
     pub(crate) fn tell_of_all(&mut self) {
         for &place in &self.active {
@@ -219,13 +219,13 @@ impl State {
         self.look(Some(0));
     }
 
-    /// Bytes of requests that are put off, as far as they count against their peers.
+    /// Returns the number of bytes that put-off requests count for.
     #[cfg(test)]
     pub(crate) fn put_off_bytes(&self) -> usize {
         self.places.iter().map(|it| it.put_off.bytes()).sum()
     }
 
-    /// Returns `true` while a connection is neither agreed upon nor refused.
+    /// Returns `true` while a handshake is under way.
     #[cfg(test)]
     pub(crate) fn is_greeting(&self) -> bool {
         self.greetings.iter().any(Option::is_some)
@@ -235,7 +235,7 @@ impl State {
         while let Some(None) = self.greetings.last() {
             self.greetings.pop();
         }
-        // There is room for another, if one had to wait.
+        // Accepts again at once if listeners were paused, as there may be room now.
         self.accept_again_ns = self.accept_again_ns.map(|_| 0);
         if let Err(why) = &settled {
             self.turn_away(why);
@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// A greeting is whole: there is one more peer, if it agrees and there is room.
+    /// Adds a peer after a complete handshake, if both sides agree and there is room.
     fn admit(&mut self, greeting: Greeting) -> Result<PeerKey, Gone> {
         if self.active.len() >= self.config.peers_max as usize {
             return Err(Gone::Closed);
@@ -285,7 +285,7 @@ impl State {
                 at.is_told_of = true;
                 at.process = watched_process(&self.poll, &agreed.link, key);
                 if at.process.is_some() {
-                    // Refused at worst: then it is never waited for there.
+                    // If this fails, this connection is never waited for in a read.
                     agreed.link.bound_wait_in_read();
                 }
                 self.streams_count += usize::from(!at.in_memory);
@@ -307,10 +307,11 @@ impl State {
         }
     }
 
-    /// An endpoint that never sleeps asks a few streams itself, without a pause, and has the kernel not tell of them:
-    /// that would cost whoever sends. When there are more, it tells of all.
-    // A round trip over Unix sockets took 1.12 x the bare one with that and a look in vain, and 0.95 x without
-    // both. 2026-11.
+    /// Chooses between epoll and plain reads for an endpoint that never sleeps. While it has few
+    /// streams, it reads them without a pause and removes them from the epoll set, as notifications
+    /// would cost their senders time. If there are more, epoll reports all of them.
+    // A round trip over Unix sockets took 1.12 x the bare one with notifications and a read in
+    // vain, and 0.95 x without both. 2026-11.
     fn choose_who_tells(&mut self, newest: u32) {
         let asks = self.streams_count <= STREAMS_TRIED_MAX;
         let mut lost = Vec::new();
@@ -332,17 +333,18 @@ impl State {
         }
     }
 
-    /// Whether there may be streams of which the kernel does not tell.
+    /// Returns `true` if there may be streams that are not in the epoll set.
     #[inline]
     pub(super) fn has_untold(&self) -> bool {
         self.config.spin_forever && self.streams_count > 0
     }
 
-    /// Whose end was told of, and has been read to it.
+    /// Removes peers whose end was reported, after reading what they had sent.
     #[cold]
     pub(super) fn bury(&mut self, sink: &mut impl Sink) {
         for key in std::mem::take(&mut self.ended) {
-            // As much as fits the longest ring: what is not dead after all is not listened to for ever.
+            // As many frames as the longest ring holds: a peer that still sends is not read for
+            // ever.
             for _ in 0..=SLOTS_LIMIT / FRAMES_MAX {
                 if !self.is_connected(key) || !self.drain(key.place, sink, false) {
                     break;
@@ -352,7 +354,7 @@ impl State {
         }
     }
 
-    /// Gives back the descriptor of one peer's process, if there is any.
+    /// Closes the process descriptor of one peer. Returns `false` if there is none.
     #[cold]
     fn unwatch_one_process(&mut self) -> bool {
         self.places.iter_mut().any(|place| unwatch(&self.poll, place))
@@ -391,8 +393,9 @@ impl State {
     }
 }
 
-/// The process of a peer on a Unix socket, whose end the kernel tells of from now on. `None` for a peer of this very
-/// process, and where there is no descriptor to be had: then the end of the socket alone is the end of the peer.
+/// Starts to watch the process of a peer on a Unix socket. Returns `None` for a peer in this
+/// process, and if no descriptor is available: then only the end of the socket shows the end of the
+/// peer.
 fn watched_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd> {
     let (pid, _) = whose(link.socket()).ok()?;
     if pid == i32::try_from(std::process::id()).ok() {
@@ -403,10 +406,11 @@ fn watched_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd
     poll.add(&process, Whose::Process { place, generation }).is_ok().then_some(process)
 }
 
-/// Ends the watch of a peer's process, if there is one.
+/// Stops watching a peer's process. Returns `false` if it was not watched.
 fn unwatch(poll: &Poll, place: &mut Place) -> bool {
     let Some(process) = place.process.take() else { return false };
-    // Otherwise a child of this process that has inherited the descriptor keeps it in the set.
+    // Without this, a child of this process that inherited the descriptor would keep it in the
+    // epoll set.
     let _ = poll.remove(process);
     true
 }

@@ -1,7 +1,7 @@
-//! Requests that wait: behind a handler that waits itself, or until their peer reads its answers.
+//! Requests that wait: until a running handler has returned, or until their peer reads its answers.
 //!
-//! Each peer has a queue of its own. A peer that does not read its answers keeps only its own requests waiting, and
-//! costs the others nothing until there is room for its answers again.
+//! Each peer has its own queue. A peer that does not read its answers delays only its own requests,
+//! and costs other peers nothing until there is room for its answers again.
 
 use super::{FRAMES_MAX, Sink, State};
 use crate::Gone;
@@ -13,13 +13,14 @@ pub(super) struct PutOffRequest {
     body: Vec<u8>,
 }
 
-/// Bytes that a request takes while it is put off, besides its body.
+/// Bytes that a request counts for while it is put off, in addition to its body.
 const REQUEST_BYTES: usize = 128;
 const _: () = assert!(size_of::<PutOffRequest>() <= REQUEST_BYTES / 2);
 
 impl State {
-    /// Returns `true` if so much waits to be sent to that peer that its requests must wait too. Its answers are read
-    /// all the same: two that choke each other would never end.
+    /// Returns `true` if so many bytes are queued for that peer that its requests must wait.
+    /// Answers of the peer are still read: otherwise two choked sides could block each other for
+    /// ever.
     pub(super) fn is_choked(&mut self, peer: PeerKey) -> bool {
         self.queued_bytes(peer) > self.config.queued_bytes_max as usize / 2
     }
@@ -34,13 +35,14 @@ impl State {
         if put_off.bytes() + bytes > self.config.queued_bytes_max as usize {
             return self.refuse_full(peer, header);
         }
-        // Requests that want no answer have no number.
+        // One-way requests have no number.
         let call = (header.kind == Kind::Request).then_some(header.call);
         put_off.push(call, bytes, PutOffRequest { header, body: body.to_vec() });
         self.catch_up_with(peer);
     }
 
-    /// No more of that peer's requests are kept. A peer that does not read that either is disconnected.
+    /// Refuses a request because too many bytes of that peer's requests are put off. A peer that
+    /// does not read the refusals either is disconnected.
     #[cold]
     fn refuse_full(&mut self, peer: PeerKey, header: Header) {
         self.stats.requests_count += 1;
@@ -53,10 +55,11 @@ impl State {
         }
     }
 
-    /// Gives that peer a turn in [`catch_up`](Self::catch_up), if it has requests that need not wait for room.
+    /// Gives that peer a turn in [`catch_up`](Self::catch_up), if it has put-off requests and is
+    /// not choked.
     pub(super) fn catch_up_with(&mut self, peer: PeerKey) {
         if self.is_choked(peer) {
-            return; // Until flush() finds room.
+            return; // flush() calls this again when there is room.
         }
         let place = &mut self.places[peer.place as usize];
         if !place.put_off.is_empty() && !place.is_caught_up_with {
@@ -66,7 +69,7 @@ impl State {
         }
     }
 
-    /// Does what was put off, of peers whose answers can be sent: of each so many at most as one is read at a time.
+    /// Handles put-off requests of peers that are not choked, at most FRAMES_MAX of each.
     #[cold]
     pub(super) fn catch_up(&mut self, sink: &mut impl Sink) -> bool {
         let mut did = self.chores && self.do_chores();
@@ -77,7 +80,7 @@ impl State {
             }
             self.places[peer.place as usize].is_caught_up_with = false;
             for _ in 0..FRAMES_MAX {
-                // A handler may have ended the connection, or filled it.
+                // A handler may have closed the connection, or filled its queue.
                 if !self.is_connected(peer) || self.is_choked(peer) {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! What this side sends: calls, messages, answers and its leave.
+//! Sending: calls, one-way requests, answers, and the end of a connection.
 
 use super::{ONE_WAY, State};
 use crate::drive::monitor::{Ending, Side};
@@ -28,7 +28,7 @@ impl State {
         }
     }
 
-    /// Refused where it cannot be sent; nothing is under way then.
+    /// Starts a call. If it cannot be sent, returns an error, and no call is under way.
     #[inline]
     pub(crate) fn start(
         &mut self,
@@ -96,7 +96,7 @@ impl State {
         sent
     }
 
-    /// A request that wants no answer was handled, or was not.
+    /// Records the outcome of a one-way request.
     pub(crate) fn handled_one_way(&mut self, peer: PeerKey, outcome: Result<(), Refusal>) {
         if let Some(monitor) = &mut self.monitor {
             monitor.responded(peer, ONE_WAY, outcome, 0);
@@ -116,7 +116,7 @@ impl State {
         }
         let Some(place) = self.place(peer) else { return };
         let fits = body.len() <= place.message_bytes_max;
-        // The words of a refusal may not fit, either.
+        // The text of a refusal may be too long, too.
         let answer = if fits { answer } else { Err(Refusal::TooLong) };
         let (kind, method) = match answer {
             Ok(()) => (Kind::Response, 0),
@@ -125,12 +125,12 @@ impl State {
         let told = matches!(answer, Ok(()) | Err(Refusal::Failed)) && fits;
         let body = if told { body } else { &[] };
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
-        // Who is gone needs no answer.
+        // An error is ignored: a disconnected peer needs no answer.
         let _ = self.send(peer, Header { body_bytes, kind, method, call }, body);
         stage::responded(call);
     }
 
-    /// Ends a call of this side: what comes for it later is dropped.
+    /// Ends a call of this side; a later answer is dropped.
     pub(crate) fn give_up(&mut self, id: CallId) {
         let Some(peer) = self.calls.peer(id) else { return };
         let pending = self.calls.is_done(id) == Some(false);
@@ -140,7 +140,7 @@ impl State {
                 monitor.end(Side::Caller, peer, id.word(), 0, Ending::GivenUp);
             }
             let header = Header { body_bytes: 0, kind: Kind::Cancel, method: 0, call: id.word() };
-            // Who is gone need not be told.
+            // An error is ignored: a disconnected peer need not be told.
             let _ = self.send(peer, header, &[]);
         }
     }

@@ -1,11 +1,11 @@
-//! Frames that are begun and not ended, and receive buffers that are longer than they need be.
+//! Periodic sweep for incomplete frames and oversized receive buffers.
 
 use super::State;
 use crate::{Gone, clock};
 
-/// Sweeps in which a frame may be found begun and not ended.
+/// Maximum number of sweeps that may find the same frame incomplete.
 const SWEEPS_MAX: u32 = 8;
-/// Time between two sweeps where frames may take as long as they like, in ms.
+/// Time between two sweeps if `message_timeout_ms` is 0, in ms.
 const SWEEP_MS: u32 = 4_000;
 
 impl State {
@@ -18,8 +18,9 @@ impl State {
         self.sweep_at_ns = clock::now_ns() + u64::from(every_ms) * 1_000_000;
     }
 
-    /// Disconnects peers that do not end a frame, and gives memory back that was not needed lately. Sweeps are counted,
-    /// not time: while this endpoint is not driven, its peers cannot be blamed for what was not read.
+    /// Disconnects peers that do not finish a frame, and frees buffers that were not needed lately.
+    /// The limit counts sweeps, not time: while this endpoint is not driven, peers are not blamed
+    /// for bytes that were not read.
     #[cold]
     pub(super) fn sweep(&mut self) {
         self.sweep_at_ns = u64::MAX;

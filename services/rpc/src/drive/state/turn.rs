@@ -1,4 +1,4 @@
-//! One turn: takes what has come, of everybody, and sends what waits.
+//! One turn of the event loop: receives from all peers, and sends queued data.
 
 use super::{FRAMES_MAX, STREAMS_TRIED_MAX, Sink, State, TURNS_PER_LOOK};
 use crate::drive::monitor::{Ending, Side};
@@ -6,11 +6,12 @@ use crate::drive::pool::Done;
 use crate::engine::{Header, Kind, Outcome, PeerKey, Refusal};
 use crate::{Gone, stage};
 
-/// Turns for which a piece of a bulk transfer counts: it takes so long that the clock is read behind each.
+/// Turns that a piece of a bulk transfer counts as: it takes so long that the clock is read after
+/// each.
 const PIECE_TURNS: u32 = TURNS_PER_LOOK;
 
 impl State {
-    /// Takes what there is, of everybody, without waiting. Whether there was anything.
+    /// Does all pending work without waiting. Returns `true` if there was any.
     #[inline]
     pub(crate) fn turn(&mut self, sink: &mut impl Sink, eager: bool) -> bool {
         let mut did = false;
@@ -29,7 +30,7 @@ impl State {
         while at < self.active.len() {
             let place = self.active[at];
             did |= self.drain(place, sink, eager_streams);
-            // Where it was given up, another stands at its place in the list.
+            // If the connection was closed, another peer has taken its index in the list.
             at += usize::from(self.active.get(at) == Some(&place));
         }
         if !self.ended.is_empty() {
@@ -42,7 +43,8 @@ impl State {
         self.turns += 1;
         if self.turns >= TURNS_PER_LOOK {
             self.turns = 0;
-            // What it tells of is for the next turn: nobody may sleep before that.
+            // Events found here are handled in the next turn, so the result keeps the caller from
+            // sleeping before.
             did |= self.look_if_due(eager && !eager_streams);
         }
         did
@@ -56,11 +58,11 @@ impl State {
             let Some(link) = at.link.as_mut().filter(|_| at.generation == key.generation) else {
                 return true;
             };
-            // Behind a frame, only what it has left is looked at: whoever waited for it need not wait for the
-            // kernel to say that there is no other.
+            // After the first frame, only bytes that were read with it are decoded: the frame's
+            // recipient need not wait for a system call that finds nothing more.
             match link.receive(&mut self.body, eager && count == 0) {
                 Ok(Some(header)) => {
-                    // Whoever waits within a handler needs a place of its own for what comes.
+                    // A handler that waits for a call receives into another buffer meanwhile.
                     let body = std::mem::take(&mut self.body);
                     self.frame(key, header, &body, sink);
                     self.body = body;
@@ -142,7 +144,7 @@ impl State {
         if let Err(error) = understood {
             self.close(peer, &error.into());
         } else if queued_bytes > queued_before.max(self.config.queued_bytes_max as usize) {
-            // What bulk messages are answered with is not put off, as requests are.
+            // Answers to bulk messages are not put off as requests are, so the peer must read them.
             self.close(peer, &Gone::Flooded);
         }
     }
@@ -161,7 +163,8 @@ impl State {
         did | self.do_posts()
     }
 
-    /// Tells the pool that answers of so many bytes were taken for that peer, and how much it has not read.
+    /// Tells the pool that answers of `taken_bytes` bytes were taken for that peer, and how many
+    /// bytes are queued for it.
     fn tell_pool(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.queued_bytes(peer);
         let Some(pool) = &self.pool else { return };

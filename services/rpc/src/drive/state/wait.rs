@@ -1,4 +1,4 @@
-//! Waiting: spins, asks the kernel what there is, and sleeps until there is something, or a time has come.
+//! Waiting: spins, polls epoll, and sleeps until an event or a deadline.
 
 use super::{Sink, State, TURNS_PER_LOOK};
 use crate::clock;
@@ -7,12 +7,12 @@ use crate::drive::poll::Whose;
 use crate::engine::PeerKey;
 use handover_base::sync::shared::{Ordering, fence};
 
-/// Turns between two looks at the clock while there is always something to do: each may copy for a while.
+/// Turns between two reads of the clock while there is always work: each turn may copy for a while.
 const BUSY_TURNS_PER_LOOK: u32 = 8;
 
 impl State {
-    /// Returns `true` if the kernel had not been asked for a while, and has told of something now. Peers that it says are
-    /// gone are known at the next turn.
+    /// Returns `true` if epoll was due and has reported events. Peers that it reports as closed are
+    /// handled in the next turn.
     #[inline]
     pub(in crate::drive) fn is_look_due(&mut self) -> bool {
         self.is_time_to_look(false) && (self.look(Some(0)) | self.has_untold())
@@ -31,10 +31,11 @@ impl State {
         is_due
     }
 
-    /// Asks the kernel what there is, and waits for it so long; `None` for ever. Returns `true` if there was anything.
+    /// Calls epoll with that timeout, `None` for no limit, and handles its events. Returns `true`
+    /// if there were any.
     pub(crate) fn look(&mut self, timeout_ns: Option<u64>) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
-        // Refused only for what cannot be: the descriptor is ours, and so is the room.
+        // An error is impossible: the epoll descriptor and the buffer are valid.
         let _ = self.poll.wait(timeout_ns, &mut ready);
         let any = !ready.is_empty();
         for (whose, is_end) in ready.drain(..) {
@@ -68,8 +69,8 @@ impl State {
         any | self.let_time_pass()
     }
 
-    /// Handles timers that are due, greetings that took too long, and listeners that were given a rest. Returns `true` if
-    /// there was any that was not known before: nobody may sleep then.
+    /// Handles due timers, handshakes past their deadline, sweeps, and listeners that were paused.
+    /// Returns `true` if there was new work, which the caller must do before it sleeps.
     fn let_time_pass(&mut self) -> bool {
         if self.bulk.lingers() {
             self.bulk_let_go();
@@ -100,9 +101,10 @@ impl State {
         passed
     }
 
-    /// Time of the earliest of what this side has to do by itself; `u64::MAX` if there is nothing.
+    /// Returns the time of the earliest work that is due by time; `u64::MAX` if there is none.
     fn own_deadline_ns(&mut self) -> u64 {
-        // Of timers that are due it is known: in a handler they wait until it has returned.
+        // Timers that are known to be due do not count: while a handler runs, they wait until it
+        // has returned.
         let timer_ns = self.timers.next_ns().filter(|_| !self.chores);
         let greetings = self.greetings.iter().flatten().map(|it| it.deadline_ns);
         greetings
@@ -112,7 +114,7 @@ impl State {
             .map_or(self.sweep_at_ns, |it| it.min(self.sweep_at_ns))
     }
 
-    /// Sleeps until there is something to do, or that time has come; after one more look.
+    /// Sleeps until an event or that deadline, after one more turn that found no work.
     pub(crate) fn sleep(&mut self, sink: &mut impl Sink, deadline_ns: u64) {
         for &place in &self.active {
             if let Some(link) = &mut self.places[place as usize].link {
@@ -120,8 +122,9 @@ impl State {
             }
         }
         self.inbox.set_asleep(true);
-        // SeqCst: whoever hands something over from now on sees that this side sleeps, or this last look
-        // sees what it was. Pairs with the fences in Sm::ring_if_asleep and Inbox::tell.
+        // SeqCst: orders the stores to `asleep` before the last turn, so that a sender sees that
+        // this side sleeps, or this turn sees what it sent. Pairs with the fences in
+        // Sm::ring_if_asleep and Inbox::tell.
         fence(Ordering::SeqCst);
         if !self.turn(sink, false) {
             let deadline_ns = deadline_ns.min(self.own_deadline_ns());
@@ -148,7 +151,8 @@ impl State {
         self.config.spin_forever || self.spin_ticks > 0
     }
 
-    /// Turns until `done`, or that time has come: false. Spins first, then sleeps, as configured.
+    /// Runs turns until `done` returns `true`; returns `false` if the deadline passes first. Spins,
+    /// then sleeps, as configured.
     #[inline]
     pub(crate) fn turn_until<S: Sink>(
         &mut self,

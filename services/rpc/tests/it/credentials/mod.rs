@@ -1,4 +1,4 @@
-//! Certificates for the tests, made once a process.
+//! Certificates for the tests, made once in each process.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use handover_rpc::{Config, TlsFiles};
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// The configuration, able to use `tls://127.0.0.1` where that is built in.
+/// Adds certificates for `tls://127.0.0.1` to the configuration if the feature `tls` is on.
 pub fn with_tls(config: Config) -> Config {
     static FILES: OnceLock<TlsFiles> = OnceLock::new();
     let tls = cfg!(feature = "tls").then(|| {
@@ -15,7 +15,7 @@ pub fn with_tls(config: Config) -> Config {
     Config { tls, ..config }
 }
 
-/// A folder of this process's own.
+/// Returns this process's own folder.
 fn folder() -> PathBuf {
     let name = format!("handover-rpc-credentials-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
@@ -23,7 +23,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Signs certificates, and is trusted by those who have one.
+/// Certificate authority that is trusted by the holders of its certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     roots: String,
@@ -40,7 +40,8 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), roots }
     }
 
-    /// A certificate for these names or addresses, with its key and this authority as the only root.
+    /// Issues a certificate for these names or addresses, with its key and this authority as the
+    /// only root.
     pub fn issue(&self, file: &str, names: &[&str]) -> TlsFiles {
         let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
         let key = KeyPair::generate().unwrap();

@@ -1,4 +1,4 @@
-//! Lies about memory: handles, rights, places, lengths, files and addresses.
+//! Tests with lies about memory: handles, rights, offsets, lengths, files and addresses.
 
 use super::peers::*;
 use handover_rpc::engine::{BulkMessage, FileId, Header, Kind, Located, Proof, TRANSFER_LIMIT};
@@ -16,10 +16,10 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
 const LENT_BYTES: usize = 1000;
-/// Of numbers of transfers that are data of who pushes.
+/// Bit in the numbers of data frames that belong to a push.
 const PUSHED: u64 = TRANSFER_LIMIT;
 
-/// A house that lends memory: some to be read, some to be written.
+/// Server that lends memory: one readable, one writable.
 struct Lender {
     house: House,
     read: BulkHandle,
@@ -47,7 +47,7 @@ impl Lender {
         }
     }
 
-    /// What was written where nothing may be.
+    /// Returns `true` if the writable memory is unchanged outside of `from..to`.
     fn is_untouched_outside(&self, from: usize, to: usize) -> bool {
         let bytes = self.written.to_vec();
         bytes[..from].iter().chain(&bytes[to..]).all(|it| *it == 9)
@@ -96,7 +96,7 @@ fn whoever_lies_about_handles_rights_and_places_is_refused_and_served_on() {
         for (number, (handle, offset, bytes, why)) in writes.into_iter().enumerate() {
             let transfer = 1000 + number as u64;
             stranger.says(&BulkMessage::Write { transfer, handle, offset, bytes });
-            // It does not wait for the answer.
+            // The stranger does not wait for the answer.
             stranger.say(Kind::Data, 0, transfer | PUSHED, &vec![1; bytes as usize]);
             let refused = BulkMessage::Refused { transfer, why };
             assert_eq!(stranger.hears_bulk(), Some(refused), "{how} write {number}");
@@ -168,7 +168,7 @@ fn whoever_sends_other_data_than_was_agreed_on_is_disconnected() {
             assert!(stranger.is_disconnected(), "{how}: {name}");
         }
         if how.starts_with("tcp") {
-            // Nobody has memory at hand who does not share a machine.
+            // Memory cannot be attached over a stream.
             let mut stranger = lender.stranger(how);
             stranger.says(&BulkMessage::Attach(lender.read));
             assert!(stranger.is_disconnected());
@@ -205,8 +205,8 @@ fn words_about_what_there_is_not_change_nothing() {
     }
 }
 
-/// A client that wants a piece of what a hostile owner at the other end says to have, and how that came out.
-/// What is not asked for of the client's memory stays as it was.
+/// Lets a client pull a range from a hostile owner. Returns the result, and the target range of the
+/// client's memory. Checks that the rest of the memory is unchanged.
 fn pulled(hostile: impl FnOnce(Wire) + Send + 'static) -> (Result<(), BulkError>, Vec<u8>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp://{}", listener.local_addr().unwrap());
@@ -226,7 +226,7 @@ fn pulled(hostile: impl FnOnce(Wire) + Send + 'static) -> (Result<(), BulkError>
     (outcome, bytes[100..200].to_vec())
 }
 
-/// What the client has asked for.
+/// Reads the client's request, and returns its transfer number.
 fn asked(wire: &mut Wire) -> u64 {
     match wire.hears_bulk() {
         Some(BulkMessage::Read { transfer, offset: 50, bytes: 100, .. }) => transfer,
@@ -282,7 +282,7 @@ fn data_of_other_transfers_does_not_count_and_a_refusal_does() {
         let transfer = asked(&mut wire);
         wire.say(Kind::Data, 0, transfer, &[5; 50]);
         wire.says(&BulkMessage::Refused { transfer, why: BulkRefusal::Unknown });
-        // Of what was refused nothing is taken any more.
+        // Data of a refused transfer is a violation.
         wire.say(Kind::Data, 50, transfer, &[6; 50]);
         assert!(wire.is_disconnected());
     });
@@ -312,7 +312,7 @@ fn an_owner_that_has_received_what_was_not_sent_yet_is_left() {
     assert_eq!(ours.into_vecs().expect("it is not sent any more").len(), 1);
 }
 
-/// A file as it is told of, and passed ahead of that.
+/// Passes a file to the server, and returns a location that announces it with `told_bytes` bytes.
 fn pass_file(hostile: &mut Hostile, bytes: u64, seals: SealFlags, told_bytes: u64) -> Located {
     let file = memory(bytes, seals);
     let stat = fstat(&file).unwrap();
@@ -321,7 +321,7 @@ fn pass_file(hostile: &mut Hostile, bytes: u64, seals: SealFlags, told_bytes: u6
     Located::File { bytes: told_bytes, file }
 }
 
-/// In shared memory: an endpoint that pulls what a hostile peer says to have.
+/// Lets an endpoint pull from a hostile owner in shared memory. Returns the result and the path.
 fn attached(
     hostile: impl FnOnce(Hostile) + Send + 'static,
 ) -> (Result<(), BulkError>, Option<BulkPath>) {
@@ -345,7 +345,8 @@ fn attached(
     (outcome, path)
 }
 
-/// Waits for the question, answers with that, and then sends what is asked for as a message.
+/// Waits for the request to attach, answers with those locations, and then sends the data as a
+/// message.
 fn answers(
     hostile: &mut Hostile,
     with: impl FnOnce(&mut Hostile) -> (Vec<Located>, Proof),
@@ -442,7 +443,7 @@ fn an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash() {
     for address in [8, 1 << 47, u64::MAX - 4096] {
         let (outcome, path) = attached(move |mut hostile| {
             let Some(BulkMessage::Attach(_)) = hostile.hears_bulk() else { panic!() };
-            // This process is who it says to be.
+            // The process is the right one: the check word is there.
             let word = 0x1234_5678_9abc_def0_u128 << 7;
             let there = Box::new(word.to_ne_bytes());
             let proof = Proof { address: there.as_ptr() as u64, word };
@@ -476,7 +477,7 @@ fn whoever_is_sent_away_is_told_so_although_memory_is_lent_to_it() {
     server.progress(SOON);
     let in_use = Err(WithdrawError::InUse { peers_count: 1 });
     assert_eq!(server.withdraw_memory(&handle, Duration::ZERO), in_use);
-    hostile.publish([0, 0, 0], 0); // No message.
+    hostile.publish([0, 0, 0], 0); // Not a valid message.
     while server.stats().peers_count > 0 && began.elapsed() < SOON {
         server.progress(Duration::from_millis(10));
     }
@@ -505,7 +506,7 @@ fn whoever_asks_for_memory_and_reads_no_answer_is_disconnected() {
     let many = [&header.encode()[..], &read].concat().repeat(100);
     let (began, mut sent) = (Instant::now(), 0);
     while server.stats().gone_count == 0 && began.elapsed() < SOON {
-        // Refused where there is no room now.
+        // Fails if there is no room now.
         sent = (sent + hostile.write(&many[sent..]).unwrap_or(0)) % many.len();
         server.progress(Duration::ZERO);
     }
@@ -539,7 +540,7 @@ fn memory_that_was_withdrawn_is_free_although_a_piece_of_it_is_on_its_way() {
         }
     });
     let began = Instant::now();
-    // Until nothing more goes.
+    // Until no more data is sent.
     while owner.bulk_stats().message_bytes == 0 || owner.progress(Duration::from_millis(50)) {
         owner.progress(Duration::from_millis(1));
         assert!(began.elapsed() < SOON);

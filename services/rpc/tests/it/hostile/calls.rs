@@ -1,4 +1,4 @@
-//! Greetings, messages and answers that lie.
+//! Tests with handshakes, messages and answers that lie.
 
 use super::peers::*;
 use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
@@ -53,7 +53,7 @@ fn whoever_lies_in_a_greeting_is_turned_away() {
     house.is_in_order();
 }
 
-/// A greeting of another version than this.
+/// Returns a hello with another protocol version.
 fn of_another_version(hello: &Hello) -> [u8; HELLO_BYTES] {
     let mut bytes = hello.encode();
     bytes[8..10].copy_from_slice(&99u16.to_le_bytes());
@@ -106,15 +106,15 @@ fn whoever_lies_in_shared_memory_is_disconnected() {
     let mut house = House::new("sm://");
     let request = |body_bytes: u64| [1u64 << 32 | body_bytes, ECHO.word(), 5];
     let outside = [
-        ([0, 0, 0], 0),                              // No kind.
-        ([99 << 32, 0, 0], 0),                       // Not of ours.
+        ([0, 0, 0], 0),                              // Kind 0.
+        ([99 << 32, 0, 0], 0),                       // Unknown kind.
         ([1 << 40 | 1 << 32, 0, 0], 0),              // Reserved bits.
         (request(u64::from(MESSAGE_MAX) + 1), 0),    // Longer than agreed.
         (request(97), u64::from(SHARED_BYTES) - 96), // Ends one byte outside.
         (request(97), u64::from(SHARED_BYTES)),      // Begins outside.
-        (request(97), u64::MAX - 96),                // Ends where counting begins again.
+        (request(97), u64::MAX - 96),                // The end overflows.
         (request(97), u64::MAX),
-        (request(97), 1 << 32), // Cut to 32 bits it would be inside.
+        (request(97), 1 << 32), // Truncated to 32 bits, it would be inside.
         ([u64::MAX; 3], u64::MAX),
     ];
     for (number, (header, first)) in outside.into_iter().enumerate() {
@@ -129,7 +129,8 @@ fn whoever_lies_in_shared_memory_is_disconnected() {
 fn whoever_says_to_have_read_what_was_never_sent_is_disconnected() {
     let mut house = House::new("sm://");
     let mut hostile = Hostile::welcomed(&house.place);
-    // How far the connector has read: far ahead. The server looks when its slots are full.
+    // The connector's read position, far ahead of the truth. The server reads it when its slots are
+    // full.
     hostile.write(TAKEN_AT, &[u64::MAX / 2]);
     for number in 0..u64::from(2 * SLOTS) {
         hostile.publish([1 << 32, 0, number], 0);
@@ -151,14 +152,14 @@ fn rubbish_in_shared_memory_harms_only_who_writes_it() {
     let outcome = runner.run(&rubbish, |writes| {
         let mut hostile = Hostile::welcomed(&place);
         for (word, value, kind) in writes {
-            // Now and then something that almost makes sense.
+            // Some of the values are almost valid.
             let value = match kind {
                 0 => value,
                 1 => value % 8,
                 2 => (1 + value % 8) * (1 << 32) + value % 200,
                 _ => value % (2 * u64::from(SHARED_BYTES)),
             };
-            // Most of it where slots are.
+            // Most writes hit the slots.
             let at = if kind == 0 { word } else { word % (SLOTS_AT / 8 + 16 * 8) };
             hostile.write(8 * at, &[value]);
         }
@@ -206,7 +207,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
 #[test]
 fn answers_that_nobody_asked_for_are_dropped() {
     let mut house = House::new("tcp://127.0.0.1:0");
-    // A hostile server, of which a client asks one thing while it is told others.
+    // A hostile server: a client makes one call, and gets other answers too.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp://{}", listener.local_addr().unwrap());
     let hostile = std::thread::spawn(move || {
@@ -218,14 +219,14 @@ fn answers_that_nobody_asked_for_are_dropped() {
         stream.read_exact(&mut asked).unwrap();
         let mut answers = Vec::new();
         for call in (0..50).chain([u64::MAX]) {
-            // One of them is the one that was asked for, and only its first answer counts.
+            // One of them is for the call, and only its first answer counts.
             for body in [call as u8, 99] {
                 let header = Header { body_bytes: 1, kind: Kind::Response, method: 0, call };
                 answers.extend(header.encode().into_iter().chain([body]));
             }
         }
         stream.write_all(&answers).unwrap();
-        // Until the other end is closed.
+        // Waits until the other end is closed.
         let _ = stream.read(&mut asked);
     });
     let other = house.client.start::<_, u64>(house.peer, ECHO, &1u64).unwrap();
@@ -241,7 +242,8 @@ fn answers_that_nobody_asked_for_are_dropped() {
 
 #[test]
 fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
-    // Long enough for a client that is let in meanwhile, and then short enough to be waited for.
+    // First a timeout that is long enough for another client to connect meanwhile, then one that is
+    // short enough to wait for.
     for (handshake_timeout_ms, is_beside_others) in [(60_000, true), (50, false)] {
         let config = Config { handshake_timeout_ms, ..Config::default() };
         let mut server = Endpoint::new(config).unwrap();
@@ -268,7 +270,8 @@ fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
     }
 }
 
-/// Requests of a peer that reads no answers, for a handler of the pool, and how many of them begin.
+/// Sends requests for a pooled handler from a peer that reads no answers, and checks how many of
+/// them begin.
 fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
     const REQUESTS: u64 = 500;
     const QUEUED_BYTES_MAX: u32 = 64 << 10;
@@ -294,17 +297,17 @@ fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
     }
     hostile.is_heard_but(0);
     gate.store(true, Ordering::SeqCst);
-    // Behind all of them, and answered all the same. Where requests have turns by peer, a few begin at most
-    // between any two of these; where they have one queue, this one is the last.
+    // These come after all of them, and are answered anyway. If peers take turns, at most a few
+    // begin between any two of these; with a single queue, these would come last.
     for _ in 0..20 {
         let answer: Vec<u8> = house.client.call(house.peer, long, &()).unwrap();
         assert_eq!(answer, [7; 4000]);
     }
-    // Half of what may wait, what two threads are at, and what the segment holds.
+    // Half of the queue limit, the requests of two threads, and what the segment holds.
     let begun_max = QUEUED_BYTES_MAX / 2 / 4000 + 1 + 2 + 2 + 20;
     let count = begun.load(Ordering::SeqCst);
     assert!(count <= begun_max, "{count} have begun, where {begun_max} may");
-    // Nothing is lost: a peer that reads late has every answer.
+    // No answer is lost: a peer that reads late gets all of them.
     let mut answered: Vec<u64> = Vec::new();
     for _ in 0..REQUESTS {
         let (header, body) = hostile.hears().expect("an answer");
@@ -358,7 +361,7 @@ fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
     for call in 0..REQUESTS {
         many.say(Kind::Request, note.word(), call, &[]);
     }
-    // A refusal tells that what was sent before has been taken: it is not put off.
+    // A refusal shows that the frames sent before it were read: it is not put off.
     let unknown = made_up((u64::MAX, 0, 1, Rights::Read));
     let (handle, offset, bytes) = (unknown, 0, 1);
     many.says(&BulkMessage::Read { transfer: 1, handle, offset, bytes });
@@ -374,7 +377,7 @@ fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
     assert!(before <= 64, "{before} requests of one peer before the other's");
 }
 
-/// How long a message may take in these tests, in ms.
+/// Message timeout in these tests, in ms.
 const MESSAGE_TIMEOUT_MS: u32 = 80;
 
 #[test]
@@ -391,20 +394,20 @@ fn message_that_is_begun_and_not_ended_ends_the_connection() {
     halves[0].say_bytes(&request.encode()[..5]);
     halves[1].say_bytes(&request.encode());
     halves[1].say_bytes(&[7; 50]);
-    // Data that goes to where it belongs as it comes.
+    // Data that is received directly into its memory.
     let handle = handle.unwrap();
     halves[2].says(&BulkMessage::Write { transfer: 6, handle, offset: 0, bytes: 1000 });
     let data = Header { body_bytes: 1000, kind: Kind::Data, method: 0, call: 6 | 1 << 63 };
     halves[2].say_bytes(&data.encode());
     halves[2].say_bytes(&[7; 500]);
-    // Peers that end their messages are served, however long they are silent between them.
+    // Peers that complete their messages are served, however long they are silent in between.
     let mut whole = Wire::welcomed(&house.place);
     whole.is_served();
     for (number, half) in halves.iter_mut().enumerate() {
         assert!(half.is_disconnected(), "number {number}");
         assert!(began.elapsed() >= MESSAGE_TIMEOUT_MS * MS, "number {number}");
     }
-    // A byte now and then does not put the end off.
+    // A byte now and then does not extend the timeout.
     let mut slow = Wire::welcomed(&house.place);
     slow.say_bytes(&request.encode());
     let began = Instant::now();
@@ -418,7 +421,7 @@ fn message_that_is_begun_and_not_ended_ends_the_connection() {
 
 #[test]
 fn memory_for_a_long_message_is_given_back_while_the_peer_stays() {
-    // A quarter of this is what memory is kept for; a megabyte has to come within the whole.
+    // Memory is kept for a quarter of this time; a megabyte has to arrive within the whole.
     let config = Config { message_timeout_ms: 2000, ..Config::default() };
     let mut server = Endpoint::new(config).unwrap();
     let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! Peers that do not keep to the protocol: they are disconnected, and nobody else is disturbed.
+//! Tests with peers that break the protocol: they are disconnected, and other peers are not
+//! affected.
 
 mod bulk;
 mod calls;

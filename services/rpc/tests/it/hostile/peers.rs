@@ -1,4 +1,4 @@
-//! Peers written by hand, byte by byte, and a house for them to call at.
+//! Hand-written peers that send arbitrary bytes, and a server for them.
 
 use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
 use handover_rpc::{BulkHandle, Calling, Config, Endpoint, Method, Peer, Rights, Stopper};
@@ -19,10 +19,10 @@ pub const ECHO: Method = Method::named("echo");
 pub const SLOTS: u32 = 4;
 pub const SHARED_BYTES: u32 = 8192;
 pub const MESSAGE_MAX: u32 = 4096;
-/// Bound on waits for what happens at once: ten times what a busy machine takes.
+/// Limit for events that should happen at once: ten times what a busy machine takes.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// A server, and a client in good order beside the hostile ones.
+/// Server, with a correct client next to the hostile ones.
 pub struct House {
     pub place: String,
     pub client: Endpoint,
@@ -36,12 +36,12 @@ impl House {
         Self::with(how, |_| ())
     }
 
-    /// One whose server was told more before it serves.
+    /// Starts a server after `more` has set it up.
     pub fn with(how: &str, more: impl FnOnce(&mut Endpoint)) -> Self {
         Self::configured(how, Config::default(), more)
     }
 
-    /// One whose server has that configuration.
+    /// Starts a server with that configuration.
     pub fn configured(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> Self {
         let mut server = Endpoint::new(config).unwrap();
         let address = server.listen(&how.parse().unwrap()).unwrap();
@@ -67,28 +67,28 @@ impl Drop for House {
     }
 }
 
-/// What a stranger can do once it was let in.
+/// Actions of a hand-written peer after the handshake.
 pub trait Raw {
     fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]);
 
-    /// The next frame; `None` at the end of the connection.
+    /// Reads the next frame; `None` at the end of the connection.
     fn hears(&mut self) -> Option<(Header, Vec<u8>)>;
 
-    /// The end of the connection comes soon, whatever comes before it.
+    /// Returns `true` if the connection ends soon, whatever comes before.
     fn is_disconnected(&mut self) -> bool;
 
     fn says(&mut self, message: &BulkMessage) {
         self.say(Kind::Bulk, 0, 0, &message.encode(Vec::new()));
     }
 
-    /// The next word about bulk transfers.
+    /// Reads the next message about bulk transfers.
     fn hears_bulk(&mut self) -> Option<BulkMessage> {
         let (header, body) = self.hears()?;
         assert_eq!(header.kind, Kind::Bulk, "{header:?}");
         Some(BulkMessage::decode(&body).expect("the house tells the truth"))
     }
 
-    /// It is still served as anybody is.
+    /// Checks that a request of this peer is answered.
     fn is_served(&mut self) {
         self.say(Kind::Request, ECHO.word(), 77, &[42]);
         let (header, body) = self.hears().expect("it is connected");
@@ -96,18 +96,18 @@ pub trait Raw {
     }
 }
 
-/// On a stream.
+/// Hand-written peer on a stream.
 pub struct Wire {
     stream: TcpStream,
 }
 
 impl Wire {
-    /// Connected to that place.
+    /// Connects to that place, and completes the handshake.
     pub fn welcomed(place: &str) -> Self {
         Self::that_takes(MESSAGE_MAX, place)
     }
 
-    /// The same, for frames of so many bytes.
+    /// Connects as a peer that accepts bodies of that length.
     pub fn that_takes(message_bytes_max: u32, place: &str) -> Self {
         let mut wire = Self::over(TcpStream::connect(place).unwrap());
         let hello = Hello { message_bytes_max, ..stream_hello() };
@@ -116,7 +116,7 @@ impl Wire {
         wire
     }
 
-    /// That somebody has connected to.
+    /// Completes the handshake on an accepted connection.
     pub fn visited(stream: TcpStream) -> Self {
         let mut wire = Self::over(stream);
         wire.hears_hello();
@@ -130,7 +130,7 @@ impl Wire {
         Self { stream }
     }
 
-    /// Sends bytes as they are. Returns `false` once it is disconnected.
+    /// Sends raw bytes. Returns `false` if the connection has ended.
     pub fn say_bytes(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
@@ -146,7 +146,7 @@ impl Raw for Wire {
     fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]) {
         let header = Header { body_bytes: body.len() as u32, kind, method, call };
         let frame = [&header.encode()[..], body].concat();
-        // Refused once it is disconnected.
+        // Fails if the connection has ended.
         let _ = self.stream.write_all(&frame);
     }
 
@@ -179,18 +179,19 @@ pub fn hello() -> Hello {
     }
 }
 
-// As the segment is laid out: what two sides say, slots of two directions, bodies of two directions.
+// Layout of the segment: the status of both sides, slots of both directions, long bodies of both
+// directions.
 pub const SIDE_BYTES: u64 = 256;
 pub const SLOT_BYTES: u64 = 128;
 pub const SLOTS_AT: u64 = 2 * SIDE_BYTES;
 const BODIES_AT: u64 = SLOTS_AT + 2 * SLOTS as u64 * SLOT_BYTES;
 pub const TOTAL_BYTES: u64 = BODIES_AT + 2 * SHARED_BYTES as u64;
-/// Where a side says how far it has read, in what it says.
+/// Offset of a side's read position in its part of the segment.
 pub const TAKEN_AT: u64 = SIDE_BYTES / 2;
-/// A body so long stands in its slot.
+/// Maximum length of a body that is stored in its slot, in bytes.
 const INLINE_BYTES: usize = 96;
 
-/// In shared memory, as who connects.
+/// Hand-written peer on shared memory, as the connector.
 pub struct Hostile {
     pub socket: UnixStream,
     memory: std::fs::File,
@@ -198,7 +199,7 @@ pub struct Hostile {
     received: u64,
 }
 
-/// Connects to that place of `sm://`.
+/// Connects to that name of `sm://`.
 pub fn knock(place: &str) -> UnixStream {
     let address = SocketAddr::from_abstract_name(format!("handover/{place}")).unwrap();
     let socket = UnixStream::connect_addr(&address).unwrap();
@@ -206,7 +207,7 @@ pub fn knock(place: &str) -> UnixStream {
     socket
 }
 
-/// Memory that can be passed on.
+/// Creates a memfd with those seals.
 pub fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = memfd_create("hostile", flags).unwrap();
@@ -224,7 +225,7 @@ pub fn pass(socket: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>) {
     sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// Connects, and passes a file of that many bytes, with those seals.
+/// Connects, and passes a file of that length, with those seals.
 pub fn connect(place: &str, hello: &Hello, bytes: u64, seals: SealFlags) -> Hostile {
     let (socket, memory) = (knock(place), memory(bytes, seals));
     pass(&socket, &hello.encode(), memory.as_fd());
@@ -259,18 +260,18 @@ impl Hostile {
         words
     }
 
-    /// Writes words there, and wakes the house.
+    /// Writes words at that offset, and wakes the server.
     pub fn write(&mut self, at: u64, words: &[u64]) {
         self.put(at, words);
         self.ring();
     }
 
     fn ring(&mut self) {
-        // Refused once it is disconnected.
+        // Fails if the connection has ended.
         let _ = self.socket.write_all(b"!");
     }
 
-    /// Publishes that as the next message, whatever it says.
+    /// Publishes that header and first word as the next message.
     pub fn publish(&mut self, header: [u64; 3], first: u64) {
         let slot = SLOTS_AT + self.sent % u64::from(SLOTS) * SLOT_BYTES;
         self.sent += 1;
@@ -278,7 +279,8 @@ impl Hostile {
         self.write(slot, &[self.sent]);
     }
 
-    /// Waits until the house has taken what was said, but so many at most, or has disconnected.
+    /// Waits until the server has taken all but `untaken_max` messages, or has disconnected this
+    /// peer.
     pub fn is_heard_but(&self, untaken_max: u64) {
         let began = Instant::now();
         let taken = || self.get::<1>(SIDE_BYTES + TAKEN_AT)[0];
@@ -287,10 +289,10 @@ impl Hostile {
         }
     }
 
-    /// Returns `true` if the house has closed the connection.
+    /// Returns `true` if the server has closed the connection.
     fn has_ended(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        // An error is an interruption: nothing is known.
+        // An error is an interruption; then `revents` is empty.
         let _ = poll(&mut socket, Some(&Timespec::default()));
         socket[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
     }
@@ -301,11 +303,11 @@ impl Raw for Hostile {
         let header = Header { body_bytes: body.len() as u32, kind, method, call };
         let mut first = 0;
         if body.len() > INLINE_BYTES {
-            // Each at the same place: one at a time.
+            // All long bodies are at the same offset, so only one can be under way.
             self.is_heard_but(0);
             self.memory.write_all_at(body, BODIES_AT).unwrap();
         } else {
-            // A slot that was not taken yet would never be seen.
+            // A slot that was not taken must not be overwritten.
             self.is_heard_but(u64::from(SLOTS) - 1);
             let slot = SLOTS_AT + self.sent % u64::from(SLOTS) * SLOT_BYTES;
             self.memory.write_all_at(body, slot + 32).unwrap();
@@ -321,7 +323,7 @@ impl Raw for Hostile {
         let slot = SLOTS_AT + (u64::from(SLOTS) + self.received % u64::from(SLOTS)) * SLOT_BYTES;
         let began = Instant::now();
         while self.get::<1>(slot)[0] != self.received + 1 {
-            // It says nothing more than that it is there.
+            // Gives up if no message has come in time.
             if began.elapsed() > SOON {
                 return None;
             }
@@ -344,7 +346,7 @@ impl Raw for Hostile {
     }
 }
 
-/// Reads to the end, which comes soon, or not at all.
+/// Reads until the end. Returns `false` if it does not come in time.
 pub fn is_disconnected(stream: &mut impl Read) -> bool {
     let mut bytes = [0; 256];
     loop {
@@ -358,7 +360,7 @@ pub fn is_disconnected(stream: &mut impl Read) -> bool {
     }
 }
 
-/// A handle as its bytes say, which a forger can write too.
+/// Fields of a handle, as a forger can write them.
 pub type Forged = (u64, u128, u64, Rights);
 
 pub fn forged(handle: &BulkHandle, change: impl FnOnce(&mut Forged)) -> BulkHandle {
@@ -368,7 +370,7 @@ pub fn forged(handle: &BulkHandle, change: impl FnOnce(&mut Forged)) -> BulkHand
     made_up(fields)
 }
 
-/// A handle of nothing.
+/// Builds a handle from arbitrary fields.
 pub fn made_up(fields: Forged) -> BulkHandle {
     postcard::from_bytes(&postcard::to_allocvec(&fields).unwrap()).unwrap()
 }

@@ -1,4 +1,5 @@
-//! Peers that cannot prove who they are: an error on both sides, at once, and nobody gets in.
+//! Tests with peers that cannot authenticate: both sides get an error at once, and no such peer is
+//! let in.
 
 use super::peers::{SOON, stream_hello};
 use handover_rpc::engine::{HELLO_BYTES, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role, Secret};
@@ -14,7 +15,7 @@ use std::time::Instant;
 const SECRET: &[u8] = b"known to both sides";
 const ECHO: Method = Method::named("echo");
 
-/// A folder of this process's own.
+/// Returns this process's own folder.
 fn folder() -> std::path::PathBuf {
     let folder =
         std::env::temp_dir().join(format!("handover-rpc-strangers-{}", std::process::id()));
@@ -22,7 +23,7 @@ fn folder() -> std::path::PathBuf {
     folder
 }
 
-/// An endpoint that listens there.
+/// Creates an endpoint that listens at that address.
 fn listening(how: &str, config: Config, secret: Option<&[u8]>) -> (Endpoint, Address) {
     let mut server = Endpoint::new(config).unwrap();
     if let Some(secret) = secret {
@@ -35,7 +36,7 @@ fn listening(how: &str, config: Config, secret: Option<&[u8]>) -> (Endpoint, Add
 
 type Connected = Result<(Endpoint, Peer), EndpointError>;
 
-/// Connects there, in a thread of its own.
+/// Connects to that address in its own thread.
 fn connecting(address: &Address, config: Config, secret: Option<&[u8]>) -> JoinHandle<Connected> {
     let (address, secret) = (address.clone(), secret.map(<[u8]>::to_vec));
     std::thread::spawn(move || {
@@ -48,7 +49,7 @@ fn connecting(address: &Address, config: Config, secret: Option<&[u8]>) -> JoinH
     })
 }
 
-/// Serves until that thread has ended, and this side has settled its connection, too.
+/// Serves until that thread has ended, and this side has settled its connection.
 fn settled<T>(server: &mut Endpoint, client: JoinHandle<T>) -> T {
     let began = Instant::now();
     let is_settled = |server: &Endpoint| {
@@ -62,7 +63,7 @@ fn settled<T>(server: &mut Endpoint, client: JoinHandle<T>) -> T {
     client.join().unwrap()
 }
 
-/// The reason for which the server lets nobody in, as the client knows it.
+/// Returns the reason that the client gets for the server's refusal.
 fn refusal(server: &mut Endpoint, client: JoinHandle<Connected>) -> Gone {
     let refused = settled(server, client).map(|_| ()).unwrap_err();
     let stats = server.stats();
@@ -73,7 +74,7 @@ fn refusal(server: &mut Endpoint, client: JoinHandle<Connected>) -> Gone {
     }
 }
 
-/// The client's calls are answered.
+/// Checks that the client's calls are answered.
 fn is_served(server: &mut Endpoint, client: JoinHandle<Connected>) {
     let (mut client, peer) = settled(server, client).unwrap();
     let asking =
@@ -120,7 +121,8 @@ fn a_secret_is_read_from_a_file_and_a_short_one_is_refused() {
     assert!(refused.starts_with(&format!("{}: ", file.display())), "{refused}");
 }
 
-/// A stranger's opening, and what a server with a secret answers.
+/// Returns the hello and nonce that a stranger sends, and those that a server with a secret
+/// answers.
 fn opening(place: &str) -> (TcpStream, Vec<u8>, Vec<u8>) {
     let mut stream = TcpStream::connect(place).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -138,7 +140,7 @@ fn no_proof_is_given_to_a_peer_that_gives_none_and_a_recorded_one_is_worth_nothi
     let place = address.place().to_owned();
     let stranger = std::thread::spawn(move || {
         let secret = Secret::new(SECRET).unwrap();
-        // Its own proof of another connection: the server's random number is another one.
+        // A proof recorded on another connection: the server's random number differs.
         let (_, sent, came) = opening(&place);
         let recorded = secret.proof(Role::Connector, &sent, &came);
         let reflected = |sent: &[u8], came: &[u8]| secret.proof(Role::Acceptor, sent, came);
@@ -149,7 +151,7 @@ fn no_proof_is_given_to_a_peer_that_gives_none_and_a_recorded_one_is_worth_nothi
             Box::new(reflected),
         ] {
             let (mut stream, sent, came) = opening(&place);
-            // What follows the proof is not read as a request.
+            // Bytes after the proof are not read as a request.
             stream.write_all(&[&proof(&sent, &came)[..], &[1; 100]].concat()).unwrap();
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).unwrap();
@@ -167,7 +169,7 @@ fn no_proof_is_given_to_a_peer_that_gives_none_and_a_recorded_one_is_worth_nothi
 
 #[test]
 fn a_stranger_that_goes_silent_in_the_handshake_is_turned_away_in_time() {
-    // Long enough for the stranger's opening.
+    // Long enough for the stranger's first message.
     let config = Config { handshake_timeout_ms: 1000, ..Config::default() };
     let (mut server, address) = listening("tcp://127.0.0.1:0", config, Some(SECRET));
     let place = address.place().to_owned();
@@ -231,7 +233,7 @@ mod tls {
         let mixed = TlsFiles { roots: server.roots.clone(), ..others.issue("mixed", &["client"]) };
         for (server, client, why) in [
             (server.clone(), others.issue("stranger", &["client"]), "UnknownIssuer"),
-            // The client trusts the server, which does not trust the client.
+            // The client trusts the server, but the server does not trust the client.
             (server, mixed, "received fatal alert: UnknownCA"),
             (
                 ours.issue("elsewhere", &["10.9.8.7"]),
@@ -317,7 +319,8 @@ mod tls {
         let (mut server, address) = listening(HOW, with_tls(Config::default()), None);
         let never = |_: &mut handover_rpc::Context<'_>, ()| Ok(());
         server.register("never", 0, never).unwrap();
-        // Forwards what comes, until it has the client's request, and answers nothing of that.
+        // A relay that forwards bytes until the client's request has come, and does not forward
+        // that.
         let relay = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = Address::Tls(relay.local_addr().unwrap().to_string());
         let place = address.place().to_owned();
@@ -347,7 +350,8 @@ mod tls {
         }
     }
 
-    /// A relay that passes everything on, until the client is to go silent: then so many more of its bytes.
+    /// Relay that passes everything on until the client is to go silent, and then a given number of
+    /// its bytes.
     struct Relay {
         address: Address,
         passes_all: Arc<AtomicBool>,
@@ -365,7 +369,7 @@ mod tls {
                 let mut server = TcpStream::connect(place).unwrap();
                 let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 std::thread::spawn(move || {
-                    // Until the server has closed it.
+                    // Until the server has closed the connection.
                     let _ = std::io::copy(&mut from, &mut to);
                     let _ = to.shutdown(std::net::Shutdown::Both);
                 });
@@ -378,7 +382,7 @@ mod tls {
                     if !passes.load(Ordering::SeqCst) {
                         left -= passed;
                     }
-                    // Refused when the server has closed it.
+                    // Fails if the server has closed the connection.
                     let _ = server.write_all(&bytes[..passed]);
                 }
             });
@@ -389,7 +393,8 @@ mod tls {
     #[test]
     fn message_that_is_begun_and_not_ended_ends_a_connection_under_tls() {
         const MESSAGE_TIMEOUT_MS: u32 = 80;
-        // Within the header of a record, within a record, between two, and within a message of several.
+        // Within the header of a record, within a record, between two, and within a message of
+        // several records.
         for more_bytes in [3, 30, 46, 20_000] {
             let config =
                 Config { message_timeout_ms: MESSAGE_TIMEOUT_MS, ..with_tls(Config::default()) };
@@ -435,7 +440,7 @@ mod tls {
             .collect();
         let began = Instant::now();
         let client = std::thread::spawn(move || {
-            // Where it is kept from running, it is silent for too long itself.
+            // If this thread does not get to run, the client itself is silent for too long.
             loop {
                 let mut client = Endpoint::new(with_tls(Config::default())).unwrap();
                 match client.connect(&address) {
@@ -448,7 +453,8 @@ mod tls {
             server.progress(std::time::Duration::from_millis(5));
             assert!(began.elapsed() < 8 * SOON, "{:?}", server.stats());
         }
-        // All before it but those for whom there was room have had to go, each after its time.
+        // All earlier handshakes, except those for which there was room, were turned away, each
+        // after its time.
         assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
         assert!(began.elapsed() >= std::time::Duration::from_millis(2 * u64::from(SILENCE_MS)));
         drop((client.join().unwrap(), strangers));

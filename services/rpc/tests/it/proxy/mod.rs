@@ -1,7 +1,7 @@
-//! Calls and transfers through networks that delay, split, stall, reset and end: they come out right, or as
-//! errors.
+//! Tests of calls and transfers through networks that delay, split, stall, reset and end: results
+//! must be correct, or errors.
 //!
-//! `HANDOVER_LONG=1` cuts 200 connections in each way in place of a few.
+//! `HANDOVER_LONG=1` cuts 200 connections in each way instead of a few.
 
 mod relay;
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const ECHO: Method = Method::named("echo");
 const HANDLE: Method = Method::named("handle");
 const OWNED_BYTES: usize = 300_000;
-/// Bound on waits for what happens at once: ten times what a busy machine takes.
+/// Limit for events that should happen at once: ten times what a busy machine takes.
 const SOON: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
@@ -55,7 +55,7 @@ impl Server {
         (relay, address)
     }
 
-    /// Ends it: everybody has left it, or will soon.
+    /// Stops the server, and checks that all its peers leave.
     fn ends_alone(mut self) {
         self.stopper.stop();
         let mut server = self.thread.take().unwrap().join().expect("the server panicked");
@@ -71,8 +71,8 @@ fn pattern(bytes: usize, salt: u8) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8 ^ salt).collect()
 }
 
-/// Everything that can be done with a peer, checked: calls of all lengths, many at a time, and transfers both
-/// ways. The first error.
+/// Makes calls of all lengths, many at a time, and transfers in both directions, and checks them.
+/// Returns the first error.
 fn all_sorts(client: &mut Endpoint, peer: Peer, salt: u8) -> Result<(), Failed> {
     let lengths = [0, 1, 23, 24, 25, 4096, 70_000];
     let mut calls = Vec::new();
@@ -149,7 +149,7 @@ fn deadlines_pass_while_nothing_comes_through_and_what_comes_later_is_right() {
     assert_eq!(client.pull(peer, &handle, &ours, part), Err(BulkError::Deadline));
     assert_eq!(client.push(peer, &handle, &ours, part), Err(BulkError::Deadline));
     assert!(began.elapsed() >= 3 * timeout && began.elapsed() < SOON);
-    // What piles up has a bound, and so has a greeting that is not answered.
+    // Queued bytes have a limit, and an unanswered handshake has a timeout.
     let refused = (0..10_000u32).find_map(|_| client.send(peer, ECHO, &vec![0u8; 1 << 16]).err());
     assert_eq!(refused, Some(CallError::Full));
     let hurried = Config { handshake_timeout_ms: 30, ..config() };
@@ -174,7 +174,7 @@ fn a_connection_that_is_cut_anywhere_is_an_error_and_the_next_one_is_as_good_as_
     for how in [Cut::End, Cut::Reset] {
         for number in 0..cuts_count {
             let seed = number + 1000 * how as u64;
-            // Some within the greeting, and some within each kind of frame.
+            // Some cuts fall into the handshake, others into each kind of frame.
             let at = match number % 4 {
                 0 => seed % 60,
                 _ => seed * 7919 * 17 % 1_000_000,
@@ -190,7 +190,7 @@ fn a_connection_that_is_cut_anywhere_is_an_error_and_the_next_one_is_as_good_as_
             };
             assert!(began.elapsed() < SOON, "{how:?} {at}");
             match outcome {
-                // Told with what was under way, or with what was begun behind it.
+                // The connection's end is reported to calls under way, or to the next ones.
                 Err(
                     Failed::Connecting(EndpointError::Handshake { why: Gone::HungUp, .. })
                     | Failed::Calling(CallError::Gone(Gone::HungUp) | CallError::Stale)

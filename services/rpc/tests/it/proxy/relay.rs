@@ -1,4 +1,4 @@
-//! A relay between a client and a server, which does to their bytes what networks do.
+//! Relay between a client and a server that simulates network faults.
 
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{ErrorKind, Read, Write};
@@ -8,23 +8,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How a connection ends.
+/// Way in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cut {
-    /// Both are told that nothing more comes.
+    /// Both sides get the end of the stream.
     End,
-    /// Both are told that the connection is reset.
+    /// Both sides get a reset.
     Reset,
 }
 
-/// What is done to the bytes of each direction.
+/// Network faults of a relay, for each direction.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
-    /// They are passed on in pieces of so many at most, of any length.
+    /// Maximum length of the pieces that are passed on; lengths are random.
     pub piece_bytes_max: usize,
-    /// Before a piece there passes so long at most; before most of them nothing.
+    /// Maximum delay before a piece; most pieces have none.
     pub delay_max: Duration,
-    /// Behind so many bytes of both directions the connection ends.
+    /// Number of bytes, of both directions together, after which the connection ends, and the way
+    /// in which it does.
     pub cut: Option<(u64, Cut)>,
     pub seed: u64,
 }
@@ -32,7 +33,7 @@ pub struct Weather {
 pub const FAIR: Weather =
     Weather { piece_bytes_max: 1 << 16, delay_max: Duration::ZERO, cut: None, seed: 1 };
 
-/// Passes on what comes, until it is dropped.
+/// Relay that passes bytes on until it is dropped.
 pub struct Relay {
     pub address: SocketAddr,
     control: Arc<Control>,
@@ -46,7 +47,7 @@ struct Control {
 }
 
 impl Relay {
-    /// A relay to that `HOST:PORT`.
+    /// Starts a relay to that `HOST:PORT`.
     pub fn new(server: &str, weather: Weather) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -57,7 +58,7 @@ impl Relay {
         Self { address, control, thread }
     }
 
-    /// From now on nothing is passed on, or again.
+    /// Stops passing bytes on, or continues.
     pub fn stall(&self, stalled: bool) {
         self.control.stalled.store(stalled, Ordering::SeqCst);
     }
@@ -102,14 +103,14 @@ fn accept(listener: &TcpListener, server: &str, weather: Weather, control: &Arc<
     }
 }
 
-/// What both directions know of each other.
+/// State shared by both directions of a connection.
 #[derive(Default)]
 struct Connection {
     passed_bytes: AtomicU64,
     reset: AtomicBool,
 }
 
-/// One direction.
+/// One direction of a connection.
 struct Pump {
     from: TcpStream,
     to: TcpStream,
@@ -129,7 +130,7 @@ impl Pump {
                 Err(error) if is_patience(error.kind()) => continue,
                 Err(_) => break,
             };
-            // What came when it was stalled already stays here, too.
+            // Bytes received before a stall are held back, too.
             while self.control.stalled.load(Ordering::SeqCst) && !self.is_over() {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -140,7 +141,7 @@ impl Pump {
         if self.connection.reset.load(Ordering::SeqCst) {
             return;
         }
-        // What has ended here ends there. Refused where it is over already.
+        // Passes the end on. Fails if the connection is over already.
         let _ = self.to.shutdown(Shutdown::Write);
     }
 
@@ -149,7 +150,7 @@ impl Pump {
         flags.iter().any(|it| it.load(Ordering::SeqCst))
     }
 
-    /// False when the connection is cut.
+    /// Passes bytes on. Returns `false` if the connection is cut.
     fn pass_on(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -161,7 +162,7 @@ impl Pump {
             }
             let before = self.connection.passed_bytes.fetch_add(count as u64, Ordering::SeqCst);
             if let Some((at, cut)) = self.weather.cut.filter(|it| before + count as u64 > it.0) {
-                // What comes before the cut still arrives.
+                // Bytes before the cut still arrive.
                 let last = at.saturating_sub(before) as usize;
                 let _ = self.to.write_all(&rest[..last]);
                 self.cut(cut);
@@ -177,12 +178,13 @@ impl Pump {
 
     fn cut(&self, how: Cut) {
         match how {
-            // Refused where it is over already.
+            // Fails if the connection is over already.
             Cut::End => {
                 let _ = [&self.from, &self.to].map(|it| it.shutdown(Shutdown::Both));
             }
             Cut::Reset => {
-                // Closed by both directions and without a linger, a connection is reset.
+                // Closing a socket with a linger time of 0 resets the connection; both directions
+                // close it.
                 let _ =
                     [&self.from, &self.to].map(|it| set_socket_linger(it, Some(Duration::ZERO)));
                 self.connection.reset.store(true, Ordering::SeqCst);
