@@ -172,8 +172,7 @@ impl<C: Codec, D> Room<'_, C, D> {
     /// Frames a message and sends it to the connection `key` at the end of this round.
     ///
     /// # Errors
-    /// [`WriteError`]. After [`WriteError::Overflow`] and [`WriteError::Tls`] the connection is
-    /// closed; in any case nothing of the message is sent.
+    /// [`WriteError`], as for [`Conn::send`].
     pub fn send(&mut self, key: Key, message: &[u8]) -> Result<(), WriteError> {
         let codec = self.codec;
         self.core.write_with(key, |out| Ok(codec.encode(message, out)?))

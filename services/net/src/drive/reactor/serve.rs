@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Flags that forbid reading a connection, if any of them is set.
 const NOT_READ: Flags =
     Flags::SUSPENDED.or(Flags::ABOVE).or(Flags::CLOSING).or(Flags::CONNECTING).or(Flags::ABORTED);
-/// As [`NOT_READ`], for the time of the TLS handshake, which is read even if the program has
+/// Flags that forbid reading during the TLS handshake, which goes on even if the program has
 /// suspended or closed the connection.
 const NOT_SECURED: Flags = Flags::CONNECTING.or(Flags::ABORTED);
 /// Maximum number of discarding reads in a turn.
