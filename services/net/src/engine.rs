@@ -1,7 +1,7 @@
 //! Protocol logic of a connection, without a socket or a clock.
 //!
 //! ```text
-//!   bytes that came ──▶ Inbound ──codec──▶ messages ──▶ whoever handles them
+//!   bytes received  ──▶ Inbound ──codec──▶ messages ──▶ the handler
 //!                       owns the beginning of a message,
 //!                       and only while there is one             │ replies
 //!                                                               ▼

@@ -83,7 +83,7 @@ impl Bitmap {
         for side in [self.width, self.height] {
             head.extend(u32::try_from(side).unwrap_or(u32::MAX).to_be_bytes());
         }
-        head.extend([8, 2, 0, 0, 0]); // 8 bits per channel, RGB; default compression, filter and interlace
+        head.extend([8, 2, 0, 0, 0]); // 8-bit RGB; default compression, filter, interlace
         let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
         for (kind, data) in [(b"IHDR", &head[..]), (b"IDAT", &packed), (b"IEND", &[])] {
             file.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());

@@ -672,7 +672,7 @@ impl Handler for Slow {
 
 #[test]
 fn who_goes_on_sending_through_a_stop_is_answered_to_an_end_and_not_cut_off() {
-    // A Unix socket has no window that opens late: there is always more than one read takes.
+    // A Unix socket has no TCP window: there are always more bytes than one read takes.
     let (mut peer, far) = UnixStream::pair().unwrap();
     let config = Config { read_bytes: 4096, ..Config::default() };
     let mut reactor = Reactor::new(config, LengthPrefixed::new(1000), Slow).unwrap();
