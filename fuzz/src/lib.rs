@@ -1,5 +1,5 @@
-//! What reads words and files of strangers, as functions of bytes. Each holds for every input: a target
-//! that panics has found a bug. `fuzz_targets/` gives them to libFuzzer, and the tests of the command
+//! Fuzz targets for the parsers of untrusted input, as functions of bytes. Each must hold for every
+//! input: a panic is a bug. `fuzz_targets/` passes them to libFuzzer, and the tests of the command
 //! line replay `corpus/` through them.
 
 #![deny(unsafe_code)]
@@ -24,10 +24,10 @@ use std::ops::ControlFlow;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// A target: it takes any bytes, and panics where a promise is broken.
+/// Fuzz target: accepts any bytes, and panics if a property is violated.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name, which is also its corpus's.
+/// All targets with their names, which are also the names of their corpus folders.
 pub const ALL: &[(&str, Target)] = &[
     ("units", units),
     ("import", import),
@@ -42,8 +42,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("bulk", bulk),
 ];
 
-/// What people write as rates, sizes, times and counts: what is understood is printed so that it is
-/// understood again as the same, and what is not is refused in one line.
+/// Rates, sizes, times and counts as users write them: an accepted text prints to one that parses
+/// to the same value; an error is one line.
 pub fn units(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     comes_back::<Rate>(&text);
@@ -63,7 +63,7 @@ pub fn units(bytes: &[u8]) {
             units::show_count(number),
         ] {
             assert!(!shown.is_empty() && !shown.chars().any(char::is_control), "{number:e}");
-            // Within what a clock or a counter can show, it fits a column of a table.
+            // Values within the range of clocks and counters fit a table's column.
             assert!(number.abs() > 1e18 || shown.chars().count() <= 16, "{number:e}: {shown}");
         }
     }
@@ -80,8 +80,8 @@ fn comes_back<T: FromStr<Err: Display> + Display>(text: &str) {
     }
 }
 
-/// An export, as it comes from anywhere: it is refused in one line, or it is exported so that it is
-/// imported again as the same.
+/// Import of an untrusted export: it is refused with one line, or its export imports to the same
+/// again.
 pub fn import(bytes: &[u8]) {
     match handover_store::import_bytes(bytes) {
         Ok(exported) => {
@@ -92,8 +92,8 @@ pub fn import(bytes: &[u8]) {
     }
 }
 
-/// An export, as it comes from anywhere, as it is shown: whatever its texts hold, the page is well-formed and
-/// made of nothing but what pages are made of, and a terminal is told nothing but letters.
+/// Display of an untrusted export: whatever its texts contain, the page is well-formed and has only
+/// known elements, and terminal output has no control characters.
 pub fn page(mut bytes: &[u8]) {
     let mut store = Store::in_memory().expect("a store in memory");
     if store.import(&mut bytes).is_err() {
@@ -116,20 +116,20 @@ pub fn page(mut bytes: &[u8]) {
         }
         assert_is_text(&handover_report::markdown(one, true));
     }
-    // Other people's tools read these; that they are written is all that is asked.
+    // Formats for other tools: only checked not to panic.
     for form in ["csv", "openmetrics", "hdr", "github-action"] {
         handover_report::export(&documents, form.parse::<Foreign>().expect("a form"));
     }
 }
 
-/// All elements that a page has, whatever was measured.
+/// All elements that a page may contain.
 const ELEMENTS: &[&str] = &[
     "abbr", "b", "body", "br", "circle", "code", "dd", "desc", "details", "div", "dl", "dt", "em",
     "figure", "footer", "g", "h1", "h2", "head", "header", "html", "i", "kbd", "line", "main",
     "meta", "p", "path", "polyline", "rect", "script", "section", "span", "style", "summary",
     "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr",
 ];
-/// None of them leads out of the page, or runs anything.
+/// Attributes that a page must not contain: they lead out of the page or execute something.
 const ATTRIBUTES_NEVER: &[&str] = &["action", "formaction", "href", "src", "srcdoc", "srcset"];
 
 fn assert_is_a_page(page: &str) {
@@ -145,12 +145,13 @@ fn assert_is_a_page(page: &str) {
             assert!(!name.starts_with("on") && !ATTRIBUTES_NEVER.contains(&name), "{name}");
         }
     }
-    // The data; the program's own script was taken out.
+    // The data; `as_xml` has removed the page's own script.
     assert!(scripts_count <= 1, "{scripts_count} scripts");
     assert!(!page.contains("<!--"), "what a script's data may not hold");
 }
 
-/// The page without what is no XML: its doctype, its own script, and elements without an end.
+/// Returns the page without parts that are not XML: doctype, own script, elements without an end
+/// tag.
 fn as_xml(page: &str) -> String {
     let page = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
     let (before, after) = match page.split_once("\n<script>\n") {
@@ -169,7 +170,8 @@ fn as_xml(page: &str) -> String {
         .collect()
 }
 
-/// Nothing in it moves a terminal's cursor, or changes its colours or what is written in which direction.
+/// Asserts that a text cannot move a terminal's cursor, change its colours or the direction of
+/// writing.
 fn assert_is_text(text: &str) {
     let steers = |char: char| match char {
         '\n' => false,
@@ -180,7 +182,7 @@ fn assert_is_text(text: &str) {
 }
 
 args! {
-    /// As floor/memcpy and lock/passed take them.
+    /// Arguments like those of floor/memcpy and lock/passed.
     struct Moved {
         /// Bytes moved at a time.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 268435456),
@@ -189,7 +191,7 @@ args! {
     }
 }
 
-/// A benchmark as one is chosen and set, which nobody runs.
+/// Benchmark that is selected and configured, but never run.
 struct Declared<const PLACE: usize>;
 
 impl<const PLACE: usize> Workload for Declared<PLACE> {
@@ -204,7 +206,7 @@ impl<const PLACE: usize> Workload for Declared<PLACE> {
     fn sample(&mut self, _: &mut Samples) {}
 }
 
-/// Stands for the suite's, which a compiler takes ten minutes for under a fuzzer's instruments.
+/// Stand-in for the suite, which takes ten minutes to compile with a fuzzer's instrumentation.
 const SUITE: &[&[Bench]] = &[
     &[Bench::one::<Declared<0>>(Contender::floor("libc"))],
     &[
@@ -214,8 +216,8 @@ const SUITE: &[&[Bench]] = &[
     ],
 ];
 
-/// A pattern in the first line and `--set NAME=VALUE` in the others: what is chosen is chosen again by
-/// its own id, and what is set lies within its bounds.
+/// Selection of benchmarks: a pattern in the first line and `--set NAME=VALUE` in the others. Every
+/// selected benchmark is selected by its own id, and every value is within its bounds.
 pub fn args(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');
@@ -249,9 +251,9 @@ pub fn args(bytes: &[u8]) {
     }
 }
 
-/// A set of flows: what is understood is printed so that it is understood again as the same, has as many
-/// flows as it says, and each is one that a scheduler can hold; what is not is refused in one line, with
-/// a column that lies within the text or just behind it.
+/// Set of flows: an accepted text prints to one that parses to the same set, has as many flows as
+/// it says, and a scheduler can hold each; an error is one line with a column within the text or
+/// just after it.
 pub fn flowset(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match text.parse::<FlowSet>() {
@@ -277,8 +279,8 @@ pub fn flowset(bytes: &[u8]) {
     }
 }
 
-/// What the clients of `sched` are to send: every line that is understood can be sent, and the first that
-/// is not is refused in one line, at a place in the text.
+/// Program for the clients of `sched`: every accepted line can be sent; the first other line is
+/// refused with one line and a position in the text.
 pub fn program(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match load::parse(&text) {
@@ -303,8 +305,9 @@ pub fn program(bytes: &[u8]) {
     }
 }
 
-/// A trace, as it is and with its checksums put right, alone and with itself as its rings: whatever is
-/// read of it goes forward in time and is no more than the bytes can hold, and pairs in every format.
+/// Trace, unchanged and with corrected checksums, alone and with itself as its rings: times do not
+/// decrease, there are no more events than the bytes can hold, and calls are paired in every
+/// format.
 pub fn trace_reader(bytes: &[u8]) {
     let mended = read::mended(bytes.to_vec());
     let mended_stream = || (mended.clone(), None);
@@ -344,10 +347,11 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
     assert!(estimated.is_ok_and(|estimate| estimate.events == count as u64));
 }
 
-/// What comes over a connection: however it is cut, it is the same messages, then perhaps the same refusal;
-/// what was understood is framed so that it is understood again; and no more is kept than has come.
+/// Messages on a connection: the messages, and a final error, do not depend on how the stream is
+/// cut; an accepted message is framed so that it decodes to the same; and no more bytes are kept
+/// than have arrived.
 ///
-/// The first byte says how the rest is cut.
+/// The first byte gives the length of the pieces.
 pub fn frames(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let cut = usize::from(cut).max(1);
@@ -371,11 +375,11 @@ fn cut_anyhow<C: Codec>(codec: &C, stream: &[u8], cut: usize) {
     assert_eq!(messages_of(codec, [&framed[..]]), (whole.0, None));
 }
 
-/// What a peer of the procedure calls sends on a stream, and its greeting: however it is cut, it is the same
-/// frames, then perhaps the same refusal; what was understood is written as it came; and no more is kept than
-/// a reader's room and twice what has come.
+/// Frames of a peer of the procedure calls, and its greeting: the frames, and a final error, do not
+/// depend on how the stream is cut; an accepted frame encodes to the same bytes; and no more bytes
+/// are kept than the reader's buffer and twice the bytes that have arrived.
 ///
-/// The first byte says how the rest is cut.
+/// The first byte gives the length of the pieces.
 pub fn rpc_frames(bytes: &[u8]) {
     const BODY_MAX: u32 = 100;
     let Some((&cut, stream)) = bytes.split_first() else { return };
@@ -433,8 +437,8 @@ pub fn rpc_frames(bytes: &[u8]) {
     assert_eq!(whole, read(usize::from(cut).max(1)));
 }
 
-/// What a peer says about bulk transfers, handles among it: what is understood says nothing that cannot be,
-/// and is written so that it is understood again as the same.
+/// Messages about bulk transfers, including handles: an accepted message is consistent and encodes
+/// to bytes that decode to the same message.
 pub fn bulk(bytes: &[u8]) {
     match rpc::BulkMessage::decode(bytes) {
         Ok(message) => {
@@ -461,12 +465,13 @@ pub fn bulk(bytes: &[u8]) {
     }
 }
 
-/// TLS, on a connection of our own: bytes of a stranger in place of a handshake, for either side, and what goes
-/// through records once it is done, whole and tampered with. However records are cut, the same comes of them;
-/// what was sealed comes out as it was and is cut into the same messages; of what somebody has changed on its
-/// way nothing comes out but what was before; and no more is kept than has come.
+/// TLS on a connection of our own: arbitrary bytes in place of a handshake, for either side; and
+/// data in records after the handshake, intact and tampered with. The result does not depend on how
+/// records are cut; intact records open to the data that was sealed, which decodes to the same
+/// messages; of tampered records only the data before the change comes out; and no more bytes are
+/// kept than have arrived.
 ///
-/// The first byte says which of these, and how the rest is cut.
+/// The first byte selects the case and the length of the pieces.
 pub fn records(bytes: &[u8]) {
     let Some((&how, rest)) = bytes.split_first() else { return };
     let cut = usize::from(how >> 2) + 1;
@@ -492,7 +497,7 @@ pub fn records(bytes: &[u8]) {
         2 => {
             let (mut client, mut server) = ends.shaken();
             let mut sealed = Vec::new();
-            // As one record at least, and as several.
+            // As at least two records.
             for part in [rest, rest] {
                 client.seal(part, &[], &mut sealed).expect("the handshake is done");
             }
@@ -529,13 +534,13 @@ pub fn records(bytes: &[u8]) {
     }
 }
 
-/// Two ends that trust each other blindly.
+/// Two ends that accept any certificate.
 struct Ends {
     client: tls::Client,
     server: tls::Server,
 }
 
-/// Made once: a certificate takes a while.
+/// Returns the ends, created once, as generating a certificate takes a while.
 fn ends() -> &'static Ends {
     static ENDS: OnceLock<Ends> = OnceLock::new();
     ENDS.get_or_init(|| {
@@ -557,7 +562,7 @@ impl Ends {
         Tls::server(&self.server, 0).expect("a server")
     }
 
-    /// Both ends, when their handshake is done.
+    /// Returns both ends after their handshake.
     fn shaken(&self) -> (Tls, Tls) {
         let (mut client, mut server) = (self.client(), self.server());
         let (mut plain, mut to_client, mut to_server) = (Vec::new(), Vec::new(), Vec::new());

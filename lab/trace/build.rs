@@ -1,6 +1,8 @@
-//! Compiles the recording library: C and a little assembly, into a shared object that the crate embeds.
+//! Compiles the recording library, C and a little assembly, into a shared object that the crate
+//! embeds.
 //!
-//! It is of use on x86-64 Linux alone; elsewhere an empty file takes its place, and recording is refused.
+//! It works on x86-64 Linux only; elsewhere an empty file takes its place, and recording is
+//! refused.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -27,7 +29,8 @@ fn main() {
 
 fn build(library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
-    // Whatever CFLAGS say: it must not trace itself, and what it keeps over a call is what entry.S keeps.
+    // These flags override CFLAGS: the library must not trace itself, and may use only registers
+    // that entry.S saves.
     compile.args(["-O2", "-g0", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden"]);
     compile.args(["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-format-truncation"]);
     compile.args([

@@ -1,23 +1,23 @@
-//! One hand-off taken apart: as lines, and as stacked bars.
+//! Anatomy of a hand-off, as lines of text and as stacked bars.
 
 use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
 
-/// Bands that take more than so many times the typical one's time would make it a stroke: they are told in
-/// the table, and not drawn.
+/// Longest band that is drawn, as a multiple of the typical one's time: a longer one would shrink
+/// the typical one to a stroke. It is listed in the table only.
 const DRAWN_MAX: f64 = 6.0;
-/// Where more than this share of the hand-offs did not fit together, the others are in doubt.
+/// Share of unmatched hand-offs above which the matched ones are in doubt.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
-/// The anatomies of a document, each with its record.
+/// Iterates over the anatomies of a document, each with its record.
 pub(crate) fn of(document: &Document) -> impl Iterator<Item = (&Record, &Anatomy)> {
     document.records.iter().filter_map(|record| Some((record, record.anatomy.as_deref()?)))
 }
 
-/// Where the time of one hand-off of this record went, for a terminal: stages, the sum in one line, and what
-/// there is to know about both. Empty for a record without an anatomy.
+/// Describes where the time of one hand-off went, for a terminal: the stages, their sum in one
+/// line, and notes on both. Empty for a record without an anatomy.
 pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
     let Some(anatomy) = &record.anatomy else { return String::new() };
     let mut lines = Vec::new();
@@ -97,7 +97,7 @@ fn ns(value: f64) -> String {
     words::figure(Unit::Ns, value)
 }
 
-/// What there is to know about the figures, a sentence or two each.
+/// Returns notes on the figures, of one or two sentences each.
 pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     let mut facts = vec![
         "The line adds up the means of the middle half of the hand-offs; medians do not add up. A stage's p50 \
@@ -169,7 +169,7 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     facts
 }
 
-/// One of the slowest in a line.
+/// Describes one of the slowest hand-offs in one line.
 pub(crate) fn slow(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
@@ -189,8 +189,8 @@ pub(crate) fn slow(outlier: &AnatomyOutlier) -> String {
     )
 }
 
-/// The stages of a hand-off, stacked, as a chart `width_px` wide: of a typical one, and of slow ones. `None`
-/// for a record without an anatomy.
+/// Draws the stages of typical and slow hand-offs as stacked bars, `width_px` wide. `None` for a
+/// record without an anatomy.
 pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     let anatomy = record.anatomy.as_ref()?;
     let sum = |stages_ns: &[f64]| stages_ns.iter().sum::<f64>();
@@ -231,7 +231,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
         }
         let rest = |(row, band)| bar(row, of(band) - in_it(of(band)), &stage.name);
         let points = drawn().enumerate().map(rest).collect();
-        // The last colour of the palette is the floor's.
+        // The palette's last colour is that of the floor.
         let colour = colours.next().unwrap_or(0) % 7;
         chart = chart.with(Series::new(name(stage), Role::Nth(colour), Mark::Stacked, points));
     }

@@ -1,12 +1,14 @@
-//! Two sides of runs, compared: what became better or worse, and what nobody can say.
+//! Comparison of two sides of runs: figures that became better or worse, and figures without a
+//! verdict.
 //!
-//! The unit is the process: a run. Rounds of one process share its memory's placement, its moment and its
-//! neighbours, and operations of one round even more; taken for independent they call two runs of one build
-//! different. So at least five processes a side are asked for, and each gives one value a figure: the median
-//! of its rounds, or the best tenth of them, whichever differs less among the processes of a side. On a
-//! machine that is shared the best tenth is what ran undisturbed, and repeats within some tenths of a percent
-//! where medians are 5 % apart; a figure that comes out in two ways is better told by its median. Both are
-//! tests of one family, so that looking twice costs nothing of the promise below.
+//! The sample is a process, that is, a run. Rounds of one process share the placement of its
+//! memory, its time and its neighbours, and operations of one round even more; treated as
+//! independent they make two runs of one build differ. So at least five processes per side are
+//! needed, and each gives one value per figure: the median of its rounds, or their best tenth,
+//! whichever varies less among the processes of a side. On a shared machine the best tenth is what
+//! ran undisturbed: it repeats within some tenths of a percent where medians are 5 % apart; for a
+//! figure with two modes the median is better. Both are tests of one family, so that testing twice
+//! does not weaken the error bound below.
 
 mod family;
 mod ranks;
@@ -19,32 +21,32 @@ use handover_record::{ContenderKind, Document, Record, Unit, WarningCode};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The version of a comparison's JSON form.
+/// Version of a comparison's JSON format.
 pub const SCHEMA: u32 = 1;
 
-/// Fewer processes on a side, and nothing can be said.
+/// Minimum number of processes per side for a verdict.
 pub const PROCESSES_MIN: usize = 5;
 
-/// Chance alone calls any figure of a comparison worse this seldom, and any better: less often than the one in a
-/// hundred that is promised. Two of the 252 deals of five a side are still as few.
+/// Maximum corrected p-value of a verdict: less than the promised one in a hundred. Two of the 252
+/// deals of five processes per side are within it.
 pub(crate) const FAMILY_MAX: f64 = 0.008;
-/// And each figure that is called must stand out by its ranks alone, too: one wild process is not enough.
+/// Maximum p-value of the figure's own rank test: one outlying process is not enough for a verdict.
 pub(crate) const ALONE_MAX: f64 = 0.05;
 
-/// A process's rounds as one value.
+/// Statistic that represents the rounds of a process as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// The figure itself: the median of the rounds that nothing disturbed.
+    /// The figure itself: the median of the undisturbed rounds.
     Median,
-    /// The median of the round than which a tenth of them is better.
+    /// The median of the round at the best tenth: one tenth of the rounds are better.
     BestTenth,
 }
 
 impl By {
     const ALL: [By; 2] = [By::Median, By::BestTenth];
 
-    /// In a word.
+    /// Returns the name of the statistic.
     pub fn words(self) -> &'static str {
         match self {
             By::Median => "median",
@@ -65,15 +67,15 @@ impl By {
     }
 }
 
-/// Of fewer rounds there is no best tenth.
+/// Minimum number of rounds for a best tenth.
 const ROUNDS_OF_TENTH_MIN: usize = 10;
 
-/// What one wants to know of two sides.
+/// Options of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// The least relative difference that matters: 0.02 is 2 %.
+    /// Smallest relative difference that matters: 0.02 is 2 %.
     pub threshold: f64,
-    /// Whether every contender has a row, rather than ours.
+    /// `true` if every contender has a row, instead of ours only.
     pub all: bool,
 }
 
@@ -83,7 +85,7 @@ impl Default for Rules {
     }
 }
 
-/// What can be said of a figure.
+/// Result of comparing one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -91,16 +93,16 @@ pub enum Verdict {
     Better,
     /// B takes more.
     Worse,
-    /// If they differ, then by less than the threshold.
+    /// Any difference is smaller than the threshold.
     Same,
-    /// They may differ by more than what matters, and may not.
+    /// The data allow both a difference above the threshold and none.
     TooNoisy,
-    /// The runs are not such that anything could be said.
+    /// The runs do not allow a comparison.
     CannotSay,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Better => "better",
@@ -112,113 +114,117 @@ impl Verdict {
     }
 }
 
-/// One side.
+/// One side of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Side {
-    /// What it was asked for by.
+    /// Name by which it was requested.
     pub name: String,
-    /// Its runs, each a process.
+    /// Ids of its runs, each a process.
     pub runs: Vec<String>,
-    /// The versions that they were made with, with their commits.
+    /// Versions, with commits, that the runs were made with.
     pub builds: BTreeSet<String>,
-    /// The machines that they were made on.
+    /// Hosts that the runs were made on.
     pub hosts: BTreeSet<String>,
 }
 
-/// One figure of both sides.
+/// One figure on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The figure's id.
+    /// Id of the figure.
     pub id: String,
-    /// The contender.
+    /// Name of the contender.
     pub contender: String,
-    /// Its arguments and placement, where they are told.
+    /// Arguments and placement, as far as they differ from the defaults.
     pub setting: String,
-    /// The unit of `a` and `b`.
+    /// Unit of `a` and `b`.
     pub unit: Unit,
-    /// What stands for a process.
+    /// Statistic that represents a process.
     pub by: By,
-    /// The median of A's processes.
+    /// Median over A's processes.
     pub a: f64,
-    /// The median of B's.
+    /// Median over B's processes.
     pub b: f64,
-    /// B by A: above 1, B takes more (Hodges and Lehmann's estimate); `None` where a figure is not above 0.
+    /// Ratio of B to A, above 1 if B takes more (estimate of Hodges and Lehmann); `None` if a value
+    /// is not above 0.
     pub ratio: Option<f64>,
-    /// Lower end of its 95 % interval; `None` also of too few processes.
+    /// Lower end of the ratio's 95 % interval; `None` also if there are too few processes.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: Option<f64>,
-    /// The p-value of Mann and Whitney's test of this figure alone.
+    /// p-value of the Mann-Whitney test of this figure alone.
     pub p: f64,
-    /// How often chance alone makes any figure of this comparison look so much worse or, where this one takes less, so
-    /// much better (Westfall and Young).
+    /// Probability that chance alone makes any figure of this comparison look as much worse or, if
+    /// this one takes less, as much better (Westfall and Young).
     pub p_corrected: f64,
-    /// Cliff's delta: 1, all of B takes more than all of A; -1, less.
+    /// Cliff's delta: 1 if all of B takes more than all of A, -1 if all of B takes less.
     pub delta: f64,
-    /// The least relative difference that is called: the threshold, or what can be seen if that is more.
+    /// Smallest relative difference that gives a verdict: the threshold or, if greater, the
+    /// resolution.
     pub least: f64,
-    /// What can be said.
+    /// Verdict on the figure.
     pub verdict: Verdict,
-    /// Why nothing can be said; otherwise empty.
+    /// Reason for which no verdict is possible; empty otherwise.
     pub why: String,
 }
 
-/// Two sides, compared.
+/// Comparison of two sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The version of this form.
+    /// Version of the JSON format.
     pub schema: u32,
-    /// The one that B is compared with.
+    /// Baseline side.
     pub a: Side,
-    /// The one that may be better or worse.
+    /// Side that may be better or worse than A.
     pub b: Side,
-    /// The least relative difference that matters.
+    /// Smallest relative difference that matters.
     pub threshold: f64,
-    /// The least that these runs can see, of one party: ours against ours, over the same processes.
+    /// Resolution of these runs for figures of one participant: the difference of ours against
+    /// ours, over the same processes, by the better statistic.
     pub visible_one: Option<f64>,
-    /// The same, across CPUs.
+    /// Resolution for figures across CPUs.
     pub visible_several: Option<f64>,
-    /// What rows see that are told by the other of median and best tenth, which shows more of the noise.
+    /// Resolution for figures of one participant by the noisier of median and best tenth.
     pub visible_one_most: Option<f64>,
-    /// The same, across CPUs.
+    /// Resolution for figures across CPUs by the noisier statistic.
     pub visible_several_most: Option<f64>,
-    /// Every figure that both sides have, in A's order.
+    /// Figures that both sides have, in A's order.
     pub rows: Vec<Row>,
-    /// Figures of A alone.
+    /// Figures of A only.
     pub only_a: Vec<String>,
-    /// Figures of B alone.
+    /// Figures of B only.
     pub only_b: Vec<String>,
-    /// What is to be known of the two before one believes any of it.
+    /// Reasons to doubt the comparison as a whole.
     pub notes: Vec<String>,
 }
 
 impl Comparison {
-    /// Rows of a verdict.
+    /// Returns the number of rows with a verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// Whether something regressed.
+    /// Returns `true` if a figure became worse.
     pub fn is_worse(&self) -> bool {
         self.count(Verdict::Worse) > 0
     }
 }
 
-/// Compares the runs of two sides, each with its name. The same runs give the same comparison.
+/// Compares the runs of two sides, each with its name. The result is deterministic.
 ///
-/// A figure is *worse* when all of these hold, and *better* when they do the other way round:
+/// A figure is *worse* if all of these hold, and *better* if they hold in the other direction:
 ///
-/// - at least five processes a side have it;
-/// - the estimated ratio differs from 1 by more than the threshold, and by more than what ours against ours
-///   differs by in these very processes;
-/// - Mann and Whitney's test calls it different at 5 %;
-/// - dealing out the processes anew makes *any* figure look so much worse in less than one of a hundred ways.
+/// - each side has it in at least five processes;
+/// - the estimated ratio differs from 1 by more than the threshold, and by more than ours differs
+///   from ours in these very processes;
+/// - the Mann-Whitney test finds a difference at the 5 % level;
+/// - dealing out the processes anew makes *any* figure look as much worse in less than one of a
+///   hundred ways.
 ///
-/// It is the *same* when the ratio's interval keeps within the threshold; with a threshold of 0, within what
-/// can be seen.
+/// It is the *same* if the ratio's interval lies within the threshold or, with a threshold of 0,
+/// within the resolution.
 ///
 /// # Cost
-/// 200 figures of 8 processes a side: 0.1 s. Beyond 13,000 ways to deal them out, 5,000 are drawn.
+/// 0.1 s for 200 figures of 8 processes per side. Beyond 13,000 deals, 5,000 are drawn at random.
 pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> Comparison {
     let (a_measured, b_measured) = (measured(a.1), measured(b.1));
     let smoke_count = a.1.len() + b.1.len() - a_measured.len() - b_measured.len();
@@ -270,7 +276,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     }
 }
 
-/// The runs of a side without its smoke runs; all of them where it has no others.
+/// Returns the runs of a side without its smoke runs; all of them if it has no others.
 fn measured(side: &[Document]) -> Vec<&Document> {
     let is_measured = |document: &&Document| document.run.profile != "smoke";
     match side.iter().any(|it| is_measured(&it)) {
@@ -279,9 +285,10 @@ fn measured(side: &[Document]) -> Vec<&Document> {
     }
 }
 
-/// The row of a figure, of the two by its median and by its best tenth: the one that differs, or else the one with
-/// the narrower interval. A figure that is better in one and worse in the other is too noisy to say, and it is the
-/// same only if it is in both: the best tenth alone says nothing of a median that may have moved.
+/// Selects the row by the median or by the best tenth: the one that differs, or else the one with
+/// the narrower interval. A figure that is better by one and worse by the other is too noisy to
+/// say, and a figure is the same only if it is by both: the best tenth alone does not show a median
+/// that may have moved.
 fn chosen([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let is_told = |row: &Row| width(row) < f64::INFINITY;
@@ -298,7 +305,7 @@ fn chosen([median, tenth]: [Row; 2]) -> Row {
                 median
             }
         }
-        // The one that keeps the figure from being the same is shown.
+        // The row that keeps the figure from being the same is shown.
         (false, false) if !is_told(&tenth) || median.verdict == Verdict::TooNoisy => median,
         (false, false) if !is_told(&median) || tenth.verdict == Verdict::TooNoisy => tenth,
         (false, false) => {
@@ -311,7 +318,7 @@ fn chosen([median, tenth]: [Row; 2]) -> Row {
     }
 }
 
-/// How far the interval of a row reaches, as a logarithm.
+/// Returns the width of a row's interval as a logarithm; infinite without an interval or a verdict.
 fn width(row: &Row) -> f64 {
     match (row.low, row.high) {
         (Some(low), Some(high)) if row.why.is_empty() => (high / low).ln(),
@@ -332,7 +339,7 @@ fn side((name, documents): (&str, &[&Document])) -> Side {
     }
 }
 
-/// What makes a record one of the same figure as another's.
+/// Identity of a figure across runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     id: String,
@@ -375,13 +382,14 @@ impl Key {
     }
 }
 
-/// A figure in all processes.
+/// Values of a figure in all processes.
 struct Cell {
     unit: Unit,
     kind: ContenderKind,
     several: bool,
     smoke: bool,
-    /// By each [`By`], one for each process, A's first; NaN where it has none.
+    /// For each [`By`], the values of all processes, A's first; NaN for a process without the
+    /// figure.
     values: [Vec<f64>; 2],
 }
 
@@ -399,7 +407,7 @@ fn finite(values: &[f64]) -> Vec<f64> {
     values.iter().copied().filter(|it| it.is_finite()).collect()
 }
 
-/// Every figure of both sides, in order of first appearance.
+/// All figures of both sides, in order of first appearance.
 struct Table {
     a_count: usize,
     count: usize,
@@ -433,8 +441,8 @@ impl Table {
         table
     }
 
-    /// What has a row: ours, or the floor where there is none of ours, or whoever is there; all but the
-    /// nulls where all are asked for.
+    /// Iterates over the figures that get a row: ours, or the floor if there is none of ours, or
+    /// else every contender; all but the nulls if `all`.
     fn cells(&self, all: bool) -> impl Iterator<Item = (&Key, &Cell)> {
         let kinds = |id: &str, wanted: ContenderKind| {
             self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
@@ -453,8 +461,8 @@ impl Table {
         })
     }
 
-    /// By how much ours differs from ours: the greatest end of any interval, within the processes and
-    /// between the sides; of one party and of several, by each [`By`].
+    /// Returns the difference of ours against ours: the widest end of any interval, within the
+    /// processes and between the sides; for one participant and for several, by each [`By`].
     fn visible(&self) -> [[Option<f64>; 2]; 2] {
         let mut visible = [[None; 2]; 2];
         let is_null = |cell: &Cell| cell.kind == ContenderKind::Null;
@@ -466,13 +474,13 @@ impl Table {
             let twins: Vec<&Cell> =
                 nulls().filter(|(key, _)| of_it(key)).map(|(_, cell)| cell).collect();
             let logs: Vec<Vec<f64>> = twins.iter().map(|cell| cell.logs(by)).collect();
-            // Within a process: one by the other.
+            // Within a process: the ratio of one null to the other.
             let within = logs.windows(2).filter_map(|two| {
                 let apart: Vec<f64> =
                     two[0].iter().zip(&two[1]).map(|(one, other)| other - one).collect();
                 ranks::median_interval(&finite(&apart))
             });
-            // Between the sides: both together.
+            // Between the sides: the mean of both nulls.
             let means: Vec<f64> = (0..self.count)
                 .map(|place| logs.iter().map(|it| it[place]).sum::<f64>() / logs.len() as f64)
                 .collect();
@@ -493,7 +501,7 @@ fn is_several(record: &Record) -> bool {
     record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1])
 }
 
-/// A row without what needs all of them.
+/// Returns a row without the fields that depend on all figures.
 fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
     let (a, b) = cell.values[by as usize].split_at(a_count);
     let (a, b) = (finite(a), finite(b));
@@ -540,7 +548,7 @@ fn processes(count: usize) -> String {
 
 fn verdict(row: &Row, threshold: f64) -> Verdict {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else {
-        // Of figures that are not above 0, equal ones alone come here.
+        // Only equal values get here if they are not above 0.
         return Verdict::Same;
     };
     let least = 1.0 + row.least;
@@ -554,7 +562,7 @@ fn verdict(row: &Row, threshold: f64) -> Verdict {
     }
 }
 
-/// What casts doubt on the comparison as a whole.
+/// Returns reasons to doubt the comparison as a whole.
 fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if smoke_count > 0 {
@@ -601,12 +609,12 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
     notes
 }
 
-/// `1 run is`, `2 runs are`.
+/// Formats a count with its verb: `1 run is`, `2 runs are`.
 fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {of} {one}") } else { format!("{count} {of}s {many}") }
 }
 
-/// What these processes cannot tell apart, as the line below the table.
+/// Returns the sentence below the table on the resolution of these processes.
 pub(crate) fn visible_line(comparison: &Comparison) -> String {
     let shown = |width: f64| words::share(width.max(0.001));
     let told = |least: Option<f64>, most: Option<f64>, place: &str| {

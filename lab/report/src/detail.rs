@@ -1,5 +1,5 @@
-//! What the page's script draws: the distribution of every contender of every figure, small enough to go
-//! with the page.
+//! Data of the page's script: the distribution of each contender of every figure, small enough to
+//! embed in the page.
 
 use crate::model::{Figure, Model};
 use crate::text::steers;
@@ -12,38 +12,38 @@ use hdrhistogram::serialization::Deserializer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Where the percentile curve has its points.
+/// Quantiles at which the percentile curve has its points.
 const QUANTILES: [f64; 19] = [
     0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995,
     0.99999, 0.999_995, 0.999_999, 1.0,
 ];
-/// Bars of a distribution, of equal width on a logarithmic axis.
+/// Number of bars of a distribution, of equal width on a logarithmic axis.
 const BARS_COUNT: usize = 60;
-/// What of the samples lies beyond the bars, at most, on the slow side: a single outlier is not to make all
-/// others one bar.
+/// Maximum share of slow samples beyond the bars: a single outlier must not squeeze all others into
+/// one bar.
 const BEYOND_SHARE: f64 = 0.001;
-/// A record keeps its samples in thousandths of its unit.
+/// Units of a stored sample per unit of the figure: samples are stored in thousandths.
 const STEPS: f64 = 1000.0;
 
-/// The data of a page.
+/// Data of a page.
 #[derive(Serialize)]
 pub(crate) struct Details<'a> {
     quantiles: &'static [f64],
     pub figures: Vec<Detail<'a>>,
 }
 
-/// One figure: its contenders side by side.
+/// Figure with its contenders.
 #[derive(Serialize)]
 pub(crate) struct Detail<'a> {
     pub id: &'a str,
     what: &'a str,
     unit: String,
-    /// Where the bars begin and end.
+    /// Lower end of the first bar and upper end of the last.
     span: [f64; 2],
     pub rows: Vec<Contender<'a>>,
 }
 
-/// One contender of it.
+/// Contender of a figure.
 #[derive(Serialize)]
 pub(crate) struct Contender<'a> {
     #[serde(skip)]
@@ -51,7 +51,7 @@ pub(crate) struct Contender<'a> {
     name: &'a str,
     kind: String,
     args: String,
-    /// The median with its interval, the 99 % quantile, operations a second, CPUs.
+    /// Median with its interval; 99 % quantile, operations per second and CPUs follow.
     median: f64,
     low: Option<f64>,
     high: Option<f64>,
@@ -63,9 +63,9 @@ pub(crate) struct Contender<'a> {
     floor: Option<Beside<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<Beside<'a>>,
-    /// At [`QUANTILES`], as far as there are samples to tell them.
+    /// Values at [`QUANTILES`]; empty without samples of single operations.
     quantiles: Vec<f64>,
-    /// The share of the samples in the fullest bar, and each bar in thousandths of that.
+    /// Share of the samples in the fullest bar; `bars` are in thousandths of it.
     peak: f64,
     bars: Vec<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -89,14 +89,15 @@ impl<'a> Details<'a> {
         Self { quantiles: &QUANTILES, figures: figures.filter_map(|it| detail(&it)).collect() }
     }
 
-    /// Where that record stands: its figure, and its place among the contenders.
+    /// Returns the indices of a record: its figure, and its contender.
     pub(crate) fn place(&self, record: &Record) -> Option<(usize, usize)> {
         let figure = self.figures.iter().position(|it| it.id == record.id)?;
         let is_it = |row: &Contender<'_>| std::ptr::eq(row.record, record);
         Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
-    /// As JSON that may stand in a page: no mark of it ends the element that holds it.
+    /// Returns the data as JSON that can be embedded in a page: it cannot end the element that
+    /// holds it.
     pub(crate) fn json(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut safe = String::with_capacity(json.len());
@@ -136,7 +137,7 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
             peer: record.best_peer().map(|it| beside(it, &it.contender)),
             quantiles: match summary.quantiles() {
                 Some(_) => samples.as_ref().map_or_else(Vec::new, quantiles),
-                // A quantile of means of batches says nothing of operations.
+                // A quantile of batch means is not one of operations.
                 None => Vec::new(),
             },
             peak,
@@ -154,57 +155,57 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
     })
 }
 
-/// All samples of a record, where it keeps any that can be read.
+/// Returns all samples of a record, if it has any that can be read.
 fn samples(record: &Record) -> Option<Histogram<u64>> {
     let bytes = STANDARD.decode(&record.histogram).ok()?;
     let histogram = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
     (!histogram.is_empty()).then_some(histogram)
 }
 
-/// The values at [`QUANTILES`]; those beyond what so many samples tell are the greatest.
+/// Returns the values at [`QUANTILES`]; quantiles beyond the number of samples are the maximum.
 fn quantiles(samples: &Histogram<u64>) -> Vec<f64> {
     let told = |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / STEPS);
     QUANTILES.iter().map(told).collect()
 }
 
-/// Four digits, of which a chart shows fewer.
+/// Rounds to four significant digits; a chart shows fewer.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// The axis of a figure's bars, logarithmic.
+/// Logarithmic axis of a figure's bars.
 struct Scale {
     from: f64,
     to: f64,
 }
 
 impl Scale {
-    /// Over what these have in common, but for the slowest.
+    /// Returns the axis over all samples except the slowest.
     fn over<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
         let (mut from, mut to) = (f64::MAX, 0.0_f64);
         for samples in all {
-            // No time is shorter than a step: on a logarithmic axis there is no nought.
+            // No value is below one step: a logarithmic axis has no zero.
             from = from.min(samples.min().max(1) as f64 / STEPS);
             to = to.max(samples.value_at_quantile(1.0 - BEYOND_SHARE).max(1) as f64 / STEPS);
         }
-        // A histogram tells a value to three digits.
+        // A histogram stores values with three digits.
         match from * 1.01 < to {
             true => Self { from, to },
-            // All the same, or nothing: bars about it.
+            // All values are equal: the axis extends around them.
             false if to > 0.0 => Self { from: to / 2.0, to: to * 2.0 },
             false => Self { from: 1.0, to: 2.0 },
         }
     }
 
-    /// The share of the samples in the fullest bar, and each bar in thousandths of it; what lies beyond the
-    /// last is not told.
+    /// Returns the share of the samples in the fullest bar, and each bar in thousandths of it;
+    /// samples beyond the last bar are omitted.
     fn bars(&self, samples: &Histogram<u64>) -> (f64, Vec<u16>) {
         let width = (self.to / self.from).ln() / BARS_COUNT as f64;
         let mut bars = vec![0_u64; BARS_COUNT];
         for step in samples.iter_recorded() {
             let value = (step.value_iterated_to().max(1) as f64 / STEPS).max(self.from);
             let place = ((value / self.from).ln() / width) as usize;
-            // The end itself belongs to the last bar.
+            // The upper end belongs to the last bar.
             let last = value <= self.to * 1.001;
             if let Some(bar) = bars.get_mut(if last { place.min(BARS_COUNT - 1) } else { place }) {
                 *bar += step.count_since_last_iteration();

@@ -1,4 +1,4 @@
-//! Runs in the forms of other people's tools.
+//! Export of runs to formats of other tools.
 
 use crate::model::{self, Model};
 use crate::text::steers;
@@ -8,21 +8,22 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-/// A form of somebody else's.
+/// Format of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A table for spreadsheets and data frames, RFC 4180: a head, then a line for each figure.
+    /// Table for spreadsheets and data frames, RFC 4180: a header, then one line per figure.
     Csv,
-    /// OpenMetrics 1.0, for Prometheus and its kin: a summary for what takes time, in seconds.
+    /// OpenMetrics 1.0, for Prometheus and similar tools: figures that are times are summaries, in
+    /// seconds.
     OpenMetrics,
-    /// An HdrHistogram log, version 1.3: a line for each figure's histogram, in picoseconds where the
-    /// figure is a time, tagged `id[contender]`.
+    /// HdrHistogram log, version 1.3: one line per figure's histogram, in picoseconds if the figure
+    /// is a time, tagged `id[contender]`.
     HdrLog,
-    /// The JSON of github-action-benchmark's `customSmallerIsBetter`.
+    /// JSON of github-action-benchmark's `customSmallerIsBetter`.
     GithubAction,
 }
 
-/// Not the name of a form.
+/// Error for a text that names no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write jsonl, csv, openmetrics, hdr or github-action")]
 pub struct UnknownFormat;
@@ -41,7 +42,7 @@ impl FromStr for Format {
     }
 }
 
-/// The runs in a form. The same runs give the same text.
+/// Renders the runs in a format. The result is deterministic.
 pub fn export(documents: &[Document], format: Format) -> String {
     match format {
         Format::Csv => csv(documents),
@@ -55,7 +56,7 @@ fn figures(documents: &[Document]) -> impl Iterator<Item = (&Document, &Record)>
     documents.iter().flat_map(|document| document.records.iter().map(move |it| (document, it)))
 }
 
-/// A line of the table. Empty: there is none.
+/// Line of the CSV table. A field without a value is empty.
 #[derive(Serialize)]
 struct CsvLine<'a> {
     run: &'a str,
@@ -91,7 +92,7 @@ struct CsvLine<'a> {
     doubts: String,
 }
 
-/// The names of its columns.
+/// Column names of the CSV table.
 const CSV_HEAD: [&str; 31] = [
     "run",
     "started_unix_ns",
@@ -128,7 +129,7 @@ const CSV_HEAD: [&str; 31] = [
 
 fn csv(documents: &[Document]) -> String {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    // Into memory: it cannot fail. The head stands above no figure, too.
+    // Writing to memory cannot fail. The header is written even without figures.
     let written = writer.write_record(CSV_HEAD);
     debug_assert!(written.is_ok(), "{written:?}");
     for (document, it) in figures(documents) {
@@ -170,7 +171,7 @@ fn csv(documents: &[Document]) -> String {
             peer_ratio: peer.map(|peer| peer.ratio),
             doubts: doubts.join("; "),
         };
-        // Into memory, with fields of every line alike: it cannot fail.
+        // Writing to memory, with the same number of fields on every line, cannot fail.
         let written = writer.serialize(line);
         debug_assert!(written.is_ok(), "{written:?}");
     }
@@ -178,7 +179,7 @@ fn csv(documents: &[Document]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A metric family: its name, type and help, and the lines of its samples.
+/// Metric family: its header (name, type and help) and the lines of its samples.
 struct Family {
     head: &'static str,
     lines: String,
@@ -251,12 +252,12 @@ fn labels(document: &Document, it: &Record) -> String {
     for (name, value) in run.into_iter().chain(figure) {
         labels.push(format!("{name}=\"{}\"", escaped(value)));
     }
-    // An argument's name is a word of letters, digits and underscores.
+    // An argument's name consists of letters, digits and underscores.
     labels.extend(it.args.iter().map(|(name, value)| format!("arg_{name}=\"{value}\"")));
     labels.join(",")
 }
 
-/// A label's value: OpenMetrics escapes these three and nothing else.
+/// Escapes a label's value: OpenMetrics escapes these three characters only.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -284,7 +285,7 @@ fn hdr_log(documents: &[Document]) -> String {
     text
 }
 
-/// What github-action-benchmark reads.
+/// Entry of github-action-benchmark's input.
 #[derive(Serialize)]
 struct Benchmark<'a> {
     name: String,
@@ -311,13 +312,14 @@ fn github_action(documents: &[Document]) -> String {
             extra: &it.what,
         })
         .collect();
-    // Plain data, and numbers that are finite: it cannot fail.
+    // Serializing plain data with finite numbers cannot fail.
     let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// A run as a table in GitHub's Markdown: ours beside floor and best peer, as in the table for terminals.
+/// Renders a run as a table in GitHub's Markdown: ours beside floor and best peer, as in the table
+/// for terminals.
 pub fn markdown(document: &Document, all: bool) -> String {
     let model = Model::new(document, all);
     let mut text = format!(
@@ -357,7 +359,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
     text
 }
 
-/// Two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
+/// Formats two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
 fn modes(record: &Record) -> String {
     let shown = |mode: &Mode| {
         format!("{} in {}", words::figure(record.unit, mode.median), words::share(mode.share))
@@ -365,7 +367,7 @@ fn modes(record: &Record) -> String {
     record.modes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-/// What ends a cell, or means something in Markdown or HTML, means itself.
+/// Escapes characters that would end a cell or have a meaning in Markdown or HTML.
 fn cell(text: &str) -> String {
     let mut cell = String::new();
     for it in text.chars() {

@@ -1,4 +1,4 @@
-//! A figure over runs: its trend, and where it changed.
+//! History of a figure over runs: its trend and its changes.
 
 mod divisive;
 
@@ -12,22 +12,22 @@ use crate::words;
 use handover_record::Unit;
 use serde::Serialize;
 
-/// The version of a history's JSON form.
+/// Version of a history's JSON format.
 pub const SCHEMA: u32 = 1;
 
-/// Narrower than this, nothing is laid out; lines are cut.
+/// Width below which the layout does not shrink further; lines are cut.
 const WIDTH_MIN: usize = 24;
 
-/// One figure of one run.
+/// Figure of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dot {
-    /// The run.
+    /// Id of the run.
     pub run: String,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// Beginning of the run, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// The version and commit that it was made with.
+    /// Version and commit that the run was made with.
     pub build: String,
-    /// The figure.
+    /// Value of the figure.
     pub median: f64,
     /// Lower end of its interval.
     pub low: Option<f64>,
@@ -35,43 +35,44 @@ pub struct Dot {
     pub high: Option<f64>,
 }
 
-/// Runs in a row between which the figure did not change.
+/// Consecutive runs without a change of the figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Level {
-    /// The first of its runs, from 0.
+    /// Index of the first run.
     pub from: usize,
-    /// Behind the last of them.
+    /// Index after the last run.
     pub to: usize,
-    /// The median of their figures.
+    /// Median of the runs' figures.
     pub median: f64,
-    /// By what the level before was multiplied; `None` for the first.
+    /// Ratio to the previous level; `None` for the first.
     pub ratio: Option<f64>,
-    /// How often chance alone makes such a change; `None` for the first.
+    /// Probability that chance alone makes such a change; `None` for the first.
     pub p: Option<f64>,
 }
 
-/// A figure over runs.
+/// Figure over runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct History {
-    /// The version of this form.
+    /// Version of the JSON format.
     pub schema: u32,
-    /// The figure's id.
+    /// Id of the figure.
     pub id: String,
-    /// The contender.
+    /// Name of the contender.
     pub contender: String,
-    /// The unit.
+    /// Unit of the figure.
     pub unit: Unit,
-    /// The runs, the earliest first.
+    /// Runs, the earliest first.
     pub runs: Vec<Dot>,
-    /// The levels, in order; one where nothing changed.
+    /// Levels, in order; a single one if nothing changed.
     pub levels: Vec<Level>,
-    /// Runs that have the figure, but on another machine or with other arguments than the last.
+    /// Number of runs that have the figure, but on another machine or with other arguments than the
+    /// last run.
     pub left_out: usize,
 }
 
 impl History {
-    /// The history of a figure, from runs in order of time. Changes are found in the logarithms, so that
-    /// ratios count.
+    /// Computes the history of a figure, from runs in order of time. Changes are searched in the
+    /// logarithms, so that ratios count; in the values if one is not above 0.
     ///
     /// # Cost
     /// Some tenths of a second for 1,000 runs.
@@ -96,7 +97,7 @@ impl History {
         History { schema: SCHEMA, id, contender, unit, runs, levels, left_out }
     }
 
-    /// For a terminal: a line that goes up and down, then the levels, the latest last.
+    /// Renders the history for a terminal: a spark line, then the levels, the latest last.
     pub fn text(&self, width: usize, style: Style) -> String {
         let laid_out = width.max(WIDTH_MIN);
         let mut head = Line::new(&self.id, Tone::Strong);
@@ -152,8 +153,8 @@ impl History {
         render(lines, width, style)
     }
 
-    /// The runs as one or more characters' heights, the median of several where there are more runs than
-    /// columns.
+    /// Renders the runs as bars of characters; with more runs than columns, a bar is the median of
+    /// several.
     fn spark(&self, width: usize, style: Style) -> Vec<Line> {
         const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
@@ -177,7 +178,7 @@ impl History {
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
-    /// The same as a picture: each run with its interval, the levels, and where they change.
+    /// Draws the history as a chart: each run with its interval, the levels and their changes.
     pub fn chart(&self) -> Chart {
         let quantity = match self.unit {
             Unit::Ns => Quantity::Nanos,

@@ -1,4 +1,4 @@
-//! The page: one file with the table, the ladder, the doubts and the machine.
+//! Report page: one file with the table, the ladder, the warnings and the machine.
 
 use crate::anatomy::{self, anatomy_chart};
 use crate::detail::Details;
@@ -18,14 +18,16 @@ const SCRIPT: &str = include_str!("../templates/report.js");
 const WIDE_PX: f64 = 1080.0;
 const NARROW_PX: f64 = 380.0;
 
-/// The report of a document as one self-contained HTML file: nothing from the network, light or dark as its
-/// reader prefers, readable on paper and on a phone. A rung or a row opens its distribution; without
-/// scripting all else is there. Text of the document is escaped, whatever it is.
+/// Renders a document as one self-contained HTML file: it loads nothing from the network, is light
+/// or dark as the reader prefers, and fits paper and phones. A rung or a row opens its
+/// distribution; without scripting everything else is available. All text of the document is
+/// escaped.
 pub fn html(document: &Document) -> String {
     html_beside(document, &[])
 }
 
-/// The same, with the figures of other runs, or of other machines, laid over the ladder and beside it.
+/// Renders a document like [`html`], with the figures of other runs, or of other machines, on and
+/// beside the ladder.
 pub fn html_beside(document: &Document, others: &[Document]) -> String {
     let model = Model::new(document, false);
     let details = Details::of(document);
@@ -56,17 +58,17 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
         script: SCRIPT,
     };
     let mut environment = Environment::new();
-    // A name that the page does not have is a fault of the template, not an empty text.
+    // An undefined name is an error in the template, not an empty text.
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_formatter(write_escaped);
-    // The name decides that text is escaped.
+    // The extension .html enables escaping.
     let rendered = environment.render_named_str("report.html", TEMPLATE, Serde(&page));
-    // The template is part of the program and takes any page: the tests render all kinds of them.
+    // The template is part of the program; the tests render pages of every kind with it.
     rendered.unwrap_or_else(|refused| panic!("the embedded template: {refused:#}"))
 }
 
-/// Writes a value as text of the page, whatever is in it; only what the template itself calls safe (the
-/// charts and styles made here) goes through as it is.
+/// Writes a value as escaped text; only values that the template marks as safe (charts and styles
+/// made here) are written unchanged.
 fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
@@ -93,7 +95,7 @@ struct Page<'a> {
     page_style: &'static str,
     groups: Vec<Group<'a>>,
     off_ladder_count: usize,
-    /// None where there is no other run.
+    /// Other runs; `None` if there are none.
     beside: Option<OtherRuns<'a>>,
     sweeps: Vec<SweepPart>,
     anatomies: Vec<AnatomyPart<'a>>,
@@ -101,7 +103,7 @@ struct Page<'a> {
     contenders_count: usize,
     contenders: Vec<Contenders<'a>>,
     facts: Vec<Fact>,
-    /// What the script draws.
+    /// Data for the script, as JSON.
     data: String,
     script: &'static str,
 }
@@ -116,7 +118,7 @@ struct Group<'a> {
 struct Row<'a> {
     id: &'a str,
     contender: String,
-    /// Whether the contender must be told: the figure has more than one row.
+    /// `true` if the contender must be shown: the figure has more than one row.
     told: bool,
     what: &'a str,
     median: String,
@@ -129,7 +131,7 @@ struct Row<'a> {
     peer: Option<RatioCell<'a>>,
     cpus: String,
     doubts: Vec<Letter>,
-    /// Where it stands in the script's data.
+    /// Indices of the row in the script's data.
     place: Option<(usize, usize)>,
 }
 
@@ -152,7 +154,7 @@ struct Letter {
     words: &'static str,
 }
 
-/// The same figures in several runs.
+/// Same figures in several runs.
 #[derive(Serialize)]
 struct OtherRuns<'a> {
     labels: Vec<String>,
@@ -164,11 +166,11 @@ struct OtherRow<'a> {
     id: &'a str,
     contender: &'a str,
     median: String,
-    /// In each of the others: the median, and how many times this run's it is.
+    /// For each other run: its median, and the ratio to this run's.
     others: Vec<Option<(String, String)>>,
 }
 
-/// A figure by one of its arguments.
+/// Figure as a function of one of its arguments.
 #[derive(Serialize)]
 struct SweepPart {
     id: String,
@@ -177,7 +179,7 @@ struct SweepPart {
     rates: String,
 }
 
-/// One hand-off taken apart.
+/// Anatomy of a hand-off.
 #[derive(Serialize)]
 struct AnatomyPart<'a> {
     id: &'a str,
@@ -329,7 +331,7 @@ fn doubts<'a>(model: &Model<'a>) -> Vec<Doubt<'a>> {
     model.doubts().into_iter().map(doubt).collect()
 }
 
-/// Every row that another run has too.
+/// Returns every row that another run has too.
 fn beside<'a>(
     model: &Model<'a>,
     document: &'a Document,

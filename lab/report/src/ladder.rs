@@ -1,18 +1,18 @@
-//! The ladder: every figure as a rung on a logarithmic axis of time.
+//! Ladder: every figure as a rung on a logarithmic time axis.
 
 use crate::model::{self, Model};
 use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
 use crate::words;
 use handover_record::{ContenderKind, Document, Record, Unit};
 
-/// The ladder of a document as a chart, `width_px` wide: for each figure that is a time, the tick of its
-/// floor, its median with the interval, its 99 % quantile, and the best peer. The axis begins at 1 ns or
-/// below and covers the data in whole decades.
+/// Draws the ladder of a document, `width_px` wide: for each figure that is a time, the tick of its
+/// floor, its median with the interval, its 99 % quantile, and the best peer. The axis begins at 1
+/// ns or below and covers the data in whole decades.
 pub fn ladder(document: &Document, width_px: f64) -> Chart {
     ladder_beside(document, &[], width_px)
 }
 
-/// The same, with the medians of other runs on its rungs.
+/// Draws the ladder with the medians of other runs on its rungs.
 pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: f64) -> Chart {
     let mut beside: Vec<Vec<Point>> = vec![Vec::new(); others.len()];
     let model = Model::new(document, false);
@@ -64,15 +64,15 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
 
 #[derive(Default)]
 struct Rungs {
-    /// From the floor to the median.
+    /// Lines from the floor to the median.
     stretch: Vec<Point>,
-    /// From the median to the 99 % quantile.
+    /// Lines from the median to the 99 % quantile.
     tail: Vec<Point>,
     p99: Vec<Point>,
     floor: Vec<Point>,
     peer: Vec<Point>,
     ours: Vec<Point>,
-    /// Medians of figures in which nothing of ours takes part.
+    /// Medians of figures without a contender of ours.
     facts: Vec<Point>,
 }
 

@@ -1,36 +1,37 @@
-//! Which figures there are, in which order, and which of their contenders have a row.
+//! Selection and order of the figures, and of the contenders with a row.
 
 use handover_record::{ContenderKind, Document, Record, WarningCode};
 
-/// The figures of a document as a reader goes through them.
+/// Figures of a document in reading order.
 pub(crate) struct Model<'a> {
-    /// One for each mechanism, in order of first appearance.
+    /// Groups, one per mechanism, in order of first appearance.
     pub groups: Vec<Group<'a>>,
-    /// Figures that the ladder does not show.
+    /// Number of figures that the ladder does not show.
     pub off_ladder_count: usize,
     records: &'a [Record],
-    /// Whether every contender has a row.
+    /// `true` if every contender has a row.
     pub all: bool,
 }
 
-/// The figures of one mechanism.
+/// Figures of one mechanism.
 pub(crate) struct Group<'a> {
-    /// The first step of their ids.
+    /// First component of their ids.
     pub name: &'a str,
     pub figures: Vec<Figure<'a>>,
 }
 
-/// One figure with all its contenders.
+/// Figure with its contenders.
 pub(crate) struct Figure<'a> {
     pub id: &'a str,
-    /// Those with a row of their own.
+    /// Contenders with a row of their own.
     pub rows: Vec<&'a Record>,
 }
 
 impl<'a> Model<'a> {
-    /// With `all`, every contender of every figure has a row. Otherwise ours stand for their figure, or
-    /// its floors where there is none of ours, or whoever is there; and figures that their spec keeps off
-    /// the ladder are left out where the document is a ladder (every spec has a figure on it).
+    /// Builds the model. With `all`, every contender of every figure has a row. Otherwise ours
+    /// represent their figure, or its floors if there is none of ours, or else every contender; and
+    /// figures that their spec keeps off the ladder are omitted if the document is a ladder (every
+    /// spec has a figure on it).
     pub fn new(document: &'a Document, all: bool) -> Model<'a> {
         let records = &document.records;
         let on_ladder = |spec: &str| records.iter().any(|it| it.spec == spec && it.ladder);
@@ -65,25 +66,27 @@ impl<'a> Model<'a> {
         Model { groups, off_ladder_count, records, all }
     }
 
-    /// Every record that has a row, in order.
+    /// Iterates over all records with a row, in order.
     pub fn rows(&self) -> impl Iterator<Item = &'a Record> {
         let figures = self.groups.iter().flat_map(|group| &group.figures);
         figures.flat_map(|figure| figure.rows.iter().copied())
     }
 
-    /// The arguments in which a record differs from others of its figure, as `slots=64`: those of a sweep.
+    /// Returns the arguments in which a record differs from others of its figure, as `slots=64`:
+    /// those of a sweep.
     pub fn varied(&self, record: &Record) -> String {
         let varying = record.args.iter().filter(|(name, value)| self.varies(record, name, **value));
         varying.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether another record of the same figure has another value of an argument.
+    /// Returns `true` if another record of the same figure has another value of the argument.
     pub fn varies(&self, record: &Record, name: &str, value: u64) -> bool {
         let mut others = self.records.iter().filter(|it| it.id == record.id);
         others.any(|it| it.args.get(name) != Some(&value))
     }
 
-    /// A record's contender, with what it differs in from others of its figure.
+    /// Returns a record's contender, with the arguments that distinguish it from others of its
+    /// figure.
     pub fn told_apart(&self, record: &Record) -> String {
         match self.varied(record) {
             varied if varied.is_empty() => record.contender.clone(),
@@ -91,7 +94,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The doubts of the rows: each kind that is present, with who is in doubt and why.
+    /// Returns the warnings of the rows: each kind that is present, with its texts and figures.
     pub fn doubts(&self) -> Vec<Doubt<'a>> {
         let mut doubts: Vec<Doubt<'a>> = Vec::new();
         let several = |id: &str| self.rows().filter(|it| it.id == id).count() > 1;
@@ -120,7 +123,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// One kind of doubt: each text of it, with the figures that it is told of.
+/// Warnings of one kind: each text, with the figures that it applies to.
 pub(crate) struct Doubt<'a> {
     pub code: WarningCode,
     pub told: Vec<(&'a str, Vec<String>)>,
@@ -132,7 +135,8 @@ fn keep_speakers(rows: &mut Vec<&Record>) {
             return rows.retain(|it| it.kind == kind);
         }
     }
-    // The same thing twice: one row tells what it differs by from the other.
+    // Two records of the same contender: one row is enough, as it shows the difference to the
+    // other.
     if rows.iter().all(|it| it.kind == ContenderKind::Null) {
         rows.truncate(1);
     }
@@ -150,7 +154,7 @@ fn position_or_push<T>(
     &mut list[place]
 }
 
-/// The record of another run that is of the same thing, with the same arguments.
+/// Returns the record of another run with the same id, contender, arguments and unit.
 pub(crate) fn same_in<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
     other.records.iter().find(|it| {
         it.id == record.id
@@ -160,12 +164,12 @@ pub(crate) fn same_in<'a>(other: &'a Document, record: &Record) -> Option<&'a Re
     })
 }
 
-/// A run among several, briefly.
+/// Returns a short label of a run.
 pub(crate) fn label(document: &Document) -> String {
     format!("{}, {}", document.host.name, utc(document.run.started_unix_ns))
 }
 
-/// The host in one line.
+/// Returns a one-line description of the host.
 pub(crate) fn host_line(document: &Document) -> String {
     let host = &document.host;
     let mut parts = Vec::new();
@@ -187,13 +191,13 @@ pub(crate) fn host_line(document: &Document) -> String {
     parts.join(", ")
 }
 
-/// The run in one line.
+/// Returns a one-line description of the run.
 pub(crate) fn run_line(document: &Document) -> String {
     let run = &document.run;
     format!("run {}, {}, {}", run.id, run.profile, utc(run.started_unix_ns))
 }
 
-/// Nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.
+/// Formats nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.
 pub(crate) fn utc(unix_ns: i64) -> String {
     let minutes = unix_ns.div_euclid(60_000_000_000);
     let (days, minute) = (minutes.div_euclid(1440), minutes.rem_euclid(1440));

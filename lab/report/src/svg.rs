@@ -1,9 +1,9 @@
-//! One small chart writer: series on axes, as SVG.
+//! Chart writer: series on two axes, as SVG or PNG.
 //!
-//! A [`Chart`] has two axes, each linear, logarithmic or of names, and any number of [`Series`]. What it
-//! draws is the same to the byte for the same data, takes its colours from CSS classes (so that it is
-//! light or dark with its page), tells a screen reader what it shows, and shows the text of a point under
-//! the pointer without any script.
+//! A [`Chart`] has two axes, each linear, logarithmic or of names, and any number of [`Series`].
+//! Its output is deterministic, takes its colours from CSS classes (so that it is light or dark
+//! with its page), has a description for screen readers, and shows the text of a point under the
+//! pointer without any script.
 //!
 //! ```
 //! use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
@@ -27,7 +27,7 @@ use axis::{Ends, Kind, Scale};
 use bitmap::Bitmap;
 use paint::{Canvas, Paint, shorten, text_width};
 
-/// The rules that colour every chart, light and dark: for the `<style>` of a page that holds charts.
+/// Style sheet that colours every chart, light and dark: for the `<style>` of a page with charts.
 pub const STYLE: &str = include_str!("svg/style.css");
 
 const TEXT_PX: f64 = 12.0;
@@ -37,26 +37,26 @@ const GROUP_GAP_PX: f64 = 8.0;
 const LEGEND_ROW_PX: f64 = 20.0;
 const HEAD_ROW_PX: f64 = 20.0;
 const WIDTH_PX_MIN: f64 = 200.0;
-/// Labels wider than this share of the chart stand above their rows instead of beside them.
+/// Maximum share of the chart's width for labels beside their rows; wider labels are placed above.
 const LABELS_BESIDE_MAX: f64 = 0.36;
 
-/// What a series stands for, which decides its colour.
+/// Meaning of a series, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The figure that one came for.
+    /// Main figure.
     Ours,
-    /// Its rival.
+    /// Alternative that it is compared with.
     Peer,
-    /// What it stands upon.
+    /// Lower bound.
     Floor,
-    /// What accompanies it.
+    /// Accompanying data.
     Faint,
-    /// One of several equals: the colour at this place of the palette, again from its start past its end.
+    /// One of several equal series: the colour with this index in the palette, modulo its length.
     Nth(u8),
 }
 
 impl Role {
-    /// Colours of [`Role::Nth`] in the style sheet.
+    /// Number of colours of [`Role::Nth`] in the style sheet.
     const PALETTE_COUNT: u8 = 8;
 
     fn class(self) -> String {
@@ -70,32 +70,33 @@ impl Role {
     }
 }
 
-/// How the points of a series are drawn. Every mark but the bar also draws the points' spans.
+/// Drawing of the points of a series. Every mark except `Bar` and `Stacked` also draws the points'
+/// spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A filled dot.
+    /// Filled dot.
     Dot,
-    /// A ring.
+    /// Ring.
     Ring,
-    /// A diamond.
+    /// Diamond.
     Diamond,
-    /// A short stroke across the row.
+    /// Short stroke across the row.
     Tick,
-    /// The spans alone.
+    /// Spans only.
     Span,
-    /// Points joined in their order.
+    /// Line through the points in their order, with dots.
     Line,
-    /// A curve: the points joined, and not marked.
+    /// Line through the points, without dots.
     Curve,
-    /// The same, of dashes: what might be.
+    /// Dashed line through the points: an extrapolation.
     Dashed,
     /// Bars from zero (or from the edge of a logarithmic axis).
     Bar,
-    /// Bars upon those of the stacked series before.
+    /// Bars on top of those of earlier stacked series.
     Stacked,
 }
 
-/// One point of a series.
+/// Point of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     x: f64,
@@ -105,19 +106,19 @@ pub struct Point {
 }
 
 impl Point {
-    /// A point; on an axis of names, the place of the name, from 0.
+    /// Creates a point; on an axis of names, the coordinate is the index of the name.
     pub fn at(x: f64, y: f64) -> Point {
         Point { x, y, span: None, text: String::new() }
     }
 
-    /// With a span along the axis of values: an interval, a range.
+    /// Sets a span along the axis of values: an interval or a range.
     #[must_use]
     pub fn between(mut self, low: f64, high: f64) -> Point {
         self.span = Some((low, high));
         self
     }
 
-    /// With a text that is shown under the pointer.
+    /// Sets a text that is shown under the pointer.
     #[must_use]
     pub fn told(mut self, text: impl Into<String>) -> Point {
         self.text = text.into();
@@ -125,7 +126,7 @@ impl Point {
     }
 }
 
-/// Points that belong together.
+/// Series of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     name: String,
@@ -135,13 +136,13 @@ pub struct Series {
 }
 
 impl Series {
-    /// A series; one without a name is not in the legend.
+    /// Creates a series; one without a name is not in the legend.
     pub fn new(name: impl Into<String>, role: Role, mark: Mark, points: Vec<Point>) -> Series {
         Series { name: name.into(), role, mark, points }
     }
 }
 
-/// Series on two axes.
+/// Chart of series on two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     title: String,
@@ -155,7 +156,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// An empty chart, 960 by 360 pixels.
+    /// Creates an empty chart of 960 by 360 pixels.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Chart {
         Chart {
             title: title.into(),
@@ -169,14 +170,14 @@ impl Chart {
         }
     }
 
-    /// What the chart shows, for who cannot see it.
+    /// Sets the description for screen readers.
     #[must_use]
     pub fn described(mut self, text: impl Into<String>) -> Chart {
         self.description = text.into();
         self
     }
 
-    /// Another size; with names on the upright axis, their number decides the height instead.
+    /// Sets the size; with names on the vertical axis, their number determines the height instead.
     #[must_use]
     pub fn sized(mut self, width_px: f64, height_px: f64) -> Chart {
         self.width_px = width_px.max(WIDTH_PX_MIN);
@@ -184,31 +185,32 @@ impl Chart {
         self
     }
 
-    /// With its title above it, to be seen: for a picture that stands alone. Below that the description.
+    /// Shows the title above the chart, and the description below the title: for a picture on its
+    /// own.
     #[must_use]
     pub fn headed(mut self) -> Chart {
         self.headed = true;
         self
     }
 
-    /// With one more series, drawn above those before.
+    /// Adds a series, drawn above the earlier ones.
     #[must_use]
     pub fn with(mut self, series: Series) -> Chart {
         self.series.push(series);
         self
     }
 
-    /// The chart for a page that has [`STYLE`].
+    /// Draws the chart as SVG for a page that contains [`STYLE`].
     pub fn draw(&self) -> String {
         self.paint("")
     }
 
-    /// The chart as a file of its own, with its style.
+    /// Draws the chart as an SVG file of its own, with its style.
     pub fn draw_alone(&self) -> String {
         self.paint(STYLE)
     }
 
-    /// The chart as a PNG file of twice its pixels, in light colours.
+    /// Draws the chart as a PNG file with two pixels per unit, in light colours.
     ///
     /// # Cost
     /// Some milliseconds.
@@ -247,7 +249,7 @@ impl Chart {
         }
     }
 
-    /// What its head takes up.
+    /// Returns the height of its title and description.
     fn head_px(&self) -> f64 {
         match (self.headed, self.description.is_empty()) {
             (false, _) => 0.0,
@@ -315,7 +317,7 @@ fn both_finite((low, high): (f64, f64)) -> bool {
     low.is_finite() && high.is_finite()
 }
 
-/// The classes of joined points.
+/// CSS classes of joined points.
 const JOINED: &str = "joined";
 const DASHED: &str = "joined dashed";
 
@@ -332,14 +334,14 @@ fn paint_mark(paint: &mut dyn Canvas, mark: Mark, x: f64, y: f64) {
     }
 }
 
-/// How high the stacked series before have come, by name.
+/// Heights of the stacked series drawn so far, by name.
 #[derive(Default)]
 struct Stack {
     heights: Vec<(f64, f64)>,
 }
 
 impl Stack {
-    /// Where this point's bar begins.
+    /// Adds a point's bar and returns its base.
     fn push(&mut self, point: &Point, lying: bool) -> f64 {
         let (name, value) = if lying { (point.y, point.x) } else { (point.x, point.y) };
         match self.heights.iter_mut().find(|it| it.0 == name) {
@@ -356,14 +358,14 @@ impl Stack {
     }
 }
 
-/// A series in the legend: the middle of its mark.
+/// Position of a series in the legend: the middle of its mark.
 struct Entry {
     series: usize,
     x: f64,
     y: f64,
 }
 
-/// Where everything goes.
+/// Layout of a chart.
 struct Plan {
     x: Scale,
     y: Scale,
@@ -372,7 +374,7 @@ struct Plan {
     top: f64,
     bottom: f64,
     height_px: f64,
-    /// Names on the upright axis: spans and bars lie.
+    /// `true` if the vertical axis has names, so that spans and bars are horizontal.
     lying: bool,
     labels_above: bool,
     rows: Vec<f64>,
@@ -400,7 +402,7 @@ impl Plan {
             Kind::Names(names) => widest(&mut names.iter().map(|name| name.note.as_str())),
             _ => 0.0,
         };
-        // The labels of the first and the last tick, centred upon them, need room beside.
+        // The labels of the first and the last tick, centred on them, need space at the sides.
         let left = if labels_above { 24.0 } else { (labels_px + 16.0).max(24.0) };
         let beside_px = if notes_px > 0.0 && !labels_above { notes_px + 16.0 } else { 0.0 };
         let right = chart.width_px - beside_px.max(24.0);
@@ -417,7 +419,7 @@ impl Plan {
                 if name.opens_group && place > 0 {
                     y += GROUP_GAP_PX;
                 }
-                // With its label above, the row's line lies in its lower half.
+                // With its label above, the row's line is in its lower half.
                 rows.push(if labels_above { y + row_px - 11.0 } else { y + row_px / 2.0 });
                 y += row_px;
             }
@@ -484,7 +486,7 @@ impl Plan {
         if !self.lying {
             return self.y.place(y);
         }
-        // A name's place may have a fraction, which leans towards the next row.
+        // The index of a name may have a fraction, which moves the point towards the next row.
         let row = (y.max(0.0).floor() as usize).min(self.rows.len().saturating_sub(1));
         self.rows.get(row).map_or(self.bottom, |at| at + (y - row as f64).clamp(-0.5, 0.5) * 14.0)
     }
@@ -514,7 +516,7 @@ impl Plan {
     }
 }
 
-/// From where to where the data reach, along both axes.
+/// Returns the range of the data along both axes.
 fn ends(chart: &Chart, lying: bool) -> (Ends, Ends) {
     let (mut x, mut y) = (Ends::default(), Ends::default());
     let mut stack = Stack::default();
@@ -541,7 +543,7 @@ fn ends(chart: &Chart, lying: bool) -> (Ends, Ends) {
     (x, y)
 }
 
-/// The legend's places, row after row, and the number of rows.
+/// Returns the positions in the legend, row by row, and the number of rows.
 fn lay_legend(chart: &Chart) -> (Vec<Entry>, usize) {
     let mut places = Vec::new();
     let (mut x, mut row) = (12.0, 0);

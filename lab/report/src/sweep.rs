@@ -1,4 +1,5 @@
-//! A benchmark by one of its arguments: curves, intervals, contenders side by side, and the fitted law.
+//! Sweep of a benchmark over one of its arguments: curves with intervals per contender, and a
+//! fitted law.
 
 use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
 use crate::text::{Line, Style, Tone, wrap};
@@ -8,38 +9,39 @@ use handover_base::units;
 use handover_record::{ContenderKind, Document, Record, Unit};
 use std::collections::BTreeSet;
 
-/// Values that reach over more than such a factor are laid on a logarithmic axis.
+/// Ratio of the largest to the smallest value above which an axis is logarithmic.
 const LOG_FROM: f64 = 30.0;
-/// Points of a drawn law.
+/// Number of points of a drawn law.
 const CURVE_POINTS: u32 = 120;
-/// A foretold peak is drawn if it is within such a factor of the last value, and a little of what comes after it.
+/// Maximum distance of a predicted peak that is drawn, as a multiple of the last value;
+/// [`PEAK_MARGIN`] adds a little beyond the peak.
 const PEAK_SHOWN: f64 = 2.0;
 const PEAK_MARGIN: f64 = 1.1;
 const WIDTH_PX: f64 = 960.0;
 const HEIGHT_PX: f64 = 520.0;
 
-/// One figure by one argument.
+/// Figure as a function of one argument.
 #[derive(Debug)]
 pub struct Sweep<'a> {
-    /// The figure's id.
+    /// Id of the figure.
     pub id: &'a str,
-    /// The argument that varies.
+    /// Argument that varies.
     pub argument: &'a str,
     curves: Vec<Curve<'a>>,
     unit: Unit,
 }
 
-/// One contender of it.
+/// Contender of a sweep.
 #[derive(Debug)]
 struct Curve<'a> {
     contender: &'a str,
     role: Role,
-    /// By the argument.
+    /// Records, ordered by the argument's value.
     points: Vec<(f64, &'a Record)>,
     law: Result<Usl, NoLaw>,
 }
 
-/// Arguments that count those who share the work, the only ones of which the law speaks.
+/// Arguments that count the workers sharing the load, the only ones to which the law applies.
 const SHARERS: [&str; 10] = [
     "clients_count",
     "concurrency_count",
@@ -53,21 +55,21 @@ const SHARERS: [&str; 10] = [
     "threads_count",
 ];
 
-/// Greatest error of a law that is shown, as the root of the mean square of the relative error.
+/// Maximum error of a law that is shown: the root mean square of the relative error.
 const ERROR_MAX: f64 = 0.2;
 
-/// The reason why a contender has no law.
+/// Reason for which a contender has no law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum NoLaw {
-    /// The argument does not count those who share the work.
+    /// The argument does not count workers that share the load.
     NotSharers,
     /// There are fewer than four values, or values below 1.
     TooFew,
-    /// The law that comes nearest is off by this much.
+    /// The best fit has this error.
     Off(f64),
 }
 
-/// The law of a curve, unless there is none.
+/// Fits the law to a curve, if it applies.
 fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if !SHARERS.contains(&argument) {
         return Err(NoLaw::NotSharers);
@@ -77,7 +79,8 @@ fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::Off(error)) }
 }
 
-/// Every figure of a document that was measured with several values of one argument, all others alike.
+/// Returns every figure of a document that was measured with several values of exactly one
+/// argument.
 pub fn sweeps(document: &Document) -> Vec<Sweep<'_>> {
     let mut ids: Vec<&str> = Vec::new();
     for record in &document.records {
@@ -98,7 +101,7 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
     let mut varying = first.args.keys().filter(varies);
     let argument = varying.next()?;
     if varying.next().is_some() {
-        return None; // which of them it depends upon, no curve could tell
+        return None; // several arguments vary: a curve could not tell their effects apart
     }
     let mut curves: Vec<Curve<'a>> = Vec::new();
     for record in records {
@@ -124,25 +127,25 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
 }
 
 impl Curve<'_> {
-    /// Operations a second, by the argument.
+    /// Returns operations per second, by the argument.
     fn rates(&self) -> Vec<(f64, f64)> {
         self.points.iter().map(|(value, record)| (*value, record.rate_per_s)).collect()
     }
 }
 
 impl Sweep<'_> {
-    /// How many values there are of the argument.
+    /// Returns the number of values of the argument.
     pub fn values_count(&self) -> usize {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0.to_bits());
         values.collect::<BTreeSet<_>>().len()
     }
 
-    /// The law of a contender's rate, if its points determine one.
+    /// Returns the law of a contender's rate, if its points determine one.
     pub fn law(&self, contender: &str) -> Option<Usl> {
         self.curves.iter().find(|it| it.contender == contender)?.law.ok()
     }
 
-    /// The figure with its intervals, by the argument.
+    /// Draws the figure with its intervals, by the argument.
     pub fn figures(&self) -> Chart {
         let quantity = match self.unit {
             Unit::Ns => Quantity::Nanos,
@@ -172,7 +175,8 @@ impl Sweep<'_> {
         chart
     }
 
-    /// Operations a second by the argument, with the laws: to their peak where that is not far beyond what was measured.
+    /// Draws operations per second by the argument, with the laws: up to their peak if it is not
+    /// far beyond the last value.
     pub fn rates(&self) -> Chart {
         let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
         let mut chart = Chart::new(
@@ -192,7 +196,7 @@ impl Sweep<'_> {
             let point = |(value, record): &(f64, &Record)| {
                 let (rate, it) = (record.rate_per_s, &record.summary);
                 let told = format!("{} at {value}: {}", curve.contender, units::show_rate(rate));
-                // As wide as the figure's own interval, the other way round.
+                // The figure's own interval, inverted.
                 let (low, high) = it.ends().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
                 Point::at(*value, rate).between(low, high).told(told)
@@ -224,7 +228,7 @@ impl Sweep<'_> {
         first.map(|it| it.1.what.clone()).unwrap_or_default()
     }
 
-    /// What was measured, and what the laws say, as lines for a terminal.
+    /// Renders the measured values and the laws as lines for a terminal.
     pub fn text(&self, width: usize, style: Style) -> String {
         let mut rows = vec![
             ["contender", self.argument, "median", "", "p99", "rate", "CPUs"].map(str::to_string),
@@ -285,7 +289,7 @@ impl Sweep<'_> {
     }
 }
 
-/// CPUs burnt: by the whole process, where the workload has told that.
+/// Returns the CPUs used: by the whole process, if the workload has reported that.
 fn cpus(record: &Record) -> String {
     record.counters.get("cpus").map_or_else(|| words::cpus(record), |cpus| format!("{cpus:.2}"))
 }
@@ -301,7 +305,8 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
     }
 }
 
-/// A law from the first value to the last, or to its peak if that is no more than twice as far; at equal factors.
+/// Returns the points of a law from the first value to the last, or a little beyond its peak if
+/// that is within [`PEAK_SHOWN`]; at equal factors.
 fn drawn(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     let ends = curve.points.first().zip(curve.points.last());
     let Some((from, to)) = ends.map(|(first, last)| (first.0.max(1.0), last.0)) else {

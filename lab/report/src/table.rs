@@ -1,7 +1,7 @@
-//! The ladder as a table for a terminal of any width.
+//! Ladder as a table for a terminal of any width.
 //!
-//! Columns leave in a fixed order as the terminal narrows; when not even the last ones fit, each figure
-//! becomes a card of lines. No line is ever wider than asked for.
+//! Columns are dropped in a fixed order as the terminal narrows; if the remaining ones do not fit,
+//! each figure becomes a card of lines. No line is wider than requested.
 
 use crate::anatomy;
 use crate::model::{self, Model};
@@ -9,20 +9,20 @@ use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use handover_record::{Document, Mode, Ratio, Record};
 
-/// Narrower than this, nothing is laid out; lines are cut.
+/// Width below which the layout does not shrink further; lines are cut.
 const WIDTH_MIN: usize = 24;
-/// Narrower than this, what is timed is not worth a column.
+/// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
-/// Of one kind of doubt, so many lines are shown.
+/// Maximum number of lines per kind of warning.
 const DOUBT_LINES_MAX: usize = 8;
-/// Of one doubt, so many figures are named.
+/// Maximum number of figures named per warning.
 const DOUBT_NAMES_MAX: usize = 4;
 
-/// The ladder table of a document, with its legend, at most `width` columns wide.
+/// Renders the ladder table of a document, with its legend, at most `width` columns wide.
 ///
-/// One row for each figure of ours, its peers summed up by the best of them; floors and plain facts of
-/// the machine have rows where nothing of ours stands beside them. With [`Style::all`] every contender
-/// has a row. A figure with two modes shows both with their shares in place of its median.
+/// It has one row per figure of ours, with the best of its peers; floors and facts about the
+/// machine have rows if no contender of ours is beside them. With [`Style::all`] every contender
+/// has a row. A figure with two modes shows both with their shares instead of its median.
 pub fn table(document: &Document, width: usize, style: Style) -> String {
     let model = Model::new(document, style.all);
     let laid_out = width.max(WIDTH_MIN);
@@ -47,7 +47,7 @@ pub fn table(document: &Document, width: usize, style: Style) -> String {
     render(lines, width, style)
 }
 
-/// One figure of one contender on one line, for printing as it is measured.
+/// Renders one figure of one contender on one line, for printing as it is measured.
 pub fn row(record: &Record, width: usize, style: Style) -> String {
     let mut line = Line::new(&record.id, Tone::Strong);
     line.push("  ", Tone::Plain);
@@ -131,13 +131,13 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     lines
 }
 
-/// A fact of a record with its name.
+/// Labelled value of a record.
 struct Fact {
     label: &'static str,
     value: Line,
 }
 
-/// What is said of a record, in order.
+/// Returns the values of a record, in display order.
 fn facts(record: &Record) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut say = |label, value: Line| facts.push(Fact { label, value });
@@ -186,7 +186,7 @@ fn median(record: &Record) -> Line {
     Line::new(words::figure(record.unit, record.summary.median), Tone::Strong)
 }
 
-/// Each mode with its share.
+/// Returns each mode with its share.
 fn modes(record: &Record) -> Vec<Line> {
     let shown = |(place, mode): (usize, &Mode)| {
         let joint = if place == 0 { "" } else { "+ " };
@@ -226,13 +226,13 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
 enum Column {
     Id,
     Contender,
-    /// How it waits; only where every contender has a row.
+    /// Waiting strategy; only if every contender has a row.
     Waits,
-    /// What a sweep varies.
+    /// Arguments that vary in a sweep.
     Argument,
     Figure,
     Interval,
-    /// A median, or a mean.
+    /// Kind of figure: a median or a mean.
     Statistic,
     P99,
     Rate,
@@ -245,7 +245,7 @@ enum Column {
 }
 
 impl Column {
-    /// In the order of the table.
+    /// All columns, in display order.
     const ALL: [Column; 15] = [
         Column::Id,
         Column::Contender,
@@ -264,8 +264,8 @@ impl Column {
         Column::Doubt,
     ];
 
-    /// In the order in which they leave; `None` is the ids' first step, which then stands above each
-    /// group. The others stay.
+    /// Columns in the order in which they are dropped; `None` is the ids' first component, which
+    /// then is a heading above each group. The others stay.
     const LEAVING: [Option<Column>; 9] = [
         Some(Column::FloorId),
         Some(Column::Waits),
@@ -312,7 +312,7 @@ impl Column {
         )
     }
 
-    /// Columns between this and the one before: less where the two are one thought.
+    /// Returns the gap before this column: less if it belongs to the previous one.
     fn gap(self) -> usize {
         match self {
             Column::Id => 0,
@@ -321,7 +321,7 @@ impl Column {
         }
     }
 
-    /// The cell of a record, with more than one line where it has two modes.
+    /// Returns the cell of a record, with several lines if the figure has several modes.
     fn cell(self, model: &Model<'_>, record: &Record) -> Vec<Line> {
         let line = match self {
             Column::Id => Line::plain(&record.id),
@@ -371,12 +371,12 @@ impl Column {
     }
 }
 
-/// The columns that fit, with their widths.
+/// Columns that fit, with their widths.
 struct Layout {
     columns: Vec<(Column, usize)>,
-    /// Whether ids stand without their first step, below it.
+    /// `true` if ids are shown without their first component, which is a heading above them.
     headed: bool,
-    /// The width that is left for what is timed, if it is enough.
+    /// Width left for the description of the timed operation, if it is enough.
     what_width: Option<usize>,
 }
 
@@ -385,7 +385,7 @@ impl Layout {
         let mut layout = Layout { columns: Vec::new(), headed: false, what_width: None };
         for column in Column::ALL {
             let widest = layout.widest(column, model);
-            // A column without a single cell says nothing.
+            // A column with empty cells only is omitted.
             if widest > 0 {
                 layout.columns.push((column, widest.max(Line::plain(column.header()).width())));
             }
@@ -393,12 +393,12 @@ impl Layout {
         let rows: Vec<&Record> = model.rows().collect();
         let has_twins = rows.windows(2).any(|two| two[0].id == two[1].id);
         for leaving in Column::LEAVING {
-            // What is timed is worth more than the floor's name, which it comes after.
+            // The description is worth more than the floor's name, and is placed after it.
             let wanted = match leaving {
                 Some(Column::FloorId) => layout.width() + 2 + WHAT_WIDTH_MIN,
                 _ => layout.width(),
             };
-            // Where a figure has several rows, they differ by the contender's name.
+            // If a figure has several rows, the contender's name distinguishes them.
             if wanted <= width || ((style.all || has_twins) && leaving == Some(Column::Contender)) {
                 continue;
             }
@@ -454,7 +454,7 @@ impl Layout {
         }
     }
 
-    /// One row as lines.
+    /// Joins the cells of one row into lines.
     fn join(&self, cells: Vec<Vec<Line>>, what: Option<Line>, style: Style) -> Vec<Line> {
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         let mut lines = vec![Line::default(); height];

@@ -1,34 +1,33 @@
-//! Lines of a terminal: spans with a tone, measured in columns, cut and wrapped to a width.
+//! Terminal text: lines of spans with a tone, measured in columns, cut and wrapped to a width.
 //!
-//! Whatever comes from a record may come from elsewhere (an import): nothing that would steer a terminal
-//! gets through.
+//! Text of a record may come from an import: characters that control a terminal are replaced.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How a terminal table is drawn.
+/// Style of terminal output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Whether escape sequences colour it.
+    /// `true` if escape sequences colour it.
     pub color: bool,
-    /// Whether it may use `µ`, `±`, `×` and lines; otherwise plain ASCII.
+    /// `true` if it may contain `µ`, `±`, `×` and lines; otherwise it is plain ASCII.
     pub unicode: bool,
-    /// Whether every contender of every figure has a row.
+    /// `true` if every contender of every figure has a row.
     pub all: bool,
 }
 
-/// What a span is, which decides how it is coloured.
+/// Meaning of a span, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
-    /// The figure that one came for.
+    /// Main figure.
     Strong,
-    /// What stands back.
+    /// Secondary text.
     Faint,
-    /// Better than its rival.
+    /// Better than the peer.
     Good,
-    /// Worse than its rival.
+    /// Worse than the peer.
     Bad,
-    /// Doubtful.
+    /// Warning.
     Doubt,
 }
 
@@ -45,33 +44,33 @@ impl Tone {
     }
 }
 
-/// Text of one tone.
+/// Text with one tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub text: String,
     pub tone: Tone,
 }
 
-/// One line.
+/// Line of spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub spans: Vec<Span>,
 }
 
 impl Line {
-    /// A line of one tone.
+    /// Creates a line with one tone.
     pub fn new(text: impl AsRef<str>, tone: Tone) -> Line {
         let mut line = Line::default();
         line.push(text, tone);
         line
     }
 
-    /// A line of no particular tone.
+    /// Creates a line without a tone.
     pub fn plain(text: impl AsRef<str>) -> Line {
         Line::new(text, Tone::Plain)
     }
 
-    /// Adds text at the end.
+    /// Appends text.
     pub fn push(&mut self, text: impl AsRef<str>, tone: Tone) {
         let text = clean(text.as_ref());
         if !text.is_empty() {
@@ -79,7 +78,7 @@ impl Line {
         }
     }
 
-    /// Adds spaces up to a column.
+    /// Appends spaces up to a column.
     pub fn pad_to(&mut self, column: usize) {
         let width = self.width();
         if width < column {
@@ -87,18 +86,18 @@ impl Line {
         }
     }
 
-    /// Adds another line's spans, after spaces that move its end to a column.
+    /// Appends another line's spans, preceded by spaces that align their end to a column.
     pub fn push_right(&mut self, other: &Line, end: usize) {
         self.pad_to(end.saturating_sub(other.width()));
         self.spans.extend(other.spans.iter().cloned());
     }
 
-    /// Columns that it takes.
+    /// Returns the width in columns.
     pub fn width(&self) -> usize {
         self.spans.iter().map(|span| span.text.width()).sum()
     }
 
-    /// Cut to a width, with a mark where something is missing.
+    /// Cuts the line to a width, with a mark at the cut.
     pub fn cut(mut self, width_max: usize, style: Style) -> Line {
         if self.width() <= width_max {
             return self;
@@ -131,7 +130,7 @@ impl Line {
         Line { spans: kept }
     }
 
-    /// The line as text for a terminal, without spaces at its end.
+    /// Appends the line as text for a terminal to `out`, without trailing spaces.
     pub fn render(&self, style: Style, out: &mut String) {
         let mut spans = self.spans.clone();
         while let Some(last) = spans.last_mut() {
@@ -156,7 +155,7 @@ impl Line {
     }
 }
 
-/// Text at a width, broken between words; the lines after the first are indented.
+/// Wraps text between words to a width; lines after the first are indented.
 pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -180,20 +179,20 @@ pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> V
     lines.into_iter().enumerate().map(indented).collect()
 }
 
-/// Returns `true` for characters that steer what shows them, or hide their order: control characters, and
-/// those that turn the direction of writing.
+/// Returns `true` for characters that control the display or hide the order of characters: control
+/// characters, and those that change the direction of writing.
 #[must_use]
 pub fn steers(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text with a mark in place of what steers.
+/// Returns text with a mark in place of each control character.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|char| if steers(char) { '\u{fffd}' } else { char }).collect()
 }
 
-/// The same in ASCII and, so that columns stay columns, of the same width.
+/// Converts text to ASCII of the same width, so that columns stay aligned.
 fn to_ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,9 +1,10 @@
-//! How throughput grows with the number of those who share the work: a fitted law, and what it foretells.
+//! Scaling of throughput with the number of workers: a fitted law and its predictions.
 
-/// The Universal Scalability Law: `X(N) = γN / (1 + σ(N - 1) + κN(N - 1))`.
+/// Universal Scalability Law: `X(N) = γN / (1 + σ(N - 1) + κN(N - 1))`.
 ///
-/// γ is what one alone does; σ, contention, is the share that is done one after the other; κ, coherency,
-/// is what each costs every other. With κ above zero there is a peak, beyond which more do less.
+/// γ is the throughput of one worker; σ, contention, is the serial share of the work; κ, coherency,
+/// is the cost that each worker adds to every other. With κ above zero there is a peak, beyond
+/// which more workers do less.
 ///
 /// ```
 /// use handover_report::usl::Usl;
@@ -21,24 +22,25 @@
 /// "Guerrilla Capacity Planning", Springer 2007, chapters 4 to 6.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usl {
-    /// γ: the throughput of one.
+    /// γ: throughput of one worker.
     pub gamma: f64,
-    /// σ: contention, from 0 to 1; a law that is not fitted may have more.
+    /// σ: contention, from 0 to 1 in a fitted law; other laws may have more.
     pub sigma: f64,
     /// κ: coherency, never below 0.
     pub kappa: f64,
 }
 
-/// Fewer points determine no curve of three coefficients.
+/// Minimum number of points that determine a curve of three coefficients.
 const POINTS_MIN: usize = 4;
 
 impl Usl {
-    /// The law that comes nearest to points of number and throughput; none for fewer than four different
-    /// numbers from 1, or throughputs that are not above zero.
+    /// Fits the law to points of number and throughput; `None` for fewer than four distinct
+    /// numbers, numbers below 1, or throughputs that are not above zero.
     ///
-    /// Nearest is least squares of the relative error of `N / X`, which is linear in `1/γ`, `σ/γ` and
-    /// `κ/γ`: so there is one answer, and no starting point to choose. Relative, as throughputs lie decades
-    /// apart. A coefficient that would be negative is held at zero, and contention, being a share, at one.
+    /// The fit minimizes the squares of the relative error of `N / X`, which is linear in `1/γ`,
+    /// `σ/γ` and `κ/γ`: the solution is unique and needs no starting point. The error is relative,
+    /// as throughputs may be decades apart. A coefficient that would be negative is set to zero,
+    /// and contention, being a share, is at most one.
     pub fn fit(points: &[(f64, f64)]) -> Option<Usl> {
         let is_fine = |(n, x): &(f64, f64)| *n >= 1.0 && *x > 0.0 && n.is_finite() && x.is_finite();
         if !points.iter().all(is_fine) {
@@ -50,16 +52,17 @@ impl Usl {
         if numbers.len() < POINTS_MIN {
             return None;
         }
-        // Which of contention and coherency are in it: the best of those without a negative coefficient.
+        // Choices of non-zero coefficients: the best of those without a negative one is taken.
         let choices = [[true, true], [true, false], [false, true], [false, false]];
         let laws = choices.into_iter().filter_map(|choice| Usl::fit_with(points, choice));
         let serial = [true, false].into_iter().filter_map(|choice| Usl::fit_serial(points, choice));
         laws.chain(serial).min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
     }
 
-    /// The sum of squares that is left, and the law; none if a coefficient would be outside its range.
+    /// Returns the residual sum of squares and the law; `None` if a coefficient would be outside
+    /// its range.
     fn fit_with(points: &[(f64, f64)], choice: [bool; 2]) -> Option<(f64, Usl)> {
-        // Columns of about the same size keep the sums exact.
+        // Columns of similar size keep the sums precise.
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
         let columns = |n: f64| [1.0, (n - 1.0) / most, n * (n - 1.0) / (most * most)];
         let solved = least_squares(points, columns, [true, choice[0], choice[1]])?;
@@ -71,7 +74,7 @@ impl Usl {
         (law.sigma <= 1.0).then(|| (law.squares(points), law))
     }
 
-    /// The same with all of it done one after the other: contention is one.
+    /// Fits a law whose work is all serial: contention is one.
     fn fit_serial(points: &[(f64, f64)], has_coherency: bool) -> Option<(f64, Usl)> {
         let most = points.iter().map(|it| it.0).fold(1.0, f64::max);
         let columns = |n: f64| [n / most, 0.0, n * (n - 1.0) / (most * most)];
@@ -81,25 +84,26 @@ impl Usl {
         Some((law.squares(points), law))
     }
 
-    /// What so many do together.
+    /// Returns the throughput of `n` workers.
     pub fn throughput(&self, n: f64) -> f64 {
         self.gamma * n / (1.0 + self.sigma * (n - 1.0) + self.kappa * n * (n - 1.0))
     }
 
-    /// How many do the most, and how much that is; none if more always do more.
+    /// Returns the number of workers with the highest throughput, and that throughput; `None` if
+    /// throughput never decreases.
     pub fn peak(&self) -> Option<(f64, f64)> {
         let n = ((1.0 - self.sigma) / self.kappa).sqrt();
-        // With more contention than that, one alone does the most.
+        // With contention of one or more, a single worker has the highest throughput.
         let n = if self.sigma >= 1.0 { 1.0 } else { n };
         (self.kappa > 0.0 && n.is_finite()).then(|| (n.max(1.0), self.throughput(n.max(1.0))))
     }
 
-    /// What no number reaches, where there is contention and no peak.
+    /// Returns the upper limit of the throughput, if there is contention and no peak.
     pub fn limit(&self) -> Option<f64> {
         (self.kappa == 0.0 && self.sigma > 0.0).then(|| self.gamma / self.sigma)
     }
 
-    /// By how much points lie off the law: the root of the mean square of the relative error.
+    /// Returns the root mean square of the relative error of points.
     pub fn error(&self, points: &[(f64, f64)]) -> f64 {
         (self.squares(points) / points.len().max(1) as f64).sqrt()
     }
@@ -109,7 +113,8 @@ impl Usl {
     }
 }
 
-/// The coefficients with which columns of `n` come nearest to `n / x`, relatively; none if one would be negative.
+/// Returns the coefficients for which columns of `n` are closest to `n / x`, relatively; `None` if
+/// one would be negative.
 fn least_squares(
     points: &[(f64, f64)],
     columns: impl Fn(f64) -> [f64; 3],
@@ -133,7 +138,8 @@ fn least_squares(
     is_fine.then_some(solved)
 }
 
-/// Three equations (Gauss, with pivots); none if they leave anything open.
+/// Solves three equations (Gaussian elimination with pivoting); `None` if the solution is not
+/// unique.
 fn solve(mut matrix: [[f64; 3]; 3], mut right: [f64; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3)
@@ -209,16 +215,16 @@ mod tests {
         assert!(linear.sigma < 1e-9 && linear.kappa < 1e-9, "{linear:?}");
         let amdahl = Usl { gamma: 10.0, sigma: 0.1, kappa: 0.0 };
         assert_eq!((amdahl.peak(), amdahl.limit()), (None, Some(100.0)));
-        // Faster than linear: held at zero rather than negative.
+        // Faster than linear: coefficients are set to zero instead of negative.
         let faster: Vec<_> = [1.0, 2.0, 3.0, 4.0].map(|n: f64| (n, n.powf(1.2))).into();
         let held = Usl::fit(&faster).expect("a law");
         assert_eq!((held.sigma, held.kappa), (0.0, 0.0));
-        // Slower from the second one on: all is done one after the other, and there is no more than all.
+        // Slower from the second worker on: all work is serial, and contention is limited to one.
         let slower: Vec<_> = [1.0, 2.0, 3.0, 4.0, 8.0].map(|n: f64| (n, n.powf(-0.4))).into();
         let serial = Usl::fit(&slower).expect("a law");
         assert_eq!(serial.sigma, 1.0);
         assert!(serial.kappa > 0.0 && serial.peak().is_some_and(|it| it.0 == 1.0), "{serial:?}");
-        // So much contention that one alone does the most.
+        // With so much contention a single worker has the highest throughput.
         let alone = Usl { gamma: 5.0, sigma: 1.5, kappa: 0.1 };
         assert_eq!(alone.peak(), Some((1.0, 5.0)));
     }

@@ -1,12 +1,12 @@
-//! Figures in words, the same for the terminal and the page.
+//! Figures as text, the same for the terminal and the page.
 
 use handover_base::units;
 use handover_record::{Ratio, Record, TimingKind, Unit, WarningCode};
 
-/// Above this, in whatever unit, a figure is written with an exponent.
+/// Value, in any unit, from which on a figure is written with an exponent.
 const PLAIN_MAX: f64 = 1e15;
 
-/// A figure with its unit: `1.23 ns`, `64.0 KiB`, `12`.
+/// Formats a figure with its unit: `1.23 ns`, `64.0 KiB`, `12`.
 pub(crate) fn figure(unit: Unit, value: f64) -> String {
     if !value.is_finite() || value.abs() >= PLAIN_MAX {
         return match unit {
@@ -21,21 +21,21 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
     }
 }
 
-/// What there is to say of a figure where there is little room, in the words of the table and the page.
+/// Short description of a figure, in the words of the table and the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Short {
-    /// Its median with the unit: `1.23 ns`.
+    /// Median with the unit: `1.23 ns`.
     pub figure: String,
-    /// Half its interval's width: `±0.4 %`.
+    /// Half the width of its interval: `±0.4 %`.
     pub interval: String,
-    /// How many times its floor it is: `3.10×`; empty where it has none.
+    /// Ratio to its floor: `3.10×`; empty without a floor.
     pub by_floor: String,
-    /// The letters of its doubts: `w st`; empty where nothing is doubtful.
+    /// Letters of its warnings: `w st`; empty without warnings.
     pub doubts: String,
 }
 
 impl Short {
-    /// Of a record.
+    /// Describes a record.
     pub fn of(record: &Record) -> Short {
         Short {
             figure: figure(record.unit, record.summary.median),
@@ -46,9 +46,9 @@ impl Short {
     }
 }
 
-/// Half the interval's width beside the figure: `±0.4 %`.
+/// Formats half the interval's width, relative to the figure: `±0.4 %`.
 pub(crate) fn interval(record: &Record) -> String {
-    // Too few passes tell nothing of it.
+    // There is no interval for too few passes.
     let Some(half_width) = record.summary.half_width() else { return "–".to_string() };
     let percent = half_width * 100.0;
     match percent {
@@ -59,7 +59,7 @@ pub(crate) fn interval(record: &Record) -> String {
     }
 }
 
-/// The kind of figure: a median of operations, or the mean of an operation in batches.
+/// Returns the kind of figure: `median` of operations, or `mean` of batches of operations.
 pub(crate) fn statistic(record: &Record) -> &'static str {
     match record.summary.timing() {
         TimingKind::Single => "median",
@@ -67,13 +67,13 @@ pub(crate) fn statistic(record: &Record) -> &'static str {
     }
 }
 
-/// The 99 % quantile of operations; empty where none was timed by itself.
+/// Formats the 99 % quantile of operations; empty if operations were not timed singly.
 pub(crate) fn p99(record: &Record) -> String {
     let quantiles = record.summary.quantiles();
     quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))
 }
 
-/// A ratio: `0.83×`, `3.1×`, `310×`.
+/// Formats a ratio: `0.83×`, `3.1×`, `310×`.
 pub(crate) fn ratio(value: f64) -> String {
     match value {
         v if !v.is_finite() => "?×".to_string(),
@@ -86,12 +86,13 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// The name of a floor: its id or, where it is a contender of the same figure, that contender's.
+/// Returns the name of a floor: its id or, if it is a contender of the same figure, the
+/// contender's.
 pub(crate) fn floor_name<'a>(record: &Record, floor: &'a Ratio) -> &'a str {
     if floor.id == record.id { &floor.contender } else { &floor.id }
 }
 
-/// Operations a second, or bytes where an operation moves bytes.
+/// Formats operations per second, or bytes per second if an operation moves bytes.
 pub(crate) fn rate(record: &Record) -> String {
     let per_s = record.bytes_per_s.unwrap_or(record.rate_per_s);
     if !per_s.is_finite() || per_s.abs() >= PLAIN_MAX {
@@ -103,7 +104,7 @@ pub(crate) fn rate(record: &Record) -> String {
     }
 }
 
-/// CPUs burnt, user and system together.
+/// Formats the CPUs used, user and system together.
 pub(crate) fn cpus(record: &Record) -> String {
     let cpus = record.cpus_user + record.cpus_system;
     if cpus.is_finite() && cpus.abs() < 9_999.5 {
@@ -113,7 +114,7 @@ pub(crate) fn cpus(record: &Record) -> String {
     }
 }
 
-/// A share: `0.4 %`, `12 %`.
+/// Formats a share: `0.4 %`, `12 %`.
 pub(crate) fn share(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
@@ -124,11 +125,11 @@ pub(crate) fn share(share: f64) -> String {
     }
 }
 
-/// What this machine cannot tell apart, as the sentence below every table.
+/// Returns the sentence below every table on the smallest difference that this machine can resolve.
 pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
     let told: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
         .into_iter()
-        // Never less than the last digit that is shown.
+        // Never below the last digit that is shown.
         .filter_map(|(width, where_)| Some(format!("{} ({where_})", share(width?.max(0.001)))))
         .collect();
     if told.is_empty() {
@@ -138,7 +139,7 @@ pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
     format!("This run cannot see differences under {}.", told.join(", "))
 }
 
-/// A kind of doubt in a few words, for the legend.
+/// Returns a short description of a kind of warning, for the legend.
 pub(crate) fn doubt(code: WarningCode) -> &'static str {
     match code {
         WarningCode::Steal => "steal: the hypervisor gave our CPUs to others",
@@ -160,7 +161,7 @@ pub(crate) fn doubt(code: WarningCode) -> &'static str {
     }
 }
 
-/// The letters of a record's doubts, each once: `w st`.
+/// Returns the letters of a record's warnings, each once: `w st`.
 pub(crate) fn letters(record: &Record) -> String {
     let mut letters: Vec<&str> = Vec::new();
     for warning in &record.warnings {
@@ -172,7 +173,7 @@ pub(crate) fn letters(record: &Record) -> String {
     letters.join(" ")
 }
 
-/// The arguments that are to be told, and the parties, in one line.
+/// Formats the selected arguments, and the participants' placement, in one line.
 pub(crate) fn arguments(record: &Record, is_told: impl Fn(&str, u64) -> bool) -> String {
     let args = record.args.iter().filter(|(name, value)| is_told(name, **value));
     let mut told: Vec<String> = args.map(|(name, value)| format!("{name}={value}")).collect();

@@ -1,14 +1,15 @@
-//! Checksums of rows, so that a bit that has changed on the disk is told from what was stored.
+//! Checksums of rows, which detect data that has changed on the disk.
 //!
-//! Each row has the CRC-32 of what is read back from it and of the run that it belongs to. A run has, besides
-//! that of its own row, the sum of the checksums of its records and its names (`parts`): a row that is lost, or
-//! that was moved to another run, is missed. Rows of schemas up to 3 have none until the store is vacuumed.
+//! The CRC-32 of a row covers the columns that are read back and the id of its run. A run has,
+//! besides that of its own row, the sum of the checksums of its records and names (`parts`), which
+//! detects rows that were lost or moved to another run. Rows of schemas up to 3 have no checksum
+//! until the store is vacuumed.
 
 use flate2::Crc;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params};
 
-/// The columns of a run's row that its checksum covers, in order.
+/// Columns of a run's row that its checksum covers, in order.
 pub(crate) struct RunFields<'a> {
     pub id: &'a str,
     pub started_unix_ns: i64,
@@ -32,7 +33,7 @@ impl RunFields<'_> {
     }
 }
 
-/// The columns of a record's row that its checksum covers, with the run that it belongs to.
+/// Columns of a record's row that its checksum covers, with the run that the row belongs to.
 pub(crate) struct RecordFields<'a> {
     pub run: &'a str,
     pub place: i64,
@@ -56,7 +57,7 @@ impl RecordFields<'_> {
         let (kind, histogram) = match self.histogram {
             ValueRef::Blob(bytes) => (1, bytes),
             ValueRef::Text(text) => (2, text),
-            // Refused when it is unpacked.
+            // Other types are refused when the row is unpacked.
             _ => (0, &[][..]),
         };
         sum.add(&[kind]);
@@ -65,20 +66,21 @@ impl RecordFields<'_> {
     }
 }
 
-/// The checksum of a name of a run.
+/// Returns the checksum of a run's name.
 pub(crate) fn of_tag(run: &str, tag: &str) -> i64 {
     let mut sum = Fields::default();
     [run, tag].iter().for_each(|text| sum.add(text.as_bytes()));
     sum.end()
 }
 
-/// Adds to the sum of a run's parts, or takes from it. A run of an earlier schema has none, and gets none.
+/// Adds `more`, which may be negative, to the sum of a run's parts. A run of an earlier schema has
+/// no sum and gets none.
 pub(crate) fn add_to_parts(connection: &Connection, run: i64, more: i64) -> rusqlite::Result<()> {
     let update = "UPDATE main.runs SET parts = parts + ?2 WHERE run = ?1 AND parts IS NOT NULL";
     connection.prepare_cached(update)?.execute(params![run, more]).map(drop)
 }
 
-/// Gives checksums to the rows of earlier schemas, as they are now.
+/// Adds checksums to rows of earlier schemas, for their present content.
 pub(crate) fn seal(connection: &Connection) -> rusqlite::Result<()> {
     let unsealed =
         "SELECT run, id, started_unix_ns, profile, host, version, built_from, complete, body
@@ -109,7 +111,7 @@ pub(crate) fn seal(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Seals the records of a run; gives the sum of their checksums.
+/// Adds checksums to the records of a run; returns their sum.
 fn seal_records(connection: &Connection, run: i64, run_id: &str) -> rusqlite::Result<i64> {
     let query = "SELECT record, place, id, contender, kind, body, rounds, histogram
         FROM main.records WHERE run = ?";
@@ -140,7 +142,7 @@ fn seal_records(connection: &Connection, run: i64, run_id: &str) -> rusqlite::Re
     Ok(parts)
 }
 
-/// Seals the names of a run; gives the sum of their checksums.
+/// Adds checksums to the names of a run; returns their sum.
 fn seal_tags(connection: &Connection, run: i64, run_id: &str) -> rusqlite::Result<i64> {
     let mut tags = connection.prepare_cached("SELECT tag FROM main.tags WHERE run = ?")?;
     let mut rows = tags.query([run])?;
@@ -156,7 +158,8 @@ fn seal_tags(connection: &Connection, run: i64, run_id: &str) -> rusqlite::Resul
     Ok(parts)
 }
 
-/// The checksum of several fields, each behind its length: none can pass for a part of its neighbour.
+/// Checksum of several fields, each preceded by its length, so that fields cannot shift into each
+/// other.
 #[derive(Default)]
 struct Fields(Crc);
 

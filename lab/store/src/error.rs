@@ -1,4 +1,4 @@
-//! What can go wrong with the store: each error names the file and the way out.
+//! Errors of the store: each names the file and a remedy.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -7,146 +7,148 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the store refused or failed. Whatever is refused leaves the file as it was, to the byte.
+/// Error of a store operation. An operation that is refused leaves the file byte for byte
+/// unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Neither variable that says where data goes is set.
+    /// Neither environment variable that gives the data folder is set.
     #[error(
         "neither XDG_DATA_HOME nor HOME says where to keep results; name a file with --db FILE"
     )]
     NoHome,
-    /// There is no store to read.
+    /// There is no file to read.
     #[error("{}: no such file; `handover run` makes one, or name another with --db FILE", .path.display())]
     Absent {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A folder, a device, a pipe.
+    /// The path is not a regular file, but a folder, a device or a pipe.
     #[error("{}: not a regular file; name a file with --db FILE", .path.display())]
     NotAFile {
-        /// The path asked for.
+        /// Path as given.
         path: PathBuf,
     },
-    /// A file, but no SQLite database.
+    /// The file is not an SQLite database.
     #[error("{}: not a database; it was left as it is; name another file with --db FILE", .path.display())]
     NotADatabase {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A database of another program.
+    /// The database belongs to another program.
     #[error("{}: a database, but not one of handover; it was left as it is; name another file with --db FILE", .path.display())]
     Foreign {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Written by a version of handover that is newer than this one.
+    /// The file was written by a newer version of handover.
     #[error("{}: written by a newer handover (its schema is {found}, this one knows {known}); use that one, or another file with --db FILE", .path.display())]
     Newer {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: u32,
-        /// The newest schema known here.
+        /// Newest schema that this version knows.
         known: u32,
     },
-    /// Written by an older version, and on a medium where it cannot be brought up to date.
+    /// The file was written by an older version and cannot be migrated, because it cannot be
+    /// written.
     #[error("{}: written by an older handover (schema {found}), and cannot be brought up to date where it lies: {why}; copy it and name the copy with --db FILE", .path.display())]
     Older {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: u32,
-        /// Why it could not be written.
+        /// Reason for which it cannot be written.
         why: String,
     },
-    /// The file or its folder cannot be written or made.
+    /// The file or its folder cannot be written or created.
     #[error("{}: cannot be written: {why}; name another file with --db FILE", .path.display())]
     Unwritable {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The system's word for it.
+        /// Error message of the system.
         why: String,
     },
-    /// The process has no file descriptor left to open it with.
+    /// The process has no file descriptor left to open the file with.
     #[error("{}: no file descriptor is left for it: this process may have {limit}; allow more with `ulimit -n`", .path.display())]
     NoDescriptors {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
-        /// How many this process may have.
+        /// Maximum number of descriptors of this process.
         limit: u64,
     },
     /// The file cannot be read.
     #[error("{}: cannot be read: {why}; name another file with --db FILE", .path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's word for it.
+        /// Error message of the system.
         why: String,
     },
-    /// Another process holds it.
+    /// The file is locked by another process.
     #[error("{}: locked by another process for {waited_ms} ms; wait for it, or name another file with --db FILE", .path.display())]
     Locked {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// For how long we tried.
+        /// Time for which the lock was waited for.
         waited_ms: u64,
     },
-    /// A database of handover whose content contradicts itself.
+    /// The content of the store is inconsistent.
     #[error("{}: damaged: {why}; name another file with --db FILE", .path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What contradicts what.
+        /// Description of the inconsistency.
         why: String,
     },
-    /// No space is left for it. What was stored before is still there, whatever a write failed of.
+    /// There is no space left. Everything stored before is still there.
     #[error("{}: no space left (disk full, quota or file size limit); free some, or name another file with --db FILE", .path.display())]
     Full {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// SQLite failed in a way that has no words of its own here.
+    /// Another error of SQLite.
     #[error("{}: {source}", .path.display())]
     Sqlite {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What SQLite said.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
-    /// A number that JSON cannot hold, so that it could not be exported again.
+    /// A number is not finite: JSON cannot hold it, so that it could not be exported.
     #[error("{what}: {field} is {value}, and only finite numbers are stored")]
     NotFinite {
         /// The run, or the figure and its contender.
         what: String,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// Its value.
+        /// Value of the field.
         value: f64,
     },
-    /// A name of a run or a figure that could not be shown.
+    /// A name in a run or a record cannot be displayed.
     #[error(
         "{what}: {field} is {name:?}; names have at most 200 characters, and no control characters"
     )]
     BadName {
         /// The run, or the figure and its contender.
         what: String,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// The name.
+        /// Value of the field.
         name: String,
     },
-    /// A record too long for one line of an export.
+    /// A record is too long for one line of an export.
     #[error("{what}: {bytes} bytes as JSON, and at most {bytes_max} are stored")]
     TooLong {
         /// The run, or the figure and its contender.
         what: String,
-        /// Its length as JSON.
+        /// Length of the line, in bytes.
         bytes: usize,
-        /// The most allowed.
+        /// Maximum length.
         bytes_max: usize,
     },
-    /// The name of a run that could not be asked for again.
+    /// The id of a run is not valid on a command line.
     #[error(
         "run id {id:?}: 1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, and not \"last\""
     )]
@@ -154,7 +156,7 @@ pub enum StoreError {
         /// The id.
         id: String,
     },
-    /// A name that could not be asked for again.
+    /// The name for a run is not valid on a command line.
     #[error(
         "name {name:?}: 1 to 64 letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter, and not \"last\""
     )]
@@ -162,48 +164,48 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
-    /// A name that a run of the store has for its id: which is meant could not be told.
+    /// The name is the id of a run, or the beginning of one, and would be ambiguous.
     #[error("name {name}: a run has this id, or one that begins so; take another")]
     TagIsId {
         /// The name.
         name: String,
     },
-    /// A run of this id is there already.
+    /// A run with this id is in the store already.
     #[error("run {id} is in the store already")]
     Duplicate {
         /// The id.
         id: String,
     },
-    /// No run of that id, prefix or place.
+    /// There is no run with that id, prefix, name or position.
     #[error("run {asked}: no such run in the store{}", nearest_hint(.nearest))]
     UnknownRun {
-        /// What was asked for.
+        /// Text that was looked up.
         asked: String,
-        /// The ids most like it, the likeliest first.
+        /// Most similar ids and names, the most similar first.
         nearest: Vec<String>,
     },
-    /// A figure, or a contender of it, that no run has.
+    /// No run has the figure, or the contender of it.
     #[error("{asked}: no run of the store has it{}", nearest_hint(.nearest))]
     UnknownFigure {
-        /// What was asked for.
+        /// Text that was looked up.
         asked: String,
-        /// The names most like it, the likeliest first.
+        /// Most similar names, the most similar first.
         nearest: Vec<String>,
     },
-    /// A prefix of several ids.
+    /// The text is a prefix of several ids.
     #[error("run {asked}: {count} runs begin so: {}", list(.candidates))]
     Ambiguous {
-        /// What was asked for.
+        /// Text that was looked up.
         asked: String,
-        /// How many it could be.
+        /// Number of matching runs.
         count: usize,
-        /// The first of them.
+        /// Some of the matching ids, the latest first.
         candidates: Vec<String>,
     },
-    /// A store without a run.
+    /// The store holds no run.
     #[error("{}: holds no run yet; `handover run` makes one", .path.display())]
     Empty {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
@@ -221,7 +223,7 @@ fn nearest_hint(nearest: &[String]) -> String {
 }
 
 impl StoreError {
-    /// A path that the system does not let us write.
+    /// Returns the error for a path that the system refuses to write.
     pub(crate) fn unwritable(path: &Path, refused: &io::Error) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),
@@ -229,7 +231,7 @@ impl StoreError {
         })
     }
 
-    /// A path that the system or SQLite does not let us read.
+    /// Returns the error for a path that the system or SQLite refuses to read.
     pub(crate) fn unreadable(path: &Path, refused: impl fmt::Display) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unreadable {
             path: path.to_path_buf(),
@@ -237,8 +239,8 @@ impl StoreError {
         })
     }
 
-    /// Whether what has just failed to open failed for want of a descriptor: then nothing else can be
-    /// opened either. SQLite does not say.
+    /// Returns an error if the process has no descriptor left, which SQLite does not report: then
+    /// opening any other file fails too.
     fn without_descriptors(path: &Path) -> Option<StoreError> {
         let refused = File::open("/").err()?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -247,7 +249,7 @@ impl StoreError {
             .then_some(StoreError::NoDescriptors { path, limit })
     }
 
-    /// What SQLite said, in our words. `waited_ms` is how long a lock was waited for.
+    /// Converts an error of SQLite. `waited_ms` is the time for which a lock was waited for.
     pub(crate) fn from_sqlite(path: &Path, waited_ms: u64, source: rusqlite::Error) -> StoreError {
         use rusqlite::ErrorCode;
         let path = path.to_path_buf();
@@ -276,7 +278,8 @@ impl StoreError {
     }
 }
 
-/// A write that the system cut short: SQLite reports a file size limit so, and some quotas.
+/// Returns `true` for a write that the system cut short: SQLite reports a file size limit and some
+/// quotas this way.
 fn is_write_failure(source: &rusqlite::Error) -> bool {
     const WRITES: [std::ffi::c_int; 4] = [
         rusqlite::ffi::SQLITE_IOERR_WRITE,
@@ -287,51 +290,51 @@ fn is_write_failure(source: &rusqlite::Error) -> bool {
     source.sqlite_error().is_some_and(|error| WRITES.contains(&error.extended_code))
 }
 
-/// Why an export stopped.
+/// Reason for which an export stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
     /// A run could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The output did not take it; `kind()` says whether its reader merely went away.
+    /// The output failed; its `kind()` tells whether the reader merely closed it.
     #[error("export: {0}")]
     Write(#[from] io::Error),
 }
 
-/// Why an import was refused; whatever the reason, the store is as it was.
+/// Reason for which an import was refused; the store is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// A line that is no run and no record of ours.
+    /// A line is neither a valid run nor a valid record.
     #[error("line {line}: {why}; nothing was imported")]
     BadLine {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// Description of the error.
         why: String,
     },
-    /// A line longer than any of ours.
+    /// A line is longer than any that an export writes.
     #[error("line {line}: longer than {bytes_max} bytes; nothing was imported")]
     TooLong {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: u64,
-        /// The most allowed.
+        /// Maximum length.
         bytes_max: usize,
     },
-    /// A run of the same id with other content.
+    /// A run with the same id and other content is in the store.
     #[error(
         "line {line}: run {id} is in the store already and differs ({why}); nothing was imported"
     )]
     Differs {
-        /// The line of the run, counted from 1.
+        /// Number of the run's line, from 1.
         line: u64,
-        /// Its id.
+        /// Id of the run.
         id: String,
-        /// Where it differs.
+        /// First difference.
         why: String,
     },
-    /// An input without a run.
+    /// The input holds no run.
     #[error("it holds no run; nothing was imported")]
     NoRun,
     /// The input could not be read.

@@ -1,8 +1,7 @@
-//! The file: whether it is ours, whether it can be written, and which schema it has.
+//! The database file: identification, schema migration, and a check that it can be written.
 //!
-//! All of this is found out before a run measures anything, and finding it out changes nothing: the
-//! file is first looked at as if it were immutable (no lock, no journal), and a refusal comes before
-//! the first write.
+//! All of this happens before a run measures anything, and changes nothing: the file is first read
+//! as if it were immutable (no lock, no journal), and a refusal comes before the first write.
 
 use crate::error::StoreError;
 use rusqlite::config::DbConfig;
@@ -13,14 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// `HaNd`: what marks a SQLite file as one of ours.
+/// SQLite application id of a store, `HaNd`.
 pub(crate) const APPLICATION_ID: i32 = 0x4861_4e64;
 
-/// The schema that this version writes, kept in the file as `user_version`.
+/// Schema that this version writes; a file stores it as `user_version`.
 pub const SCHEMA: u32 = STEPS.len() as u32;
 
-/// The step at index n brings a file of schema n to schema n + 1; a new file takes all of them. A
-/// step that has been released is never changed: a new one is added.
+/// Migration steps: the step at index n takes a file from schema n to schema n + 1; a new file
+/// takes all of them. A released step is never changed; changes are new steps.
 pub(crate) const STEPS: &[&str] = &[
     "
     CREATE TABLE runs (
@@ -74,7 +73,7 @@ pub(crate) const STEPS: &[&str] = &[
     ALTER TABLE tags ADD COLUMN checksum INTEGER;
     DROP INDEX records_by_id;
 ",
-    // Figures without an interval or without quantiles of operations.
+    // Allows figures without an interval or without quantiles of operations.
     "
     ALTER TABLE records ADD COLUMN timing TEXT;
     ALTER TABLE records RENAME COLUMN low TO low_always;
@@ -90,15 +89,15 @@ pub(crate) const STEPS: &[&str] = &[
 ",
 ];
 
-/// How long a lock is waited for when a file is opened.
+/// Maximum time to wait for a lock while a file is opened.
 pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(2);
 
-/// Where results go unless `--db` names a file: `$XDG_DATA_HOME/handover/results.db`, or
-/// `~/.local/share/handover/results.db`. A relative `XDG_DATA_HOME` is ignored, as its specification
-/// demands.
+/// Returns the path of results unless `--db` names a file: `$XDG_DATA_HOME/handover/results.db`, or
+/// `~/.local/share/handover/results.db`. A relative `XDG_DATA_HOME` is ignored, as its
+/// specification requires.
 ///
 /// # Errors
-/// [`StoreError::NoHome`] where neither variable is set.
+/// [`StoreError::NoHome`] if neither variable is set.
 pub fn default_path() -> Result<PathBuf, StoreError> {
     default_path_from(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
 }
@@ -115,7 +114,7 @@ fn default_path_from(
         .ok_or(StoreError::NoHome)
 }
 
-/// Opens for writing, making the file and its folder where they are absent.
+/// Opens a store for writing; creates the file and its folder if they do not exist.
 pub(crate) fn open_for_writing(
     path: &Path,
     steps: &[&str],
@@ -129,7 +128,7 @@ pub(crate) fn open_for_writing(
     Ok((connection, path))
 }
 
-/// Opens for reading alone; also where nothing can be written.
+/// Opens a store for reading, also from a medium that cannot be written.
 pub(crate) fn open_for_reading(
     path: &Path,
     steps: &[&str],
@@ -140,7 +139,7 @@ pub(crate) fn open_for_reading(
     look(&path, steps)?;
     let mut connection = connect(&path, wait)?;
     let failed = |source| StoreError::from_sqlite(&path, wait_ms(wait), source);
-    // The first read also rolls back what a killed writer left.
+    // The first read also rolls back an unfinished transaction of a killed writer.
     match judge(&path, &Seen::of(&connection).map_err(failed)?, steps)? {
         State::Fresh => return Err(StoreError::Empty { path }),
         State::Older { found } => {
@@ -155,7 +154,7 @@ pub(crate) fn open_for_reading(
     Ok((connection, path))
 }
 
-/// A store that lives in memory and dies with its connection.
+/// Opens a store in memory, which lasts as long as its connection.
 pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     let path = PathBuf::from("(in memory)");
     let failed = |source| StoreError::from_sqlite(&path, 0, source);
@@ -165,7 +164,8 @@ pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     Ok((connection, path))
 }
 
-/// A store in a nameless file that SQLite removes when the connection closes; it may be lost.
+/// Opens a store in an unnamed file that SQLite removes with the connection; it need not be
+/// durable.
 pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     let failed = |source| StoreError::from_sqlite(Path::new("(temporary file)"), 0, source);
     let connection = Connection::open("").map_err(failed)?;
@@ -178,13 +178,13 @@ pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Absolute, so that a later change of folder, or a name that SQLite reads in its own way
-/// (`:memory:`), changes nothing.
+/// Makes a path absolute, so that it does not depend on the current folder and is not a special
+/// name of SQLite (`:memory:`).
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|refused| StoreError::unwritable(path, &refused))
 }
 
-/// Whether there is nothing at a path, so that opening it for writing would make it.
+/// Returns `true` if nothing exists at the path, so that opening it for writing would create it.
 pub(crate) fn is_absent(path: &Path) -> bool {
     matches!(
         absolute(path).and_then(|path| refuse_unless_file(&path)),
@@ -193,7 +193,8 @@ pub(crate) fn is_absent(path: &Path) -> bool {
 }
 
 fn refuse_unless_file(path: &Path) -> Result<(), StoreError> {
-    /// The smallest page of SQLite. It takes a file of one byte for an empty one, and we do not.
+    /// Minimum size of a database: SQLite's smallest page. SQLite itself accepts one byte as an
+    /// empty database.
     const DATABASE_BYTES_MIN: u64 = 512;
     match fs::metadata(path) {
         Ok(found) if found.is_file() && (1..DATABASE_BYTES_MIN).contains(&found.len()) => {
@@ -218,7 +219,7 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
     }
     match fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => Ok(()),
-        // Another run made it in the meantime.
+        // Another run has created it in the meantime.
         Err(refused) if refused.kind() == std::io::ErrorKind::AlreadyExists => {
             refuse_unless_file(path)
         }
@@ -226,7 +227,7 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// What marks a file.
+/// Properties that identify a file.
 struct Seen {
     application_id: i64,
     version: i64,
@@ -244,7 +245,7 @@ impl Seen {
     }
 }
 
-/// What is to be done with a file that is ours.
+/// State of a file that is a store.
 enum State {
     Fresh,
     Current,
@@ -252,7 +253,7 @@ enum State {
 }
 
 fn judge(path: &Path, seen: &Seen, steps: &[&str]) -> Result<State, StoreError> {
-    // Of no bytes, or of nobody: what a run that was killed early leaves.
+    // An empty file or database without an owner, as a run that was killed early leaves it.
     if seen.application_id == 0 && seen.version == 0 && seen.tables_count == 0 {
         return Ok(State::Fresh);
     }
@@ -269,10 +270,10 @@ fn judge(path: &Path, seen: &Seen, steps: &[&str]) -> Result<State, StoreError> 
     }
 }
 
-/// Refuses a file that is not ours, by its marks alone, read as if nobody could change it: SQLite then
-/// takes no lock and makes no file beside it, whatever the file is. Reading its first bytes ourselves
-/// would do as well, but closing the file would drop every lock that this process has on it (POSIX
-/// locks belong to processes).
+/// Refuses a file that is not a store, by its identification alone, read with SQLite's `immutable`
+/// flag: SQLite then takes no lock and creates no file beside it. Reading the first bytes without
+/// SQLite is not an alternative: closing the file would release every lock that this process has on
+/// it, as POSIX locks belong to processes.
 fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let mut uri = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
@@ -293,8 +294,8 @@ fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
         Ok(seen) => judge(path, &seen, steps).map(drop),
         Err(refused) => match refused.sqlite_error_code() {
             Some(rusqlite::ErrorCode::CannotOpen) => Err(StoreError::unreadable(path, refused)),
-            // A database, but with another process in the middle of a commit, or killed there. SQLite
-            // itself must judge, with its locks and the journal.
+            // A database that another process is committing to, or was killed in. SQLite must
+            // decide, with its locks and the journal.
             Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(()),
             _ => Err(StoreError::from_sqlite(path, 0, refused)),
         },
@@ -312,20 +313,20 @@ fn connect(path: &Path, wait: Duration) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// What holds for every connection. The journal stays what a new file has, a rollback journal: see
-/// the crate's page for why it is not a write-ahead log.
+/// Sets the options of every connection. The journal mode stays SQLite's default, a rollback
+/// journal; the crate's page says why it is not a write-ahead log.
 fn settle(connection: &Connection) -> rusqlite::Result<()> {
-    // A file from elsewhere may bring triggers and views of its own: it gets nothing to call.
+    // A file from elsewhere may contain triggers and views; they must not call anything.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    // For a new file, and one that is vacuumed: a record takes some 1.5 kB, and of larger pages a part would
-    // stay empty (of a run of 148 figures 12 kB more with 1024 bytes, 50 with 2048).
+    // Applies to new and vacuumed files: a record takes some 1.5 kB, and larger pages would leave
+    // more unused (for a run of 148 figures 12 kB more with 1024 bytes, 50 kB with 2048).
     connection.pragma_update(None, "page_size", 512)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Takes the write lock, brings the schema up to date, and proves that the file can be written.
+/// Takes the write lock, migrates the schema, and checks that the file can be written.
 fn prepare(
     connection: &mut Connection,
     path: &Path,
@@ -339,11 +340,11 @@ fn prepare(
     }
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    // Judged again under the lock: another run may have made or changed it since we looked.
+    // Judged again under the lock: another run may have created or changed the file since.
     let from = match judge(path, &Seen::of(&transaction).map_err(failed)?, steps)? {
         State::Current => {
-            // The same value once more makes SQLite open its journal beside the file, which a lock
-            // alone does not; rolled back, nothing of it reaches the file.
+            // Writing the same value makes SQLite open its journal, which a lock alone does not;
+            // after the rollback the file is unchanged.
             transaction
                 .pragma_update(None, "user_version", steps.len() as u32)
                 .and_then(|()| transaction.rollback())
@@ -369,14 +370,14 @@ pub(crate) fn wait_ms(wait: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// A version of tomorrow.
+    /// Migration step of a later version.
     const ONE_MORE: &str = "ALTER TABLE runs ADD COLUMN colour TEXT";
 
     fn with_one_more() -> Vec<&'static str> {
         [STEPS, &[ONE_MORE]].concat()
     }
 
-    /// A store as version `schema` left it.
+    /// Creates a store of an earlier schema.
     fn old_store(path: &Path, schema: usize) {
         let (connection, _) = open_for_writing(path, &STEPS[..schema], OPEN_WAIT).expect("a store");
         let insert = "INSERT INTO runs

@@ -1,15 +1,15 @@
-//! Finds numbers that JSON cannot hold.
+//! Search for numbers that JSON cannot hold.
 //!
 //! JSON has no NaN and no infinity; a serializer writes `null` for both, which would read back as
-//! something else or not at all. So they are refused at the door. The patterns below name every field
-//! and end without `..`: a field added to the record does not compile until it is considered here.
+//! another value or not at all. So the store refuses them. The patterns below name every field and
+//! end without `..`: a new field of the record does not compile until it is handled here.
 
 use handover_record::{
     Anatomy, AnatomyFloor, AnatomyStage, Beside, Hardware, Host, Mode, Proof, Ratio, Record, Round,
     Run, Summary,
 };
 
-/// The first field of a run that is not finite, and its value.
+/// Returns the first field of a run that is not finite, and its value.
 pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
     let Run {
         id: _,
@@ -72,7 +72,7 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
     find.found
 }
 
-/// The first field of a record that is not finite, and its value.
+/// Returns the first field of a record that is not finite, and its value.
 pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     let Record {
         id: _,
@@ -221,7 +221,7 @@ impl Find {
         for (name, value) in
             [("median", median), ("p99", p99), ("mean", mean), ("steal", steal), ("slowed", slowed)]
         {
-            // The name is built for the culprit alone: there are thousands of rounds.
+            // Built only for a field that is not finite: there are thousands of rounds.
             if !value.is_finite() {
                 self.number(&format!("rounds[{place}].{name}"), *value);
             }

@@ -1,4 +1,4 @@
-//! One line of an export, read with suspicion.
+//! Lines of an export, whose input is not trusted.
 
 use crate::error::ImportError;
 use crate::pack::check_tag;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
-/// The longest line that an import reads, and the longest that an insert lets come about: some 200
-/// times a usual record.
+/// Maximum length of a line, in bytes, for imports and, by the size of the record, for inserts:
+/// some 200 times a usual record.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// A line that opens a run.
+/// Line that begins a run.
 #[derive(Serialize)]
 pub(crate) struct RunLine<'a> {
     #[serde(rename = "type")]
@@ -19,12 +19,12 @@ pub(crate) struct RunLine<'a> {
     pub schema: u32,
     #[serde(flatten)]
     pub run: &'a Run,
-    /// Its names.
+    /// Names of the run.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub tags: &'a [String],
 }
 
-/// A line that holds a record of the run that was opened last.
+/// Line with a record of the run that was begun last.
 #[derive(Serialize)]
 pub(crate) struct RecordLine<'a> {
     #[serde(rename = "type")]
@@ -46,14 +46,14 @@ impl<'a> RecordLine<'a> {
     }
 }
 
-/// A line, understood.
+/// Parsed line.
 pub(crate) enum Line {
-    /// With its names.
+    /// A run and its names.
     Run(Box<Run>, Vec<String>),
     Record(Box<Record>),
 }
 
-/// What every line begins with; the rest is skipped without being built.
+/// Fields common to all lines; other fields are skipped without allocating.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "type", borrow)]
@@ -65,11 +65,11 @@ struct Envelope<'a> {
     tags: Vec<String>,
 }
 
-/// Reads line after line; remembers which run the records belong to.
+/// Reader of lines, which checks that each record belongs to the run begun last.
 pub(crate) struct Lines<'a> {
     input: &'a mut dyn BufRead,
     buffer: Vec<u8>,
-    /// The line read last, counted from 1.
+    /// Number of the latest line, from 1.
     pub number: u64,
     run: Option<String>,
 }
@@ -79,7 +79,7 @@ impl<'a> Lines<'a> {
         Lines { input, buffer: Vec::new(), number: 0, run: None }
     }
 
-    /// The next line that is not blank.
+    /// Reads the next line that is not blank.
     pub fn next(&mut self) -> Result<Option<Line>, ImportError> {
         loop {
             self.number += 1;
@@ -144,7 +144,7 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
     }
 }
 
-/// What the parser says, without its own idea of line numbers.
+/// Returns the parser's message with the column, without its line number, which is always 1.
 fn why(refused: serde_json::Error) -> String {
     let column = refused.column();
     let text = refused.to_string();

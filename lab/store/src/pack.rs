@@ -1,11 +1,12 @@
-//! A record as the row that is kept: JSON, deflated; its rounds and its histogram beside it as bytes.
+//! Rows of runs and records: deflated JSON, with a record's rounds and histogram in columns of
+//! their own.
 //!
-//! The three are the truth, since they alone read back to the byte (SQLite drops the sign of -0.0 and
-//! knows no u64). The columns beside them are there to be asked for, and are never read back.
+//! Only these three are read back, as only they preserve every byte (SQLite drops the sign of -0.0
+//! and has no u64). The other columns exist for queries.
 //!
-//! Up to schema 2 the rounds were a part of the JSON, which was deflated by itself (a stream of zlib, whose first
-//! byte is never [`FORM`]), and the histogram's bytes were those that HdrHistogram writes. Such rows are read as
-//! ever, until [`vacuum`](crate::Store::vacuum) packs them anew.
+//! Up to schema 2 the rounds were part of the JSON, which was deflated without a dictionary (a zlib
+//! stream, whose first byte is never [`FORM`]), and the histogram was stored as written by
+//! HdrHistogram. Such rows can still be read; [`vacuum`](crate::Store::vacuum) repacks them.
 
 mod dictionary;
 mod histogram;
@@ -28,14 +29,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-/// The first byte of a body that was deflated behind the dictionary, and has its rounds and a packed histogram
-/// beside it.
+/// First byte of a body that was deflated with the dictionary, and whose rounds and packed
+/// histogram are in columns of their own.
 pub(crate) const FORM: u8 = 1;
 
-/// What a line of an export holds besides the run or record: type, run id, schema.
+/// Maximum size of an export line's fields besides the run or record: type, run id, schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
-/// A run, ready for its row.
+/// Run with the columns of its row.
 pub(crate) struct PackedRun<'a> {
     pub run: &'a Run,
     pub body: Vec<u8>,
@@ -58,7 +59,7 @@ impl PackedRun<'_> {
 }
 
 impl<'a> PackedRun<'a> {
-    /// Refuses what could not be asked for, exported or read again.
+    /// Packs a run; refuses one that could not be looked up, exported or read again.
     pub fn new(run: &'a Run) -> Result<PackedRun<'a>, StoreError> {
         check_id(&run.id)?;
         let names = [
@@ -79,7 +80,7 @@ impl<'a> PackedRun<'a> {
     }
 }
 
-/// A record, ready for its row.
+/// Record with the columns of its row.
 pub(crate) struct PackedRecord<'a> {
     pub record: &'a Record,
     pub body: Vec<u8>,
@@ -88,7 +89,7 @@ pub(crate) struct PackedRecord<'a> {
 }
 
 impl<'a> PackedRecord<'a> {
-    /// The checksum of its row at that place of that run.
+    /// Returns the checksum of the record's row at `place` of `run`.
     pub fn checksum(&self, run: &str, place: i64) -> i64 {
         RecordFields {
             run,
@@ -103,7 +104,7 @@ impl<'a> PackedRecord<'a> {
         .checksum()
     }
 
-    /// Refuses what could not be exported or read again.
+    /// Packs a record; refuses one that could not be exported or read again.
     pub fn new(record: &'a Record) -> Result<PackedRecord<'a>, StoreError> {
         let names = [("id", &record.id), ("spec", &record.spec), ("contender", &record.contender)];
         let keys = record.args.keys().chain(record.counters.keys());
@@ -117,13 +118,13 @@ impl<'a> PackedRecord<'a> {
         let failed = |refused| unwritable(what(), refused);
         let rounds_bytes =
             serde_json::to_vec(&record.rounds).map_err(|refused| failed(refused.into()))?.len();
-        // Base64 needs no escapes; other text might need six bytes for each of its own.
+        // Base64 needs no escapes; another text may take six bytes per byte.
         let histogram = Histogram::of(&record.histogram);
         let histogram_bytes_max = match &histogram {
             Histogram::Bytes(_) => record.histogram.len(),
             Histogram::Text(text) => text.len().saturating_mul(6),
         };
-        // In the body stand two brackets for the rounds.
+        // The body contains the two brackets of the empty rounds.
         let beside_bytes = (rounds_bytes - 2).saturating_add(histogram_bytes_max);
         let json = json(&bare, beside_bytes, what)?;
         let mut body = vec![FORM];
@@ -133,7 +134,7 @@ impl<'a> PackedRecord<'a> {
     }
 }
 
-/// A histogram: bytes where its text is the base64 of them and of nothing else, otherwise as it came.
+/// Histogram: its bytes if its text is exactly their base64, otherwise the text.
 pub(crate) enum Histogram<'a> {
     Bytes(Vec<u8>),
     Text(&'a str),
@@ -170,12 +171,12 @@ impl rusqlite::ToSql for Histogram<'_> {
     }
 }
 
-/// The run of a row, or what is wrong with the row.
+/// Unpacks a run, or returns a description of the row's error.
 pub(crate) fn unpack_run(body: &[u8]) -> Result<Run, String> {
     inflate(body)
 }
 
-/// The arguments of a record's row, if it can be read.
+/// Unpacks the arguments of a record, if its body can be read.
 pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     #[derive(Deserialize)]
     struct Part {
@@ -184,7 +185,7 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     unpack_body(body).ok().map(|part: Part| part.args)
 }
 
-/// The row of a record.
+/// Row of a record.
 pub(crate) struct Packed {
     place: i64,
     id: String,
@@ -193,17 +194,17 @@ pub(crate) struct Packed {
     body: Vec<u8>,
     rounds: Option<Vec<u8>>,
     histogram: Value,
-    /// Absent from rows of schemas up to 3.
+    /// Checksum of the row; `None` for rows of schemas up to 3.
     pub checksum: Option<i64>,
 }
 
 impl Packed {
-    /// The columns, as a query names them, and how many they are.
+    /// Columns in the order in which [`of`](Packed::of) reads them.
     pub const COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.rounds, records.histogram, records.checksum";
     pub const COUNT: usize = 8;
 
-    /// Of a row that begins with them.
+    /// Reads a row that begins with [`COLUMNS`](Packed::COLUMNS).
     pub fn of(row: &Row<'_>) -> rusqlite::Result<Packed> {
         Ok(Packed {
             place: row.get(0)?,
@@ -217,7 +218,7 @@ impl Packed {
         })
     }
 
-    /// Returns `true` if the row has no checksum, or the one of its content and its run.
+    /// Returns `true` if the row has no checksum, or one that matches its content and its run.
     pub fn is_sound(&self, run: &str) -> bool {
         let fields = RecordFields {
             run,
@@ -232,18 +233,19 @@ impl Packed {
         self.checksum.is_none_or(|checksum| checksum == fields.checksum())
     }
 
-    /// The record without its histogram, or what is wrong with the row.
+    /// Unpacks the record without its histogram, or returns a description of the row's error.
     pub fn unpack_bare(self) -> Result<Record, String> {
         Packed { histogram: Value::Text(String::new()), ..self }.unpack()
     }
 
-    /// The record without its histogram and its rounds, or what is wrong with the row.
+    /// Unpacks the record without its histogram and its rounds, or returns a description of the
+    /// row's error.
     pub fn unpack_figure(&self) -> Result<Record, String> {
         let record: Record = unpack_body(&self.body)?;
         Ok(Record { rounds: Vec::new(), ..record })
     }
 
-    /// The record, or what is wrong with the row.
+    /// Unpacks the record, or returns a description of the row's error.
     pub fn unpack(self) -> Result<Record, String> {
         let mut record: Record = unpack_body(&self.body)?;
         let is_packed = self.body.first() == Some(&FORM);
@@ -265,7 +267,7 @@ fn unwritable(what: String, refused: io::Error) -> StoreError {
     StoreError::Unwritable { path: what.into(), why: refused.to_string() }
 }
 
-/// The JSON of something of whose line so many bytes are kept beside it, if that line is one of ours.
+/// Serializes a value, whose line has `beside_bytes` more bytes; refuses a line beyond the maximum.
 fn json<T: Serialize>(
     value: &T,
     beside_bytes: usize,
@@ -279,7 +281,7 @@ fn json<T: Serialize>(
     }
 }
 
-/// What a record's body holds, of whatever form it is.
+/// Unpacks a record's body of either form.
 fn unpack_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     match body.split_first() {
         Some((&FORM, packed)) => dictionary::inflate(packed, LINE_BYTES_MAX)
@@ -291,7 +293,7 @@ fn unpack_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
 
 fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
-    // A file from elsewhere may hold a few bytes that inflate to gigabytes.
+    // A few bytes from an untrusted file may inflate to gigabytes.
     let mut bounded = ZlibDecoder::new(body).take(LINE_BYTES_MAX as u64 + 1);
     bounded.read_to_end(&mut json).map_err(|refused| format!("a body: {refused}"))?;
     if json.len() > LINE_BYTES_MAX {
@@ -300,7 +302,7 @@ fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     serde_json::from_slice(&json).map_err(|refused| format!("a body: {refused}"))
 }
 
-/// An id must be fit for a command line, beside `last`, `-1` and prefixes.
+/// Checks that an id is valid on a command line and differs from `last` and `-1`.
 pub(crate) fn check_id(id: &str) -> Result<(), StoreError> {
     const ID_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -311,11 +313,12 @@ pub(crate) fn check_id(id: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadRunId { id: shortened(id) }) }
 }
 
-/// Whether runs may have this name: 1 to 64 letters, digits, `-`, `_`, `.`, `/`, `+` or `@`, the first a
-/// letter, and not `last`. It is then fit for a command line beside ids, `last` and `-1`, and for a page.
+/// Checks a name for runs: 1 to 64 letters, digits, `-`, `_`, `.`, `/`, `+` or `@`, the first a
+/// letter, and not `last`. It is then valid on a command line, beside ids, `last` and `-1`, and in
+/// a page.
 ///
 /// # Errors
-/// [`StoreError::BadTag`].
+/// [`StoreError::BadTag`] if the name is not valid.
 pub fn check_tag(name: &str) -> Result<(), StoreError> {
     const NAME_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+@".contains(&byte);
@@ -326,7 +329,7 @@ pub fn check_tag(name: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadTag { name: shortened(name) }) }
 }
 
-/// Refuses names that would not fit a line of a terminal, or would steer it.
+/// Refuses names that do not fit on a terminal's line, or contain control characters.
 fn check_names<'a>(
     what: &str,
     names: impl IntoIterator<Item = (&'static str, &'a String)>,
@@ -345,7 +348,7 @@ fn check_names<'a>(
     Ok(())
 }
 
-/// Enough of a text from elsewhere to recognise it by.
+/// Returns the beginning of a text from elsewhere, for error messages.
 pub(crate) fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 64;
     if text.chars().nth(CHARS_MAX).is_none() {

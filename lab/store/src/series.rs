@@ -5,32 +5,32 @@ use crate::pack::{self, Packed};
 use crate::store::{RunRow, Store, StoredRun, nearest};
 use handover_record::{ContenderKind, Record};
 
-/// A figure of a run, without its rounds and its histogram.
+/// Figure of one run, without its rounds and its histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// When the run began, in nanoseconds since the Unix epoch.
+    /// Beginning of the run, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
-    /// The version of handover.
+    /// Version of handover.
     pub version: String,
-    /// The commit it was built from.
+    /// Commit that it was built from.
     pub commit: String,
-    /// The record, its rounds and its histogram left out.
+    /// Record, without its rounds and its histogram.
     pub record: Record,
 }
 
 impl Store {
-    /// A figure of a contender in every run that has it, the earliest first.
+    /// Returns a contender's figure in every run that has it, the earliest run first.
     ///
     /// # Errors
-    /// The file cannot be read, or is damaged.
+    /// If the file cannot be read or is damaged.
     ///
     /// # Cost
-    /// Reads the beginning of every record of the store: an index would have copies of their ids that no
-    /// checksum covers. Some tens of microseconds a run that has the figure.
+    /// Reads the beginning of every record in the store: an index would hold copies of the ids that
+    /// no checksum covers. Some tens of microseconds for each run that has the figure.
     pub fn figures(&self, id: &str, contender: &str) -> Result<Vec<Figure>, StoreError> {
         let failed = |refused| self.failed(refused);
         self.check_count("records")?;
@@ -58,11 +58,11 @@ impl Store {
         Ok(figures)
     }
 
-    /// The contender of a figure that is meant where none is named, ours or else the first, or the one that
-    /// is.
+    /// Returns the contender `named` of a figure or, if none is named, ours, or else the first.
     ///
     /// # Errors
-    /// No run has the figure, or the contender: with the names most like it. The file cannot be read.
+    /// If no run has the figure or the contender, with the most similar names, or if the file
+    /// cannot be read.
     pub fn contender(&self, id: &str, named: Option<&str>) -> Result<String, StoreError> {
         let query = "SELECT DISTINCT id, contender, kind FROM main.records ORDER BY id, contender";
         let names: Result<Vec<(String, String, String)>, _> =

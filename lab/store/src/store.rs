@@ -1,4 +1,4 @@
-//! Runs and their records, kept and found again.
+//! Storage and retrieval of runs and their records.
 
 use crate::checksum::{RunFields, add_to_parts};
 use crate::error::StoreError;
@@ -9,13 +9,13 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a write waits for the write of another run, which takes milliseconds.
+/// Maximum time to wait for another process's write, which takes milliseconds.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 
-/// How many ids an error offers.
+/// Maximum number of ids that an error suggests.
 const OFFERED_MAX: usize = 5;
 
-/// One SQLite file of runs and their records.
+/// Store of runs and their records in one SQLite file.
 ///
 /// ```
 /// # fn main() -> Result<(), handover_store::StoreError> {
@@ -34,37 +34,37 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// What is known of a run without its records.
+/// Description of a run without its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRow {
-    /// Its id.
+    /// Id of the run.
     pub id: String,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// Beginning of the run, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// The profile: smoke, quick or full.
+    /// Profile: smoke, quick or full.
     pub profile: String,
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
-    /// The version of handover.
+    /// Version of handover.
     pub version: String,
-    /// The commit it was built from.
+    /// Commit that it was built from.
     pub commit: String,
-    /// How many records it has.
+    /// Number of records.
     pub records_count: u64,
-    /// Whether it came to its end.
+    /// `true` if the run was completed.
     pub complete: bool,
-    /// Its names, in alphabetical order.
+    /// Names of the run, in alphabetical order.
     pub tags: Vec<String>,
 }
 
 impl Store {
-    /// Opens a store to write to, and makes the file and its folder where they are absent. When this
-    /// returns, the file is a store of this schema, nobody held its write lock, and a journal could be
-    /// made beside it: what can be known beforehand of whether a run will be stored is known.
+    /// Opens a store for writing; creates the file and its folder if they do not exist. On return
+    /// the file has the current schema, its write lock was free, and a journal could be created
+    /// beside it: every condition for storing a run that can be checked in advance holds.
     ///
     /// # Errors
-    /// Something that is no store of ours or of a newer schema, a path or folder that cannot be written,
-    /// a lock held for 2 s. A file that was there is then unchanged, and no file was made beside it.
+    /// If the file is not a store or has a newer schema, the path or folder cannot be written, or a
+    /// lock is held for 2 s. An existing file is then unchanged, and no file was created beside it.
     ///
     /// # Blocking
     /// Up to 2 s for a lock.
@@ -75,10 +75,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store to read from; also from a medium that cannot be written.
+    /// Opens a store for reading, also from a medium that cannot be written.
     ///
     /// # Errors
-    /// As [`open`](Store::open); also where there is no such file, or one without any run.
+    /// Those of [`open`](Store::open); also if the file does not exist or holds no run.
     ///
     /// # Blocking
     /// Up to 2 s for a lock.
@@ -87,24 +87,24 @@ impl Store {
         Ok(Store { connection, path })
     }
 
-    /// A store in memory, gone when dropped.
+    /// Creates a store in memory, which lasts until it is dropped.
     ///
     /// # Errors
-    /// Hardly any: SQLite finds no memory.
+    /// If SQLite cannot allocate memory.
     pub fn in_memory() -> Result<Store, StoreError> {
         let (connection, path) = file::open_in_memory()?;
         Ok(Store { connection, path })
     }
 
-    /// The file, as an absolute path.
+    /// Returns the absolute path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps a run that begins; its records follow with [`insert`](Store::insert).
+    /// Stores a run at its beginning; its records follow with [`insert`](Store::insert).
     ///
     /// # Errors
-    /// A run of this id is there already, its id is unfit, a number in it is not finite, or the file
+    /// If a run with this id exists, its id is not valid, a number in it is not finite, or the file
     /// cannot be written.
     pub fn begin(&mut self, run: &Run) -> Result<(), StoreError> {
         let packed = PackedRun::new(run)?;
@@ -116,36 +116,37 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Keeps the records of one benchmark: all of them or, where this fails, none.
+    /// Stores the records of one benchmark: all of them or, on failure, none.
     ///
-    /// When it returns, they outlive the process and the machine's power.
+    /// On return they survive the end of the process and a power failure.
     ///
     /// # Errors
-    /// No such run, a number that is not finite, a record beyond all bounds, or the file cannot be
-    /// written; whatever was stored before is untouched.
+    /// If there is no such run, a number is not finite, a record is too long, or the file cannot be
+    /// written; everything stored before is unchanged.
     ///
     /// # Blocking
-    /// Up to 10 s for the write of another process; some milliseconds for the disk.
+    /// Up to 10 s for another process's write; some milliseconds for the disk.
     pub fn insert(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
         self.keep(run_id, records, false)
     }
 
-    /// Keeps the records of one benchmark in place of those of the same id, contender and arguments that the
-    /// run has already, as [`insert`](Store::insert) where it has none: all of them or, where this fails, none.
+    /// Stores the records of one benchmark: all of them or, on failure, none. A record with the
+    /// same id, contender and arguments is replaced; other records are added as by
+    /// [`insert`](Store::insert).
     ///
     /// # Errors
-    /// As [`insert`](Store::insert).
+    /// Those of [`insert`](Store::insert).
     ///
     /// # Blocking
-    /// As [`insert`](Store::insert).
+    /// The time of [`insert`](Store::insert).
     pub fn put(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
         self.keep(run_id, records, true)
     }
 
-    /// Replaces what was kept of a run by its state at its end: whether it is complete, and its nulls.
+    /// Replaces a run's description by that at its end, with `complete` and its nulls.
     ///
     /// # Errors
-    /// No such run, a number that is not finite, or the file cannot be written.
+    /// If there is no such run, a number is not finite, or the file cannot be written.
     pub fn finish(&mut self, run: &Run) -> Result<(), StoreError> {
         let packed = PackedRun::new(run)?;
         let (transaction, failed) = self.transaction()?;
@@ -186,10 +187,10 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// All runs, the earliest first.
+    /// Returns all runs, the earliest first.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// If the file cannot be read or is damaged.
     pub fn runs(&self) -> Result<Vec<RunRow>, StoreError> {
         let query = format!(
             "SELECT {}, (SELECT count(*) FROM main.records WHERE records.run = runs.run)
@@ -214,40 +215,40 @@ impl Store {
         Ok(listed)
     }
 
-    /// A run with its records, in the order in which they were inserted. `asked` is an id, a prefix of
-    /// one id alone, a name (the latest run that has it), `last`, or a number from the end: `-1` is the
-    /// last, `-2` the one before.
+    /// Loads a run with its records, in the order of their insertion. `asked` is an id, a unique
+    /// prefix of an id, a name (for the latest run that has it), `last`, or a position from the
+    /// end: `-1` is the last run, `-2` the one before.
     ///
     /// # Errors
-    /// No such run (with the ids most like it), a prefix of several, an empty store, or a file that
-    /// cannot be read or is damaged.
+    /// If there is no such run (with the most similar ids), the prefix is ambiguous, the store is
+    /// empty, or the file cannot be read or is damaged.
     pub fn load(&self, asked: &str) -> Result<Document, StoreError> {
         let id = self.resolve(asked)?;
         self.load_exact(&id)
     }
 
-    /// A run with its records, as [`load`](Store::load), but for their histograms: each is empty. To unpack
-    /// them is half of the work, and a comparison needs none.
+    /// Loads a run like [`load`](Store::load), with empty histograms: unpacking them is half of the
+    /// work, and a comparison does not need them.
     ///
     /// # Errors
-    /// As [`load`](Store::load).
+    /// Those of [`load`](Store::load).
     pub fn load_bare(&self, asked: &str) -> Result<Document, StoreError> {
         let id = self.resolve(asked)?;
         self.load_as(&id, Packed::unpack_bare)
     }
 
-    /// The run that began last, with its records.
+    /// Loads the run that began last, with its records.
     ///
     /// # Errors
-    /// As [`load`](Store::load).
+    /// Those of [`load`](Store::load).
     pub fn latest(&self) -> Result<Document, StoreError> {
         self.load("last")
     }
 
-    /// The id that `asked` stands for; see [`load`](Store::load).
+    /// Returns the id of the run that [`load`](Store::load) would load.
     ///
     /// # Errors
-    /// As [`load`](Store::load).
+    /// Those of [`load`](Store::load).
     pub fn resolve(&self, asked: &str) -> Result<String, StoreError> {
         let mut ids = self.ids()?;
         if ids.is_empty() {
@@ -276,7 +277,7 @@ impl Store {
             0 => Err(self.unknown(asked)?),
             1 => Ok(begin_so.remove(0)),
             count => {
-                // The likeliest is the one that began last.
+                // The latest run is the most likely one.
                 begin_so.reverse();
                 begin_so.truncate(OFFERED_MAX);
                 let asked = pack::shortened(asked);
@@ -285,13 +286,13 @@ impl Store {
         }
     }
 
-    /// Checks that SQLite finds the whole file sound, and that every row can be read and has its checksum.
+    /// Checks the whole file with SQLite, and that every row can be read and has its checksum.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] with the first fault.
+    /// [`StoreError::Damaged`] with the first error found.
     ///
     /// # Cost
-    /// Reads everything.
+    /// Reads the whole file.
     pub fn check(&self) -> Result<(), StoreError> {
         let said: String = self
             .connection
@@ -306,7 +307,7 @@ impl Store {
         self.tags().map(drop)
     }
 
-    /// The ids of all runs, the earliest first.
+    /// Returns the ids of all runs, the earliest first.
     pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
         let query = "SELECT id FROM main.runs NOT INDEXED ORDER BY started_unix_ns, run";
         let ids: Vec<String> = self
@@ -318,7 +319,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// Refuses a table that has lost rows: they are still in its index, or the other way round.
+    /// Refuses a table whose number of rows differs from that in its index.
     pub(crate) fn check_count(&self, table: &str) -> Result<(), StoreError> {
         let query = format!(
             "SELECT (SELECT count(*) FROM main.{table} NOT INDEXED),
@@ -337,7 +338,7 @@ impl Store {
         }
     }
 
-    /// All of one run, as of one moment.
+    /// Loads one run in one read transaction.
     pub(crate) fn load_exact(&self, id: &str) -> Result<Document, StoreError> {
         self.load_as(id, Packed::unpack)
     }
@@ -382,11 +383,11 @@ impl Store {
         Ok(Document::new(run, records))
     }
 
-    /// Refuses the row of a run that is not as it was written.
+    /// Refuses the row of a run that does not have its checksum.
     pub(crate) fn check_sum(&self, stored: &StoredRun) -> Result<(), StoreError> {
         let is_sound = match stored.checksum {
             Some(checksum) => checksum == stored.fields().checksum(),
-            // Of an earlier schema, unless its parts are not.
+            // Only rows of earlier schemas have none, and those have no `parts` either.
             None => stored.parts.is_none(),
         };
         match is_sound {
@@ -395,7 +396,7 @@ impl Store {
         }
     }
 
-    /// A write transaction, and what turns SQLite's errors into ours.
+    /// Begins a write transaction; also returns a function that converts SQLite's errors.
     pub(crate) fn transaction(
         &mut self,
     ) -> Result<(Transaction<'_>, impl Fn(rusqlite::Error) -> StoreError + use<>), StoreError> {
@@ -429,9 +430,10 @@ fn unknown(asked: &str, ids: &[String]) -> StoreError {
     StoreError::UnknownRun { asked: pack::shortened(asked), nearest: nearest(asked, ids) }
 }
 
-/// The names most like what was asked for, the likeliest first; of equals, the last.
+/// Returns the names most similar to `asked`, the most similar first; of equals, the last one
+/// first.
 pub(crate) fn nearest(asked: &str, names: &[String]) -> Vec<String> {
-    // To compare takes as long as both are, multiplied.
+    // Comparing takes time proportional to the product of both lengths.
     let asked = &pack::shortened(asked);
     let mut likeness: Vec<_> =
         names.iter().map(|name| (strsim::normalized_levenshtein(asked, name), name)).collect();
@@ -440,29 +442,29 @@ pub(crate) fn nearest(asked: &str, names: &[String]) -> Vec<String> {
     likeness.into_iter().take(OFFERED_MAX).map(|(_, name)| name.clone()).collect()
 }
 
-/// The row of a run.
+/// Row of a run.
 pub(crate) struct StoredRun {
     pub key: i64,
-    /// Without the number of records, and without names.
+    /// Description without the number of records and the names.
     pub row: RunRow,
     pub body: Vec<u8>,
-    /// Absent from rows of schemas up to 3, like the next.
+    /// Checksum, `None` like `parts` for rows of schemas up to 3.
     checksum: Option<i64>,
     parts: Option<i64>,
 }
 
 impl StoredRun {
-    /// The columns, as a query names them, and how many they are.
+    /// Columns in the order in which [`of`](StoredRun::of) reads them.
     pub const COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
         runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
     pub const COUNT: usize = 11;
 
-    /// Of a row that begins with them.
+    /// Reads a row that begins with [`COLUMNS`](StoredRun::COLUMNS).
     pub fn of(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
         StoredRun::behind(row, 0)
     }
 
-    /// Of a row that has so many other columns before them.
+    /// Reads a row in which `others` other columns precede [`COLUMNS`](StoredRun::COLUMNS).
     pub fn behind(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
         Ok(StoredRun {
             key: row.get(others)?,
@@ -497,7 +499,7 @@ impl StoredRun {
     }
 }
 
-/// The sum of the checksums of a run's names, as they are stored.
+/// Returns the sum of the stored checksums of a run's names.
 fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
     connection
         .prepare_cached(
@@ -506,7 +508,7 @@ fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
         .query_one([run], |row| row.get(0))
 }
 
-/// The key of the run of this id.
+/// Returns the key of the run with this id.
 pub(crate) fn find_exact(connection: &Connection, id: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT run FROM main.runs WHERE id = ?")?
@@ -543,7 +545,7 @@ fn write_run(
     ])
 }
 
-/// Takes a record of this id and contender out of a run, and says at which place it was.
+/// Removes the record with this id, contender and arguments from a run, and returns its place.
 fn take_out(
     connection: &Connection,
     run: i64,
@@ -555,7 +557,8 @@ fn take_out(
     let mut rows = statement.query(params![run, record.id, record.contender])?;
     let mut found = None;
     while let Some(row) = rows.next()? {
-        // A sweep has records that differ in their arguments alone. What cannot be read is no other's.
+        // Records of a sweep differ in their arguments only. An unreadable record is taken for this
+        // one.
         let body: Vec<u8> = row.get(1)?;
         if pack::unpack_args(&body).is_none_or(|args| args == record.args) {
             found = Some((row.get(0)?, row.get::<_, Option<i64>>(2)?));
@@ -570,8 +573,8 @@ fn take_out(
     Ok(found.map(|(place, _)| place))
 }
 
-/// Inserts a record at a place of a run, which is given by its key and its id. Gives the row's checksum, which
-/// the caller adds to the run's parts.
+/// Inserts a record at a place of a run, given by its key and its id. Returns the row's checksum,
+/// which the caller adds to the run's parts.
 pub(crate) fn insert_record(
     connection: &Connection,
     (run, run_id): (i64, &str),
@@ -620,7 +623,7 @@ mod tests {
     use handover_record::Host;
     use std::io::Write as _;
 
-    /// JSON, deflated by itself: bodies up to schema 2.
+    /// Returns deflated JSON, the form of bodies up to schema 2.
     fn old_body(value: &impl serde::Serialize) -> Vec<u8> {
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
         serde_json::to_writer(&mut packed, value).expect("JSON");
@@ -670,7 +673,7 @@ mod tests {
             store.check().expect("sound");
             let loaded = store.load("1-a").expect("the run");
             assert_eq!(loaded.records, [again, records[1].clone()]);
-            // Vacuumed, it is as safe as a store of today.
+            // After a vacuum it is protected like a store of the current schema.
             store.tag("1-a", "old").expect("a name");
             store.vacuum().expect("packed anew");
             assert_eq!(store.load("1-a").expect("the run"), loaded, "schema {schema}");
@@ -685,7 +688,7 @@ mod tests {
     fn a_store_that_runs_full_says_so_and_keeps_what_it_has() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut store = Store::open(folder.path().join("results.db")).expect("a store");
-        // A stand-in for a full disk that fails at the same point.
+        // Simulates a full disk: the write fails at the same point.
         store.connection.pragma_update(None, "max_page_count", 16).expect("a bound");
         let run = |id: String| Run {
             id,

@@ -1,7 +1,7 @@
-//! Names of runs; and runs that are no longer wanted.
+//! Names of runs, and deletion of runs.
 //!
-//! A name stands for as many runs as have it: the five processes of one build, the runs of a branch. Names
-//! lie beside the runs, so that naming one changes nothing of what was measured.
+//! Several runs can share a name: the five processes of one build, the runs of a branch. Names are
+//! stored apart from the runs, so that naming a run does not change its measurements.
 
 use crate::checksum::{add_to_parts, of_tag, seal};
 use crate::error::StoreError;
@@ -11,11 +11,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
 impl Store {
-    /// Gives a run a name, beside those that it has and those that other runs have. `asked` is what
-    /// [`load`](Store::load) takes. Gives the run's id.
+    /// Adds a name to a run; the run keeps its other names, and other runs keep this one. `asked`
+    /// is resolved as by [`load`](Store::load). Returns the run's id.
     ///
     /// # Errors
-    /// No such run, a name that is unfit or could be taken for a run's id, or the file cannot be written.
+    /// If there is no such run, the name is not valid or could be taken for a run's id, or the file
+    /// cannot be written.
     pub fn tag(&mut self, asked: &str, name: &str) -> Result<String, StoreError> {
         pack::check_tag(name)?;
         let id = self.resolve(asked)?;
@@ -30,10 +31,10 @@ impl Store {
         Ok(id)
     }
 
-    /// Takes a name from a run; whether it had it.
+    /// Removes a name from a run; returns `true` if the run had it.
     ///
     /// # Errors
-    /// No such run, or the file cannot be written.
+    /// If there is no such run, or the file cannot be written.
     pub fn untag(&mut self, asked: &str, name: &str) -> Result<bool, StoreError> {
         let id = self.resolve(asked)?;
         let (transaction, failed) = self.transaction()?;
@@ -50,10 +51,10 @@ impl Store {
         Ok(taken.is_some())
     }
 
-    /// The names of every run that has any, by the run's id, in alphabetical order.
+    /// Returns the names of every run that has any, by the run's id, in alphabetical order.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// If the file cannot be read or is damaged.
     pub fn tags(&self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
         let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (id, tag) in self.tag_rows()? {
@@ -63,9 +64,9 @@ impl Store {
         Ok(named)
     }
 
-    /// Every name with the id of its run, by the begin of the runs.
+    /// Returns every name with the id of its run, ordered by the beginning of the runs.
     fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
-        // Not by an index, which has copies of names that no checksum covers.
+        // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
             JOIN main.runs USING (run) ORDER BY started_unix_ns, run";
         let rows: Result<Vec<(String, String, Option<i64>)>, _> =
@@ -85,20 +86,20 @@ impl Store {
         }
     }
 
-    /// The ids of the runs of a name, the earliest first; none where nothing has it.
+    /// Returns the ids of the runs with a name, the earliest first; empty if no run has it.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// If the file cannot be read or is damaged.
     pub fn named(&self, name: &str) -> Result<Vec<String>, StoreError> {
         let rows = self.tag_rows()?;
         Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
 
-    /// The ids of what `asked` stands for: all runs of a name, or else the one run that
-    /// [`load`](Store::load) gives.
+    /// Returns the ids that `asked` stands for: all runs with that name, or else the one run that
+    /// [`load`](Store::load) would load.
     ///
     /// # Errors
-    /// As [`load`](Store::load), with the names most like it among what is offered.
+    /// Those of [`load`](Store::load).
     pub fn side(&self, asked: &str) -> Result<Vec<String>, StoreError> {
         match self.named(asked)? {
             named if named.is_empty() => Ok(vec![self.resolve(asked)?]),
@@ -106,10 +107,11 @@ impl Store {
         }
     }
 
-    /// The ids of what all of these stand for, as [`side`](Store::side), in their order and each once.
+    /// Returns the ids that all of `asked` stand for, as by [`side`](Store::side), in their order
+    /// and each once.
     ///
     /// # Errors
-    /// As [`side`](Store::side), of the first that is refused.
+    /// Those of [`side`](Store::side), for the first that fails.
     pub fn sides(&self, asked: &[String]) -> Result<Vec<String>, StoreError> {
         let mut ids = Vec::new();
         for one in asked {
@@ -122,11 +124,11 @@ impl Store {
         Ok(ids)
     }
 
-    /// Forgets a run, its records and its names; gives its id. Its space is used again by later runs;
-    /// [`vacuum`](Store::vacuum) gives it back.
+    /// Deletes a run, its records and its names; returns its id. Later runs reuse its space;
+    /// [`vacuum`](Store::vacuum) returns it to the file system.
     ///
     /// # Errors
-    /// As [`load`](Store::load), or the file cannot be written: then nothing is forgotten.
+    /// Those of [`load`](Store::load), or if the file cannot be written; nothing is deleted then.
     pub fn delete(&mut self, asked: &str) -> Result<String, StoreError> {
         let id = self.resolve(asked)?;
         let (transaction, failed) = self.transaction()?;
@@ -135,15 +137,16 @@ impl Store {
         Ok(id)
     }
 
-    /// Packs records of older schemas as this one does, gives them checksums, and gives back the space of what was deleted; gives the
-    /// file's length before and after, in bytes. A record that cannot be read stays as it is.
+    /// Repacks records of older schemas, adds missing checksums, and returns unused space to the
+    /// file system; returns the file's length before and after, in bytes. A record that cannot be
+    /// read is left unchanged.
     ///
     /// # Errors
-    /// No space for the copy that is made meanwhile, or the file cannot be written; every record is then as
-    /// before, or packed anew.
+    /// If there is no space for the temporary copy, or the file cannot be written; every record is
+    /// then either unchanged or repacked.
     ///
     /// # Cost
-    /// Writes the whole file anew. One record at a time is in memory.
+    /// Rewrites the whole file. One record at a time is in memory.
     pub fn vacuum(&mut self) -> Result<(u64, u64), StoreError> {
         let before = self.length_bytes()?;
         self.repack()?;
@@ -173,7 +176,7 @@ impl Store {
     }
 }
 
-/// The first record behind that of this key that an older schema has packed, with its key.
+/// Returns the first record after the key `after` that has an older form, with its key.
 fn next_old(connection: &Connection, after: i64) -> rusqlite::Result<Option<(i64, Packed)>> {
     let query = format!(
         "SELECT {}, record FROM main.records WHERE record > ?1 AND substr(body, 1, 1) <> ?2
@@ -195,12 +198,12 @@ fn repack_record(
     connection.prepare_cached(update)?.execute(params![key, body, rounds, histogram])
 }
 
-/// Whether a name could be taken for the id of one of these runs, or for the begin of one.
+/// Returns `true` if the name is the id, or the beginning of the id, of one of these runs.
 pub(crate) fn begins_an_id(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }
 
-/// Names a run that is there, which is given by its key and its id; nothing where it has the name already.
+/// Adds a name to a run, given by its key and its id; does nothing if the run has the name already.
 pub(crate) fn insert_tag(
     connection: &Connection,
     (run, run_id): (i64, &str),

@@ -1,4 +1,4 @@
-//! JSON Lines: out of the store and back, to the byte.
+//! Export to JSON Lines and import from it, without loss.
 
 use crate::checksum::add_to_parts;
 use crate::error::{ExportError, ImportError, StoreError};
@@ -13,36 +13,36 @@ use serde::Serialize;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
-/// What an export wrote.
+/// Result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Their records.
+    /// Number of their records.
     pub records: u64,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Runs that are new here.
+    /// Number of new runs.
     pub runs: u64,
-    /// Their records.
+    /// Number of their records.
     pub records: u64,
-    /// Runs that were here already, with the same content.
+    /// Number of runs that were in the store already with the same content.
     pub skipped: u64,
 }
 
 impl Store {
-    /// Writes runs as JSON Lines: a line for the run, then one for each of its records. Each of `asked`
-    /// is what [`side`](Store::side) takes, and a run asked for twice is written once; without any, all
-    /// runs are written, the earliest first.
+    /// Writes runs as JSON Lines: one line for the run, then one for each of its records. Each of
+    /// `asked` is resolved as by [`side`](Store::side), and each run is written once; if `asked` is
+    /// empty, all runs are written, the earliest first.
     ///
-    /// Every run is written as of one moment. No lock is held while the output is slow to take it.
+    /// Each run is read in one transaction. No lock is held while the output blocks.
     ///
     /// # Errors
-    /// A run that is not there (found before anything is written), a file that cannot be read, or an
-    /// output that does not take more: see [`ExportError::Write`] for a closed pipe.
+    /// If there is no such run (found before anything is written), the file cannot be read, or the
+    /// output fails: see [`ExportError::Write`] for a closed pipe.
     pub fn export(&self, asked: &[String], out: &mut dyn Write) -> Result<Exported, ExportError> {
         let ids = if asked.is_empty() { self.ids()? } else { self.sides(asked)? };
         let tags = self.tags()?;
@@ -61,27 +61,29 @@ impl Store {
         Ok(exported)
     }
 
-    /// Reads runs as [`export`](Store::export) wrote them, from anywhere: the input is not trusted. A run
-    /// that is here already is skipped where its content is the same. Blank lines are passed over.
+    /// Imports runs in the format of [`export`](Store::export), from untrusted input. A run that is
+    /// in the store already is skipped if its content is the same. Blank lines are ignored.
     ///
-    /// All or nothing: the input is read to its end into a temporary file before this store is touched,
-    /// so a slow or endless input blocks nobody, and a bad last line leaves nothing of the lines before.
+    /// Imports everything or nothing: the input is read to its end into a temporary file before
+    /// this store is locked, so that a slow or endless input blocks no other process.
     ///
     /// # Errors
-    /// The first line that is no run or record of schema 1, with its number; an input without a run; a
-    /// run that is here with other content; an input that cannot be read; a store that cannot be written.
+    /// For the first line that is not a run or record of schema 1, with its number; an input
+    /// without a run; a run that is in the store with other content; an input that cannot be read;
+    /// a store that cannot be written.
     pub fn import(&mut self, input: &mut dyn BufRead) -> Result<Imported, ImportError> {
         self.take(&Staged::read(input)?)
     }
 
-    /// The same into the store at `path`, which is made where it is absent, but not for an input that
-    /// is refused. A store that is there is opened, and refused, before anything is read.
+    /// Imports runs like [`import`](Store::import) into the store at `path`, which is created if it
+    /// does not exist and the input is accepted. An existing store is opened, and refused, before
+    /// anything is read.
     ///
     /// # Errors
-    /// As [`import`](Store::import), and as [`open`](Store::open).
+    /// Those of [`import`](Store::import) and [`open`](Store::open).
     ///
     /// # Blocking
-    /// As [`open`](Store::open), and as long as the input takes.
+    /// The time of [`open`](Store::open), and until the input ends.
     pub fn import_into(
         path: impl AsRef<Path>,
         input: &mut dyn BufRead,
@@ -130,11 +132,11 @@ impl Store {
     }
 }
 
-/// Imports bytes into an empty store in memory and gives what it exports: the whole path of untrusted
-/// input, for a fuzzer. What it gives, given to it again, comes out the same.
+/// Imports bytes into an empty store in memory and returns its export: the whole path of untrusted
+/// input, for a fuzzer. Applied to its own result it returns the same bytes.
 ///
 /// # Errors
-/// As [`Store::import`].
+/// Those of [`Store::import`].
 pub fn import_bytes(mut bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
     let mut store = Store::in_memory()?;
     store.import(&mut bytes)?;
@@ -152,7 +154,7 @@ fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// What was read and understood, waiting for its end.
+/// Parsed input, kept until its end.
 struct Staged {
     connection: Connection,
     runs: Vec<StagedRun>,
@@ -210,7 +212,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Copies a run and its records as they are; gives the number of its records.
+    /// Copies a run and its records unchanged; returns the number of its records.
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
         const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body,
             checksum, parts";
@@ -221,7 +223,8 @@ impl Staged {
     }
 }
 
-/// Copies the rows of one run from table to table; `run` is its key there, where the table needs it.
+/// Copies the rows of one run from table to table; `run` is its key in `to`, for tables with that
+/// column.
 fn copy_rows(
     from: &Connection,
     table: &str,
@@ -250,7 +253,7 @@ fn copy_rows(
     Ok(copied)
 }
 
-/// Where a run that came differs from the one that is here.
+/// Returns the first difference between an imported run and the one in the store, if there is one.
 fn difference(
     came: &Connection,
     came_key: i64,

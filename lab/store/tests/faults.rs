@@ -1,6 +1,6 @@
-//! Faults that need a process of their own: killed in mid-write, out of space, without permission.
+//! Faults that need a process of their own: a kill during a write, no space, no permission.
 //!
-//! This binary plays both sides: called with `CHILD` set, it is the process that suffers.
+//! With `CHILD` set, this binary is the process in which the fault occurs.
 
 mod support;
 
@@ -16,18 +16,18 @@ use std::time::Duration;
 use support::{contents, record, run};
 use tempfile::{TempDir, tempdir};
 
-/// What the child does: `insert`, `open` or `read`.
+/// Environment variable for the child's role: `insert`, `open` or `read`.
 const CHILD: &str = "HANDOVER_STORE_CHILD";
-/// The file that it does it with.
+/// Environment variable for the path of the store.
 const FILE: &str = "HANDOVER_STORE_FILE";
-/// The run that it writes.
+/// Environment variable for the id of the run to write.
 const RUN: &str = "HANDOVER_STORE_RUN";
-/// How many descriptors it may have, if that is limited.
+/// Environment variable for the limit of descriptors, if there is one.
 const LIMIT: &str = "HANDOVER_STORE_DESCRIPTORS";
 const RECORDS_MAX: u32 = 100_000;
 const NOBODY: u32 = 65_534;
 
-/// A test says why it could not run here, if it could not.
+/// Reason for which a test could not run here, if it could not.
 type Skipped = Option<&'static str>;
 
 type Test = (&'static str, fn() -> Skipped);
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
             println!("{name}: test");
             continue;
         }
-        // A failure panics, which ends this process with its own code.
+        // A failed test panics, which ends this process with the panic's exit code.
         match test() {
             None => println!("test {name} ... ok"),
             Some(why) => println!("test {name} ... skipped: {why}"),
@@ -96,7 +96,7 @@ fn child(role: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Inserts record after record and tells each once it is stored.
+/// Inserts one record after another and prints each number once it is stored.
 fn insert(path: &Path) -> Result<(), StoreError> {
     let id = std::env::var(RUN).expect("a run");
     let mut store = Store::open(path)?;
@@ -114,14 +114,14 @@ fn me(role: &str, path: &Path) -> Command {
     command
 }
 
-/// The last place that a child told of, and what it said after.
+/// Returns the last number that a child printed, and its other output.
 fn told(output: impl Read) -> (u32, String) {
     let (mut last, mut rest) = (0, String::new());
     for line in BufReader::new(output).lines() {
         let line = line.expect("text");
         match line.strip_prefix("stored ").and_then(|place| place.parse().ok()) {
             Some(place) => last = place,
-            // The last line of a killed process may be cut short.
+            // A killed process may have printed part of a line.
             None if line.starts_with("stored") => {}
             None => rest += &format!("{line}\n"),
         }
@@ -129,7 +129,7 @@ fn told(output: impl Read) -> (u32, String) {
     (last, rest)
 }
 
-/// Everything that was acknowledged is there, in order, and at most one benchmark more.
+/// Asserts that every acknowledged record is stored, in order, and at most one more.
 fn assert_kept(path: &Path, id: &str, acknowledged: u32) {
     let store = Store::open(path).expect("the next run opens it");
     store.check().expect("sound");
@@ -147,13 +147,13 @@ fn assert_kept(path: &Path, id: &str, acknowledged: u32) {
 fn a_process_killed_at_any_moment_loses_at_most_what_was_in_flight() -> Skipped {
     let folder = tempdir().expect("a folder");
     let shared = folder.path().join("shared.db");
-    // Any spread of moments does; this one is the same each time, as far as a scheduler is.
+    // A fixed sequence of random moments, as far as the scheduler allows.
     let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
     for round in 0..20 {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // A while after so many records: from before the first on.
+        // Kills the child some time after `after` records, which may be none.
         let (after, moment) = ((dice >> 60) as u32, Duration::from_micros((dice >> 33) % 20_000));
-        // Now in a store that grows, now in one that is only being made.
+        // Alternately an existing store, and one that is being created.
         let fresh = folder.path().join(format!("fresh-{round}.db"));
         let path = if round % 2 == 0 { &shared } else { &fresh };
         let id = format!("run-{round}");
@@ -184,7 +184,7 @@ fn a_process_killed_at_any_moment_loses_at_most_what_was_in_flight() -> Skipped 
 fn a_file_size_limit_is_an_error_and_loses_nothing() -> Skipped {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("results.db");
-    // The signal would end the process; ignored, the write fails, as on a full disk.
+    // With SIGXFSZ ignored the write fails, as on a full disk, instead of ending the process.
     let output = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\""])
         .arg(std::env::current_exe().expect("this file"))
@@ -207,7 +207,7 @@ fn a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written() -
         String::from_utf8(output.expect("a child").stdout).expect("text")
     };
     for role in ["open", "read"] {
-        // None for the store, then none for its journal, until there are enough.
+        // First no descriptor for the store, then none for its journal, until there are enough.
         for descriptors_count in 3.. {
             let said = ask(role, &path, descriptors_count);
             if descriptors_count > 3 && said == "fine\n" {
@@ -225,7 +225,7 @@ fn a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written() -
 }
 
 fn a_full_disk_is_an_error_and_loses_nothing() -> Skipped {
-    // A disk of its own in a mount namespace of its own: gone with the process.
+    // A tmpfs in a mount namespace of its own, which ends with the process.
     let namespace = ["--mount", "--map-root-user", "sh", "-c"];
     let can = Command::new("unshare")
         .args(namespace)
@@ -262,7 +262,7 @@ fn assert_full(path: &Path, said: &[u8]) {
     assert_kept(path, "one", acknowledged);
 }
 
-/// A copy of this binary that anybody may run.
+/// Copies this binary to where any user can run it.
 fn for_anybody(folder: &TempDir) -> PathBuf {
     let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
     let copy = folder.path().join("child");
@@ -288,7 +288,7 @@ fn what_cannot_be_written_is_refused_beforehand_and_can_be_read() -> Skipped {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     };
-    // Of the folder, of the file, whether it can be read.
+    // Modes of the folder and of the file, and whether the file can be read.
     for (place, (folder_mode, file_mode, readable)) in
         [(0o555, 0o666, true), (0o777, 0o444, true), (0o555, 0o444, true), (0o755, 0o000, false)]
             .into_iter()

@@ -1,5 +1,5 @@
-//! How fast a trace is read and written: `cargo run --release --example trace-rates -p handover-trace`
-//! (and how many millions of events, ten without a number).
+//! Speed of reading and writing a trace: `cargo run --release --example trace-rates -p
+//! handover-trace [MILLIONS]`, with the number of events in millions, ten by default.
 
 use handover_probe::{Config, Recording, disable, enable, prepare, probe, span};
 use handover_trace::{
@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Five events.
+/// Records five events.
 fn work(number: u64) {
     let _outer = span!("rates.outer");
     {
@@ -27,7 +27,7 @@ fn record(path: &Path, events: u64) -> Result<(), Box<dyn Error>> {
     for number in 0..events / 5 {
         work(number);
         if number % 20_000 == 0 {
-            // Not faster than the writer, which shares the CPUs with whoever else is there.
+            // Gives the writer time, which shares the CPUs with other processes.
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -1,28 +1,28 @@
-//! What can be wrong with traces.
+//! Errors of opening traces.
 
 use handover_probe::ReadError;
 use std::io;
 use std::path::PathBuf;
 
-/// Traces could not be read, or not together.
+/// Error for traces that cannot be read, or not together.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// A file could not be read, or is no trace.
+    /// A file could not be read, or is not a trace.
     #[error("{}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: ReadError,
     },
-    /// The folder of a trace could not be read, in which its children's would be.
+    /// The folder of a trace could not be read to find the traces of its children.
     #[error("{}: cannot look for its children's traces beside it", path.display())]
     Beside {
-        /// Which trace.
+        /// Path of the trace.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
@@ -32,9 +32,9 @@ pub enum TraceError {
          show them one by one", path.display(), first.display()
     )]
     Incomparable {
-        /// Which.
+        /// Path of the trace that differs from the first.
         path: PathBuf,
-        /// The first one named.
+        /// Path of the first trace.
         first: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! What a recording would cost, function by function, to choose what to leave out of the next one.
+//! Estimate of a recording's cost per function, to choose functions to leave out of the next one.
 //!
 //! Source: scorep-score of Score-P (Knüpfer et al. 2012), which does this for its traces.
 
@@ -9,59 +9,60 @@ use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
 
-/// What a function adds to a recording.
+/// Part of a function, or mark, in a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Share {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Its events, two for each call.
+    /// Number of events, two for each call.
     pub events: u64,
-    /// Their bytes in a stream.
+    /// Size of the events in a stream, in bytes.
     pub stream_bytes: u64,
-    /// Their bytes in a ring, where times are not packed.
+    /// Size of the events in a ring, where times are not packed, in bytes.
     pub ring_bytes: u64,
-    /// Whole calls of it.
+    /// Number of complete calls.
     pub calls: u64,
-    /// How long a whole call takes, on average; `None` for marks.
+    /// Mean duration of a complete call; `None` for marks.
     pub mean_ns: Option<u64>,
-    /// Whether the suggested filter leaves it out.
+    /// `true` if the suggested filter leaves the function out.
     pub is_left_out: bool,
 }
 
-/// What may be left out: it is many, and each is so short that its probes are most of it.
+/// Limits that a function must pass to be left out: many events, from calls so short that the
+/// probes are most of their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// A function with a smaller share of all events, in per cent, stays.
+    /// Minimum share of all events in per cent; a function with a smaller share stays.
     pub share_percent_min: f64,
-    /// A function whose mean call takes longer stays.
+    /// Maximum mean duration of a call; a function with longer calls stays.
     pub mean_ns_max: u64,
 }
 
 impl Default for Limits {
-    /// 1 % of the events, and 1 µs a call, as scorep-score has it.
+    /// 1 % of the events and 1 µs per call, as in scorep-score.
     fn default() -> Self {
         Self { share_percent_min: 1.0, mean_ns_max: 1_000 }
     }
 }
 
-/// What a recording costs, and what it would cost with a filter.
+/// Cost of a recording, with and without the suggested filter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// All functions and marks, those with most events first.
+    /// All functions and marks, sorted by descending number of events.
     pub shares: Vec<Share>,
-    /// All events.
+    /// Number of all events.
     pub events: u64,
-    /// Their bytes in a stream.
+    /// Size of all events in a stream, in bytes.
     pub stream_bytes: u64,
-    /// Their bytes in a ring.
+    /// Size of all events in a ring, in bytes.
     pub ring_bytes: u64,
-    /// A pattern for the next recording; `None` when nothing should be left out.
+    /// Pattern for the next recording; `None` if nothing should be left out.
     pub filter: Option<String>,
-    /// What is left with it.
+    /// Number of events with the filter.
     pub events_left: u64,
-    /// Their bytes in a stream, about: the times between those that stay grow.
+    /// Approximate size of those events in a stream, in bytes: the times between them grow.
     pub stream_bytes_left: u64,
 }
 
@@ -98,7 +99,7 @@ impl Visitor for Durations<'_> {
 /// Counts events and bytes, and suggests a filter.
 ///
 /// # Errors
-/// None of its own.
+/// None of its own: the result is a `Result` because [`walk`](crate::walk) returns one.
 pub fn estimate<S: ReadAt>(
     traces: &Traces<S>,
     names: &Names,
@@ -117,7 +118,7 @@ pub fn estimate<S: ReadAt>(
                 }
                 let sums = &mut sums[name.index()];
                 sums.events += 1;
-                // Two bits below the site's number tell what it is.
+                // The event's kind is in the two bits below the site's number.
                 let values = event.values();
                 let packed: u64 = values.iter().map(|value| varint_bytes(*value)).sum();
                 sums.stream_bytes +=
@@ -167,14 +168,14 @@ fn of_sums(sums: &[Sums], names: &Names, limits: &Limits) -> Estimate {
     }
 }
 
-/// A pattern of everything but this name. What means something in a pattern stands for itself there, or
-/// is matched by a `?`.
+/// Returns a pattern that matches everything but `name`. Other special characters match themselves;
+/// a comma, which would separate patterns, is replaced by `?`.
 fn but_not(name: &str) -> String {
     let plain = |c: char| if c == ',' { '?' } else { c };
     format!("-{}", name.chars().map(plain).collect::<String>())
 }
 
-/// How long a number is in 7 bits a byte.
+/// Returns the length of a number encoded with 7 bits per byte.
 fn varint_bytes(number: u64) -> u64 {
     u64::from((64 - (number | 1).leading_zeros()).div_ceil(7))
 }

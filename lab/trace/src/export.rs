@@ -1,5 +1,5 @@
-//! Traces in the formats of other tools. Each is written as the trace is read: memory for one stretch of
-//! a thread, and for the names.
+//! Export of traces to the formats of other tools. Output is written while the trace is read:
+//! memory is needed for one chunk of a thread and for the names.
 
 mod chrome;
 mod csv;
@@ -16,24 +16,25 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-/// What to write.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.
     Perfetto,
-    /// The JSON of `chrome://tracing`, which many tools read; ten times as large.
+    /// JSON of `chrome://tracing`, which many tools read; ten times as large.
     Chrome,
-    /// A line a stack, with the ns in its last function alone, for `flamegraph.pl` and its kind.
+    /// One line per stack, with the self time of its last function in ns, for `flamegraph.pl` and
+    /// similar tools.
     Folded,
-    /// A line an event, in the order of time, as it was recorded: ends without beginnings too.
+    /// One line per event, ordered by time, as recorded: ends without beginnings are included.
     Csv,
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: &[Format] = &[Format::Perfetto, Format::Chrome, Format::Folded, Format::Csv];
 
-    /// What a file in this format is usually called behind its dot.
+    /// Returns the usual file extension, without the dot.
     #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
@@ -56,7 +57,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// The text names no format.
+/// Error for a text that names no format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("write perfetto, chrome, folded or csv")]
 pub struct FormatError;
@@ -68,15 +69,15 @@ impl FromStr for Format {
     }
 }
 
-/// Writes traces in another format. What of them does not pair is counted in what is returned; in all
-/// formats but CSV it is put right as [`walk`] does.
+/// Writes traces in another format. Unpaired events are counted in the result; all formats but CSV
+/// repair them as [`walk`] does.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// If `out` cannot be written.
 ///
 /// # Cost
-/// Tens of ns an event. Memory does not grow with the events; folded stacks take some for each stack that
-/// is different.
+/// Tens of ns per event. Memory does not grow with the number of events; folded stacks take some
+/// for each distinct stack.
 pub fn export<S: ReadAt>(
     traces: &Traces<S>,
     names: &Names,

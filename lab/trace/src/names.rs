@@ -1,43 +1,44 @@
-//! The names of all sites of several traces, each with a number.
+//! Names of the sites of several traces, each with a number.
 
 use crate::traces::Traces;
 use handover_probe::read::ReadAt;
 use handover_probe::{SITES_MAX, Site, matches};
 use std::collections::HashMap;
 
-/// A name's number in its [`Names`].
+/// Number of a name in its [`Names`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub(crate) u32);
 
 impl NameId {
-    /// As an index, below [`Names::count`].
+    /// Returns the number as an index, below [`Names::count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Names, without duplicates: sites of several traces, and several places of one program, may share one.
+/// Set of names: sites of several traces, and several sites of one program, may share a name.
 #[derive(Debug, Clone)]
 pub struct Names {
     texts: Vec<String>,
     is_chosen: Vec<bool>,
-    /// By trace and site.
+    /// Name of each site, by trace and site number.
     of: Vec<Vec<NameId>>,
 }
 
-/// What sites are called that the trace does not name: the stretch with their names is damaged.
+/// Name of sites without a name in the trace, because the part of the file with the names is
+/// damaged.
 const UNNAMED: &str = "(unnamed)";
 
 impl Names {
-    /// Of all sites.
+    /// Collects the names of all sites.
     #[must_use]
     pub fn all<S: ReadAt>(traces: &Traces<S>) -> Self {
         Self::chosen(traces, |_| true)
     }
 
-    /// Of all sites; [`walk`](crate::walk) passes over those that do not match, as if they had not
-    /// been switched on.
+    /// Collects the names of all sites and selects those that match `pattern`;
+    /// [`walk`](crate::walk) ignores the others, as if they had not been enabled.
     #[must_use]
     pub fn matching<S: ReadAt>(traces: &Traces<S>, pattern: &str) -> Self {
         Self::chosen(traces, |name| matches(pattern, name))
@@ -52,7 +53,7 @@ impl Names {
         let mut known: HashMap<String, NameId> = HashMap::new();
         for trace in traces.all() {
             let mut of = Vec::new();
-            // No event has a larger number: only a damaged trace names one.
+            // No event has a larger site number: only a damaged trace contains one.
             let is_known = |site: &&&Site| site.number <= SITES_MAX;
             for site in trace.sites().iter().filter(is_known) {
                 let id = *known.entry(site.name.clone()).or_insert_with(|| {
@@ -71,32 +72,32 @@ impl Names {
         names
     }
 
-    /// The name of a site.
+    /// Returns the name of a site; the first name, `(unnamed)`, if the trace does not name it.
     #[must_use]
     pub fn of(&self, trace: usize, site: u32) -> NameId {
         let of = self.of.get(trace);
         of.and_then(|of| of.get(site as usize)).copied().unwrap_or(NameId(0))
     }
 
-    /// How it reads.
+    /// Returns the text of a name.
     #[must_use]
     pub fn text(&self, name: NameId) -> &str {
         &self.texts[name.index()]
     }
 
-    /// Whether it was chosen.
+    /// Returns `true` if the name was selected.
     #[must_use]
     pub fn is_chosen(&self, name: NameId) -> bool {
         self.is_chosen[name.index()]
     }
 
-    /// How many there are; the first is of sites that have none.
+    /// Returns the number of names, including the first one, `(unnamed)`.
     #[must_use]
     pub fn count(&self) -> usize {
         self.texts.len()
     }
 
-    /// All of them.
+    /// Iterates over all names.
     pub fn iter(&self) -> impl Iterator<Item = (NameId, &str)> {
         self.texts.iter().enumerate().map(|(index, text)| (NameId(index as u32), text.as_str()))
     }

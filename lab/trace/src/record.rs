@@ -1,10 +1,10 @@
-//! Recording the functions of C and C++ programs, and the probes of any.
+//! Recording of function calls in C and C++ programs, and of probes in any program.
 //!
-//! A program is started with a library in `LD_PRELOAD`, to which its functions' entries lead: those that
-//! the compiler has made call `__cyg_profile_func_enter` (`-finstrument-functions`), and those where it
-//! has left room (`-fpatchable-function-entry=5`), which are patched before `main`. The library writes
-//! each thread's events into a ring in memory that this process shares and empties, so that a program
-//! that is killed leaves its events, and so does this one.
+//! The program is started with a library in `LD_PRELOAD`, which its function entries call: those
+//! that the compiler has made call `__cyg_profile_func_enter` (`-finstrument-functions`), and those
+//! with space for a jump (`-fpatchable-function-entry=5`), which are patched before `main`. The
+//! library writes each thread's events into a ring in memory that this process shares and drains,
+//! so that the events survive if the program or this process is killed.
 //!
 //! ```no_run
 //! use handover_trace::record::{Options, record};
@@ -40,49 +40,51 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The recording library, built from `c/`; empty where it cannot be.
+/// Recording library, built from `c/`; empty on platforms without support for it.
 pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover-trace.so"));
-/// The header with the macros for C and C++.
+/// Header with the probe macros for C and C++.
 pub const HEADER: &str = include_str!("../../../mechanisms/probe/include/handover_probe.h");
 
-/// What the library looks for.
+/// Environment variable that tells the library its folder.
 const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
-/// How often rings are looked at. One of 4 MiB holds half a million events.
+/// Interval at which rings are drained. A ring of 4 MiB holds half a million events.
 const PERIOD: Duration = Duration::from_millis(4);
-/// How long others than the program get to notice that it is over.
+/// Time given to other processes to notice that the program has ended.
 const GRACE: Duration = Duration::from_millis(2);
-/// Bytes of the disk that are kept for what the library says.
+/// Disk space that is reserved for the library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
-/// Bounds of [`Options::depth`]: as many calls as a thread has room for.
+/// Maximum of [`Options::depth`]: the depth of the call stack that the library keeps per thread.
 const DEPTH_MAX: u32 = 1023;
-/// The library's word for a file of its own that was cut short.
+/// Error number by which the library reports that its own file was cut short.
 const CUT_SHORT: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
-/// What to record, and where to.
+/// Selection of events to record, and the file to record to.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to; processes that the program starts have `FILE.PID`.
+    /// Path of the trace; processes that the program starts use `FILE.PID`.
     pub file: PathBuf,
-    /// What is kept when there is more than there is room for.
+    /// Choice of the events to keep when there are more than there is space for.
     pub policy: Policy,
-    /// Bytes of each thread's ring.
+    /// Size of each thread's ring, in bytes.
     pub ring_bytes: u64,
-    /// Functions and probes, by pattern; none: all.
+    /// Patterns of functions and probes to record; all if empty.
     pub include: Vec<String>,
-    /// And which of them not.
+    /// Patterns of functions and probes to leave out of those.
     pub exclude: Vec<String>,
-    /// Calls nested deeper are left out; at most 1023.
+    /// Maximum depth of recorded calls, up to 1023; deeper calls are left out.
     pub depth: u32,
-    /// Calls that took less are left out.
+    /// Minimum duration of recorded calls; shorter calls are left out.
     pub min_duration_ns: u64,
-    /// How long a thread is held up at most when its ring is full, before its event is lost. For a stream.
+    /// Maximum time for which a thread waits when its ring is full, before its event is lost. For
+    /// streams only.
     pub wait: Duration,
-    /// Run a program that has nothing to trace itself: what it starts or loads may have.
+    /// Runs a program without anything to trace: programs that it starts, or libraries that it
+    /// loads, may have.
     pub force: bool,
 }
 
 impl Options {
-    /// Everything, as a stream.
+    /// Returns options that record everything, as a stream.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self {
@@ -99,86 +101,86 @@ impl Options {
     }
 }
 
-/// A program could not be recorded.
+/// Error for a program that could not be recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The program is none that can be traced.
+    /// The program cannot be traced.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A pattern cannot be passed on.
+    /// A pattern cannot be passed to the library.
     #[error(
         "{pattern:?}: a pattern is one line without a comma at its ends, of less than 4000 bytes in all"
     )]
     Pattern {
-        /// Which.
+        /// The pattern.
         pattern: String,
     },
-    /// The trace's path, or a folder's, cannot be passed on.
+    /// The path of the trace or of a folder cannot be passed to the library.
     #[error("{}: the path must be UTF-8, on one line and shorter than 4000 bytes", path.display())]
     Path {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
-    /// A file could not be made.
+    /// A file could not be created.
     #[error("cannot write {}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The program did not start.
+    /// The program could not be started.
     #[error("cannot start {}", path.display())]
     Start {
-        /// Which.
+        /// Path of the program.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// Its end could not be waited for.
+    /// Waiting for the program's end failed.
     #[error("cannot wait for the program")]
     Wait(#[source] io::Error),
 }
 
-/// A trace that was written.
+/// Description of a trace that was written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Written {
-    /// Where.
+    /// Path of the trace.
     pub path: PathBuf,
-    /// Whose.
+    /// Process that was recorded.
     pub pid: u32,
-    /// Its program.
+    /// Path of its program.
     pub program: String,
-    /// Threads that recorded.
+    /// Number of threads that recorded events.
     pub threads_count: usize,
-    /// Events in it.
+    /// Number of events in the trace.
     pub events_count: u64,
-    /// Events that are missing.
+    /// Number of events that are missing.
     pub missing: read::Missing,
-    /// How it ended.
+    /// End of the recording.
     pub end: End,
-    /// The file's length.
+    /// Size of the file.
     pub bytes: u64,
 }
 
-/// What became of a recording.
+/// Result of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Recorded {
-    /// How the program ended.
+    /// Exit status of the program.
     pub status: ExitStatus,
-    /// The traces, that of the program first.
+    /// Traces that were written, the program's own first.
     pub written: Vec<Written>,
-    /// What its user should know: functions that could not be traced, names that could not be found.
+    /// Messages for the user, such as functions that could not be traced or named.
     pub notes: Vec<String>,
 }
 
 impl Recorded {
-    /// The program's exit code, or 128 and the number of the signal that ended it.
+    /// Returns the program's exit code, or 128 plus the number of the signal that ended it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let code = self.status.code().or(self.status.signal().map(|signal| 128 + signal));
@@ -186,15 +188,15 @@ impl Recorded {
     }
 }
 
-/// Runs `command` and records it, until it has ended. `signals` is asked every few milliseconds for a
-/// signal to pass on to it.
+/// Runs `command` and records it until it ends. `signals` is called every few milliseconds and
+/// returns a signal to pass on to the program, if there is one.
 ///
 /// # Errors
-/// When the program cannot be traced or started, or no file can be made. A disk that is full later on is
-/// none: the program goes on, and the loss stands in what was [written](Written::missing).
+/// If the program cannot be traced or started, or a file cannot be created. A disk that fills up
+/// later is not an error: the program goes on, and the loss is reported in [`Written::missing`].
 ///
 /// # Blocking
-/// Until the program has ended. What it has started and left behind is recorded no longer.
+/// Until the program has ended. Processes that it has left behind are not recorded any longer.
 pub fn record(
     options: &Options,
     command: &[OsString],
@@ -203,7 +205,7 @@ pub fn record(
     let found = program::find(command, options.force)?;
     let file = absolute(&options.file)?;
     let older = Older::look(&file)?;
-    // The library makes the file itself then, and puts it in no other's place.
+    // With this policy the library creates the file itself, and never replaces an existing one.
     let is_beside = options.policy == Policy::Last && older.holds(&file);
     let suffix = format!("{}.new", std::process::id());
     let target = if is_beside { with_suffix(&file, &suffix) } else { file.clone() };
@@ -255,7 +257,7 @@ fn describe(path: PathBuf, trace: &Trace) -> Written {
     }
 }
 
-/// What was written: by us, and by programs with probes of their own.
+/// Returns the paths of all traces: those written here and those of programs with their own probes.
 fn traces(file: &Path, known: Vec<PathBuf>, older: &Older) -> Vec<PathBuf> {
     let mut all = known;
     for path in read::family(file).unwrap_or_default() {
@@ -283,14 +285,14 @@ fn wait(
         if let (Some(signal), Some(pid)) =
             (signal, rustix::process::Pid::from_raw(child.id() as i32))
         {
-            // Gone already: what try_wait() will say.
+            // Fails if the program has ended, which try_wait() reports.
             let _ = rustix::process::kill_process(pid, signal);
         }
         std::thread::sleep(PERIOD);
     }
 }
 
-/// The whole path; of a link, that of what it names.
+/// Returns the absolute path; for a link, that of its target.
 fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     let whole = path
         .canonicalize()
@@ -300,22 +302,23 @@ fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     text.map(PathBuf::from).ok_or(RecordError::Path { path: whole.clone() })
 }
 
-/// What identifies a file, whatever it is called.
+/// Identity of a file, independent of its name: device and inode.
 type Identity = (u64, u64);
 
 fn identity(path: &Path) -> Option<Identity> {
     std::fs::symlink_metadata(path).ok().map(|data| (data.dev(), data.ino()))
 }
 
-/// Traces of an earlier recording by the same name: a child's would be taken for one of this.
+/// Traces of an earlier recording with the same name: those of children would be taken for new
+/// ones.
 #[derive(Debug)]
 struct Older(Vec<(PathBuf, Identity)>);
 
 impl Older {
-    /// Looks for them, and refuses a name that is not a trace's.
+    /// Finds the older traces; fails if `file` exists and is not a trace.
     fn look(file: &Path) -> Result<Self, RecordError> {
         let wrong = |source| RecordError::File { path: file.to_owned(), source };
-        // That it can be made is known now rather than when the program has run.
+        // Checks now, not after the program has run, that the file can be created.
         claim::check(file).map_err(wrong)?;
         let is_older = |path: &PathBuf| {
             let trace = Trace::open(path);
@@ -329,18 +332,19 @@ impl Older {
         identity(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
     }
 
-    /// Now that there is another recording.
+    /// Removes the older traces, once another recording has replaced them.
     fn remove(&self) {
         for (path, older) in &self.0 {
             if identity(path) == Some(*older) {
-                // It is shown with the new ones, then, and their process does not fit.
+                // If this fails, the old trace is shown with the new ones, as one of another
+                // process.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 }
 
-/// Gives traces that were written beside the names that they are to have.
+/// Renames traces that were written under temporary names to their final names.
 fn rename(beside: &Path, file: &Path, notes: &mut Vec<String>) {
     for path in read::family(beside).unwrap_or_default().iter().filter(|path| path.exists()) {
         let name = path.as_os_str().as_encoded_bytes();
@@ -352,26 +356,27 @@ fn rename(beside: &Path, file: &Path, notes: &mut Vec<String>) {
     }
 }
 
-/// The folders that a recording needs.
+/// Folders that a recording needs.
 #[derive(Debug)]
 struct Place {
-    /// The library, its settings, and what it says.
+    /// Folder with the library, its settings and its log.
     folder: TempDir,
-    /// The rings of a stream.
+    /// Folder with the rings of a stream.
     rings: Option<TempDir>,
-    /// Locked for as long as this process lives; says which program is recorded.
+    /// Lock files, locked as long as this process lives; they hold the PIDs of the recorder and the
+    /// program.
     locks: Vec<File>,
 }
 
-/// How the folders' names begin.
+/// Prefix of the folders' names.
 const FOLDER_PREFIX: &str = "handover-trace.";
-/// What is locked in them.
+/// Name of the lock file in each folder.
 const LOCK: &str = "recorder";
 
-/// Marks a folder as that of this process.
+/// Marks a folder as this process's.
 fn hold(folder: &Path) -> io::Result<File> {
     let mut file = File::create_new(folder.join(LOCK))?;
-    // While it is empty, nobody takes its recorder for dead.
+    // Until the PID is written below, the file is empty and `is_left` keeps the folder.
     if !claim::lock(&file) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
@@ -379,7 +384,7 @@ fn hold(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes what recorders that were killed have left in `parent`.
+/// Removes folders in `parent` that killed recorders have left.
 fn sweep(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX)
@@ -387,7 +392,7 @@ fn sweep(parent: &Path) {
                 data.is_dir() && data.uid() == rustix::process::geteuid().as_raw()
             });
         if is_ours && is_left(&entry.path()) {
-            // Nothing depends on it: it only takes room.
+            // A failure is harmless: the folder only takes space.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -402,7 +407,7 @@ fn is_left(folder: &Path) -> bool {
     !pids.is_empty()
         && claim::lock(&file)
         && !program.is_some_and(claim::lives)
-        // What is no rings is needed by nobody without its recorder.
+        // Files that are not rings are not needed without their recorder.
         && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_needed(&path))
 }
 
@@ -423,7 +428,7 @@ impl Place {
         let folder = builder().tempdir_in(&temporary).map_err(wrong(&temporary))?;
         let rings = match options.policy {
             Policy::Last => None,
-            // Memory, where no disk is in the way; else beside the file.
+            // In memory, which needs no disk; otherwise beside the file.
             Policy::Stream => Some(builder().tempdir_in(memory).or_else(|_| {
                 let beside = file.parent().unwrap_or(Path::new("/"));
                 builder().tempdir_in(beside).map_err(wrong(beside))
@@ -434,7 +439,7 @@ impl Place {
             folders.into_iter().flatten().map(|it| hold(it.path()).map_err(wrong(it.path())));
         let locks = locked.collect::<Result<_, _>>()?;
         let place = Self { folder, rings, locks };
-        // Room for what the library says when there is none any more.
+        // Reserves space for the library's messages, for the case of a full disk.
         let log = place.log();
         let made = File::create_new(&log).map_err(wrong(&log))?;
         let _ = rustix::fs::fallocate(&made, FallocateFlags::KEEP_SIZE, 0, LOG_BYTES);
@@ -455,7 +460,7 @@ impl Place {
         self.folder.path().join("log")
     }
 
-    /// Where the library leaves the number of an error.
+    /// Returns the path of the file in which the library reports an error number.
     fn failure(&self) -> PathBuf {
         self.folder.path().join("failure")
     }
@@ -476,7 +481,7 @@ impl Place {
         let calibration = handover_base::clock::calibration();
         let hz = match calibration.source {
             handover_base::clock::Source::Tsc => calibration.ticks_hz,
-            // Measured by the library: whatever else is wrong with the counter, it is what it reads.
+            // The library measures the rate itself, of the counter that it reads.
             _ => 0.0,
         };
         Ok(format!(
@@ -509,7 +514,7 @@ impl Place {
             }
             command.env("LD_PRELOAD", preload).env(FOLDER_VARIABLE, self.folder.path());
         }
-        // Probes: those of Rust programs write files of their own.
+        // For probes: Rust programs write trace files of their own.
         let mut pattern =
             if options.include.is_empty() { vec!["*".to_owned()] } else { options.include.clone() };
         pattern.extend(options.exclude.iter().map(|pattern| format!("-{pattern}")));
@@ -523,13 +528,14 @@ impl Place {
         let child =
             started.map_err(|source| RecordError::Start { path: found.path.clone(), source })?;
         for mut lock in &self.locks {
-            // Without it, nobody knows that the program lives when this process is killed.
+            // Without this line, later recorders cannot know that the program outlives this
+            // process.
             let _ = writeln!(lock, "{}", child.id());
         }
         Ok(child)
     }
 
-    /// What the library found, where it was not what one would expect.
+    /// Adds the library's findings to `notes`, as far as they are unexpected.
     fn report(&self, found: &Found, written: &[Written], notes: &mut Vec<String>) {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let sum = |key: &str| -> u64 {

@@ -1,4 +1,4 @@
-//! What each function cost: calls, total, self, and the distribution of its durations.
+//! Cost of each function: calls, total and self time, and the distribution of durations.
 
 use crate::names::{NameId, Names};
 use crate::walk::{At, Call, Ending, Here, Visitor};
@@ -7,50 +7,52 @@ use serde::Serialize;
 use std::io;
 use std::str::FromStr;
 
-/// Two digits: p50 and p99 are within 1 %, and ten thousand functions fit into memory.
+/// Significant digits of histograms: p50 and p99 are within 1 %, and ten thousand functions fit
+/// into memory.
 const DIGITS: u8 = 2;
-/// Only a damaged trace has longer calls.
+/// Maximum recorded duration; only a damaged trace has longer calls.
 const LONGEST_NS: u64 = u64::MAX / 4;
 
-/// A function, or a mark.
+/// Statistics of a function or a mark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Function {
-    /// What it is called.
+    /// Name of the function or mark.
     pub name: String,
-    /// How often it was called.
+    /// Number of calls.
     pub calls: u64,
-    /// How often a mark of this name was passed.
+    /// Number of times that a mark of this name was passed.
     pub marks: u64,
-    /// In how many threads.
+    /// Number of threads with a call or mark of this name.
     pub threads: u64,
-    /// Time in it, with what it called; a call within a call of the same name counts once.
+    /// Time in the function and its callees; a call within a call of the same name counts once.
     pub total_ns: u64,
-    /// Time in it alone: of all functions together, that of the outermost calls.
+    /// Time in the function without its callees; the sum over all functions is that of the
+    /// outermost calls.
     pub self_ns: u64,
-    /// Calls whose end was not recorded: their time is in the sums, and not in what follows.
+    /// Number of calls whose end was not recorded: included in the times above, not in `durations`.
     pub cut: u64,
-    /// Events were lost in a thread that called it: its self time may include calls that were lost.
+    /// `true` if a thread that called it has lost events: its self time may include lost calls.
     pub has_losses: bool,
-    /// Durations of whole calls, in ns, if there are any.
+    /// Durations of complete calls, if there are any.
     pub durations: Option<Durations>,
 }
 
-/// A distribution of durations.
+/// Distribution of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Durations {
-    /// The shortest.
+    /// Minimum.
     pub min_ns: u64,
-    /// Half of them are not longer; within 1 %.
+    /// Median, within 1 %.
     pub p50_ns: u64,
-    /// 99 in 100 are not longer; within 1 %.
+    /// 99th percentile, within 1 %.
     pub p99_ns: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: u64,
 }
 
-/// By what functions are sorted: the largest first, names by the alphabet.
+/// Sort order of functions: largest value first, names alphabetically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum Order {
@@ -66,7 +68,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// All, by the names that they parse from.
+    /// All orders, with the names that they parse from.
     pub const ALL: &[(&str, Order)] = &[
         ("self", Order::SelfTime),
         ("total", Order::Total),
@@ -79,7 +81,7 @@ impl Order {
     ];
 }
 
-/// The text names no order.
+/// Error for a text that names no order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("write self, total, calls, min, p50, p99, max or name")]
 pub struct OrderError;
@@ -97,7 +99,7 @@ struct Sums {
     calls: u64,
     marks: u64,
     threads: u64,
-    /// The thread that was counted last, from 1.
+    /// Thread that was last counted in `threads`, from 1.
     thread: u64,
     total_ns: u64,
     self_ns: u64,
@@ -105,27 +107,27 @@ struct Sums {
     has_losses: bool,
     max_ns: u64,
     min_ns: u64,
-    /// Made with the first whole call.
+    /// Durations; created at the first complete call.
     histogram: Option<Histogram<u64>>,
 }
 
-/// Adds up what [`walk`](crate::walk) tells.
+/// Visitor that adds up the calls of a [`walk`](crate::walk).
 #[derive(Debug, Default)]
 pub struct Statistics {
     of: Vec<Sums>,
     threads: u64,
-    /// The thread that is walked has lost events.
+    /// `true` if the current thread has lost events.
     has_losses: bool,
 }
 
 impl Statistics {
-    /// Nothing yet.
+    /// Creates empty statistics.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The functions that were called and the marks that were passed.
+    /// Returns the functions that were called and the marks that were passed.
     #[must_use]
     pub fn functions(&self, names: &Names, order: Order) -> Vec<Function> {
         let function = |(id, name): (NameId, &str)| {
@@ -155,7 +157,7 @@ impl Statistics {
         functions
     }
 
-    /// Time in all outermost calls, which is that of all functions alone.
+    /// Returns the time in all outermost calls, which is the sum of all self times.
     #[must_use]
     pub fn time_ns(&self) -> u64 {
         self.of.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
@@ -220,7 +222,7 @@ impl Visitor for Statistics {
         sums.min_ns = sums.min_ns.min(call.total_ns);
         sums.max_ns = sums.max_ns.max(call.total_ns);
         if let Some(histogram) = &mut sums.histogram {
-            // It grows as far as is needed, and holds what is not beyond a century.
+            // The histogram resizes itself; values beyond its limit were clamped to a century.
             let _ = histogram.record(call.total_ns.min(LONGEST_NS));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What was found, as text for a terminal. Control characters in names are escaped.
+//! Results as text for a terminal. Control characters in names are escaped.
 
 use crate::estimate::Estimate;
 use crate::statistics::Function;
@@ -8,7 +8,7 @@ use crate::walk::{DEPTH_MAX, Found};
 use handover_base::units::{show_bytes_rate, show_count, show_ns};
 use handover_probe::read::{End, ReadAt};
 
-/// A table: columns of numbers, right-aligned, and a last one of names.
+/// Table with right-aligned columns of numbers and a last column of names.
 struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -66,7 +66,7 @@ fn escaped(name: &str) -> String {
     text
 }
 
-/// A line for each process: what it is, and how its recording ended.
+/// Returns one line per process: its program, its size and how its recording ended.
 #[must_use]
 pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
     let mut text = String::new();
@@ -96,7 +96,7 @@ pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
     text
 }
 
-/// A line for each kind of thing that is missing or does not pair; nothing, when there is nothing.
+/// Returns one line for each kind of missing or unpaired events; empty if there are none.
 #[must_use]
 pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<String> {
     let missing = traces.missing();
@@ -128,8 +128,7 @@ pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<Stri
     lines
 }
 
-/// A line for each thing that can be done about what is missing, or that explains it; nothing, when there is
-/// nothing.
+/// Returns one line for each remedy or explanation of missing events; empty if none are missing.
 #[must_use]
 pub fn what_can_be_done<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -147,7 +146,7 @@ pub fn what_can_be_done<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
                 ),
             });
         }
-        // Functions that nobody has named are called by their file and their address in it.
+        // Unnamed functions are shown as file and address.
         let is_unnamed = |name: &str| name.rsplit_once("+0x").is_some_and(|(_, hex)| is_hex(hex));
         if trace.sites().iter().any(|site| site.line == 0 && is_unnamed(&site.name)) {
             lines.push(format!(
@@ -179,7 +178,7 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// A row for each function.
+/// Returns a table with one row per function.
 #[must_use]
 pub fn function_table(functions: &[Function], time_ns: u64) -> String {
     let mut table =
@@ -213,7 +212,7 @@ pub fn function_table(functions: &[Function], time_ns: u64) -> String {
     text
 }
 
-/// A row for each line of a tree.
+/// Returns a table with one row per line of a call tree.
 #[must_use]
 pub fn tree_table(lines: &[Line]) -> String {
     let mut table = Table::new(&["total", "%", "self", "calls", "call tree"]);
@@ -229,7 +228,7 @@ pub fn tree_table(lines: &[Line]) -> String {
     table.text()
 }
 
-/// A row for each function, and what is suggested.
+/// Returns a table with one row per function, followed by the suggested filter.
 #[must_use]
 pub fn estimate_table(estimate: &Estimate) -> String {
     let mut table = Table::new(&["events", "%", "streamed", "calls", "mean", "", "name"]);

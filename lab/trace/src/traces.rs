@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Traces on one time line.
+/// Traces on a common time line.
 #[derive(Debug)]
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
@@ -16,20 +16,20 @@ pub struct Traces<S = File> {
 }
 
 impl Traces {
-    /// Opens these files and, for each, those of the processes that were forked from it while it was
-    /// recorded (`FILE.PID`). A file is read once, however often it is named.
+    /// Opens the files in `paths` and, for each, the files of processes that were forked while it
+    /// was recorded (`FILE.PID`). A file that is named repeatedly is read once.
     ///
     /// # Errors
-    /// When one of the files named cannot be read, or they have no common time line. A child's file
-    /// that cannot be read is [passed over](Traces::passed_over).
+    /// If one of `paths` cannot be read, or the traces have no common time line. A child's file
+    /// that cannot be read is listed in [`passed_over`](Traces::passed_over).
     pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, TraceError> {
         Self::read(paths, true)
     }
 
-    /// The same without children.
+    /// Opens the files in `paths` without those of children.
     ///
     /// # Errors
-    /// As [`Traces::open`].
+    /// Those of [`Traces::open`].
     pub fn open_alone<P: AsRef<Path>>(
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, TraceError> {
@@ -62,8 +62,8 @@ impl Traces {
         }
     }
 
-    /// What lies beside by a child's name is one only if its parent is here: it may be left from an
-    /// earlier recording.
+    /// Adds the files with a child's name whose parent process is among the traces; others may be
+    /// left from an earlier recording.
     fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
         let beside = |source| TraceError::Beside { path: path.to_owned(), source };
         let mut candidates = Vec::new();
@@ -76,7 +76,8 @@ impl Traces {
         let mut pids: HashSet<u32> = self.all.iter().map(Trace::pid).collect();
         loop {
             let found = candidates.iter().position(|(child, trace)| {
-                // A shared object with a recorder of its own has its process's number, in its name too.
+                // A shared object with its own recorder uses its process's PID, also in the file's
+                // name.
                 let own = with_suffix(path, &trace.pid().to_string());
                 let is_of_one = child
                     .as_os_str()
@@ -93,7 +94,7 @@ impl Traces {
 }
 
 impl Traces<Vec<u8>> {
-    /// A trace that is in memory.
+    /// Wraps a trace in memory.
     #[must_use]
     pub fn in_memory(trace: Trace<Vec<u8>>) -> Self {
         Self { paths: vec![PathBuf::new()], all: vec![trace], passed_over: Vec::new() }
@@ -111,28 +112,28 @@ impl<S: ReadAt> Traces<S> {
         }
     }
 
-    /// The traces, those of children behind their parents.
+    /// Returns the traces, parents before their children.
     #[must_use]
     pub fn all(&self) -> &[Trace<S>] {
         &self.all
     }
 
-    /// Their files, in the same order.
+    /// Returns the paths of the files, in the same order.
     #[must_use]
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// Children's files that could not be read.
+    /// Returns the errors of children's files that could not be read.
     #[must_use]
     pub fn passed_over(&self) -> &[TraceError] {
         &self.passed_over
     }
 
-    /// All events in the order of time, each with the index of its trace.
+    /// Iterates over all events ordered by time, each with the index of its trace.
     ///
     /// # Panics
-    /// Never: that the traces can be merged was checked when they were opened.
+    /// Never: opening has checked that the traces can be merged.
     pub fn events(&self) -> MergedOf<'_, S> {
         match read::merge(&self.all) {
             Ok(merged) => merged,
@@ -140,13 +141,13 @@ impl<S: ReadAt> Traces<S> {
         }
     }
 
-    /// What a site of a trace is called; `None` if the trace does not name it.
+    /// Returns the name of a site; `None` if the trace does not name it.
     #[must_use]
     pub fn name(&self, trace: usize, site: u32) -> Option<&str> {
         Some(&self.all.get(trace)?.site(site)?.name)
     }
 
-    /// What is missing, of all of them.
+    /// Returns the sums of missing events over all traces.
     #[must_use]
     pub fn missing(&self) -> Missing {
         let mut sum = Missing::default();
@@ -164,7 +165,7 @@ fn open(path: &Path) -> Result<Trace, TraceError> {
     Trace::open(path).map_err(|source| TraceError::Read { path: path.to_owned(), source })
 }
 
-/// The name that a pattern which matches none was probably meant to be.
+/// Returns the name most similar to a pattern that matches none, if one is similar enough.
 #[must_use]
 pub fn nearest<'a>(pattern: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let meant = pattern.trim_matches(['*', '-', ',']);

@@ -1,4 +1,4 @@
-//! The call tree: what called what, and what that cost.
+//! Call tree: callers, callees and the time spent in each.
 
 use crate::names::{NameId, Names};
 use crate::walk::{At, Call, Here, Visitor};
@@ -6,32 +6,32 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 
-/// Calls within calls beyond this are added to the one around them.
+/// Maximum number of levels; the self time of deeper calls is added to the call around them.
 pub const LEVELS_MAX: usize = 1024;
 
-/// What has a tree of its own.
+/// Unit that has a tree of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grouping {
-    /// A process: calls of its threads are added up.
+    /// One tree per process, summed over its threads.
     #[default]
     Processes,
-    /// A thread.
+    /// One tree per thread.
     Threads,
 }
 
-/// A line of a tree: a root, or a function as called by those above it.
+/// Line of a tree: a root, or a function as called from the lines above it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Line {
-    /// How deep it is: 0 for roots.
+    /// Depth: 0 for roots.
     pub level: usize,
-    /// The function; of a root, its process or thread.
+    /// Name of the function; for a root, of its process or thread.
     pub name: String,
-    /// How often it was called from there; of a root, how many outermost calls there were.
+    /// Number of calls from there; for a root, number of outermost calls.
     pub calls: u64,
-    /// Time in it, with what it called.
+    /// Time in the function and its callees.
     pub total_ns: u64,
-    /// Time in it alone.
+    /// Time in the function without its callees.
     pub self_ns: u64,
 }
 
@@ -44,14 +44,14 @@ struct Node {
     parent: u32,
     first_child: u32,
     next_sibling: u32,
-    /// The child that was looked for last.
+    /// Child that was looked up last.
     last_child: u32,
     calls: u64,
     total_ns: u64,
     self_ns: u64,
 }
 
-/// Adds up what [`walk`](crate::walk) tells.
+/// Visitor that builds the call tree of a [`walk`](crate::walk).
 #[derive(Debug)]
 pub struct CallTree {
     grouping: Grouping,
@@ -61,12 +61,12 @@ pub struct CallTree {
     process: Option<usize>,
     at: u32,
     level: usize,
-    /// Calls that are not in the tree for their level.
+    /// Number of open calls beyond [`LEVELS_MAX`].
     beyond: u64,
 }
 
 impl CallTree {
-    /// Nothing yet.
+    /// Creates an empty tree.
     #[must_use]
     pub fn new(grouping: Grouping) -> Self {
         Self {
@@ -81,8 +81,8 @@ impl CallTree {
         }
     }
 
-    /// The tree, line by line: each function is followed by what it called, the dearest first, down to
-    /// a level of `levels_max` below the roots.
+    /// Returns the lines of the tree: each function is followed by its callees, those with the
+    /// largest total time first, down to `levels_max` levels below the roots.
     #[must_use]
     pub fn lines(&self, names: &Names, levels_max: usize) -> Vec<Line> {
         let mut lines = Vec::new();
@@ -98,7 +98,7 @@ impl CallTree {
         lines
     }
 
-    /// Each stack with the time that was spent in its last function alone; the root comes first.
+    /// Calls `each` with every stack, root first, and the self time of its last function in ns.
     ///
     /// # Errors
     /// Those of `each`.
@@ -119,7 +119,7 @@ impl CallTree {
         outcome
     }
 
-    /// Time in all outermost calls.
+    /// Returns the time in all outermost calls.
     #[must_use]
     pub fn time_ns(&self) -> u64 {
         let roots = self.roots.iter().map(|(root, _)| self.nodes[*root as usize].total_ns);
@@ -139,7 +139,7 @@ impl CallTree {
                         left.push((child, level + 1));
                         child = self.nodes[child as usize].next_sibling;
                     }
-                    // The last one is taken first.
+                    // `left` is a stack: the child sorted last is visited first.
                     left[begin..].sort_by_key(|(child, _)| {
                         (self.nodes[*child as usize].total_ns, std::cmp::Reverse(*child))
                     });

@@ -1,4 +1,4 @@
-//! From events to calls: each end is put to its beginning, thread by thread.
+//! Pairing of events into calls, thread by thread.
 
 use crate::names::{NameId, Names};
 use crate::traces::Traces;
@@ -6,80 +6,81 @@ use handover_probe::read::{Event, EventKind, ReadAt, Thread, Trace};
 use serde::Serialize;
 use std::io;
 
-/// Calls within calls beyond this are counted, and not shown: no thread's stack is that deep, and a trace
-/// whose ends are lost is not to fill the memory.
+/// Maximum depth of calls; deeper ones are counted, but not reported: no thread's stack is that
+/// deep, and a trace that has lost its ends must not fill the memory.
 pub const DEPTH_MAX: usize = 1 << 16;
 
-/// Where and when something happens.
+/// Place and time of an event.
 #[derive(Debug, Clone, Copy)]
 pub struct At {
-    /// Where in [`Traces::all`] its trace is.
+    /// Index of its trace in [`Traces::all`].
     pub process: usize,
-    /// Where in [`Trace::threads`] its thread is.
+    /// Index of its thread in [`Trace::threads`].
     pub thread: usize,
-    /// On CLOCK_MONOTONIC's time line; within a thread, never less than before.
+    /// Time of CLOCK_MONOTONIC; never decreases within a thread.
     pub ns: i64,
 }
 
-/// How a call came to its end.
+/// End of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It was left.
+    /// The call was left.
     Left,
-    /// The call around it was left, so it was too: the event is missing.
+    /// The call's own end is missing; it was ended when a call around it was left.
     Cut,
-    /// It was not left when its thread, or the recording, ended.
+    /// The call had not been left when its thread, or the recording, ended.
     Open,
 }
 
-/// A call that is over.
+/// Call that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// Of what.
+    /// Name of the function.
     pub name: NameId,
-    /// When it began.
+    /// Time at which the call began.
     pub begin_ns: i64,
-    /// How long it took.
+    /// Duration of the call.
     pub total_ns: u64,
-    /// ... without the calls in it.
+    /// Duration without the calls in it.
     pub self_ns: u64,
-    /// Whether it is in no other call of the same name.
+    /// `true` if the call is within no other call of the same name.
     pub is_outermost: bool,
-    /// How it ended. Unless it was left, its end is that of the call or thread around it.
+    /// End of the call. Unless it is `Left`, the end time is that of the surrounding call or
+    /// thread.
     pub ending: Ending,
 }
 
-/// What is told of each step. Enters and leaves come in pairs, and nest, whatever the trace is.
+/// Receiver of the steps of a [`walk`]. Enters and leaves are paired and nested, for any trace.
 pub trait Visitor {
-    /// A thread's events follow.
+    /// Begins a thread, whose events follow.
     ///
     /// # Errors
-    /// Where it writes; the walk ends.
+    /// Those of the visitor's output; the walk ends.
     fn thread(&mut self, process: usize, trace: &Here<'_>) -> io::Result<()> {
         let _ = (process, trace);
         Ok(())
     }
 
-    /// A call begins.
+    /// Begins a call.
     ///
     /// # Errors
-    /// As [`thread`](Visitor::thread).
+    /// Those of [`thread`](Visitor::thread).
     fn enter(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()>;
 
-    /// The call that began last, of those that have not ended, ends.
+    /// Ends the innermost open call.
     ///
     /// # Errors
-    /// As [`thread`](Visitor::thread).
+    /// Those of [`thread`](Visitor::thread).
     fn leave(&mut self, at: &At, call: &Call) -> io::Result<()>;
 
-    /// A mark was passed.
+    /// Reports a mark.
     ///
     /// # Errors
-    /// As [`thread`](Visitor::thread).
+    /// Those of [`thread`](Visitor::thread).
     fn mark(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()>;
 }
 
-/// Two at once.
+/// Passes each step to both visitors.
 impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     fn thread(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
         self.0.thread(process, here)?;
@@ -102,49 +103,49 @@ impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     }
 }
 
-/// A thread of a process.
+/// Thread of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Here<'a> {
-    /// The process's number.
+    /// PID of the process.
     pub pid: u32,
-    /// Its program's path.
+    /// Path of its program.
     pub program: &'a str,
-    /// When the thread began to record, as [`At::ns`].
+    /// Time at which the thread began to record, on the time line of [`At::ns`].
     pub begin_ns: i64,
-    /// The same moment in ns since 1970.
+    /// Same time in ns since 1970.
     pub begin_realtime_ns: i64,
-    /// Where in [`Trace::threads`] the thread is.
+    /// Index of the thread in [`Trace::threads`].
     pub index: usize,
-    /// The thread.
+    /// Description of the thread.
     pub thread: &'a Thread,
 }
 
 impl Here<'_> {
-    /// Whether events of the thread are missing among those that are there.
+    /// Returns `true` if events are missing between those of the thread.
     pub(crate) fn has_losses(&self) -> bool {
         self.thread.missing.lost > 0 || self.thread.missing.damaged > 0
     }
 }
 
-/// What a walk has met.
+/// Counters of a walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Found {
-    /// Events, of the names that were chosen.
+    /// Events with selected names.
     pub events: u64,
-    /// Calls that began and ended.
+    /// Calls that were reported, with a recorded or a substituted end.
     pub calls: u64,
-    /// Marks.
+    /// Marks that were passed.
     pub marks: u64,
-    /// Ends without a beginning: they are passed over.
+    /// Ends without a beginning, which are ignored.
     pub unmatched_leaves: u64,
-    /// Beginnings without an end, within a call that has one.
+    /// Beginnings without an end within a call that has one.
     pub unmatched_enters: u64,
     /// Calls that had not ended when their thread or the recording did.
     pub open: u64,
-    /// Calls beyond [`DEPTH_MAX`]; they are passed over.
+    /// Calls deeper than [`DEPTH_MAX`], which are ignored.
     pub too_deep: u64,
-    /// Threads that have lost events: self times in them may include calls that were lost.
+    /// Threads that have lost events: their self times may include lost calls.
     pub threads_with_losses: u64,
     /// Threads whose file was shortened or overwritten while it was read.
     pub cut_short: u64,
@@ -161,20 +162,20 @@ struct Walk<'a, V> {
     visitor: &'a mut V,
     found: Found,
     stack: Vec<Frame>,
-    /// How often each name is on the stack.
+    /// Number of open calls of each name.
     open: Vec<u32>,
-    /// Calls that are not on the stack for its depth.
+    /// Number of open calls deeper than [`DEPTH_MAX`].
     beyond: u64,
 }
 
-/// Goes through all events, thread by thread in the order of their traces. Beginnings without an end get
-/// one, ends without a beginning are passed over, and both are counted.
+/// Visits all events, thread by thread in the order of their traces. Beginnings without an end get
+/// one, ends without a beginning are ignored, and both are counted.
 ///
 /// # Errors
 /// Those of the visitor.
 ///
 /// # Cost
-/// Memory for one stretch of a thread, some 200 kB.
+/// Memory for one chunk of a thread, some 200 kB.
 pub fn walk<S: ReadAt, V: Visitor>(
     traces: &Traces<S>,
     names: &Names,

@@ -1,4 +1,5 @@
-//! A long trace is written in constant memory. Alone in its program, as memory is a process's.
+//! Constant memory while a long trace is exported. A test binary of its own, as memory is measured
+//! per process.
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_probe::{Config, Recording, disable, enable, prepare, probe, span};
@@ -7,11 +8,11 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-/// What may be held beside the events: buffers, one stretch of each thread, names.
+/// Limit of memory during an export: buffers, one chunk per thread, names.
 const MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 fn record(path: &Path, events: u64) -> u64 {
-    // The writer shares the CPUs with whoever else is there: it is waited for.
+    // Waits when the ring is full, as the writer shares the CPUs with other processes.
     let config = Config::stream(path).ring_bytes(1 << 20).wait_max(Duration::from_secs(600));
     let recording = Recording::start(config).unwrap();
     enable("memory.*").unwrap();
@@ -34,9 +35,9 @@ fn status_bytes(field: &str) -> u64 {
     1024 * kib.parse::<u64>().unwrap()
 }
 
-/// How much more memory `work` had at its peak than before it.
+/// Returns the peak of memory during `work` above the level before it.
 fn peak_bytes(work: impl FnOnce()) -> u64 {
-    // Sets the peak to what there is.
+    // Resets the peak to the current level.
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status_bytes("VmRSS");
     work();
@@ -45,7 +46,7 @@ fn peak_bytes(work: impl FnOnce()) -> u64 {
 
 #[test]
 fn a_long_trace_is_written_in_constant_memory() {
-    // HANDOVER_LONG: as many as the documentation speaks of.
+    // HANDOVER_LONG: the number of events in the documentation.
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let events = if is_long { 10_000_000 } else { 300_000 };
     let folder = tempfile::tempdir().unwrap();
@@ -62,7 +63,8 @@ fn a_long_trace_is_written_in_constant_memory() {
             assert_eq!(found.events, recorded);
         });
         assert!(peak <= MEMORY_BYTES_MAX, "{format}: {peak} bytes for {recorded} events");
-        // 20 bytes an event and more: all of it in memory would have been noticed.
+        // At 20 bytes per event or more, a copy of the whole output in memory would exceed the
+        // limit.
         if is_long && *format != Format::Folded {
             assert!(out.metadata().unwrap().len() > 10 * MEMORY_BYTES_MAX);
         }

@@ -1,4 +1,5 @@
-//! C and C++ programs are compiled both ways, run and recorded, and their traces are read back.
+//! Recording of C and C++ programs, compiled with either kind of function entry; their traces are
+//! read back.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![deny(unsafe_code)]
 
@@ -31,7 +32,8 @@ fn options(built: &Built) -> Options {
     Options { ring_bytes: 1 << 20, ..Options::new(built.folder.path().join("a.trace")) }
 }
 
-/// How often each function was called, as `caller/callee`; every end must fit its beginning.
+/// Counts the calls of each function, as `caller/callee`; asserts that every end matches its
+/// beginning.
 fn calls(trace: &Trace) -> BTreeMap<String, u64> {
     let mut calls = BTreeMap::new();
     for thread in 0..trace.threads().len() {
@@ -98,7 +100,7 @@ fn only_the_functions_that_are_asked_for_are_recorded() {
                 Options { depth: 2, ..options(&built) },
                 counts([("/main", 1), ("main/middle", 1000)]),
             ),
-            // An hour: not even main takes as long.
+            // One hour: even main is shorter.
             (Options { min_duration_ns: 3_600_000_000_000, ..options(&built) }, counts([])),
         ];
         for (options, expected) in cases {
@@ -140,7 +142,8 @@ fn threads_have_their_own_calls_and_forks_and_programs_that_are_started_their_ow
         let mut all = paths.iter().map(|path| Trace::open(path).unwrap()).collect::<Vec<_>>();
         assert!(all.iter().all(|trace| trace.missing().total() == 0));
         all.sort_by_key(|trace| std::cmp::Reverse(trace.threads().len()));
-        // Main, and more threads than are ever there at once: each ends before the next begins.
+        // The main thread, and threads that end before the next begins, more than exist at any
+        // time.
         assert_eq!(all[0].threads().len(), 1 + 40);
         let worked = |trace: &Trace| {
             let of_work = trace.merged().filter(|event| {
@@ -182,7 +185,7 @@ fn who_may_be_held_up_loses_nothing_however_small_the_ring() {
         assert_eq!(recorded.exit_code(), 0, "{flag}");
         let trace = Trace::open(&options.file).unwrap();
         assert_eq!(trace.missing().total(), 0, "{flag}");
-        // Each thread's calls and their ends, and those of main() and of thread(), twice.
+        // Two events for each call of work(), and for main() and thread().
         assert_eq!(trace.merged().count(), 2 * 2 * 50_000 + 2 * 3, "{flag}");
     }
 }
@@ -223,7 +226,7 @@ fn exceptions_jumps_and_ends_of_threads_pass_through_traced_functions() {
         assert_eq!(recorded.exit_code(), 0, "{flags:?}: {:?}", recorded.notes);
         let trace = Trace::open(&options.file).unwrap();
         assert_eq!(trace.missing().total(), 0);
-        // Every call that was passed over has an end, too: this checks it.
+        // `calls` asserts that skipped calls have an end too.
         let calls = calls(&trace);
         let number = |name: &str| calls.get(name).copied().unwrap_or(0);
         assert_eq!(number("middle(int)/thrower(int)"), 2000, "{flags:?} {calls:?}");
@@ -244,7 +247,7 @@ fn a_traced_function_gets_and_returns_what_it_would_without() {
         }
         let flags = [flags, &[PATCHABLE, "-pthread"]].concat();
         let Some(built) = build(build::VALUES, "values.c", &flags) else { return };
-        // A ring so small that a new block is begun now and then: that is the slow way.
+        // A small ring often begins a new block, which takes the slow path.
         for policy in [Policy::Last, Policy::Stream] {
             let options = Options { policy, ring_bytes: 8192, ..options(&built) };
             let recorded = run(&built, &options);
@@ -332,7 +335,7 @@ fn what_cannot_be_traced_is_refused_before_it_runs_and_says_why() {
     let error = refused(&[built.folder.path().into()], &options(&built));
     assert!(error.to_string().contains("no file that may be run"), "{error}");
 
-    // Forced, it runs, and that there is nothing is said.
+    // With `force` it runs, and a note says that nothing was recorded.
     let options = Options { force: true, ..options(&built) };
     let recorded = run(&built, &options);
     assert!(recorded.written.is_empty());
@@ -387,7 +390,7 @@ fn probes_in_c_and_cpp_are_recorded_with_their_values() {
         );
         assert!(trace.sites().iter().any(|site| site.name == "work.hidden"), "known, and off");
     }
-    // Without the library they do nothing, and nobody misses it.
+    // Without the library the probes do nothing, and no symbol is missing.
     let Some(built) = build(build::PROBES, "probes.c", &["-O2"]) else { return };
     assert!(program(&built).status().unwrap().success());
 }
@@ -448,7 +451,7 @@ fn an_older_trace_gives_way_once_something_is_recorded_and_not_before() {
     let options = options(&built);
     run(&built, &options);
     let oldest = std::fs::read(&options.file).unwrap();
-    // That of a process that the older program had started.
+    // The trace of a child process of the older program.
     let child = built.folder.path().join("a.trace.1");
     std::fs::write(&child, &oldest).unwrap();
     let link = built.folder.path().join("link");
@@ -477,7 +480,7 @@ fn an_older_trace_gives_way_once_something_is_recorded_and_not_before() {
     assert_eq!(traces.count(), 1);
 }
 
-/// Calls, of which a thread makes as many when no file may grow any more.
+/// C program whose second thread makes calls after the file size limit was set to zero.
 const LIMITED: &str = "
     #include <pthread.h>
     #include <signal.h>
@@ -508,13 +511,14 @@ fn of_calls_that_find_no_room_both_ends_are_missing() {
         assert_eq!(recorded.exit_code(), 0);
         let trace = Trace::open(&options.file).unwrap();
         assert_eq!(trace.merged().count(), 2, "{flag}");
-        // The calls of work(), and that of thread().
+        // The calls of work(), and the one of thread().
         assert_eq!(trace.missing().lost, 2 * 1001, "{flag}");
     }
 }
 
-/// Cuts its own trace short and goes on. Its own handler, which was there before the library's, still has the faults in
-/// files of the program; with an argument there is none, and such a fault ends it.
+/// C program that truncates its own trace and goes on. Its SIGBUS handler, installed before the
+/// library's, still gets faults in the program's own files; with an argument it installs none, and
+/// such a fault ends it.
 const CUT_SHORT: &str = "
     #include <pthread.h>
     #include <setjmp.h>
@@ -607,7 +611,7 @@ fn what_a_killed_recorder_has_left_is_removed_by_the_next() {
         std::fs::write(folder.path().join("settings"), "").unwrap();
         folder.keep()
     };
-    // Of a program that has ended, of one that lives, and of a recorder that lives.
+    // Left behind by a program that has ended, by one that lives, and held by a living recorder.
     let places = [left(ended.id()), left(std::process::id()), left(ended.id())];
     let held = std::fs::File::open(places[2].join("recorder")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();

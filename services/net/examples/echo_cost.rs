@@ -1,6 +1,6 @@
-//! What an echo costs the server's thread: messages of 64 bytes, so many on their way on each of some
-//! connections, with and without TLS. Figures are for this machine and this moment; `handover run net/load` has
-//! peers beside them.
+//! CPU cost of an echo for the server's thread: messages of 64 bytes, `DEPTH` of them in flight on
+//! each of `CONNECTIONS` connections, with and without TLS. Figures hold for this machine at this
+//! moment; `handover run net/load` compares with peers.
 //!
 //! `net-echo-cost [CONNECTIONS [DEPTH [MILLISECONDS]]]`
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A message of 64 bytes, its length included.
 const MESSAGE_BYTES: usize = 64;
 
-/// Echoes, and counts what its thread has used.
+/// Echo handler that records the CPU time of its thread.
 struct Echo {
     cpu_ns: u64,
 }
@@ -33,7 +33,7 @@ impl Handler for Echo {
     }
 }
 
-/// One connection that keeps so many messages on their way, until it is time.
+/// Client of one connection that keeps `depth` messages in flight until `until`.
 fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instant) {
     let failed = "the server is there until we have ended";
     let mut stream = TcpStream::connect(address).expect(failed);
@@ -44,7 +44,7 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
     let lot = message.repeat(depth);
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     match &mut tls {
-        // Waits, sealed, until the handshake is done.
+        // The messages wait in `tls` until the handshake is done.
         Some(tls) => {
             tls.open(&mut [], &mut plain, &mut out).expect("a hello");
             tls.seal(&lot, &[], &mut out).expect("it is kept");

@@ -1,7 +1,7 @@
-//! What an idle connection takes of a server's memory: `RssAnon` of a process that serves so many, beside that of
-//! one that serves one. The server is this same program, in a process of its own.
+//! Memory of an idle connection in a server: `RssAnon` of a process with many connections, compared
+//! with a process that has one. The server is this same program in a process of its own.
 //!
-//! `net-idle-memory [CONNECTIONS]`: 1,000 if nothing is said; each takes a descriptor here and one there.
+//! `net-idle-memory [CONNECTIONS]`: 1,000 by default; each takes one descriptor in each process.
 
 use handover_net::engine::{LengthPrefixed, Tls};
 use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
@@ -24,7 +24,7 @@ impl Handler for Echo {
 
 type Failed = Box<dyn std::error::Error>;
 
-/// Serves until its input ends.
+/// Serves until standard input ends.
 fn serve(how: &str) -> Result<(), Failed> {
     let mut listen = Listen::at("127.0.0.1:0".parse()?);
     if how == "tls" {
@@ -39,7 +39,7 @@ fn serve(how: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Connects, and has one message echoed, so that the connection has been at work before it is idle.
+/// Connects and has one message echoed, so that the connection has been used before it is idle.
 fn connect(
     address: SocketAddr,
     client: Option<&Client>,
@@ -72,7 +72,7 @@ fn rss_anon_bytes(pid: u32) -> Result<u64, Failed> {
     Ok(kb * 1024)
 }
 
-/// A server's memory when it holds so many.
+/// Returns the memory of a server that holds `connections` connections.
 fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", how])
@@ -86,7 +86,7 @@ fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     let client = (how == "tls").then_some(&client);
     let held: Result<Vec<_>, _> = (0..connections).map(|_| connect(address, client)).collect();
     let held = held?;
-    // What the last one has freed is free by then.
+    // Gives the server time to free the last connection's buffers.
     std::thread::sleep(Duration::from_millis(50));
     let bytes = rss_anon_bytes(server.id())?;
     drop(held);

@@ -1,4 +1,4 @@
-//! An echo server, and a client of it.
+//! An echo server and its client.
 
 use handover_net::{Config, Conn, Handler, Net, Spread, engine::LengthPrefixed};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ impl Handler for Echo {
     type Data = ();
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
-        // Refused only where the peer is gone, or does not read: the connection is closed then.
+        // Fails only if the peer is gone or does not read: the connection is closed then.
         let _ = conn.send(message);
     }
 }

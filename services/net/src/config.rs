@@ -1,32 +1,33 @@
-//! Every bound of a thread and its connections, with its default.
+//! Limits of a thread and its connections, with their defaults.
 
 use crate::ConfigError;
 use crate::engine::Rules;
 
-/// What becomes of a connection that is knocking while there is no room for it.
+/// Treatment of a new connection while there is no space for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// It stays in the kernel's queue until another closes; its peer waits.
+    /// The connection stays in the kernel's queue until another one closes; its peer waits.
     #[default]
     Wait,
-    /// It is accepted and closed at once, so that its peer knows. A descriptor is kept in reserve for
-    /// it, for when the process may open no more.
+    /// The connection is accepted and closed at once, so that its peer knows. One descriptor is
+    /// held in reserve for this, for the case that the process can open no more.
     TurnAway,
 }
 
-/// By what a thread learns which of its sockets are ready.
+/// Kernel interface that reports which sockets are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// epoll(7), by its edges.
+    /// epoll(7), edge-triggered.
     #[default]
     Epoll,
-    /// io_uring(7): a standing poll for each socket, on Linux from 5.19 on, where it is allowed.
+    /// io_uring(7), with a multishot poll for each socket; needs Linux 5.19 and the permission to
+    /// use it.
     #[cfg(feature = "io-uring")]
     Uring,
 }
 
-/// The bounds of one thread, and of each of its connections.
+/// Limits of one thread and of each of its connections.
 ///
 /// ```
 /// use handover_net::Config;
@@ -40,57 +41,63 @@ pub enum Backend {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// How many connections a thread may hold. Default 1,048,576. Memory follows the most that ever
-    /// were.
+    /// Maximum number of connections of a thread. Default 1,048,576. Memory grows with the largest
+    /// number that were ever open.
     pub connections_max: u32,
-    /// How many connections a thread accepts from one address; 0, the default, does not count. Beyond it
-    /// they are closed at once.
+    /// Maximum number of connections that a thread accepts from one address; further ones are
+    /// closed at once. 0, the default, does not count them.
     pub connections_per_address_max: u32,
-    /// What becomes of those that knock while there is no room. Default: they wait.
+    /// Treatment of new connections while there is no space for them. Default: they wait.
     pub when_full: WhenFull,
-    /// How many bytes one read takes at most: the thread's one read buffer. Default 65,536. It is also
-    /// what a connection gets before others have their turn.
+    /// Size of the thread's read buffer, and thereby the maximum of one read, after which other
+    /// connections are served. Default 65,536.
     pub read_bytes: u32,
-    /// How many bytes may wait to be sent on a connection; beyond, it is closed. Default 1 MiB.
+    /// Maximum number of bytes queued for sending on a connection; it is closed beyond. Default 1
+    /// MiB.
     pub queued_bytes_max: u32,
-    /// Above so many, a connection is not read until it is down to `low_water_bytes`. Default 65,536.
+    /// High-water mark: with more bytes queued, a connection is not read until it is down to
+    /// `low_water_bytes`. Default 65,536.
     pub high_water_bytes: u32,
-    /// See `high_water_bytes`. Default 16,384.
+    /// Low-water mark, see `high_water_bytes`. Default 16,384.
     pub low_water_bytes: u32,
-    /// How long a connection may be without a byte from its peer, in ms; 0, the default, is for ever. It
-    /// is closed up to an eighth later.
+    /// Maximum time without a byte from the peer, in ms; 0, the default, is no limit. The
+    /// connection is closed up to an eighth of this time later.
     pub idle_timeout_ms: u32,
-    /// After how much silence of a peer the kernel asks whether it is still there, in ms, counted in whole seconds; 0
-    /// never asks. It asks four times, a quarter of this apart, and without an answer the connection is reset: a peer
-    /// that has gone without a word is noticed after twice this. It costs an idle connection a packet each way in this
-    /// time. While bytes that were sent are not acknowledged, the kernel sends those again in place of asking, for a
-    /// quarter of an hour. Default 120,000.
+    /// Silence of a peer after which the kernel sends keepalive probes, in ms, rounded up to whole
+    /// seconds; 0 sends none. There are four probes, a quarter of this time apart; without an
+    /// answer the connection is reset, so that a vanished peer is noticed after twice this time.
+    /// The cost is one packet each way per idle connection in this time. While sent bytes are not
+    /// acknowledged, the kernel retransmits them instead of probing, for a quarter of an hour.
+    /// Default 120,000.
     pub keepalive_ms: u32,
-    /// How long a message may take from its first byte to its last, in ms; 0 is for ever. Default 10,000.
+    /// Maximum time from a message's first byte to its last, in ms; 0 is no limit. Default 10,000.
     pub message_timeout_ms: u32,
-    /// How long a peer may read nothing of what waits for it, in ms; 0 is for ever. Default 30,000.
+    /// Maximum time in which a peer reads none of the queued bytes, in ms; 0 is no limit. Default
+    /// 30,000.
     pub write_timeout_ms: u32,
-    /// How long it may take to connect, in ms; 0 is as long as the kernel tries. Default 10,000.
+    /// Maximum time to connect, in ms; 0 is as long as the kernel tries. Default 10,000.
     pub connect_timeout_ms: u32,
-    /// How long TLS's handshake may take, in ms; 0 is for ever. Default 10,000.
+    /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
     pub handshake_timeout_ms: u32,
-    /// How long a connection that we have ended waits for its peer to end too, in ms, or to take more of
-    /// what was sent. Default 2,000. What the peer has still to read would be lost without.
+    /// Maximum time that a connection whose side we have ended waits for the peer to end too or to
+    /// take more of the sent bytes, in ms. Without this wait the peer would lose bytes it has not
+    /// read. Default 2,000.
     pub linger_ms: u32,
-    /// How often the housekeeper comes, in ms; 0, the default, is never.
+    /// Interval of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, is
+    /// never.
     pub housekeep_ms: u32,
-    /// How long a thread looks for something to do before it sleeps, in ns, while that has paid lately; 0,
-    /// the default, never does. It is for threads with a CPU to themselves.
+    /// Maximum time for which a thread spins before it sleeps, in ns, while spinning has paid
+    /// lately; 0, the default, never spins. Use it for threads with a CPU of their own.
     pub spin_ns_max: u32,
-    /// How many commands of other threads may wait. Default 1,024.
+    /// Maximum number of queued commands from other threads. Default 1,024.
     pub commands_max: u32,
-    /// How many bytes in them. Default 16 MiB.
+    /// Maximum number of bytes in queued commands; a single command may be larger. Default 16 MiB.
     pub commands_bytes_max: u32,
-    /// How many ready connections are taken from the kernel at a time. Default 256, at most 1,024.
+    /// Maximum number of events taken from the kernel at a time. Default 256, at most 1,024.
     pub ready_max: u32,
-    /// How many connections are accepted before others have their turn. Default 64.
+    /// Maximum number of connections accepted before others are served. Default 64.
     pub accepts_max: u32,
-    /// By what the thread learns which sockets are ready. Default: epoll.
+    /// Kernel interface that reports which sockets are ready. Default: epoll.
     pub backend: Backend,
 }
 
@@ -122,16 +129,16 @@ impl Default for Config {
     }
 }
 
-/// The longest time-out: a day.
+/// Maximum timeout: one day.
 const TIMEOUT_MS_LIMIT: u32 = 86_400_000;
-/// The longest silence before the kernel asks that it can be told: 32,767 s.
+/// Maximum keepalive time that the kernel accepts: 32,767 s.
 const KEEPALIVE_MS_LIMIT: u32 = 32_767_000;
 
 impl Config {
-    /// Whether everything is within its range.
+    /// Checks that every field is within its range.
     ///
     /// # Errors
-    /// [`ConfigError`] names the knob, its value and its range.
+    /// [`ConfigError`] with the field's name, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         within("connections_max", self.connections_max, 1, 1 << 27)?;
         within("read_bytes", self.read_bytes, 512, 1 << 24)?;
@@ -153,7 +160,7 @@ impl Config {
         within("accepts_max", self.accepts_max, 1, 1 << 16)
     }
 
-    /// What the engine is to know of it.
+    /// Returns the limits that the engine enforces.
     #[must_use]
     pub fn rules(&self) -> Rules {
         Rules {

@@ -1,4 +1,4 @@
-//! Sockets, threads and time around the engine.
+//! I/O layer around the engine: sockets, threads and time.
 
 pub(crate) mod conn;
 mod core;

@@ -1,7 +1,7 @@
-//! What a connection does with bytes and time, without a socket or a clock.
+//! Protocol logic of a connection, without a socket or a clock.
 //!
 //! ```text
-//!   bytes that came ──▶ Inbound ──codec──▶ messages ──▶ whoever handles them
+//!   bytes received  ──▶ Inbound ──codec──▶ messages ──▶ the handler
 //!                       owns the beginning of a message,
 //!                       and only while there is one             │ replies
 //!                                                               ▼
@@ -9,10 +9,10 @@
 //!                       high and low water marks, a limit
 //! ```
 //!
-//! A [`Link`] is both, behind one pointer that is null while the connection is idle, and [`Tls`] between it
-//! and the network where the connection is secured. Everything here
-//! is fed with bytes and told the time, so that `tests/it/simulation.rs` can play a network that delays,
-//! splits, merges and drops.
+//! A [`Link`] owns both, behind one pointer that is null while the connection is idle, and [`Tls`]
+//! between them and the network if the connection is secured. Bytes and the time are arguments of
+//! everything here, so that `tests/it/simulation.rs` can simulate a network that delays, splits,
+//! merges and drops.
 
 mod census;
 mod codec;

@@ -1,88 +1,89 @@
-//! What can go wrong: one enum per operation that can fail. A refusal returns the goods.
+//! Error types: one enum per operation that can fail. A refusal returns the value.
 
 use crate::engine::{CodecError, Overflow, TimedOut, TooLong, Truncated, Unqueued};
 use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
-/// Why a [`Config`](crate::Config) is refused.
+/// Reason for which a [`Config`](crate::Config) is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A knob is outside its range.
+    /// A field is outside its range.
     #[error("{knob}={value}: must lie in {min}..={max}")]
     OutOfRange {
-        /// The field's name.
+        /// Name of the field.
         knob: &'static str,
-        /// What it was set to.
+        /// Value of the field.
         value: u32,
-        /// The least it may be.
+        /// Minimum of the field.
         min: u32,
-        /// The most it may be.
+        /// Maximum of the field.
         max: u32,
     },
 }
 
-/// Why a thread of connections could not be made, or could not go on.
+/// Reason for which a thread of connections could not be started or had to end, or for which a
+/// connection could not be added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetError {
-    /// The configuration is not valid.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         errno: Errno,
     },
-    /// The memory for commands could not be had.
+    /// The queue of commands could not be allocated.
     #[error("no room for commands: {0}")]
     Commands(#[from] handover_ring::CapacityError),
-    /// The descriptor by which other threads wake this one could not be had.
+    /// The descriptor with which other threads wake this one could not be opened.
     #[error("no way to be woken: {0}")]
     Wake(#[from] handover_notify::PairError),
     /// A thread could not be started.
     #[error("a thread could not be started: {0}")]
     Thread(std::io::Error),
-    /// The thread holds as many connections as it may.
+    /// The thread holds its maximum number of connections.
     #[error("{connections_max} connections are open: raise connections_max")]
     Full {
-        /// How many it may hold.
+        /// Maximum number of connections.
         connections_max: u32,
     },
-    /// TLS does not take its configuration.
+    /// The TLS configuration was refused.
     #[error(transparent)]
     Tls(#[from] SetupError),
-    /// The other end has ended, or so many commands wait for it already.
+    /// The thread has ended, or its queue of commands is full.
     #[error("the thread has ended, or too many commands wait for it")]
     Unreached,
 }
 
-/// Why nothing was written.
+/// Reason for which nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The connection is closed, or is being closed.
+    /// The connection is closed or being closed.
     #[error("the connection is closed")]
     Closed,
-    /// More would wait than `queued_bytes_max` allows; the connection is closed.
+    /// More bytes would be queued than `queued_bytes_max` allows; the connection is closed.
     #[error(transparent)]
     Overflow(#[from] Overflow),
     /// The message is longer than the codec allows.
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    /// It could not be sealed; the connection is closed.
+    /// The bytes could not be encrypted; the connection is closed.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// Why a command was not taken; what was to be written comes back.
+/// Reason for which a command was refused; returns the bytes that were to be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// Too many commands wait for that thread, or too many bytes in them.
+    /// Too many commands, or too many bytes in them, are queued for that thread.
     #[error("too many commands wait for that thread")]
     Full(Vec<u8>),
     /// The thread has ended.
@@ -90,41 +91,41 @@ pub enum CommandError {
     Ended(Vec<u8>),
 }
 
-/// Why a connection was closed.
+/// Reason for which a connection was closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The peer ended it, between messages, and what waited for it was sent.
+    /// The peer ended the connection between messages, and the bytes queued for it were sent.
     #[error("the peer ended it")]
     Peer,
-    /// We did.
+    /// The program closed the connection.
     #[error("we ended it")]
     Ours,
     /// The thread was stopped.
     #[error("the thread was stopped")]
     Stopped,
-    /// The peer ended it in the middle of a message.
+    /// The peer ended the connection in the middle of a message.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// What came was no message.
+    /// The codec found bytes that are not a message.
     #[error(transparent)]
     Broken(#[from] CodecError),
-    /// The kernel reports an error; most often ECONNRESET or EPIPE.
+    /// The kernel reported an error, usually ECONNRESET or EPIPE.
     #[error("the connection broke: {0}")]
     Reset(Errno),
-    /// It could not be connected.
+    /// The connection could not be established.
     #[error("could not connect: {0}")]
     Unconnected(Errno),
-    /// The peer does not read, and more waits for it than may.
+    /// The peer does not read, and more bytes would be queued than allowed.
     #[error(transparent)]
     SlowReader(#[from] Overflow),
-    /// Something took too long.
+    /// A time limit was exceeded.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
-    /// Something is wrong with its TLS: no handshake, or no more records.
+    /// TLS failed, in the handshake or in a record.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No byte has come in `idle_timeout_ms`.
+    /// No byte has arrived for `idle_timeout_ms`.
     #[error("no byte has come for too long")]
     Idle,
     /// The handler panicked.

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
-// What is done with TLS that nobody can have.
+// Without the feature `tls`, code after a use of a TLS value cannot be reached.
 #![cfg_attr(not(feature = "tls"), allow(unreachable_code))]
 
 mod config;

@@ -1,4 +1,4 @@
-//! What no safe call tells of a socket, what is asked of a ring, and short copies.
+//! Unsafe code: an ioctl of sockets, submissions to an `io_uring`, and copies of short messages.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
@@ -6,19 +6,22 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
-/// How many bytes the kernel holds for the peer, which the peer's has not acknowledged.
+/// Ioctl that reads the number of bytes in a socket's send queue: those not acknowledged by the
+/// peer's kernel.
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
-/// How many bytes were sent, and are not with the peer's kernel yet.
+/// Returns the number of written bytes that the peer's kernel has not acknowledged.
 pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     // SAFETY: SIOCOUTQ, which is TIOCOUTQ on a socket, writes one int: tcp(7), "Ioctls".
     let getter = unsafe { Getter::<SIOCOUTQ, c_int>::new() };
-    // SAFETY: the getter is of the ioctl's own type, as above; on what is no socket the kernel refuses.
+    // SAFETY: the getter's opcode and type are those of the ioctl, as stated above; on a descriptor
+    // that is not a socket the kernel returns an error.
     let bytes = unsafe { ioctl(fd, getter) }?;
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Has a ring watch a descriptor until that is taken back, under this name; false where there is no room.
+/// Submits a multishot poll of a descriptor, with `name` as its `user_data`; returns `false` if the
+/// queue is full.
 #[cfg(feature = "io-uring")]
 pub(crate) fn poll_add(
     ring: &mut io_uring::IoUring,
@@ -28,27 +31,29 @@ pub(crate) fn poll_add(
 ) -> bool {
     use io_uring::{opcode::PollAdd, types::Fd};
     let entry = PollAdd::new(Fd(fd), events).multi(true).build().user_data(name);
-    // SAFETY: a poll points to no memory; of a descriptor that is none, the kernel says so.
+    // SAFETY: a poll entry points to no memory; for an invalid descriptor the kernel reports an
+    // error.
     unsafe { ring.submission().push(&entry) }.is_ok()
 }
 
-/// Takes that back; the answer to this comes under a name of its own. False where there is no room.
+/// Submits the removal of the poll `name`, with `own_name` as its own `user_data`; returns `false`
+/// if the queue is full.
 #[cfg(feature = "io-uring")]
 pub(crate) fn poll_remove(ring: &mut io_uring::IoUring, name: u64, own_name: u64) -> bool {
     let entry = io_uring::opcode::PollRemove::new(name).build().user_data(own_name);
-    // SAFETY: it points to no memory.
+    // SAFETY: a removal entry points to no memory.
     unsafe { ring.submission().push(&entry) }.is_ok()
 }
 
-/// Up to so many bytes are copied by words of a known length: for them a call of `memcpy` takes longer than
-/// what it does.
+/// Maximum length of a message that is copied in words of constant size: for so few bytes a call of
+/// `memcpy` takes longer than the copy.
 pub(crate) const SHORT_BYTES: usize = 32;
 
-/// Appends four bytes, and at most [`SHORT_BYTES`] behind them. The length is read once and written once: by
-/// safe calls each of several appends would wait for what the one before it wrote.
+/// Appends four bytes and at most [`SHORT_BYTES`] more. The vector's length is read once and
+/// written once: with safe calls each append would wait for the length that the previous one wrote.
 ///
 /// # Panics
-/// When there are more.
+/// If there are more than [`SHORT_BYTES`].
 #[inline]
 pub(crate) fn append_short(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
     assert!(bytes.len() <= SHORT_BYTES, "{} bytes are not short", bytes.len());
@@ -58,11 +63,12 @@ pub(crate) fn append_short(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
     let (to_head, to_bytes) = spare.split_at_mut(head.len());
     to_head.copy_from_slice(&head.map(MaybeUninit::new));
     copy_short(bytes, to_bytes);
-    // SAFETY: room was reserved for all of it, and it was written, head and bytes, right behind what was there.
+    // SAFETY: `reserve` made space for `head` and `SHORT_BYTES` bytes; `head` and `bytes`, which
+    // end at `appended`, were written right after the old length.
     unsafe { out.set_len(appended) };
 }
 
-/// Copies by two words from both ends, which overlap where the bytes are fewer than both.
+/// Copies with two words, one at each end, which overlap if the bytes are fewer than two words.
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     #[inline(always)]
@@ -99,7 +105,7 @@ mod tests {
         let left = unacknowledged_bytes(near.as_fd()).unwrap();
         assert!(left > 0 && left <= written, "{left} of {written}");
         far.read_exact(&mut vec![0; written]).unwrap();
-        // The acknowledgement of the last byte is on its way by now, at most.
+        // The last byte's acknowledgement may still be on its way.
         let until = Instant::now() + Duration::from_secs(60);
         while unacknowledged_bytes(near.as_fd()) != Ok(0) {
             assert!(Instant::now() < until, "never acknowledged");

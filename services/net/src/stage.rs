@@ -1,13 +1,13 @@
-//! The stages of a message, by name: where the probe sites stand.
+//! Stages of a message, each with a probe site.
 //!
-//! Without the feature `probes` and under Miri each is nothing, but in this crate's own tests, which record
-//! them. Sites stand where a system call is near, or once for a message; a site that is off is one
-//! instruction.
+//! Without the feature `probes`, and under Miri, a stage does nothing, except in this crate's own
+//! tests, which record it. Sites stand next to system calls or once per message; a disabled site is
+//! one instruction.
 
 use crate::engine::Replies;
 
-/// A probe site, where there are any, and the record of the tests. The value is looked at only while it
-/// is on.
+/// Defines a probe site, if the feature is on, and the tests' record. The value is evaluated only
+/// while the site is enabled.
 macro_rules! site {
     ($stage:ident, $name:literal, $value:expr) => {
         #[cfg(all(feature = "probes", not(miri)))]
@@ -19,37 +19,37 @@ macro_rules! site {
     };
 }
 
-/// The kernel has told of that connection.
+/// The kernel has reported the connection at `place` as readable.
 #[inline(always)]
 pub(crate) fn readable(place: u32) {
     site!(Readable, "net.readable", place as usize);
 }
 
-/// So many bytes were read.
+/// `bytes_count` bytes were read.
 #[inline(always)]
 pub(crate) fn read(bytes_count: usize) {
     site!(Read, "net.read", bytes_count);
 }
 
-/// A message of that length was found in them.
+/// A message of `message_bytes` was decoded.
 #[inline(always)]
 pub(crate) fn decoded(message_bytes: usize) {
     site!(Decoded, "net.decoded", message_bytes);
 }
 
-/// The handler has returned from it.
+/// The handler has returned from a message of `message_bytes`.
 #[inline(always)]
 pub(crate) fn dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);
 }
 
-/// What it wrote stands among these replies.
+/// A reply was appended to `replies`.
 #[inline(always)]
 pub(crate) fn written(replies: &Replies) {
     site!(Written, "net.written", replies.len());
 }
 
-/// The kernel has taken so many bytes.
+/// The kernel has taken `bytes_count` bytes.
 #[inline(always)]
 pub(crate) fn sent(bytes_count: usize) {
     site!(Sent, "net.sent", bytes_count);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     thread_local! {
-        /// What this thread has passed through.
+        /// Stages that this thread has passed, in order.
         static PASSED: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
     }
 

@@ -1,24 +1,24 @@
-//! What a thread has done so far.
+//! Counters of a thread.
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// What a thread, or all threads of a service, have done so far.
+        /// Counters of a thread, or of all threads of a service.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)+
         }
 
-        /// The same, for other threads to read.
+        /// Copy of [`Stats`] that other threads can read.
         #[derive(Debug, Default)]
         pub(crate) struct Published {
             $($name: AtomicU64,)+
         }
 
         impl Stats {
-            /// The sum of both.
+            /// Returns the sum of both.
             #[must_use]
             pub fn and(self, other: Self) -> Self {
                 Self { $($name: self.$name + other.$name,)+ }
@@ -26,7 +26,7 @@ macro_rules! stats {
         }
 
         impl Published {
-            /// Relaxed, all of them: each number is right by itself, and none orders another.
+            /// Relaxed, all of them: each counter is valid by itself and orders no other access.
             pub(crate) fn publish(&self, stats: &Stats) {
                 $(self.$name.store(stats.$name, Ordering::Relaxed);)+
             }
@@ -41,42 +41,42 @@ macro_rules! stats {
 stats! {
     /// Connections accepted.
     accepted_count,
-    /// Connections made by us.
+    /// Outgoing connections established.
     connected_count,
-    /// Connections closed, for whatever reason.
+    /// Connections closed, for any reason.
     closed_count,
     /// Connections open now.
     open_count,
-    /// Connections turned away: too many of their address, or no room.
+    /// Connections turned away: too many from their address, or no space.
     turned_away_count,
-    /// How often accepting paused because there were no descriptors or no room.
+    /// Pauses of accepting for lack of descriptors or space.
     accept_pauses_count,
-    /// Handshakes of TLS that came to a good end.
+    /// TLS handshakes completed.
     handshakes_count,
-    /// Of these, those that resumed an earlier session.
+    /// TLS handshakes that resumed an earlier session; also in `handshakes_count`.
     resumed_count,
-    /// Connections closed because their TLS was wrong, most often in the handshake.
+    /// Connections closed because TLS failed, usually in the handshake.
     tls_failed_count,
-    /// Reads that brought something.
+    /// Reads that returned bytes.
     reads_count,
     /// Bytes read.
     read_bytes,
     /// Messages handed to the handler.
     messages_count,
-    /// Sends that took something.
+    /// Sends of which the kernel took at least one byte.
     sends_count,
     /// Bytes sent.
     sent_bytes,
-    /// Sends that the kernel did not take whole, so that bytes had to wait.
+    /// Sends of which the kernel took only a part, so that bytes had to be queued.
     delayed_count,
-    /// Rounds of the loop.
+    /// Rounds of the event loop.
     rounds_count,
-    /// Rounds that found something to do while they spun.
+    /// Waits that found work while spinning.
     spun_count,
-    /// Handlers that panicked.
+    /// Handler calls that panicked.
     panics_count,
     /// Connections closed because their peer did not read.
     slow_readers_count,
-    /// Connections closed because something took too long.
+    /// Connections closed because a time limit was exceeded.
     timed_out_count,
 }

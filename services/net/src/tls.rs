@@ -1,4 +1,4 @@
-//! TLS for either side: who one is, whom one trusts, and what is offered.
+//! TLS for servers and clients: identities, trusted roots and options.
 //!
 //! ```
 //! # #[cfg(feature = "tls")] {
@@ -13,11 +13,12 @@
 //! # Ok::<(), handover_net::tls::SetupError>(())
 //! ```
 //!
-//! Versions 1.3 and 1.2, by rustls with the cryptography of aws-lc. A [`Server`] and a [`Client`] are shared
-//! by all threads and connections that use them, and with them the sessions that may be resumed.
+//! Versions 1.3 and 1.2, by rustls with the cryptography of aws-lc. All threads and connections
+//! share a [`Server`] or [`Client`], and with it the sessions that can be resumed.
 //!
-//! All of it is behind the feature `tls`, which is on unless it is switched off. Without it [`Server`],
-//! [`Client`] and what comes of them have no values: signatures stay, and nothing is left of them in the code.
+//! All of this is behind the feature `tls`, which is on by default. Without it [`Server`],
+//! [`Client`] and the types made from them have no values: signatures stay the same, and no code is
+//! generated.
 
 #[cfg(feature = "tls")]
 mod ends;

@@ -1,5 +1,5 @@
-//! No handle of a type that borrows for long is one of a type that borrows for short: the handle sends commands
-//! with values of that type to the thread that keeps them. Each of these must not compile.
+//! Compile-fail tests: handles are invariant in the data type, because a handle can send values of
+//! that type to the thread that keeps them.
 
 /// ```compile_fail
 /// use handover_net::Handle;

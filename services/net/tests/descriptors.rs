@@ -1,5 +1,5 @@
-//! A process that may open few files: it waits for descriptors without burning a CPU, and accepts again
-//! when some are free. In a process of its own, as the limit is the whole process's.
+//! Descriptor exhaustion: the server waits for descriptors without burning CPU time, and accepts
+//! again when some are free. A test binary of its own, as the limit applies to the whole process.
 
 use handover_base::usage;
 use handover_net::engine::Raw;
@@ -34,7 +34,7 @@ fn is_served(peer: &mut TcpStream) -> bool {
     peer.write_all(b"ping").is_ok() && peer.read_exact(&mut reply).is_ok() && &reply == b"ping"
 }
 
-/// Both in one test: they share the limit.
+/// Both cases in one test, as they share the process's limit.
 #[test]
 fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_are_free() {
     let before = getrlimit(Resource::Nofile);
@@ -47,10 +47,10 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
         let mut first = connect(&net).unwrap();
         assert!(is_served(&mut first));
         let knocker = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        // Each takes a descriptor of ours and one of theirs, until there are none.
+        // Each connection takes two descriptors of this process, one per end, until there are none.
         let mut peers: Vec<TcpStream> = std::iter::from_fn(|| connect(&net).ok()).collect();
         assert!((20..60).contains(&peers.len()), "{} peers", peers.len());
-        // Whoever took the last one, there is none for this one.
+        // Whichever end took the last descriptor, the server has none for this connection.
         rustix::net::connect(&knocker, &net.addresses()[0]).unwrap();
         assert!(is_served(&mut first));
         if when_full == WhenFull::Wait {
@@ -60,7 +60,7 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
             assert!(spent_ns < 150_000_000, "{spent_ns} ns of CPU while there was nothing to do");
             assert!(net.stats().accept_pauses_count > 0);
         }
-        // The oldest go, as many as make room for all others.
+        // Closing the oldest half frees descriptors for all others.
         let rest = peers.split_off(peers.len() / 2);
         drop(peers);
         let served = rest.into_iter().map(|mut peer| is_served(&mut peer)).filter(|&it| it).count();
@@ -70,7 +70,7 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
             WhenFull::Wait => assert!(served > 10, "only {served} were served"),
             WhenFull::TurnAway => {
                 let deadline = Instant::now() + SOON;
-                // What a thread has done is published when it next goes to sleep.
+                // The counters are published when the thread next goes to sleep.
                 while net.stats().turned_away_count == 0 {
                     assert!(Instant::now() < deadline, "nobody was turned away");
                     std::thread::sleep(Duration::from_millis(1));

@@ -1,9 +1,9 @@
-//! A server in a process of its own, and what is done to it: SIGTERM under load, thousands who connect and
-//! say nothing, thousands who are idle, few descriptors. It is this same program, started with a word that
-//! says what to serve.
+//! A server in a process of its own under stress: SIGTERM under load, thousands of peers that
+//! connect and send nothing, thousands of idle ones, few descriptors. The server is this same
+//! program, started with an argument that says what to serve.
 //!
-//! With `HANDOVER_LONG=1` there are 10,000 who say nothing, and 10,000 who are idle, as far as this process
-//! may open so many.
+//! With `HANDOVER_LONG=1` there are 10,000 silent and 10,000 idle peers, as far as the limit of
+//! open files of this process allows.
 
 use handover_net::engine::{LengthPrefixed, Tls};
 use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, ten times over.
+/// Time limit, at least ten times as long as any step takes.
 const SOON: Duration = Duration::from_secs(60);
-/// How long the server gives who does not shake hands, in ms.
+/// Handshake timeout of the server, in ms.
 const HANDSHAKE_MS: u32 = 1_000;
 
 fn main() {
@@ -33,7 +33,7 @@ fn main() {
         }
         return;
     }
-    // As the usual harness does, and as it is called: words that are no options pick.
+    // Like the standard harness: arguments that are not options select tests by name.
     let picked: Vec<&String> = arguments[1..].iter().filter(|it| !it.starts_with('-')).collect();
     for (name, test) in TESTS {
         if picked.is_empty() || picked.iter().any(|it| name.contains(it.as_str())) {
@@ -62,7 +62,7 @@ impl Handler for Echo {
     }
 }
 
-/// The server: says where it listens, serves until SIGTERM, says what it did.
+/// Runs the server: prints its address, serves until SIGTERM, prints its counters.
 fn serve(what: &str) {
     let terminated = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&terminated)).unwrap();
@@ -80,7 +80,7 @@ fn serve(what: &str) {
     let codec = LengthPrefixed::new(1 << 16);
     let net = Net::start_at(2, &[listen], Spread::HandOut, config, codec, |_| Echo).unwrap();
     println!("{}", net.addresses()[0]);
-    // Relaxed: a flag, and nothing else depends on it.
+    // Relaxed: a flag on which no other access depends.
     while !terminated.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -88,7 +88,7 @@ fn serve(what: &str) {
     println!("{} {} {}", stats.messages_count, stats.accepted_count, stats.timed_out_count);
 }
 
-/// That server, from outside.
+/// Client-side view of the server process.
 struct Served {
     process: Child,
     lines: BufReader<ChildStdout>,
@@ -113,7 +113,7 @@ impl Served {
         Ok(peer)
     }
 
-    /// Its memory, in kB.
+    /// Returns the server's `RssAnon` in kB.
     fn resident_kb(&self) -> u64 {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(path).unwrap();
@@ -126,7 +126,7 @@ impl Served {
         kill_process(pid, Signal::TERM).unwrap();
     }
 
-    /// What it says it did: messages, connections, time-outs.
+    /// Waits for the server's end and returns its counters: messages, connections, timeouts.
     fn ended(mut self) -> [u64; 3] {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
@@ -138,7 +138,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Gone already, when all went well.
+        // Fails if the process has ended, as it should have.
         let _ = self.process.kill();
     }
 }
@@ -150,8 +150,8 @@ fn framed(number: u64) -> [u8; 12] {
     message
 }
 
-/// Writes numbered messages until it is told to stop or cannot any more; reads answers until the end, and tells of
-/// the first. How many came, which must be the first ones, none missing.
+/// Writes numbered messages until a write fails, reads answers until the end, and signals the first
+/// one. Returns the number of answers, which must be consecutive from the first.
 fn talk(peer: TcpStream, first: &Sender<()>) -> u64 {
     let mut writer = peer.try_clone().unwrap();
     let writing = std::thread::spawn(move || {
@@ -192,7 +192,7 @@ fn on_sigterm() {
             std::thread::spawn(move || talk(peer, &first))
         })
         .collect();
-    // All of them are at it.
+    // All clients have had an answer.
     (0..6).for_each(|_| firsts.recv_timeout(SOON).unwrap());
     served.terminate();
     let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
@@ -212,7 +212,7 @@ fn say_nothing() {
     let mut silent: Vec<_> = (0..count).map(|_| served.connect().unwrap()).collect();
     println!("{count} have connected in {} ms", begin.elapsed().as_millis());
     let held_kb = served.resident_kb().saturating_sub(before_kb);
-    // Some 3 KiB each before anything has come; ten times that is no bound that it should ever meet.
+    // Some 3 KiB each before any byte has arrived; the bound is ten times that.
     assert!(held_kb < 30 * count + 4_096, "{held_kb} kB for {count} who said nothing");
     for peer in &mut silent {
         assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "it is closed, and orderly");
@@ -222,7 +222,7 @@ fn say_nothing() {
     assert_eq!((accepted, timed_out), (count, count));
 }
 
-/// What an idle connection adds to a server's `RssAnon`, of so many, each of which has had an answer before.
+/// Returns the `RssAnon` that each of `count` idle connections adds, after one answer on each.
 fn idle_bytes(what: &str, count: u64) -> u64 {
     let served = Served::start(what);
     let verify = Verify::Nothing;
@@ -244,7 +244,7 @@ fn idle_bytes(what: &str, count: u64) -> u64 {
     grown_bytes / (count - 1)
 }
 
-/// One message there and back.
+/// Sends one message and receives its echo.
 fn answered(peer: &mut TcpStream, client: Option<&Client>) {
     let mut reply = [0; 4096];
     let Some(client) = client else {
@@ -273,7 +273,7 @@ fn be_idle() {
     let wanted = if is_long { 10_000 } else { 3_000 };
     let count = wanted.min(limit.saturating_sub(100));
     let plain = idle_bytes("plain", count);
-    // Pages are whole, and so are the slab's blocks: of few connections that is a good part.
+    // Memory comes in whole pages and slab blocks, a large share for few connections.
     let slack = 256 * 1024 / count;
     assert!(plain <= 64 + slack, "{plain} bytes each of {count}");
     let count = if is_long { count } else { count / 10 };
@@ -290,11 +290,11 @@ fn few_files() {
         peer.write_all(&framed(7)).unwrap();
         peer.read_exact(&mut reply).is_ok() && reply == framed(7)
     };
-    // The kernel accepts on its behalf; the server takes as many as it has descriptors for.
+    // The kernel completes all connections; the server accepts as many as it has descriptors for.
     let mut peers: Vec<_> = (0..100).map(|_| served.connect().unwrap()).collect();
     assert!(is_served(&mut peers[0]));
     let mut late = peers.split_off(50);
-    // Those that are in go: all others have their turn.
+    // Closing the accepted ones makes space for all others.
     drop(peers);
     for peer in &mut late {
         assert!(is_served(peer), "still waiting");

@@ -1,46 +1,48 @@
-//! Many tests at once: how often chance alone would make *any* of them look as it does.
+//! Correction for multiple tests: the probability that chance alone makes *any* test look as
+//! extreme.
 //!
-//! Holm's and Benjamini and Hochberg's corrections multiply a p-value by the number of tests. Of five
-//! processes a side the least p there is is 2/252, so beyond six tests nothing could ever be called, however
-//! plain. Dealing the processes out anew, whole, for all tests at once, has no such limit: it is known how
-//! far apart the farthest of all figures comes by chance, and tests that go together (a slow process is slow
-//! in many figures) are counted together.
+//! The corrections by Holm and by Benjamini and Hochberg multiply a p-value by the number of tests.
+//! With five processes per side the smallest p-value is 2/252, so that beyond six tests no
+//! difference could be significant, however clear. Dealing the processes out anew to the sides, for
+//! all tests at once, has no such limit: it shows how extreme the most extreme of all figures is by
+//! chance, and accounts for correlated tests (a slow process is slow in many figures).
 //!
 //! Source: P. H. Westfall and S. S. Young, *Resampling-Based Multiple Testing*, 1993: the step-down maxT.
 
 use handover_base::random::SplitMix64;
 
-/// Up to so many ways to deal out the processes, each is tried.
+/// Maximum number of deals for which all are tried.
 const DEALS_ALL_MAX: usize = 13_000;
-/// Beyond, so many at random, with a fixed seed, so that the same runs always give the same p.
+/// Number of random deals beyond that. The seed is fixed, so that the same runs give the same p.
 const DEALS_RANDOM: usize = 4_999;
-/// Added to the standard error (of logarithms): figures that happen to agree to the last digit are not
-/// infinitely far from others.
+/// Added to the standard error (of logarithms), so that figures that happen to agree to the last
+/// digit do not have an infinite statistic.
 const ERROR_MIN: f64 = 0.001;
 
-/// One test: a value for each process, side A's first; NaN where a process has none.
+/// Values of one test: one per process, side A's first; NaN for a process without the figure.
 pub type Values = Vec<f64>;
 
-/// What chance makes of a test: how often the farthest apart of it and of all that are less far apart would be
-/// as far apart the same way, if the processes of the two sides were dealt out anew.
+/// Corrected p-values of a test: the share of deals in which the most extreme of it and of all less
+/// extreme tests is as extreme in the same direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
-    /// B as far above A.
+    /// p-value of B being this far above A.
     pub above: f64,
-    /// B as far below A.
+    /// p-value of B being this far below A.
     pub below: f64,
 }
 
-/// The chances of all tests, of sides of `a_count` processes and the rest.
+/// Returns the corrected p-values of all tests, for a side A of `a_count` processes and a side B of
+/// the rest.
 ///
-/// The two ways are two questions, each asked of its own: what makes nothing worse may make something better. Of
-/// five processes a side one deal in 252 is the one that was, so that one more may be as far apart that way before
-/// a hundredth is passed; with both ways in one question there would be none.
+/// Both directions are tested separately, as changes that make no figure worse may make some
+/// better. With five processes per side, one of the 252 deals is the actual one, and one more may
+/// be as extreme in its direction within the limit of a hundredth; in a two-sided test none could.
 ///
 /// # Cost
-/// Tests times deals times processes: 200 tests of 8 processes a side, 12,870 deals, take 0.1 s.
+/// Tests times deals times processes: 200 tests of 8 processes per side, 12,870 deals, take 0.1 s.
 pub fn corrected(tests: &[Values], a_count: usize) -> Vec<Chance> {
-    // Without a test there is nothing to deal out.
+    // Without tests there are no processes to deal out.
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let own: Vec<bool> = (0..all).map(|place| place < a_count).collect();
     let apart: Vec<f64> = tests.iter().map(|values| statistic(values, &own)).collect();
@@ -62,12 +64,12 @@ pub fn corrected(tests: &[Values], a_count: usize) -> Vec<Chance> {
     chances.map(|(above, below)| Chance { above, below }).collect()
 }
 
-/// The tests one way, and in how many deals chance has gone as far.
+/// Tests in one direction, with the number of deals that are as extreme.
 struct Way {
     sign: f64,
-    /// How far each test goes this way.
+    /// Statistic of each test in this direction.
     far: Vec<f64>,
-    /// The tests, the farthest first.
+    /// Indices of the tests, the most extreme first.
     order: Vec<usize>,
     as_far: Vec<usize>,
     deals_count: usize,
@@ -85,13 +87,13 @@ impl Way {
         let mut farthest = 0.0f64;
         for place in self.order.iter().rev() {
             farthest = farthest.max(self.sign * dealt[*place]);
-            // The same numbers, summed in another order, differ in their last digit.
+            // Sums of the same numbers in another order differ in the last digit.
             self.as_far[*place] += usize::from(farthest >= self.far[*place] * (1.0 - 1e-9));
         }
         self.deals_count += 1;
     }
 
-    /// No test is surer than one that goes farther.
+    /// Returns the p-values, made monotonic: no test has a smaller one than a more extreme test.
     fn chances(self) -> Vec<f64> {
         let mut chances = vec![1.0; self.order.len()];
         let mut least = 0.0f64;
@@ -103,10 +105,10 @@ impl Way {
     }
 }
 
-/// How far B is above A, in standard errors: Student's statistic.
+/// Returns Student's statistic: the distance of B above A, in standard errors.
 fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     let (mut count, mut sum, mut squares) = ([0.0; 2], [0.0; 2], [0.0; 2]);
-    // Around one of them, so that little is lost in the squares.
+    // Relative to one of the values, for the precision of the squares.
     let around = values.iter().copied().find(|it| it.is_finite()).unwrap_or(0.0);
     for (value, is_a) in values.iter().zip(is_a) {
         if value.is_finite() {
@@ -125,17 +127,17 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     (sum[0] / count[0] - sum[1] / count[1]) / error
 }
 
-/// Whether all deals are tried, and each deals the same two sides as another does, the other way round.
+/// Returns `true` if all deals are tried and each has a mirror image, with the sides exchanged.
 fn is_half(all: usize, chosen: usize) -> bool {
     2 * chosen == all && ways(all, chosen) <= DEALS_ALL_MAX as f64
 }
 
-/// In how many ways `all` processes can be dealt out so that side A has `chosen`.
+/// Returns the number of ways to deal `all` processes out so that side A has `chosen`.
 fn ways(all: usize, chosen: usize) -> f64 {
     (1..=chosen).fold(1.0, |ways, it| ways * (all - chosen + it) as f64 / it as f64)
 }
 
-/// These ways, the one that was among them; of two that are each other's mirror, one.
+/// Returns the deals, including the actual one; of two mirror images only one.
 fn deals(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     if ways(all, chosen) <= DEALS_ALL_MAX as f64 {
         let mut deals = Vec::new();
@@ -207,7 +209,7 @@ mod tests {
     fn of_many_tests_of_nothing_one_is_called_as_seldom_as_it_should_be() {
         let mut random = SplitMix64::new(2);
         let called = (0..200).filter(|_| {
-            // Processes that are slow as a whole, and heavy tails.
+            // Processes that are slow in all figures, and heavy tails.
             let slow: Vec<f64> = (0..10).map(|_| 0.02 * random.normal()).collect();
             let tests: Vec<Values> = (0..12)
                 .map(|_| slow.iter().map(|it| it + 0.01 * random.normal().powi(3)).collect())

@@ -1,16 +1,16 @@
-//! Two samples by their ranks: Mann-Whitney's test, Hodges and Lehmann's shift, Cliff's delta.
+//! Rank statistics of two samples: Mann-Whitney test, Hodges-Lehmann shift, Cliff's delta.
 //!
-//! All of it is exact for what a comparison has, some dozens of values at most: the distribution of the
-//! rank sum is counted, ties included, rather than approximated.
+//! They are exact for the sizes of a comparison, a few dozen values at most: the distribution of
+//! the rank sum is counted, ties included, instead of approximated.
 
-/// Above so many values, of both sides together, the rank sum is taken for normal.
+/// Number of values, of both sides together, above which the rank sum is treated as normal.
 const EXACT_MAX: usize = 60;
-/// What lies outside of an interval on each side.
+/// Probability outside of an interval on each side.
 const TAIL: f64 = 0.025;
 
-/// The p-value of Mann and Whitney's test, two-sided: how often values of one source, dealt out to two
-/// sides, would be as far apart as these or farther. Exact up to 60 values, whatever ties there are; normal
-/// with the ties' correction above. 1 where a side is empty.
+/// Returns the two-sided p-value of the Mann-Whitney test: the probability that values of one
+/// source, dealt out to two sides, are at least as far apart. Exact up to 60 values, with any ties;
+/// above, a normal approximation with correction for ties. 1 if a side is empty.
 ///
 /// Source: H. B. Mann and D. R. Whitney, *On a test of whether one of two random variables is
 /// stochastically larger than the other*, 1947.
@@ -25,7 +25,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     }
     let ways = ways_by_sum(&ranks, a.len());
     let all: f64 = ways.iter().sum();
-    // The sum that is to be expected is n (N + 1) / 2 of plain ranks, twice that of doubled ones.
+    // The expected sum is n (N + 1) / 2 for plain ranks, twice that for doubled ones.
     let expected = (a.len() * (ranks.len() + 1)) as i64;
     let apart = (of_a as i64 - expected).abs();
     let as_far = |sum: &usize| (*sum as i64 - expected).abs() >= apart;
@@ -33,9 +33,9 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     (far / all).min(1.0)
 }
 
-/// By how much `b` lies above `a`: the median of all differences, with its 95 % interval (Hodges and
-/// Lehmann). The interval is exact for continuous values, and the whole range where there are too few for
-/// one. `None` where a side is empty.
+/// Returns the shift of `b` above `a`, the median of all differences, with its 95 % interval
+/// (Hodges and Lehmann). The interval is exact for continuous values, and the whole range if there
+/// are too few values. `None` if a side is empty.
 ///
 /// Source: J. L. Hodges and E. L. Lehmann, *Estimates of location based on rank tests*, 1963.
 pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
@@ -47,8 +47,9 @@ pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
     Some((median, apart[cut], apart[last - cut]))
 }
 
-/// Cliff's delta: the share of pairs in which `b` is the greater, less that in which it is the lesser. 1:
-/// all of `b` above all of `a`; 0: neither above the other. (1 + delta) / 2 is Vargha and Delaney's A12.
+/// Returns Cliff's delta: the share of pairs in which `b` is greater minus the share in which it is
+/// less. It is 1 if all of `b` is above all of `a`, and 0 if neither is. (1 + delta) / 2 is A12 of
+/// Vargha and Delaney.
 ///
 /// Source: N. Cliff, *Dominance statistics: ordinal analyses to answer ordinal questions*, 1993.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> f64 {
@@ -58,13 +59,13 @@ pub fn cliffs_delta(a: &[f64], b: &[f64]) -> f64 {
     sum as f64 / pairs
 }
 
-/// The median, with the 95 % interval that the sign test gives it; `None` of nothing.
+/// Returns the median with the 95 % interval of the sign test; `None` for no values.
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64, f64)> {
     let last = values.len().checked_sub(1)?;
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let median = (sorted[last / 2] + sorted[last.div_ceil(2)]) / 2.0;
-    // The greatest count of which a fair coin shows so few heads, or fewer, within the tail.
+    // The largest count such that a fair coin shows at most so many heads with probability TAIL.
     let (mut ways, mut below, mut cut) = (0.5f64.powi(values.len() as i32), 0.0, 0);
     for heads in 0..=last / 2 {
         below += ways;
@@ -78,7 +79,7 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64, f64)> {
     Some((median, sorted[cut], sorted[last - cut]))
 }
 
-/// How many differences are left off on each side for an interval of 95 %.
+/// Returns the number of differences to omit on each side for a 95 % interval.
 fn cut(a_count: usize, b_count: usize) -> usize {
     let count = a_count + b_count;
     if count > EXACT_MAX {
@@ -90,7 +91,7 @@ fn cut(a_count: usize, b_count: usize) -> usize {
     let ways = ways_by_sum(&ranks, a_count);
     let all: f64 = ways.iter().sum();
     let least = a_count * (a_count + 1) / 2;
-    // U, the number of pairs in which a is the greater, from 0.
+    // U is the number of pairs in which a is greater; it starts at 0.
     let of_u = |u: usize| ways.get(least + u).copied().unwrap_or(0.0);
     let (mut below, mut cut) = (0.0, 0);
     for u in 0..a_count * b_count {
@@ -103,7 +104,8 @@ fn cut(a_count: usize, b_count: usize) -> usize {
     cut
 }
 
-/// The rank of each value, `a`'s before `b`'s, twice over, so that the mean rank of ties is whole.
+/// Returns twice the rank of each value, `a`'s before `b`'s, so that the mean rank of ties is an
+/// integer.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let values: Vec<f64> = a.iter().chain(b).copied().collect();
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -121,7 +123,7 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// In how many ways `chosen` of the ranks come to each sum.
+/// Returns, for each sum, the number of ways to choose `chosen` ranks with that sum.
 fn ways_by_sum(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let sum_max: usize = ranks.iter().sum();
     let width = sum_max + 1;
@@ -157,8 +159,8 @@ fn by_normal(ranks: &[usize], a_count: usize, of_a: usize) -> f64 {
     (2.0 * above_normal(deviations)).min(1.0)
 }
 
-/// The share of a normal distribution above so many standard deviations, within 1e-7: Abramowitz and
-/// Stegun, *Handbook of Mathematical Functions*, 26.2.17.
+/// Returns the share of a normal distribution above `deviations` standard deviations, within 1e-7:
+/// Abramowitz and Stegun, *Handbook of Mathematical Functions*, 26.2.17.
 fn above_normal(deviations: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * deviations);
     let series = t
@@ -183,13 +185,13 @@ mod tests {
         assert!(near(mann_whitney(&b, &a), 2.0 / 252.0));
         assert_eq!((cliffs_delta(&a, &b), cliffs_delta(&b, &a)), (1.0, -1.0));
         let (shift, low, high) = shift(&a, &b).unwrap();
-        // Of 25 differences the 3rd from either end: P(U <= 2) = 4/252, P(U <= 3) = 7/252.
+        // The third of 25 differences from either end: P(U <= 2) = 4/252, P(U <= 3) = 7/252.
         assert_eq!((shift, low, high), (5.0, 2.0, 8.0));
     }
 
     #[test]
     fn the_exact_test_agrees_with_every_deal_counted_by_hand() {
-        // With ties: of the 20 ways to deal out 1 2 2 3 4 5 by threes, those as far apart as 1 2 2.
+        // With ties: of the 20 ways to deal 1 2 2 3 4 5 out by threes, 2 are as extreme as 1 2 2.
         let p = mann_whitney(&[1.0, 2.0, 2.0], &[3.0, 4.0, 5.0]);
         assert!(near(p, 2.0 / 20.0), "{p}");
         let p = mann_whitney(&[1.0, 2.0], &[1.0, 2.0]);

@@ -1,4 +1,4 @@
-//! A comparison as a table for a terminal.
+//! Table of a comparison for a terminal.
 
 use super::{ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Verdict, processes, visible_line};
 use crate::table::render;
@@ -6,14 +6,14 @@ use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use std::collections::BTreeSet;
 
-/// Narrower than this, nothing is laid out; lines are cut.
+/// Width below which the layout does not shrink further; lines are cut.
 const WIDTH_MIN: usize = 24;
-/// Ids are cut to two fifths of the width, and not to less than this.
+/// Minimum width to which ids are cut; otherwise it is two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
-/// Of the figures that one side alone has, so many are named.
+/// Maximum number of figures to name of those that only one side has.
 const NAMES_MAX: usize = 4;
 
-/// The comparison as a table at most `width` columns wide, with what it cannot see below.
+/// Renders the comparison as a table at most `width` columns wide, with its resolution below.
 pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String {
     let laid_out = width.max(WIDTH_MIN);
     let mut lines = Vec::new();
@@ -43,7 +43,7 @@ fn head(letter: &str, side: &Side) -> String {
     line
 }
 
-/// A column: its header, one cell a row, and whether it is pushed to the right.
+/// Column: header, one cell per row, alignment.
 struct Column {
     header: &'static str,
     cells: Vec<Line>,
@@ -70,7 +70,7 @@ fn draw(rows: &[Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         if several(&row.id) {
             line.push(format!(" [{}]", row.contender), Tone::Plain);
         }
-        // What it was measured with, where it was measured with several.
+        // The setting, if the contender was measured with several.
         let is_twin = |it: &&Row| (&it.id, &it.contender) == (&row.id, &row.contender);
         if rows.iter().filter(is_twin).count() > 1 {
             line.push(format!(" {}", row.setting), Tone::Faint);
@@ -145,7 +145,7 @@ fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// A ratio to three places, as what is near 1 differs there.
+/// Formats a ratio with three decimals, as ratios near 1 differ there.
 fn fixed(ratio: f64) -> String {
     match ratio {
         it if !(0.0995..99.95).contains(&it) => words::ratio(it).trim_end_matches('×').to_string(),

@@ -1,9 +1,9 @@
-//! Where a sequence changes: E-divisive.
+//! Change points of a sequence: E-divisive.
 //!
-//! A part is cut where the energy distance between what is left and right of the cut, weighted by their
-//! lengths, is greatest; the cut is kept if of the shuffled part hardly any cut is as good; then both halves
-//! are looked at. It takes any change of distribution, knows no number of changes beforehand and no noise
-//! model.
+//! A part is cut where the energy distance between the values left and right of the cut, weighted
+//! by their numbers, is greatest; the cut is kept if hardly any shuffled copy of the part has a cut
+//! as good; then both halves are searched. The method finds any change of distribution, and needs
+//! neither the number of changes nor a noise model.
 //!
 //! Source: D. S. Matteson and N. A. James, *A nonparametric approach for multiple change point analysis of
 //! multivariate data*, JASA 2014, with an exponent of 1; as used on benchmarks by D. Daly et al., *The use of
@@ -12,27 +12,27 @@
 
 use handover_base::random::SplitMix64;
 
-/// No part is shorter: fewer values tell no distribution.
+/// Minimum length of a part: fewer values do not show a distribution.
 pub const PART_MIN: usize = 5;
-/// A shuffled part may be cut as well so often.
+/// Maximum share of shuffled parts with a cut as good.
 pub const CHANCE_MAX: f64 = 0.01;
-/// So many shuffles; with the part as it is, a thousand.
+/// Number of shuffles; with the actual order, a thousand.
 const SHUFFLES: usize = 999;
 
-/// A place where a sequence changes.
+/// Change point of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// The first value of the new level, from 0.
+    /// Index of the first value of the new level.
     pub place: usize,
-    /// How often a shuffled part is cut as well.
+    /// Share of shuffled parts with a cut as good.
     pub p: f64,
 }
 
-/// Every change of a sequence, in order. The same values give the same changes.
+/// Returns every change of a sequence, in order. The result is deterministic.
 ///
 /// # Cost
-/// N log N for a cut that is looked at, a thousand times that for one that is kept: 1,000 values with some
-/// changes take some tenths of a second.
+/// N log N per cut that is tried, a thousand times that per cut that is kept: 1,000 values with
+/// some changes take some tenths of a second.
 pub fn changes(values: &[f64]) -> Vec<Change> {
     let mut found = Vec::new();
     let mut parts = vec![(0, values.len())];
@@ -48,7 +48,7 @@ pub fn changes(values: &[f64]) -> Vec<Change> {
     found
 }
 
-/// Less than so much of the spread is no distance.
+/// Distance below which a cut is rounding noise, relative to the spread.
 const ROUNDED: f64 = 1e-9;
 
 fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
@@ -58,7 +58,7 @@ fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     let mut scan = Scan::new(values);
     let mut order: Vec<usize> = (0..values.len()).collect();
     let (place, best) = scan.best_cut(&order);
-    // What is all the same differs by what its sums were rounded by, and that in the order of time.
+    // Equal values differ by the rounding of their sums, which depends on the order of time.
     let spread = scan.sorted.last()? - scan.sorted.first()?;
     if best <= ROUNDED * spread || spread == 0.0 {
         return None;
@@ -75,14 +75,14 @@ fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     Some(Change { place, p: as_good as f64 / (SHUFFLES + 1) as f64 })
 }
 
-/// The values of a part by rank, with sums over ranks that are kept as values come.
+/// Values of a part by rank, with prefix sums over ranks that are updated as values are added.
 struct Scan {
     ranks: Vec<usize>,
     sorted: Vec<f64>,
-    /// Fenwick's tree: how many values came, and their sum.
+    /// Fenwick trees over ranks: the number of values added, and their sum.
     counts: Vec<f64>,
     sums: Vec<f64>,
-    /// From each value to all others, summed.
+    /// Sum of the distances from each value to all others.
     to_all: Vec<f64>,
 }
 
@@ -106,12 +106,13 @@ impl Scan {
         Scan { ranks, sorted, counts: tree.clone(), sums: tree, to_all }
     }
 
-    /// Where the values, in an order, are best cut in two, and how good that cut is.
+    /// Returns the best cut of the values in `order`, as index and weighted energy distance.
     fn best_cut(&mut self, order: &[usize]) -> (usize, f64) {
         self.counts.fill(0.0);
         self.sums.fill(0.0);
         let count = order.len();
-        // Distances within the left, within the right, and between: each pair once.
+        // Sums of distances within the left part, within the right part, and between: each pair
+        // once.
         let (mut left, mut right, mut between) = (0.0, self.to_all.iter().sum::<f64>() / 2.0, 0.0);
         let (mut best, mut place, mut came) = (f64::MIN, 0, 0.0);
         for (index, value) in order.iter().enumerate().take(count - PART_MIN) {

@@ -1,32 +1,32 @@
-//! Axes: where values lie, where ticks stand and what they say.
+//! Axes: positions of values, and ticks with their labels.
 
-/// What an axis counts, which decides how its ticks are written.
+/// Quantity of an axis, which decides the format of its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Nanoseconds: `10 ns`, `1 µs`.
     Nanos,
-    /// Events a second: `10 k/s`.
+    /// Events per second: `10 k/s`.
     PerSecond,
     /// Bytes: `64 KiB`.
     Bytes,
-    /// A plain number: `10 k`.
+    /// Plain number: `10 k`.
     Count,
-    /// A share of one: `25 %`.
+    /// Share of one: `25 %`.
     Share,
 }
 
-/// One place of an axis of names.
+/// Entry of an axis of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// The name.
+    /// Label of the row.
     pub label: String,
-    /// What stands at the other end of its row, the figure itself say; may be empty.
+    /// Text at the other end of the row, such as the figure; may be empty.
     pub note: String,
-    /// Whether it begins a group, set apart from those before.
+    /// `true` if it begins a group, set apart from the previous one.
     pub opens_group: bool,
 }
 
-/// One axis of a chart.
+/// Axis of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     pub(super) title: String,
@@ -43,23 +43,24 @@ pub(super) enum Kind {
 }
 
 impl Axis {
-    /// Equal steps.
+    /// Creates a linear axis.
     pub fn linear(title: impl Into<String>, quantity: Quantity) -> Axis {
         Axis { title: title.into(), quantity, kind: Kind::Linear, from: None }
     }
 
-    /// Equal factors: whole decades. What is not above zero lies at its lower edge.
+    /// Creates a logarithmic axis of whole decades. Values not above zero are placed at its lower
+    /// edge.
     pub fn log(title: impl Into<String>, quantity: Quantity) -> Axis {
         Axis { title: title.into(), quantity, kind: Kind::Log, from: None }
     }
 
-    /// Names, one after the other; on the upright axis the first is at the top.
+    /// Creates an axis of names, in their order; on the vertical axis the first is at the top.
     pub fn names(names: Vec<Name>) -> Axis {
         let kind = Kind::Names(names);
         Axis { title: String::new(), quantity: Quantity::Count, kind, from: None }
     }
 
-    /// Reaching down to this value at least.
+    /// Extends the axis to include `value`.
     #[must_use]
     pub fn from(mut self, value: f64) -> Axis {
         self.from = Some(value);
@@ -67,11 +68,11 @@ impl Axis {
     }
 }
 
-/// From where to where some data reach.
+/// Range of data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ends {
     ends: Option<(f64, f64)>,
-    /// The least value above zero.
+    /// Smallest value above zero.
     positive: Option<f64>,
 }
 
@@ -90,11 +91,11 @@ impl Ends {
     }
 }
 
-/// An axis laid on pixels.
+/// Mapping of an axis to pixels.
 pub(super) struct Scale {
     kind: Kind,
     quantity: Quantity,
-    /// The values at both edges; exponents of ten on a logarithmic axis.
+    /// Value at the lower edge, as an exponent of ten on a logarithmic axis; `high` likewise.
     low: f64,
     high: f64,
     from_px: f64,
@@ -125,7 +126,7 @@ impl Scale {
         }
     }
 
-    /// Where a value lies; never beyond the edges.
+    /// Returns the position of a value in pixels, limited to the edges.
     pub fn place(&self, value: f64) -> f64 {
         let value = match self.kind {
             Kind::Log if value > 0.0 => value.log10(),
@@ -136,7 +137,7 @@ impl Scale {
         self.from_px + share * (self.to_px - self.from_px)
     }
 
-    /// At most about so many ticks, with what they say.
+    /// Returns about `count_max` ticks at most, each with its label.
     pub fn ticks(&self, count_max: usize) -> Vec<(f64, String)> {
         let count_max = count_max.max(2);
         match &self.kind {
@@ -146,7 +147,7 @@ impl Scale {
             }
             Kind::Log => {
                 let decades = (self.high - self.low).round() as usize;
-                // Powers of a thousand where decades are too many.
+                // Larger steps if there are too many decades.
                 let step = [1, 3, 6, 15, 30, 60, 150, 300]
                     .into_iter()
                     .find(|step| decades / step <= count_max)
@@ -170,32 +171,32 @@ impl Scale {
     }
 }
 
-/// From a nice value to a nice value, and never nothing.
+/// Returns round values that enclose the data; the range is never empty.
 fn linear_ends(ends: Ends) -> (f64, f64) {
-    // Sums and differences of anything within these are finite.
+    // Sums and differences of values within these bounds are finite.
     const MOST: f64 = 1e300;
     let (low, high) = ends.ends.unwrap_or((0.0, 1.0));
     let (low, mut high) = (low.clamp(-MOST, MOST), high.clamp(-MOST, MOST));
     if high - low <= high.abs() * 1e-9 {
         high = low + if low == 0.0 { 1.0 } else { low.abs() * 0.1 };
     }
-    // Data that come near zero are shown from zero.
+    // An axis whose data come near zero begins at zero.
     let low = if low > 0.0 && low < high * 0.4 { 0.0 } else { low };
     let step = nice_step((high - low) / 5.0);
     ((low / step).floor() * step, (high / step).ceil() * step)
 }
 
-/// Whole decades, at least one, as exponents of ten.
+/// Returns whole decades that enclose the data, at least one, as exponents of ten.
 fn log_ends(ends: Ends) -> (f64, f64) {
     let high = ends.ends.map(|it| it.1).filter(|high| *high > 0.0).unwrap_or(10.0);
     let low = ends.positive.unwrap_or(high).min(high);
-    // A value on a decade is that decade's, in spite of the logarithm's rounding.
+    // The epsilon keeps a value on a decade there, in spite of the logarithm's rounding.
     let low = (low.log10() + 1e-9).floor();
     let high = (high.log10() - 1e-9).ceil();
     (low, high.max(low + 1.0))
 }
 
-/// The least of 1, 2, 5 times a power of ten that is not below this.
+/// Returns the smallest of 1, 2, 5 times a power of ten that is not below `at_least`.
 fn nice_step(at_least: f64) -> f64 {
     if !at_least.is_finite() || at_least < 1e-300 {
         return 1e-300;
@@ -207,7 +208,7 @@ fn nice_step(at_least: f64) -> f64 {
 }
 
 impl Quantity {
-    /// A tick's value, as short as it can be.
+    /// Returns the shortest label of a tick's value.
     fn tick(self, value: f64) -> String {
         const BINARY: &[(&str, f64)] = &[
             ("B", 1.0),
@@ -234,7 +235,7 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     format!("{} {name}", short(value / factor)).trim_end().to_string()
 }
 
-/// A number without the noise of its arithmetic and without zeros at its end.
+/// Formats a number without rounding noise and trailing zeros.
 fn short(value: f64) -> String {
     if value != 0.0 && !(1e-4..1e6).contains(&value.abs()) {
         return format!("{value:.0e}");

@@ -1,4 +1,4 @@
-//! The strokes as pixels: for who needs a PNG.
+//! Canvas of pixels, written as PNG.
 
 use super::paint::Canvas;
 use ab_glyph::{Font, FontRef, Glyph, PxScale, ScaleFont, point};
@@ -8,12 +8,12 @@ use flate2::{Compression, Crc};
 use std::f64::consts::TAU;
 use std::io::Write;
 
-/// Pixels of the picture for each of the chart.
+/// Pixels per unit of the chart.
 const SCALE: f64 = 2.0;
-/// Bounds what a picture takes: 16,384 by 16,384 would be 800 MB.
+/// Maximum side length in pixels: 16,384 by 16,384 takes 800 MB.
 const SIDE_MAX: usize = 16_384;
 const TEXT_PX: f64 = 12.0;
-/// DejaVu Sans, with the characters of Latin, Greek and a few signs; its licence lies beside it.
+/// DejaVu Sans, with the characters of Latin, Greek and a few signs; its licence is beside it.
 const FONT: &[u8] = include_bytes!("font/dejavu-sans-latin.ttf");
 const CORNERS: u32 = 32;
 const DASH_PX: f64 = 6.0;
@@ -26,7 +26,7 @@ const TEXT: Color = [0x1d, 0x1c, 0x1a];
 const TEXT_FAINT: Color = [0x6a, 0x67, 0x60];
 const RULE: Color = [0xe3, 0xe0, 0xd8];
 
-/// The colours of the style sheet's light side.
+/// Returns the colour of a class in the style sheet's light theme.
 fn color_of(group: &str) -> Option<Color> {
     Some(match group {
         "ours" | "nth0" => [0x0b, 0x6a, 0x94],
@@ -42,13 +42,13 @@ fn color_of(group: &str) -> Option<Color> {
     })
 }
 
-/// A picture that grows.
+/// Picture in progress.
 pub(super) struct Bitmap {
     width: usize,
     height: usize,
-    /// Red, green, blue, row by row.
+    /// Red, green and blue of each pixel, row by row.
     pixels: Vec<u8>,
-    /// The open groups' colours, where they have one.
+    /// Colours of the open groups, if they have one.
     groups: Vec<Option<Color>>,
     in_ours: bool,
     font: Option<FontRef<'static>>,
@@ -68,11 +68,11 @@ impl Bitmap {
         }
     }
 
-    /// The file.
+    /// Returns the picture as a PNG file.
     pub fn finish(self) -> Vec<u8> {
         let mut rows = Vec::with_capacity(self.pixels.len() + self.height);
         for row in self.pixels.chunks_exact(3 * self.width) {
-            rows.push(0); // the row as it is
+            rows.push(0); // filter type: none
             rows.extend_from_slice(row);
         }
         // Writing to memory cannot fail.
@@ -83,7 +83,7 @@ impl Bitmap {
         for side in [self.width, self.height] {
             head.extend(u32::try_from(side).unwrap_or(u32::MAX).to_be_bytes());
         }
-        head.extend([8, 2, 0, 0, 0]); // eight bits each of red, green and blue; nothing special
+        head.extend([8, 2, 0, 0, 0]); // 8-bit RGB; default compression, filter, interlace
         let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
         for (kind, data) in [(b"IHDR", &head[..]), (b"IDAT", &packed), (b"IEND", &[])] {
             file.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -114,7 +114,7 @@ impl Bitmap {
         }
     }
 
-    /// Fills a polygon, as far as it lies on the picture.
+    /// Fills a polygon, clipped to the picture.
     fn fill(&mut self, points: &[(f64, f64)], color: Color) {
         let points: Vec<_> = points.iter().map(|(x, y)| (x * SCALE, y * SCALE)).collect();
         let points = clipped(points, self.width as f64, self.height as f64);
@@ -167,7 +167,7 @@ impl Bitmap {
         self.fill(&corners, color);
     }
 
-    /// Parts of a line, with gaps between; `walked` is how far the line has come before.
+    /// Draws a dashed line; `walked` is the length of the path before it.
     fn dashes(&mut self, from: (f64, f64), to: (f64, f64), walked: f64, width: f64, color: Color) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
@@ -184,9 +184,9 @@ impl Bitmap {
     }
 }
 
-/// What lies within a rectangle from the origin (Sutherland and Hodgman, 1974).
+/// Clips a polygon to a rectangle at the origin (Sutherland and Hodgman, 1974).
 fn clipped(mut points: Vec<(f64, f64)>, width: f64, height: f64) -> Vec<(f64, f64)> {
-    // How far inside each edge a point lies.
+    // Distance of a point inside each edge.
     let edges: [&dyn Fn((f64, f64)) -> f64; 4] =
         [&|it| it.0, &|it| width - it.0, &|it| it.1, &|it| height - it.1];
     for depth in edges {
@@ -268,7 +268,7 @@ impl Canvas for Bitmap {
     fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
         let Some(font) = self.font.clone() else { return };
         let color = if class == "label" { TEXT_FAINT } else { TEXT };
-        // ab_glyph counts from ascent to descent, and the style sheet in ems.
+        // ab_glyph scales by ascent plus descent, the style sheet by em.
         let em = font.units_per_em().unwrap_or(1000.0);
         let scale = PxScale::from((TEXT_PX * SCALE) as f32 * font.height_unscaled() / em);
         let scaled = font.as_scaled(scale);
@@ -303,7 +303,7 @@ mod tests {
     use flate2::read::ZlibDecoder;
     use std::io::Read;
 
-    /// Width, height and pixels of a file.
+    /// Returns width, height and pixels of a PNG file.
     fn read(file: &[u8]) -> (usize, usize, Vec<u8>) {
         assert_eq!(&file[..8], b"\x89PNG\r\n\x1a\n");
         let number = |at: usize| u32::from_be_bytes(file[at..at + 4].try_into().expect("four"));

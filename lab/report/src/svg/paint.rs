@@ -1,24 +1,24 @@
-//! The strokes: elements with escaped text and numbers of one decimal.
+//! Canvas of SVG elements, with escaped text and numbers of one decimal.
 
 use crate::text::steers;
 use std::fmt::Write;
 
-/// What a chart is painted upon: lengths in pixels, what it looks like by class, as in the style sheet.
+/// Drawing surface: lengths in pixels, appearance by CSS class.
 pub(super) trait Canvas {
-    /// Opens a group of a class, with what is shown under the pointer; either may be empty.
+    /// Opens a group with a class and a text that is shown under the pointer; either may be empty.
     fn open_group(&mut self, class: &str, told: &str);
     fn close_group(&mut self);
     fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str);
     fn circle(&mut self, x: f64, y: f64, radius: f64, class: &str);
     fn rect(&mut self, x: f64, y: f64, width: f64, height: f64);
-    /// Closed, and filled.
+    /// Draws a closed and filled polygon.
     fn polygon(&mut self, points: &[(f64, f64)], class: &str);
     fn polyline(&mut self, points: &[(f64, f64)], class: &str);
-    /// Text; empty text is left out.
+    /// Draws a text; an empty text is omitted.
     fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str);
 }
 
-/// An SVG document that grows.
+/// SVG document in progress.
 pub(super) struct Paint {
     out: String,
 }
@@ -44,7 +44,7 @@ impl Paint {
         self.out
     }
 
-    /// Text that is SVG itself.
+    /// Appends text that is SVG already.
     pub fn raw(&mut self, text: &str) {
         self.out.push_str(text);
     }
@@ -117,8 +117,8 @@ impl Canvas for Paint {
     }
 }
 
-/// Text for content and attributes alike, of XML and HTML, with a mark in place of what they cannot hold
-/// or what would steer a reader's eye.
+/// Escapes text for content and attributes of XML and HTML; characters that these cannot hold, or
+/// that control the display, are replaced by a mark.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -137,7 +137,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// About how wide a text is, in pixels: the widths of a usual sans-serif, on the generous side.
+/// Estimates the width of a text in pixels, for a common sans-serif font, rounded up.
 pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
     let em = |char: char| match char {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' => 0.3,
@@ -150,7 +150,7 @@ pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size_px
 }
 
-/// A text that fits a width, with a mark where something is missing.
+/// Cuts a text to a width, with a mark at the cut.
 pub(super) fn shorten(text: &str, width_px: f64, size_px: f64) -> String {
     if text_width(text, size_px) <= width_px {
         return text.to_string();

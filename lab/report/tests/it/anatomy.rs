@@ -1,4 +1,4 @@
-//! One hand-off taken apart: drawn, told in lines, and repeated by the table and the page.
+//! Anatomy of a hand-off: chart, lines, and its repetition in the table and the page.
 
 use crate::support::{record, run};
 use handover_record::{

@@ -1,4 +1,4 @@
-//! The chart writer: what it draws is looked at, parsed, and the same each time.
+//! Chart writer: golden files, well-formedness and determinism.
 
 use crate::support::assert_golden;
 use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, STYLE, Series};
@@ -30,7 +30,7 @@ fn sweep() -> Chart {
         .with(Series::new("eventfd", Role::Nth(1), Mark::Line, line(410.0)))
 }
 
-/// The stages of hand-offs as stacked bars that lie.
+/// Stages of hand-offs as horizontal stacked bars.
 fn stages() -> Chart {
     let stage = |name: &str, place: u8, sizes: [f64; 3]| {
         let bars = sizes.iter().zip([0.0, 1.0, 2.0]).map(|(size, row)| Point::at(*size, row));
@@ -48,7 +48,7 @@ fn stages() -> Chart {
     .with(stage("dispatch", 2, [40.0, 60.0, 45.0]))
 }
 
-/// A histogram: bars that stand, on names.
+/// Histogram: vertical bars on an axis of names.
 fn histogram() -> Chart {
     let counts = [3.0, 120.0, 940.0, 310.0, 22.0];
     let bars = counts.iter().zip(0..).map(|(count, place)| Point::at(f64::from(place), *count));

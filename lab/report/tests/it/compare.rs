@@ -1,6 +1,6 @@
-//! Comparisons of runs, by simulation: the noise is recorded, of processes of one build on a machine that is
-//! shared (`recorded/processes.csv`: 18 figures of each of 11 processes, measured one after the other); what
-//! differs is known.
+//! Comparisons of simulated runs: the noise was recorded, from processes of one build on a shared
+//! machine (`recorded/processes.csv`: 18 figures of each of 11 processes, measured one after the
+//! other); the differences are known.
 
 use crate::support::{assert_golden, record, run};
 use handover_base::random::SplitMix64;
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };
 
-/// A figure as a process measured it.
+/// Figure as measured by one process.
 #[derive(Clone)]
 struct Told {
     id: String,
@@ -22,7 +22,7 @@ struct Told {
     best_tenth: f64,
 }
 
-/// The processes that were recorded, each with all its figures.
+/// Recorded processes, each with all its figures.
 static RECORDED: LazyLock<Vec<Vec<Told>>> = LazyLock::new(recorded);
 
 fn recorded() -> Vec<Vec<Told>> {
@@ -50,7 +50,7 @@ fn recorded() -> Vec<Vec<Told>> {
     processes
 }
 
-/// A record whose rounds have this median and this best tenth.
+/// Returns a record whose rounds have this median and this best tenth.
 fn record_of(told: &Told) -> Record {
     let mut it = record(&told.id, &told.contender, told.kind, told.median);
     it.warnings.clear();
@@ -64,14 +64,14 @@ fn record_of(told: &Told) -> Record {
     it
 }
 
-/// A run of what a process measured.
+/// Returns a run with the figures of one process.
 fn document(id: String, started_unix_ns: i64, told: &[Told]) -> Document {
     let run = handover_record::Run { id, started_unix_ns, ..run() };
     Document::new(run, told.iter().map(record_of).collect())
 }
 
-/// Two sides of so many processes, drawn from those that were recorded and taken in turn; `slower` multiplies
-/// what B measures.
+/// Returns two sides of `count` processes each, drawn at random from the recorded ones; `slower`
+/// gives the factor of B's figures.
 fn two_sides(
     random: &mut SplitMix64,
     count: usize,
@@ -82,7 +82,7 @@ fn two_sides(
         let mut told = processes[random.below(processes.len())].clone();
         for it in &mut told {
             let factor = if side == "b" { slower(&it.id) } else { 1.0 };
-            // No two processes agree to the last digit.
+            // A small random factor, so that no two processes agree to the last digit.
             let own = 1.0 + 1e-5 * random.below(1000) as f64 / 1000.0;
             it.median *= factor * own;
             it.best_tenth *= factor * own;
@@ -105,7 +105,8 @@ fn is_long() -> bool {
     std::env::var_os("HANDOVER_LONG").is_some()
 }
 
-/// How many processes a side are tried: as few as are enough, and with `HANDOVER_LONG=1` more.
+/// Returns the numbers of processes per side to test: the minimum and, with `HANDOVER_LONG=1`,
+/// larger ones.
 fn counts() -> impl Iterator<Item = usize> {
     let more = [6, 7, 10].into_iter().filter(|_| is_long());
     [PROCESSES_MIN].into_iter().chain(more)
@@ -113,7 +114,7 @@ fn counts() -> impl Iterator<Item = usize> {
 
 #[test]
 fn of_two_runs_of_one_build_nothing_regressed_in_99_of_100_trials() {
-    // Seeds as they come: none is chosen for what it gives.
+    // Consecutive seeds, not selected by their results.
     let (seeds, trials) = (1..=if is_long() { 100 } else { 3 }, 100);
     for count in counts() {
         let mut worse = Vec::new();
@@ -127,7 +128,7 @@ fn of_two_runs_of_one_build_nothing_regressed_in_99_of_100_trials() {
         }
         let (all, called) = (trials as usize * worse.len(), worse.iter().sum::<usize>());
         println!("{count} a side: {called} of {all}");
-        // One in a hundred; of few trials, what chance makes of that, as three standard deviations go.
+        // One in a hundred; for few trials, plus three standard deviations.
         let promised = all as f64 / 100.0;
         let allowed = if is_long() { promised } else { promised + 3.0 * promised.sqrt() };
         assert!(called as f64 <= allowed, "{count} a side: {worse:?} of {trials} each");
@@ -136,7 +137,7 @@ fn of_two_runs_of_one_build_nothing_regressed_in_99_of_100_trials() {
 
 #[test]
 fn a_true_slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
-    // What one party does repeats within some tenths of a percent at its best tenth.
+    // The best tenth of figures of one participant repeats within some tenths of a percent.
     let slow = ["lock/free", "lock/busy-alone"];
     for count in counts() {
         let mut random = SplitMix64::new(2);
@@ -165,7 +166,7 @@ fn what_became_faster_is_better_and_what_is_the_same_is_the_same() {
     let mut sides = two_sides(&mut random, 7, |id| if id == "lock/free" { 0.9 } else { 1.0 });
     let comparison = compared(&sides, 0.05);
     assert_eq!(verdict(&comparison, "lock/free", "handover"), Verdict::Better);
-    // Its best tenths agree, and its medians lie too far apart to say the same of them.
+    // The best tenths agree, but the medians vary too much to be called the same.
     assert_eq!(verdict(&comparison, "lock/busy-alone", "handover"), Verdict::TooNoisy);
     for document in sides.0.iter_mut().chain(&mut sides.1) {
         let is_it = |record: &&mut Record| record.id == "lock/busy-alone";
@@ -205,7 +206,7 @@ fn a_median_that_became_worse_is_called_though_the_best_tenth_did_not() {
 
 #[test]
 fn ours_against_ours_bounds_what_can_be_seen() {
-    // The machine itself became slower by a tenth: the nulls say so, and nothing is called.
+    // The machine itself became slower by a tenth: the nulls show that, and no verdict is given.
     let sides = two_sides(&mut SplitMix64::new(6), 7, |_| 1.1);
     let comparison = compared(&sides, 0.02);
     assert!(!comparison.is_worse());

@@ -1,4 +1,4 @@
-//! Runs in the forms of other tools, read back by readers that are not ours where there are any.
+//! Export to other tools' formats, read back by independent readers if available.
 
 use crate::support;
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Names as a hostile file could bring them.
+/// Name with characters that need escaping in some format.
 const ODD: &str = "odd \"name\", with | <b> and\nline";
 
 fn documents() -> Vec<Document> {
@@ -63,7 +63,7 @@ fn metrics_are_families_in_base_units_and_end_as_they_must() {
             "contender=\"odd \\\"name\\\", with | <b> and\\nline\",unit=\"bytes\"} 1500\n"
         )
     );
-    // Each family is one block: its head once, and only its own samples until the next.
+    // Each family is one block: its header once, then only its own samples.
     let mut family = "";
     for line in text.lines() {
         match line.strip_prefix("# TYPE ") {
@@ -98,14 +98,16 @@ fn histograms_are_read_back_by_the_reader_of_such_logs() {
     assert!(histogram.equivalent(histogram.value_at_quantile(0.5), 53_000));
 }
 
-/// Prints how many samples a Prometheus client reads, and how many values an HdrHistogram log holds.
+/// Scripts that print the number of samples a Prometheus client reads, and of values in an
+/// HdrHistogram log.
 const READERS: [(Format, &str, &str, &str); 2] = [
     (
         Format::OpenMetrics,
         "prometheus_client",
         "import sys; from prometheus_client.openmetrics.parser import text_string_to_metric_families as f\n\
          print(sum(len(it.samples) for it in f(sys.stdin.read())))",
-        // Of the one in time: four quantiles, the sum, the count, the figure; of the other its figure; both rates.
+        // For the time: four quantiles, sum, count, figure; for the other record its figure; both
+        // rates.
         "10",
     ),
     (
@@ -118,7 +120,8 @@ const READERS: [(Format, &str, &str, &str); 2] = [
     ),
 ];
 
-/// Where Python has them (`pip install prometheus_client hdrhistogram`; `HANDOVER_PYTHON` names it).
+/// Skipped unless Python has both (`pip install prometheus_client hdrhistogram`; `HANDOVER_PYTHON`
+/// names the interpreter).
 #[test]
 fn readers_that_others_wrote_in_other_languages_read_the_same() {
     let python = std::env::var_os("HANDOVER_PYTHON").unwrap_or_else(|| "python3".into());

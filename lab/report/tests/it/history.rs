@@ -1,4 +1,4 @@
-//! A figure over runs, looked at as it is printed.
+//! History of a figure, compared with golden files.
 
 use crate::support::assert_golden;
 use handover_record::Unit;
@@ -7,7 +7,7 @@ use handover_report::history::{Dot, History};
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };
 
-/// Runs an hour apart: 20 at 50 ns, 15 at 55 ns, 10 at 49 ns, each a little off.
+/// Returns runs one hour apart: 20 at 50 ns, 15 at 55 ns, 10 at 49 ns, each with a small deviation.
 fn dots() -> Vec<Dot> {
     let level = |place: usize| match place {
         0..20 => 50.0,

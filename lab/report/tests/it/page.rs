@@ -1,19 +1,19 @@
-//! The page and its charts, looked at as they are drawn and parsed as what they claim to be.
+//! Page and charts: golden files, and parsing as XML.
 
 use crate::support::{assert_golden, ladder as a_run, record, run};
 use handover_record::{ContenderKind, Document, Mode, Unit, Warning, WarningCode};
 use handover_report::{Style, html, ladder, row, table};
 use proptest::prelude::*;
 
-/// The page as a tree. It is written as XML would be but for what HTML alone allows.
+/// Parses the page as a tree. It is XML except for constructs that only HTML allows.
 fn parse(page: &str) -> roxmltree::Document<'_> {
     roxmltree::Document::parse(page).expect("well-formed XML")
 }
 
-/// The page with its void elements closed, so that a strict parser takes it.
+/// Returns the page with its void elements closed, for a strict parser.
 fn as_xml(page: &str) -> String {
     let page = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
-    // The program's own script is no XML; the data beside it must be, whatever is in it.
+    // The program's own script is not XML; the data beside it must be, whatever they contain.
     let (page, script) = match page.split_once("\n<script>\n") {
         Some((before, after)) => (before, after.split_once("</script>").expect("its end")),
         None => (page, ("", "")),
@@ -33,7 +33,8 @@ fn as_xml(page: &str) -> String {
         .collect()
 }
 
-/// What a run makes of the page: the style and the script are in templates/ as they are.
+/// Returns the part of the page that depends on the run; style and script are copies of files in
+/// templates/.
 fn without_own_style_and_script(page: &str) -> String {
     let without = |page: &str, open: &str, close: &str| {
         let (before, rest) = page.split_once(open).expect("its begin");
@@ -128,14 +129,14 @@ fn hostile_text_cannot_leave_its_place() {
     parse(&ladder(&document, 400.0).draw_alone());
 }
 
-/// No ladder has more.
+/// Maximum number of rungs of a ladder.
 const RUNGS_MAX: usize = 30;
 
 #[test]
 fn a_full_run_stays_well_under_half_a_megabyte() {
     let base = a_run();
     let mut records = Vec::new();
-    // As many different samples as a run of a benchmark has.
+    // As many distinct values as a benchmark's run has.
     let mut samples = hdrhistogram::Histogram::<u64>::new(3).expect("digits");
     (1..20_000_u64).for_each(|at| samples.record(50_000 + at * at % 700_001).expect("room"));
     for copy in 0..10 {
@@ -152,7 +153,7 @@ fn a_full_run_stays_well_under_half_a_megabyte() {
     assert!(page.len() < 450_000, "{} bytes for {}", page.len(), document.records.len());
 }
 
-/// What the page's script is given.
+/// Returns the data for the page's script.
 fn data(page: &str) -> serde_json::Value {
     let (_, rest) = page.split_once("id=\"data\">").expect("data");
     serde_json::from_str(rest.split_once("</script>").expect("their end").0).expect("JSON")

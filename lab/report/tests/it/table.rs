@@ -1,4 +1,4 @@
-//! The terminal table, looked at as it is printed.
+//! Terminal table, compared with golden files.
 
 use crate::support::{assert_golden, ladder, record, run};
 use handover_record::{Beside, ContenderKind, Document, Mode, Ratio, Wait, Warning, WarningCode};
@@ -10,7 +10,7 @@ const COLOR: Style = Style { color: true, ..PLAIN };
 const ASCII: Style = Style { unicode: false, ..PLAIN };
 const ALL: Style = Style { all: true, ..PLAIN };
 
-/// The widest line, escape sequences apart.
+/// Returns the width of the widest line, without escape sequences.
 fn widest(text: &str) -> usize {
     text.lines().map(|line| without_color(line).width()).max().unwrap_or(0)
 }
@@ -147,7 +147,7 @@ fn what_the_ladder_leaves_out_is_counted_and_shown_on_demand() {
     assert!(!drawn.contains("notify/busy/spun"));
     assert!(drawn.contains("Figures kept off the ladder: 1"));
     assert!(table(&ladder(), 140, ALL).contains("notify/busy/spun"));
-    // A run that asked for something off the ladder shows it.
+    // A run that requested a figure off the ladder shows it.
     let mut asked = ladder();
     asked.records.retain(|it| it.id == "notify/busy/spun");
     assert!(table(&asked, 80, PLAIN).contains("notify/busy/spun"));
@@ -238,6 +238,6 @@ fn rows_of_a_sweep_say_which_value_they_are_of_at_any_width() {
     assert!(markdown(&document, true).contains("| handover, slots=256 |"));
     let page = html(&document);
     assert!(page.contains("handover, slots=256") && page.contains(">bytes=64"), "{page}");
-    // Where nothing varies, nothing is said.
+    // Arguments that do not vary are not shown.
     assert!(!table(&Document::new(run(), vec![with(16)]), 140, PLAIN).contains("slots"));
 }

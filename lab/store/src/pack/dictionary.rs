@@ -1,10 +1,10 @@
-//! JSON, deflated as the continuation of a text that every record resembles.
+//! Deflate with a dictionary: a text that resembles every record.
 //!
-//! Deflate writes what it has seen before as a distance into the last 32 KiB. A record's body is some kilobytes,
-//! of which most are names of fields and of rivals; by itself it has seen nothing before. So the compressor is
-//! given [`DICTIONARY`] first, what comes out for that is thrown away, and what comes out for the record is kept:
-//! a third of what it takes alone. Reading it back begins with the dictionary again, as a block that is not
-//! compressed.
+//! Deflate encodes a repetition as a distance into the last 32 KiB. A record's body is a few
+//! kilobytes, mostly names of fields and contenders, and repeats little by itself. So the
+//! compressor reads [`DICTIONARY`] first; that output is discarded, and the output for the record
+//! is kept: a third of its size without a dictionary. The decoder also reads the dictionary first,
+//! as an uncompressed block.
 
 use flate2::bufread::DeflateDecoder;
 use miniz_oxide::deflate::core::{
@@ -13,23 +13,24 @@ use miniz_oxide::deflate::core::{
 use std::io::{self, Read};
 use std::sync::LazyLock;
 
-/// Fields, ids and sentences of records as this project writes them. **Never changed**: bodies that were packed
-/// with it could not be read any more. Another one is another form of bodies ([`FORM`](super::FORM)).
+/// Fields, ids and sentences of records as this project writes them. **Never change it**: bodies
+/// that were packed with it could no longer be read. Another dictionary needs another form of
+/// bodies ([`FORM`](super::FORM)).
 const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 
-/// A block of deflate that is not the last, and not compressed, of a dictionary's length.
+/// Returns the header of deflate's block for the dictionary: not the last block, not compressed.
 const fn header() -> [u8; 5] {
     let length = DICTIONARY.len() as u16;
     let ([low, high], [not_low, not_high]) = (length.to_le_bytes(), (!length).to_le_bytes());
     [0, low, high, not_low, not_high]
 }
 
-/// Distances reach no further back.
+/// Maximum distance in deflate.
 const WINDOW_BYTES: usize = 1 << 15;
 const _: () = assert!(DICTIONARY.len() < WINDOW_BYTES);
 
-/// The compressor that has read the dictionary, to the end of a byte. It is copied for each text: reading the
-/// dictionary takes longer than any text does.
+/// Compressor that has read the dictionary, up to a byte boundary. It is cloned for each text, as
+/// reading the dictionary takes longer than compressing any text.
 static PRIMED: LazyLock<CompressorOxide> = LazyLock::new(|| {
     const LEVEL_BEST: i32 = 9;
     const NO_HEADER: i32 = -15;
@@ -39,7 +40,7 @@ static PRIMED: LazyLock<CompressorOxide> = LazyLock::new(|| {
     compressor
 });
 
-/// Deflates a text behind the dictionary, after what is in `packed` already.
+/// Appends the deflated text to `packed`.
 pub fn deflate(text: &[u8], packed: &mut Vec<u8>) -> io::Result<()> {
     let mut compressor = PRIMED.clone();
     let keep = |some: &[u8]| {
@@ -52,13 +53,13 @@ pub fn deflate(text: &[u8], packed: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// The text again, if it is one of at most so many bytes.
+/// Inflates a text; refuses one of more than `bytes_max` bytes.
 pub fn inflate(packed: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
     let header = header();
     let mut decoder = DeflateDecoder::new(header.chain(DICTIONARY).chain(packed));
     io::copy(&mut (&mut decoder).take(DICTIONARY.len() as u64), &mut io::sink())?;
     let mut text = Vec::new();
-    // A file from elsewhere may hold a few bytes that inflate to gigabytes.
+    // A few bytes from an untrusted file may inflate to gigabytes.
     decoder.take(bytes_max as u64 + 1).read_to_end(&mut text)?;
     match text.len() <= bytes_max {
         true => Ok(text),
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_another_deflate_has_written_behind_the_dictionary_is_read() {
-        // By zlib, from Python.
+        // Output of zlib, called from Python.
         let packed = [0xab, 0x26, 0xa6, 0x40, 0xac, 0x05, 0x00];
         let text = inflate(&packed, 100).expect("unpacked");
         assert_eq!(text, br#"{"contender":"handover","kind":"ours"}"#);

@@ -1,13 +1,14 @@
-//! A histogram's counts, by a range coder: a fifth less than deflate makes of them.
+//! Range coder for a histogram's counts: a fifth smaller than deflate.
 //!
-//! HdrHistogram writes a histogram (V2) as a head and a sequence of counts, zigzag in groups of seven bits, with a
-//! negative number for a run of empty buckets; deflated, that is what a record holds. Deflate looks for what
-//! repeats, and counts do not: they resemble their neighbours in size. So each is coded in bits whose chances
-//! are learnt by the size of the two before it: its sign, how many bits it has, the two below the first; what is
-//! below those is noise, and kept as it is.
+//! HdrHistogram's V2 format is a header and a sequence of counts, zigzag-encoded in groups of seven
+//! bits, with a negative number for a run of empty buckets; deflated, it is what a record holds.
+//! Deflate finds repetitions, but counts do not repeat: they resemble their neighbours in size. So
+//! each count is coded in bits with adaptive probabilities, whose context is the size of the two
+//! counts before it: its sign, its number of bits, and the two bits below the highest. The bits
+//! below those are noise and coded with even probability.
 //!
-//! It comes back as the bytes that it was, as this is tried when it is packed and what fails is kept as it came. Should a later
-//! deflate write other bytes, they hold the same counts.
+//! Packing checks that unpacking restores every byte, and keeps any other input unchanged. If a
+//! later version of deflate writes other bytes, they hold the same counts.
 //!
 //! Source of the coder: G. N. N. Martin, *Range encoding*, 1979, in the form of I. Pavlov's LZMA.
 
@@ -16,27 +17,29 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use std::io::{Read, Write};
 
-/// The first byte: what follows.
+/// First byte of the packed form: the input unchanged.
 const AS_IT_CAME: u8 = 0;
 const CODED: u8 = 1;
 
-/// What begins the deflated form, and what is in it.
+/// Cookies of the deflated format and of the format in it.
 const COOKIE_DEFLATED: u32 = 0x1c84_9314;
 const COOKIE: u32 = 0x1c84_9313;
-/// Cookie, length of the counts, offset, digits, least and greatest value, ratio.
+/// Size of the header: cookie, length of the counts, offset, digits, lowest and highest value,
+/// ratio.
 const HEAD_BYTES: usize = 40;
-/// No histogram of three digits has more counts; one that has is kept as it came.
+/// Maximum number of counts, above that of any histogram of three digits; one with more is kept
+/// unchanged.
 const COUNTS_MAX: usize = 1 << 17;
-/// Seven bits a byte, but for the ninth.
+/// Maximum length of a count: seven bits per byte, eight in the ninth.
 const COUNT_BYTES_MAX: u32 = 9;
 
-/// Packs the bytes of a histogram, or of whatever else stands there.
+/// Packs the bytes of a histogram, or any other bytes.
 pub fn pack(bytes: &[u8]) -> Vec<u8> {
     let coded = code(bytes).filter(|coded| decode(coded).is_ok_and(|back| back == bytes));
     coded.unwrap_or_else(|| [&[AS_IT_CAME], bytes].concat())
 }
 
-/// The bytes again, or what is wrong with them.
+/// Unpacks the bytes, or returns a description of the error.
 pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     match packed.split_first() {
         Some((&AS_IT_CAME, bytes)) => Ok(bytes.to_vec()),
@@ -68,7 +71,7 @@ fn code(bytes: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut packed = vec![CODED];
-    // The length of the counts follows from them.
+    // The length of the counts is not stored: it follows from them.
     let (cookie, rest) = head.split_at(4);
     if cookie != COOKIE.to_be_bytes() {
         return None;
@@ -107,12 +110,13 @@ fn decode(packed: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Offset 0, three digits, from 1 upwards: what all of ours have before and behind the greatest value.
+/// Header before the highest value, the same in all histograms of this project: offset 0, three
+/// digits, lowest value 1.
 const HEAD_BEFORE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1];
-/// A ratio of 1.0.
+/// Header after the highest value: a ratio of 1.0.
 const HEAD_BEHIND: [u8; 8] = [0x3f, 0xf0, 0, 0, 0, 0, 0, 0];
 
-/// The greatest value: the rest of a head is the same in all.
+/// Packs a header: only its highest value, as the rest is constant.
 fn put_head(head: &[u8], packed: &mut Vec<u8>) -> Option<()> {
     let most = head.strip_prefix(&HEAD_BEFORE)?.strip_suffix(&HEAD_BEHIND)?;
     let leading = most.iter().take_while(|byte| **byte == 0).count();
@@ -129,7 +133,8 @@ fn take_head(packed: &mut &[u8]) -> Option<Vec<u8>> {
     Some([&HEAD_BEFORE[..], leading, most, &HEAD_BEHIND].concat())
 }
 
-/// A count as HdrHistogram writes it: seven bits a byte, the lowest first, and eight in the ninth.
+/// Reads a count in HdrHistogram's encoding: seven bits per byte, the lowest first, and eight in
+/// the ninth.
 fn take_count(bytes: &mut &[u8]) -> Option<i64> {
     let mut value = 0_u64;
     for place in 0..COUNT_BYTES_MAX {
@@ -159,18 +164,19 @@ fn put_count(count: i64, bytes: &mut Vec<u8>) {
     bytes.push(value as u8);
 }
 
-/// How likely a bit is 0, by those that were seen.
+/// Adaptive probability that a bit is 0.
 #[derive(Clone, Copy)]
 struct Chance {
-    /// In parts of [`ONE`].
+    /// Probability, in units of 1/[`ONE`].
     zero: u32,
-    /// How many were seen, up to [`SEEN_MAX`].
+    /// Number of bits seen, up to [`SEEN_MAX`].
     seen: u32,
 }
 
 const ONE_BITS: u32 = 15;
 const ONE: u32 = 1 << ONE_BITS;
-/// The more were seen, the less is learnt from another one, down to a twenty-fourth of what was wrong.
+/// Maximum of `seen`: the more bits were seen, the smaller each correction, down to 2/47 of the
+/// error.
 const SEEN_MAX: u32 = 22;
 const EVEN: Chance = Chance { zero: ONE / 2, seen: 0 };
 
@@ -184,21 +190,22 @@ impl Chance {
         self.seen = (self.seen + 1).min(SEEN_MAX);
     }
 
-    /// The part of a range that stands for 0: neither nothing nor all of it.
+    /// Returns the part of a range that represents 0: at least 1/512 of it, at most 511/512.
     fn part(self, range: u32) -> u32 {
         (range >> ONE_BITS) * self.zero.clamp(ONE / 512, ONE - ONE / 512)
     }
 }
 
-/// Sizes of neighbours that are told apart.
+/// Number of distinct sizes of neighbours.
 const SIZES: usize = 13;
 
-/// What has been learnt of the counts so far.
+/// Probabilities learnt from the counts so far.
 struct Model {
     is_gap: [Chance; SIZES],
-    /// Whether a count has more bits, by the size of its neighbours, whether it is a gap, and the bits so far.
+    /// Probability that a count has no more bits, by the neighbours' size, the sign, and the bits
+    /// so far.
     has_more: [[[Chance; 65]; 2]; SIZES],
-    /// The two bits below the first, by how many there are.
+    /// Probabilities of the two bits below the highest, by the number of bits.
     below: [[Chance; 4]; 65],
     last: [u32; 2],
 }
@@ -214,13 +221,14 @@ impl Default for Model {
     }
 }
 
-/// Bits that are written or read, one after the other.
+/// Sequence of bits that is written or read.
 trait Bits {
-    /// The next one, which is 0 with this chance. Of a count that is known it is what follows from it.
+    /// Codes the next bit with this probability. An encoder computes the bit from its count by
+    /// `follows`.
     fn next(&mut self, chance: &mut Chance, follows: impl Fn(i64) -> bool) -> bool;
 }
 
-/// Writes those of a count.
+/// Writer of the bits of one count.
 struct Of<'a>(i64, &'a mut Encoder);
 
 impl Bits for Of<'_> {
@@ -238,7 +246,7 @@ impl Bits for Decoder<'_> {
 }
 
 impl Model {
-    /// Goes through the bits of one count, and gives it.
+    /// Codes the bits of one count, and returns the count.
     fn count(&mut self, coder: &mut impl Bits) -> i64 {
         let [a, b] = self.last.map(|bits| bits.min(SIZES as u32 - 1));
         let size = (a + b).div_ceil(2) as usize;
@@ -268,13 +276,13 @@ impl Model {
     }
 }
 
-/// Below this a range is widened by a byte.
+/// Lower bound of the range; below it the range is extended by a byte.
 const RANGE_MIN: u32 = 1 << 24;
 
 struct Encoder {
     low: u64,
     range: u32,
-    /// A byte, and so many of all ones behind it, that a carry may still change.
+    /// Byte that a carry may still change, followed by `held_count - 1` bytes of 0xff.
     held: u8,
     held_count: u64,
     bytes: Vec<u8>,
@@ -302,7 +310,7 @@ impl Encoder {
         }
     }
 
-    /// Lets go of the highest byte, or holds it back where a carry may come.
+    /// Emits the highest byte, or holds it back if a carry may still change it.
     fn shift(&mut self) {
         let (carry, low) = ((self.low >> 32) as u8, self.low as u32);
         if low < 0xff00_0000 || carry > 0 {
@@ -321,7 +329,7 @@ impl Encoder {
         for _ in 0..5 {
             self.shift();
         }
-        // The first byte is the one that was held at the begin: 0.
+        // The first byte is the initial value of `held`, 0.
         let end = self.bytes.iter().rposition(|byte| *byte != 0).map_or(1, |place| place + 1);
         self.bytes.truncate(end.max(1));
         self.bytes.split_off(1)
@@ -343,7 +351,7 @@ impl<'a> Decoder<'a> {
         decoder
     }
 
-    /// Behind the end come zeros.
+    /// Shifts the next byte in; after the end, zeros.
     fn shift(&mut self) {
         let (byte, rest) = self.bytes.split_first().unwrap_or((&0, &[]));
         self.bytes = rest;
@@ -373,7 +381,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A histogram of these counts, as HdrHistogram writes it.
+    /// Returns a histogram with these counts, as HdrHistogram writes it.
     fn histogram(counts: &[i64]) -> Vec<u8> {
         let mut payload = Vec::new();
         counts.iter().for_each(|count| put_count(*count, &mut payload));
@@ -394,7 +402,7 @@ mod tests {
 
     #[test]
     fn counts_take_less_than_deflated() {
-        // A hill with noise on it, as samples make one.
+        // A hill with noise, like the counts of real samples.
         let hill = |place: i64| 4000 / (1 + (place - 300).pow(2) / 900) + place * place * 7919 % 61;
         let counts: Vec<i64> = [-5000].into_iter().chain((0..900).map(hill)).collect();
         let (bytes, packed) = (histogram(&counts), pack(&histogram(&counts)));

@@ -1,12 +1,12 @@
-//! The rounds of a record, column by column: half of what they take as JSON.
+//! Rounds of a record, packed column by column: half the size of their JSON.
 //!
-//! A column of decimals has one exponent, and integers. What differs little from something known is kept as the
-//! difference: the median from that of the round in the middle, the 99 % quantile and the mean from the median, the block from
-//! the one before. The bytes of a column stand with their kind, all lowest ones first: these are noise, and
-//! those above compress to next to nothing.
+//! A column of decimals is one exponent and integers. Values close to a known one are stored as
+//! differences: the median to that of the middle round, the 99 % quantile and the mean to the
+//! median, the block to the previous one. A column's bytes are grouped by significance, all lowest
+//! ones first: these are noise, and the higher ones compress to almost nothing.
 //!
-//! What does not come back to the bit this way (-0.0, numbers of seventeen digits beside ones of a hundred) is
-//! kept as JSON.
+//! Rounds that this does not restore bit for bit (-0.0, numbers of seventeen digits beside ones of
+//! a hundred) are kept as JSON.
 
 use crate::lines::LINE_BYTES_MAX;
 use flate2::Compression;
@@ -15,16 +15,16 @@ use flate2::write::DeflateEncoder;
 use handover_record::Round;
 use std::io::{Read, Write};
 
-/// The first byte: what follows.
+/// First byte of the packed form: JSON.
 const AS_JSON: u8 = 0;
 const AS_COLUMNS_OF_BLOCKS: u8 = 1;
 const AS_COLUMNS: u8 = 2;
 
-/// More rounds are kept as JSON. No line of an export has room for so many.
+/// Maximum number of rounds in columns; more are kept as JSON, but exceed an export line.
 const ROUNDS_MAX: usize = 1 << 16;
-/// Integers up to here are exact as floating-point numbers.
+/// Maximum of the integers that floating-point numbers represent exactly.
 const EXACT_MAX: u64 = 1 << 53;
-/// And so are the powers of ten up to this one.
+/// Maximum power of ten that a floating-point number represents exactly.
 const POWER_EXACT_MAX: usize = 22;
 
 /// Packs rounds.
@@ -39,11 +39,12 @@ pub fn pack(rounds: &[Round]) -> std::io::Result<Vec<u8>> {
     packed.finish()
 }
 
-/// The rounds again, or what is wrong with them.
+/// Unpacks the rounds, or returns a description of the error.
 pub fn unpack(packed: &[u8]) -> Result<Vec<Round>, String> {
     let Some((form, packed)) = packed.split_first() else { return Err("no rounds".to_string()) };
     let mut bytes = Vec::new();
-    // Of columns no more than JSON has: eight of eight bytes for a round that has two hundred characters.
+    // Columns are shorter than JSON: at most nine of eight bytes for a round of two hundred
+    // characters.
     let mut bounded = DeflateDecoder::new(packed).take(LINE_BYTES_MAX as u64 + 1);
     bounded.read_to_end(&mut bytes).map_err(|refused| refused.to_string())?;
     if bytes.len() > LINE_BYTES_MAX {
@@ -51,14 +52,14 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<Round>, String> {
     }
     match *form {
         AS_JSON => serde_json::from_slice(&bytes).map_err(|refused| refused.to_string()),
-        // Of schemas up to 4, which knew no passes.
+        // Written up to schema 4, without passes.
         AS_COLUMNS_OF_BLOCKS => read_columns(&bytes, false),
         AS_COLUMNS => read_columns(&bytes, true),
         other => Err(format!("their form is {other}")),
     }
 }
 
-/// Rounds as columns; none where a number does not fit in.
+/// Returns the rounds as columns; `None` if a number does not fit.
 fn columns(rounds: &[Round]) -> Option<Vec<u8>> {
     if rounds.len() > ROUNDS_MAX {
         return None;
@@ -136,7 +137,7 @@ fn read_columns(bytes: &[u8], has_passes: bool) -> Result<Vec<Round>, String> {
     Ok(rounds)
 }
 
-/// Numbers as integers by one power of ten: exactly, or not at all.
+/// Converts numbers exactly to integers with a common power of ten; `None` if that is not possible.
 fn decimals(values: impl Iterator<Item = f64>) -> Option<(i16, Vec<i64>)> {
     let parts: Vec<(i64, i16)> = values.map(decimal).collect::<Option<_>>()?;
     let exponents = parts.iter().filter(|(digits, _)| *digits != 0).map(|part| part.1);
@@ -151,7 +152,7 @@ fn decimals(values: impl Iterator<Item = f64>) -> Option<(i16, Vec<i64>)> {
     Some((least, parts.into_iter().map(scaled).collect::<Option<_>>()?))
 }
 
-/// The shortest decimal of a number: digits, and the power of ten that they are multiplied by.
+/// Returns the shortest decimal of a number: its digits, and the exponent of their power of ten.
 fn decimal(value: f64) -> Option<(i64, i16)> {
     if value == 0.0 {
         return value.is_sign_positive().then_some((0, 0));
@@ -163,7 +164,7 @@ fn decimal(value: f64) -> Option<(i64, i16)> {
     Some((format!("{whole}{fraction}").parse().ok()?, exponent))
 }
 
-/// The number of these digits and this exponent: the one that its text means.
+/// Returns the number with these digits and this exponent, as parsing its text would.
 fn number(digits: i64, exponent: i16) -> Result<f64, String> {
     const POWERS: [f64; POWER_EXACT_MAX + 1] = [
         1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
@@ -171,14 +172,14 @@ fn number(digits: i64, exponent: i16) -> Result<f64, String> {
     ];
     let places = usize::from(exponent.unsigned_abs());
     if exponent <= 0 && places <= POWER_EXACT_MAX && digits.unsigned_abs() <= EXACT_MAX {
-        // Both are exact, so the quotient is rounded once, as the text would be.
+        // Both are exact, so that the quotient is rounded once, like the parsed text.
         return Ok(digits as f64 / POWERS[places]);
     }
     let parsed = format!("{digits}e{exponent}").parse::<f64>().ok();
     parsed.filter(|it| it.is_finite()).ok_or_else(|| format!("a number is {digits}e{exponent}"))
 }
 
-/// An integer of either sign as one that is small where that one is near zero.
+/// Maps integers of either sign to unsigned ones, small where the integer is near zero (zigzag).
 fn folded(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
@@ -187,7 +188,7 @@ fn unfolded(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
-/// A column: how many bytes each of its integers has, then all lowest bytes, then the next ones.
+/// Appends a column: the width of its integers in bytes, then all lowest bytes, then the next ones.
 fn put(bytes: &mut Vec<u8>, column: Vec<u64>) {
     let most = column.iter().copied().max().unwrap_or(0);
     let width = (u64::BITS - most.leading_zeros()).div_ceil(8);

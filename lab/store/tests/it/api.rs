@@ -1,4 +1,4 @@
-//! The store by example: what is put in is found again, by each of its names.
+//! API by example: storing runs and finding them by id, prefix or position.
 
 use crate::support::{contents, record, run};
 use handover_store::{Store, StoreError};
@@ -94,7 +94,7 @@ fn better_figures_take_the_place_of_those_before_them() {
     let both = [record("ring/push", "ours", 5.0), record("ring/pop", "ours", 6.0)];
     store.put("a", &both).expect("kept");
     store.put("a", &[record("ring/push", "rtrb", 7.0)]).expect("kept");
-    // The first again, better, with one that it did not have before.
+    // A better value for the first record, and a record that the run does not have yet.
     let better = [record("ring/push", "ours", 4.0), record("ring/peek", "ours", 1.0)];
     store.put("a", &better).expect("kept");
     let kept = store.load("a").expect("the run");

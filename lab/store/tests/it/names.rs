@@ -1,4 +1,4 @@
-//! Names of runs: given, found by, carried along; and runs that are forgotten.
+//! Names of runs: adding, lookup, export and import; and deletion of runs.
 
 use crate::support::{record, run};
 use handover_store::{Store, StoreError};
@@ -68,7 +68,7 @@ fn names_go_with_an_export_and_join_those_that_are_there() {
     let hostile = exported.replace("before", "</script>");
     let refused = other.import(&mut hostile.as_bytes()).expect_err("a bad name");
     assert!(refused.to_string().starts_with("line 1: name"), "{refused}");
-    // A name that could be taken for the id of a run that is here.
+    // The name is the beginning of the id of a run in the other store.
     other.begin(&run("beforehand", 9)).expect("begin");
     let refused = other.import(&mut exported.as_bytes()).expect_err("an id begins so");
     assert!(refused.to_string().starts_with("line 1: name before: a run has this id"), "{refused}");
@@ -119,7 +119,8 @@ fn a_figure_is_followed_over_runs_without_the_rest_of_them() {
     }
 }
 
-/// Whether lines of JSON have everything that earlier ones had; they may have more.
+/// Returns `true` if the lines of JSON contain everything that the earlier ones do; they may have
+/// more.
 fn says_the_same(now: &str, then: &str) -> bool {
     fn has(now: &Value, then: &Value) -> bool {
         match (now, then) {
@@ -156,7 +157,7 @@ fn what_older_versions_have_stored_is_packed_anew_and_says_the_same() {
         let mut store = Store::open(&path).expect("brought up to date");
         assert!(says_the_same(&exported(&store), &said), "schema {schema}, as it was");
         let (before, after) = store.vacuum().expect("packed anew");
-        // From schema 3 on they are packed as today.
+        // Schemas from 3 on have the current form.
         let is_smaller = schema > 2 || 3 * after < 2 * before;
         assert!(is_smaller, "schema {schema}: {after} bytes of {before}");
         assert!(says_the_same(&exported(&store), &said), "schema {schema}, packed anew");

@@ -1,4 +1,4 @@
-//! What is refused before anything is measured, and that it stays as it was.
+//! Refusals before anything is measured; the refused file stays unchanged.
 
 use crate::support::{contents, record, run};
 use handover_store::{ImportError, SCHEMA, Store, StoreError};
@@ -14,7 +14,7 @@ fn folder() -> TempDir {
     tempdir().expect("a folder")
 }
 
-/// A store with one run and one record.
+/// Creates a store with one run and one record.
 fn some_store(path: &Path) {
     let mut store = Store::open(path).expect("open");
     store.begin(&run("aa", 1)).expect("begin");
@@ -25,7 +25,8 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|it| it.modified()).expect("a time")
 }
 
-/// Opens in both ways; each must refuse, name the file and the way out, and change nothing.
+/// Asserts that opening in both ways is refused with an error that names the file and a remedy, and
+/// changes nothing.
 fn refused(path: &Path, is_it: impl Fn(&StoreError) -> bool) {
     for open in [for_writing, for_reading] {
         refused_by(open, path, &is_it);
@@ -220,7 +221,7 @@ fn a_damaged_store_is_named_so() {
     let whole = fs::read(&path).expect("a file");
     fs::write(&path, &whole[..whole.len() / 2]).expect("half a file");
     refused(&path, |error| matches!(error, StoreError::Damaged { .. }));
-    // The pages are sound, and what is in them is not.
+    // The pages are sound, but their content is not.
     fs::write(&path, &whole).expect("a whole file");
     let other = Connection::open(&path).expect("a database");
     other.execute_batch("UPDATE records SET body = x'00'").expect("an update");
@@ -231,7 +232,7 @@ fn a_damaged_store_is_named_so() {
     }
 }
 
-/// One bit of each of some 250 bytes of the file, or with `HANDOVER_LONG` of each byte.
+/// Iterates over some 250 byte positions of the file or, with `HANDOVER_LONG`, over all.
 fn places(bytes: usize) -> impl Iterator<Item = usize> {
     let step = if std::env::var_os("HANDOVER_LONG").is_some() { 1 } else { bytes / 250 };
     (0..bytes).step_by(step.max(1))

@@ -1,4 +1,4 @@
-//! Out and back to the byte, and what an import refuses.
+//! Lossless export and import, and refusals of an import.
 
 use crate::support::{record, run};
 use handover_record::{
@@ -34,7 +34,7 @@ fn two_runs() -> Store {
     ])
 }
 
-/// Imports into `store`; what is wrong, and proof that nothing changed.
+/// Asserts that importing is refused and changes nothing; returns the error's text.
 fn refused(store: &mut Store, lines: &str) -> String {
     let before = exported(store, &[]);
     let told = store.import(&mut lines.as_bytes()).expect_err("refused").to_string();
@@ -95,7 +95,7 @@ fn what_is_there_already_is_skipped_where_it_is_the_same() {
     assert_eq!((imported.runs, imported.records, imported.skipped), (0, 0, 2));
     let mut other = Store::in_memory().expect("a store");
     other.begin(&run("cc", 3)).expect("begin");
-    // As Windows and hands leave it: blank lines, other line ends, none at the end.
+    // Changes as by Windows or by hand: blank lines, other line ends, no line end at the end.
     let handled = format!("\n \n{}", text.replace('\n', "\r\n\r\n").trim_end());
     let imported = other.import(&mut handled.as_bytes()).expect("new");
     assert_eq!((imported.runs, imported.records, imported.skipped), (2, 3, 0));
@@ -222,7 +222,7 @@ fn bytes_that_are_no_text_are_refused() {
 
 #[test]
 fn a_line_without_end_is_given_up() {
-    /// More than there is memory.
+    /// Input without an end.
     struct Endless;
     impl std::io::Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -289,7 +289,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Texts that are stored as names: short, and without control characters.
+/// Generates texts that are valid names: short, and without control characters.
 fn name() -> impl Strategy<Value = String> {
     let fit = |text: String| text.chars().filter(|it| !it.is_control()).take(200).collect();
     text().prop_map(fit)
@@ -330,7 +330,7 @@ fn histogram() -> impl Strategy<Value = String> {
     let encode = |bytes: Vec<u8>| base64::engine::general_purpose::STANDARD.encode(bytes);
     prop_oneof![
         vec(any::<u8>(), 0..200).prop_map(encode),
-        // Base64 of another alphabet, with other padding, or no base64 at all.
+        // Base64 of another alphabet, with other padding, or not base64 at all.
         Just("QQ".to_string()),
         Just("QR==".to_string()),
         Just("_-8=".to_string()),

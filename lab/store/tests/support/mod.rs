@@ -1,4 +1,4 @@
-//! Runs and records to store, and what the tests look at.
+//! Sample runs and records, and a reader of folders.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use handover_record::{
@@ -86,7 +86,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
     }
 }
 
-/// Every file of a folder with its bytes, by name.
+/// Returns the contents of every file in a folder, by path.
 pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("a folder to list") {

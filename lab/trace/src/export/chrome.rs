@@ -1,4 +1,4 @@
-//! The JSON of `chrome://tracing`: a beginning, an end or an instant a line.
+//! JSON of `chrome://tracing`: one begin, end or instant event per line.
 //!
 //! Source: the Trace Event Format of the Chromium project.
 
@@ -9,9 +9,9 @@ use std::io::{self, Write};
 
 pub struct Chrome<'a, W> {
     sink: &'a mut Sink<W>,
-    /// As they stand in JSON, with quotes.
+    /// Names as JSON strings, with quotes.
     names: Vec<String>,
-    /// `"pid":1,"tid":2`.
+    /// JSON fields of the current thread: `,"pid":1,"tid":2`.
     place: Vec<u8>,
     process: Option<usize>,
     is_first: bool,
@@ -47,7 +47,7 @@ impl<'a, W: Write> Chrome<'a, W> {
         self.sink.bytes().extend_from_slice(separator);
     }
 
-    /// Phase, name, place and time: what all events have.
+    /// Writes the fields that all events have: phase, name, process, thread and time.
     #[inline]
     fn event(&mut self, at: &At, phase: &[u8], name: NameId) {
         self.separate();
@@ -102,7 +102,7 @@ impl<W: Write> Visitor for Chrome<'_, W> {
     }
 }
 
-/// Times are in µs, with three digits behind the point.
+/// Writes a time in µs with three decimals.
 #[inline]
 fn put_us(to: &mut Vec<u8>, ns: i64) {
     if ns < 0 {
@@ -117,7 +117,7 @@ fn put_us(to: &mut Vec<u8>, ns: i64) {
     }
 }
 
-/// A text as it stands in JSON.
+/// Returns `text` as a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,6 +1,6 @@
-//! Comma-separated values: a line an event, in the order of time, as it was recorded.
+//! Comma-separated values: one line per event, ordered by time, as recorded.
 //!
-//! Source: RFC 4180, with a line feed alone at the ends of lines.
+//! Source: RFC 4180, except that lines end with a line feed alone.
 
 use super::sink::{Sink, put_number, put_signed};
 use crate::names::Names;
@@ -55,7 +55,7 @@ pub fn write<S: ReadAt, W: Write>(
     Ok(found)
 }
 
-/// A text as a field: in quotes, where it must be.
+/// Returns `text` as a CSV field, quoted if necessary.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! Folded stacks: `root;outer;inner NS`, a line a stack.
+//! Folded stacks: `root;outer;inner NS`, one line per stack.
 
 use super::sink::{Sink, put_number};
 use crate::names::Names;
@@ -21,7 +21,8 @@ pub fn write<W: Write>(tree: &CallTree, names: &Names, sink: &mut Sink<W>) -> io
     })
 }
 
-/// A semicolon would be two frames, and the end of a line another stack.
+/// Appends a frame's name without semicolons and control characters, which would end a frame or a
+/// line.
 fn put_frame(to: &mut Vec<u8>, name: &str) {
     let kept = |c: char| match c {
         ';' => ':',

@@ -1,10 +1,11 @@
-//! Perfetto's protobuf, by hand: a sequence of packets, each with a time and a piece of a track.
+//! Perfetto's protobuf, encoded by hand: a sequence of packets, each with a time and part of a
+//! track.
 //!
-//! Each thread is a packet sequence of its own, whose defaults name its track and clock, and whose names
-//! are interned: an event is 18 to 22 bytes. Times are those of CLOCK_MONOTONIC, and a snapshot says what
-//! the wall clock was.
+//! Each thread is a packet sequence of its own, with its track and clock as defaults and with
+//! interned names: an event takes 18 to 22 bytes. Times are those of CLOCK_MONOTONIC; a clock
+//! snapshot relates them to the wall clock.
 //!
-//! Source: the definitions in Perfetto's `protos/perfetto/trace`; the numbers below are theirs.
+//! Source: the definitions in Perfetto's `protos/perfetto/trace`, which give the numbers below.
 
 use super::sink::Sink;
 use crate::names::{NameId, Names};
@@ -27,7 +28,7 @@ mod packet {
 }
 const INCREMENTAL_STATE_CLEARED: u64 = 1;
 const NEEDS_INCREMENTAL_STATE: u64 = 2;
-/// Fields of `TrackEvent`, and of its defaults.
+/// Fields of `TrackEvent`, and of the defaults for it.
 mod event {
     pub const ANNOTATION: u32 = 4;
     pub const TYPE: u32 = 9;
@@ -43,7 +44,7 @@ mod annotation {
     pub const BOOL: u32 = 2;
     pub const INT: u32 = 4;
 }
-/// Fields of `InternedData`, and of each thing interned.
+/// Fields of `InternedData`, and of each interned string.
 mod interned {
     pub const EVENT_NAMES: u32 = 2;
     pub const ANNOTATION_NAMES: u32 = 3;
@@ -72,15 +73,15 @@ mod clock {
     pub const MONOTONIC: u64 = 3;
 }
 
-/// What annotations are called, by their number minus one.
+/// Names of annotations; an annotation's number is its index plus one.
 const ANNOTATIONS: &[&str] = &["value", "value 2", "end is missing"];
 const FIRST_VALUE: u64 = 1;
 const END_IS_MISSING: u64 = 3;
 
-/// The sequence of what belongs to no thread.
+/// Sequence of packets that belong to no thread.
 const GLOBAL_SEQUENCE: u64 = 1;
 
-/// An event with two values and a name's number takes 70 bytes at most.
+/// Buffer size of one event: with two values and a name's number it takes 70 bytes at most.
 const EVENT_BYTES_MAX: usize = 96;
 
 pub struct Perfetto<'a, W> {
@@ -88,7 +89,7 @@ pub struct Perfetto<'a, W> {
     sink: &'a mut Sink<W>,
     sequence: u64,
     process: Option<usize>,
-    /// The sequence in which a name was interned last.
+    /// For each name, the sequence in which it was last interned.
     interned: Vec<u64>,
 }
 
@@ -131,7 +132,7 @@ impl<'a, W: Write> Perfetto<'a, W> {
         self.packet(&packet)
     }
 
-    /// The sequence of a thread begins with what holds for all of it.
+    /// Begins the sequence of a thread with its track, its defaults and the annotation names.
     fn sequence(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
         self.sequence += 1;
         let uuid_of_thread = uuid(process, here.pid, here.index as u64);
@@ -162,7 +163,8 @@ impl<'a, W: Write> Perfetto<'a, W> {
         self.packet(&packet)
     }
 
-    /// A packet of its own before the first event of that name: `InternedData` may come in advance.
+    /// Writes a packet that interns a name, before the first event with that name: `InternedData`
+    /// may precede its use.
     #[cold]
     fn intern(&mut self, name: NameId) -> io::Result<()> {
         self.interned[name.index()] = self.sequence;
@@ -227,12 +229,12 @@ enum Rest<'a> {
     EndIsMissing,
 }
 
-/// Zero means none.
+/// Returns the interning number of a name; 0 would mean none.
 fn iid(name: NameId) -> u64 {
     u64::from(name.0) + 1
 }
 
-/// Tracks' numbers are to differ from those of other traces that are shown beside this one.
+/// Returns a track's number, which should differ from those of other traces shown with this one.
 fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
     // splitmix64's mixing (Steele, Lea, Flood, OOPSLA 2014).
     let mix = |word: u64| {
@@ -274,11 +276,11 @@ impl<W: Write> Visitor for Perfetto<'_, W> {
     }
 }
 
-/// Wire types.
+/// Wire type of integers.
 const VARINT: u32 = 0;
 const LENGTH: u32 = 2;
 
-/// A message of any length.
+/// Protobuf message of any length.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -318,7 +320,7 @@ impl Message {
     }
 }
 
-/// A message below 128 bytes, so that each length takes one.
+/// Protobuf message of less than 128 bytes, so that each length takes one byte.
 struct Short {
     bytes: [u8; EVENT_BYTES_MAX],
     at: usize,
@@ -347,7 +349,7 @@ impl Short {
         self.push(number as u8);
     }
 
-    /// All fields of events are below 16.
+    /// Appends a tag in one byte: all field numbers of events are below 16.
     #[inline]
     fn tag(&mut self, field: u32, wire: u32) {
         self.push((field << 3 | wire) as u8);

@@ -1,8 +1,8 @@
-//! Bytes on their way out, gathered.
+//! Buffered output.
 
 use std::io::{self, Write};
 
-/// What is gathered before it is written.
+/// Number of buffered bytes from which on they are written.
 const GATHERED_BYTES: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -16,13 +16,13 @@ impl<W: Write> Sink<W> {
         Self { out, bytes: Vec::with_capacity(GATHERED_BYTES + (1 << 12)) }
     }
 
-    /// Where to put bytes; [`settle`](Sink::settle) after each event.
+    /// Returns the buffer to append to; call [`settle`](Sink::settle) after each event.
     #[inline]
     pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Writes what is gathered, if it is enough.
+    /// Writes the buffer if it has reached its limit.
     #[inline]
     pub fn settle(&mut self) -> io::Result<()> {
         if self.bytes.len() >= GATHERED_BYTES { self.flush() } else { Ok(()) }
@@ -57,7 +57,7 @@ pub fn put_number(to: &mut Vec<u8>, mut number: u64) {
     to.extend_from_slice(&digits[at..]);
 }
 
-/// Appends a number that may be negative.
+/// Appends a signed number in decimal digits.
 #[inline]
 pub fn put_signed(to: &mut Vec<u8>, number: i64) {
     if number < 0 {

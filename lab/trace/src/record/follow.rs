@@ -1,4 +1,4 @@
-//! Following the processes of a recording: emptying their rings into files.
+//! Drains the rings of a recording's processes into trace files.
 
 use super::names;
 use super::rings::{Block, Rings, codes};
@@ -12,11 +12,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A chunk is written when it has so many events.
+/// Number of events from which on a chunk is written.
 const CHUNK_EVENTS: u64 = 1 << 14;
-/// Beyond every site's number.
+/// Upper bound of all sites' numbers.
 const SITES_END: usize = 1 << 18;
-/// Looks between two questions whether processes live.
+/// Number of rounds between two checks whether processes still live.
 const LOOKS_EACH: u32 = 64;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Follower {
         Self { folder, file, known, followed, done, notes, looks_count: 0 }
     }
 
-    /// Takes what is worthwhile.
+    /// Drains rings that have enough events, and finishes the files of ended processes.
     pub(super) fn look(&mut self) {
         self.meet();
         self.followed.iter_mut().for_each(|one| one.look(false));
@@ -52,11 +52,11 @@ impl Follower {
         }
     }
 
-    /// Takes everything, and finishes all files.
+    /// Drains all events, and finishes all files.
     pub(super) fn finish(&mut self, notes: &mut Vec<String>) {
         self.meet();
         for one in &self.followed {
-            // One that does not hear it is read all the same, as far as it has come.
+            // If this fails, the ring is still read as far as it was written.
             let _ = one.rings.close();
         }
         for one in self.followed.drain(..) {
@@ -65,7 +65,7 @@ impl Follower {
         notes.append(&mut self.notes);
     }
 
-    /// The files that were written.
+    /// Returns the paths of the files that were written.
     pub(super) fn paths(self) -> Vec<PathBuf> {
         self.done
     }
@@ -99,9 +99,9 @@ impl Follower {
 #[derive(Debug)]
 struct Lane {
     offset: u64,
-    /// Its thread's number; another's, when it was given away.
+    /// Number of its thread; changes when the lane is given to another thread.
     index: Option<u64>,
-    /// What is to be read next.
+    /// Position of the next event to read: block, and word in it.
     block: u64,
     word: usize,
     events_count: u64,
@@ -118,16 +118,16 @@ struct Followed {
     lanes: Vec<Lane>,
     chunk: Chunk,
     block: Block,
-    /// The functions of which there are events, by their number.
+    /// Sites with at least one event, by their number.
     seen: Vec<bool>,
     sites_count: usize,
-    /// Of threads whose lanes others have now.
+    /// Lost events of threads that have ended and whose lanes were freed.
     lost: u64,
     failure: Option<io::Error>,
 }
 
 impl Followed {
-    /// The first has the file's own name.
+    /// Creates the trace file of a process: the first process gets the file's own name.
     fn begin(rings: Rings, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
         let header =
             Header { rings: rings_path.to_string_lossy().into_owned(), ..rings.header.clone() };
@@ -140,7 +140,8 @@ impl Followed {
         let mut again = 0;
         let (stream, path) = loop {
             let path = beside(again);
-            // First: when this process is killed, somebody may have both files, and no more.
+            // Named before the file is created: if this process is killed then, both files may
+            // exist alone.
             rings.name_stream(&path)?;
             match Stream::create(&path, &header) {
                 Ok(stream) => break (stream, path),
@@ -167,12 +168,12 @@ impl Followed {
         })
     }
 
-    /// Takes what is worthwhile, or everything.
+    /// Drains rings that have enough events, or all events if `everything`.
     fn look(&mut self, everything: bool) {
         if self.failure.is_none()
             && let Err(error) = self.try_look(everything)
         {
-            // The program goes on, and counts what it loses.
+            // The program goes on and counts further events as lost.
             let _ = self.rings.fail();
             self.failure = Some(error);
         }
@@ -219,13 +220,14 @@ impl Followed {
         Ok(())
     }
 
-    /// Writes a chunk of a lane's events: of whole blocks, or all there are. `false` when there was none.
+    /// Writes a chunk of a lane's events: from complete blocks, or all if `everything`. Returns
+    /// `false` once nothing more can be taken.
     fn take(&mut self, at: usize, everything: bool) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
         let (mut block, mut word) = (lane.block, lane.word);
         while self.chunk.count() < CHUNK_EVENTS {
-            // Before the block is read: what is complete is read whole.
+            // Checked before the block is read: only then is a complete block read completely.
             let is_complete = self.rings.has_begun(lane.offset, block + 1)?;
             if !is_complete && !everything {
                 break;
@@ -236,7 +238,7 @@ impl Followed {
             let words = &self.block.words;
             let (base, rest) = (words[1], words.get(word..).unwrap_or_default());
             if !self.chunk.push_block(base, rest) {
-                break; // it is one for the next chunk
+                break; // its base time needs the next chunk
             }
             lane.lost_before = words[3];
             let mut words_count = 0;
@@ -270,17 +272,17 @@ impl Followed {
         Ok(count > 0 && has_moved)
     }
 
-    /// Its file, with everything in it that there is, and names.
+    /// Drains the rest, appends names, completes the file and returns its path.
     fn finish(mut self, notes: &mut Vec<String>) -> PathBuf {
         self.look(true);
         let mut lost = self.lost;
         for lane in &self.lanes {
             let page = self.rings.page(lane.offset).ok().flatten();
             if let Some(page) = page.filter(|_| !lane.is_done) {
-                // What came into the ring and not into the file.
+                // Events that are in the ring and did not get into the file.
                 let recorded = self.rings.recorded(lane.offset).unwrap_or(0);
                 lost += page.lost + recorded.saturating_sub(lane.events_count);
-                // Without it, the thread has no end: readers know that.
+                // If this fails, the thread has no end in the trace, which readers handle.
                 let _ = self.stream.append_thread(&page);
             }
         }
@@ -305,14 +307,14 @@ impl Followed {
             ..now
         };
         match self.stream.write_header(&header) {
-            // Nothing depends on it: it only takes room.
+            // A failure is harmless: the file only takes space.
             Ok(()) => drop(std::fs::remove_file(&self.rings_path)),
             Err(error) => notes.push(format!("{}: {error}", self.path.display())),
         }
         self.path
     }
 
-    /// Appends the names of the functions that were seen; how many events had to give way.
+    /// Appends the names of functions with events; returns the number of events given up for space.
     fn name(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
         let (modules, mut functions) = self.rings.functions()?;
         functions.retain(|(number, ..)| self.seen.get(*number as usize) == Some(&true));
@@ -324,7 +326,7 @@ impl Followed {
     }
 }
 
-/// For a process that could not say itself when it ended.
+/// Returns the current time, for a process that could not record its own end.
 fn now_on_all_clocks() -> format::Anchor {
     let ns = |clock| {
         let now = rustix::time::clock_gettime(clock);

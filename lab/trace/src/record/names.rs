@@ -1,5 +1,5 @@
-//! What functions are called, and where they stand: from the symbols and the debug information of the
-//! files that were run.
+//! Names and source locations of functions, from the symbols and debug information of the executed
+//! files.
 
 use super::rings::Rings;
 use addr2line::Context;
@@ -14,11 +14,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Names the functions of a trace that was left without: by [`Policy::Last`](handover_probe::Policy), or
-/// because its recorder was killed. How many there were.
+/// Adds function names to a trace without them: one recorded with
+/// [`Policy::Last`](handover_probe::Policy), or one whose recorder was killed. Returns the number
+/// of functions added.
 ///
 /// # Errors
-/// When it cannot be read, is no trace, or nothing can be added to it.
+/// If the trace cannot be read, is not a trace, or cannot be written.
 pub fn complete(path: &Path) -> Result<usize, ReadError> {
     complete_with_notes(path, &mut Vec::new())
 }
@@ -42,14 +43,14 @@ pub(super) fn complete_with_notes(
     let end = file.metadata()?.len().next_multiple_of(8);
     let segment = sites_segment(&encode_sites(&sites));
     if let Err(error) = file.write_all_at(&segment, end) {
-        // If this fails too, readers find the rest by its checksum.
+        // If this fails too, readers detect the rest by its checksum.
         let _ = file.set_len(end);
         return Err(error.into());
     }
     Ok(sites.len())
 }
 
-/// The sites of functions: number, module, address in its file.
+/// Returns the sites of functions, given as number, module and address in the module's file.
 pub(super) fn sites(
     modules: &HashMap<u64, Module>,
     functions: &[(u32, u64, u64)],
@@ -107,7 +108,7 @@ fn unnamed(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed(address), module.path.clone(), 0)
 }
 
-/// Whether a file is the one that was run, as far as the linker has marked it.
+/// Returns `true` if a file is the one that was executed, as far as build IDs tell.
 fn is_same(file: &object::File<'_>, module: &Module) -> bool {
     match file.build_id() {
         Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,
@@ -126,7 +127,7 @@ fn sections<'a>(file: &object::File<'a>) -> Option<DwarfSections<Cow<'a, [u8]>>>
     DwarfSections::load(load).ok()
 }
 
-/// Functions by their address.
+/// Function symbols, sorted by address: address, size, name.
 #[derive(Debug)]
 struct Symbols<'a>(Vec<(u64, u64, &'a str)>);
 
@@ -142,7 +143,7 @@ impl<'a> Symbols<'a> {
                 all.push((symbol.address(), symbol.size(), name));
             }
         }
-        // At one address, the symbol that others can see and the shortest name.
+        // At one address, the largest symbol is kept, then the one with the shortest name.
         all.sort_by_key(|(address, size, name)| {
             (*address, std::cmp::Reverse(*size), name.len(), *name)
         });
@@ -153,12 +154,12 @@ impl<'a> Symbols<'a> {
     fn name(&self, address: u64) -> Option<&'a str> {
         let behind = self.0.partition_point(|(start, ..)| *start <= address);
         let (start, size, name) = *self.0.get(behind.checked_sub(1)?)?;
-        // Assembly has symbols without a size.
+        // Symbols from assembly have no size.
         (size == 0 || address < start + size).then_some(name)
     }
 }
 
-/// As the programmer knows it.
+/// Returns the name as in the source code.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

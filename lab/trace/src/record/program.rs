@@ -1,4 +1,4 @@
-//! What there is to trace in a program, found out before it runs.
+//! Checks a program for something to trace, before it runs.
 
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection, ObjectSymbol, elf};
@@ -8,56 +8,56 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program that can be run and traced.
+/// Program that can be run and traced.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Found {
-    /// Its file.
+    /// Path of its file.
     pub path: PathBuf,
-    /// Whether it, or a library that it names, was compiled with entries to trace.
+    /// `true` if it, or a library that it links, was compiled with traceable function entries.
     pub has_functions: bool,
-    /// Whether it has probes.
+    /// `true` if it has probes.
     pub has_probes: bool,
-    /// Whether the recording library can be loaded into it.
+    /// `true` if the recording library can be loaded into it.
     pub loads_library: bool,
 }
 
-/// Why a program is not run at all.
+/// Reason for which a program is not run at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No program was named.
+    /// No program was given.
     #[error("name a program to run, behind --")]
     Nothing,
-    /// There is no such file.
+    /// The program was not found.
     #[error("{}: no such program", name.display())]
     Absent {
-        /// As it was named.
+        /// Name as given.
         name: PathBuf,
     },
-    /// It may not be run, or not be read.
+    /// The program cannot be executed or read.
     #[error("{}: {reason}", path.display())]
     Forbidden {
-        /// Its file.
+        /// Path of its file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         reason: String,
     },
-    /// The recording library cannot be loaded into it.
+    /// The recording library cannot be loaded into the program.
     #[error("{} cannot be traced: {reason}", path.display())]
     Unreachable {
-        /// Its file.
+        /// Path of its file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         reason: &'static str,
     },
-    /// It was compiled without entries.
+    /// The program was compiled without traceable function entries.
     #[error(
         "{}: no function entries to trace: compile with -finstrument-functions or with \
          -fpatchable-function-entry=5 (--force runs it all the same, for what it starts or loads)", path.display()
     )]
     NoEntries {
-        /// Its file.
+        /// Path of its file.
         path: PathBuf,
     },
 }
@@ -69,10 +69,11 @@ const SECURE: &str =
     "it is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
 const NOT_HERE: &str = "functions are traced on x86-64 Linux alone";
 
-/// The program that `command` names, looked for as a shell would.
+/// Finds the program that `command` names, in `PATH` like a shell, and checks it.
 ///
 /// # Errors
-/// When there is none, or nothing in it can be traced; with `force`, only when it could not be.
+/// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
+/// traced.
 pub fn find(command: &[OsString], force: bool) -> Result<Found, Refusal> {
     let name = command.first().filter(|name| !name.is_empty()).ok_or(Refusal::Nothing)?;
     let path = look_up(name).ok_or_else(|| Refusal::Absent { name: name.into() })?;
@@ -88,10 +89,10 @@ pub fn find(command: &[OsString], force: bool) -> Result<Found, Refusal> {
         has_probes: false,
         loads_library: !super::LIBRARY.is_empty(),
     };
-    // One that may be run and not read: what it has to trace is seen when it runs.
+    // Executable but not readable: its contents are unknown until it runs.
     let Ok(bytes) = std::fs::read(&path) else { return Ok(found) };
     if !bytes.starts_with(b"\x7fELF") {
-        return Ok(found); // a script: what runs it, and what it starts, is seen then
+        return Ok(found); // a script: its interpreter and the programs it starts are recorded
     }
     let traits = traits(&bytes);
     found.has_probes = traits.has_probes;
@@ -110,7 +111,7 @@ pub fn find(command: &[OsString], force: bool) -> Result<Found, Refusal> {
     };
     if let Some(reason) = reason {
         found.loads_library = false;
-        // Probes in Rust bring their own recording; but no privileged program listens to the environment.
+        // Rust probes record by themselves; but privileged programs ignore the environment.
         return if traits.has_probes && reason != SECURE {
             Ok(found)
         } else {
@@ -180,7 +181,7 @@ fn has_entries(file: &object::File<'_>) -> bool {
         let section = file.section_by_name("__patchable_function_entries");
         section.is_some_and(|section| section.size() > 0)
     };
-    // One that defines the hook itself calls its own.
+    // A program that defines the hook itself calls its own.
     let mut symbols = file.dynamic_symbols();
     has_room() || symbols.any(|it| it.is_undefined() && it.name() == Ok("__cyg_profile_func_enter"))
 }
@@ -190,7 +191,7 @@ fn has_functions(path: &Path) -> bool {
     object::File::parse(&*bytes).is_ok_and(|file| has_entries(&file))
 }
 
-/// The shared objects that the loader would load for a program, as it says itself.
+/// Returns the shared objects that the dynamic loader lists for a program.
 fn libraries(path: &Path) -> Vec<PathBuf> {
     let listing = Command::new(path)
         .env("LD_TRACE_LOADED_OBJECTS", "1")
@@ -201,7 +202,7 @@ fn libraries(path: &Path) -> Vec<PathBuf> {
     let mut text = String::new();
     if let Ok(mut listing) = listing {
         if let Some(said) = &mut listing.stdout {
-            // Without it, nothing is known of its libraries, as if there were none.
+            // Without the list the program is treated as one without libraries.
             let _ = said.take(1 << 20).read_to_string(&mut text);
         }
         let _ = listing.wait();

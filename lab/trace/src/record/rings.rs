@@ -1,4 +1,4 @@
-//! The rings of a process, read by another while they are written.
+//! Ring files of a traced process, read while the process writes them.
 
 use handover_probe::format::{
     self, Header, Module, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_FUNCTIONS, SEGMENT_LANE,
@@ -12,14 +12,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
-/// Words of a file's header.
+/// Position of the state in a file's header, in words.
 const STATE: u64 = 19;
 const CLOSED: u64 = 24;
 
-/// Programs and shared objects by their number; and functions: number, module, address in its file.
+/// Programs and shared objects by their number, and functions as number, module and address in the
+/// module's file.
 pub(super) type Functions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
 
-/// What a page of a lane says.
+/// Contents of a lane's first page.
 #[derive(Debug, Clone)]
 pub(super) struct LanePage {
     pub segment: Segment,
@@ -32,17 +33,17 @@ pub(super) struct LanePage {
 pub(super) struct Rings {
     file: File,
     pub header: Header,
-    /// Where the next segment will be.
+    /// Offset of the next segment.
     next: u64,
     pub lanes: Vec<u64>,
     tables: Vec<u64>,
     modules: Vec<u64>,
-    /// Payloads of sites, in their order.
+    /// Payloads of site segments, in file order.
     pub sites: Vec<Vec<u8>>,
 }
 
 impl Rings {
-    /// `None` while the file is being made.
+    /// Opens a ring file; `None` while it is being created.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::options().read(true).write(true).open(path)?;
         let mut page = vec![0; PAGE_BYTES as usize];
@@ -52,14 +53,14 @@ impl Rings {
         Ok(Some(Self { file, header, next: PAGE_BYTES, lanes, tables, modules, sites }))
     }
 
-    /// The header as it is now.
+    /// Reads the current header.
     pub(super) fn header_now(&self) -> Header {
         let mut page = vec![0; PAGE_BYTES as usize];
         let read = self.file.read_exact_at(&mut page, 0);
         read.ok().and_then(|()| Header::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
-    /// Says where they are emptied into.
+    /// Stores the path of the trace file into which the rings are drained.
     pub(super) fn name_stream(&self, path: &Path) -> io::Result<()> {
         let text = path.as_os_str().as_encoded_bytes();
         let mut room = vec![0; format::STREAM.len()];
@@ -69,12 +70,12 @@ impl Rings {
         self.file.write_all_at(&room, format::STREAM.start as u64)
     }
 
-    /// Nothing more is to be written.
+    /// Asks the process to stop recording.
     pub(super) fn close(&self) -> io::Result<()> {
         self.put(CLOSED * 8, 1)
     }
 
-    /// What is recorded from now on is counted as lost.
+    /// Asks the process to count further events as lost.
     pub(super) fn fail(&self) -> io::Result<()> {
         self.put(STATE * 8, format::STATE_FAILED)
     }
@@ -89,7 +90,7 @@ impl Rings {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Finds the segments that are new.
+    /// Finds new segments.
     pub(super) fn look(&mut self) -> io::Result<()> {
         let end = self.file.metadata()?.len();
         while self.next + SEGMENT_BYTES <= end {
@@ -114,7 +115,7 @@ impl Rings {
         Ok(())
     }
 
-    /// A segment's payload, once it is all there.
+    /// Reads a segment's payload; `None` until it is complete.
     fn payload(&self, offset: u64) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = [0; SEGMENT_BYTES as usize];
         self.file.read_exact_at(&mut bytes, offset)?;
@@ -125,7 +126,7 @@ impl Rings {
         Ok((format::checksum(&payload) == segment.payload_checksum).then_some(payload))
     }
 
-    /// The programs and shared objects, and the functions: number, module, address in its file.
+    /// Reads the programs and shared objects, and the functions.
     pub(super) fn functions(&self) -> io::Result<Functions> {
         let mut modules = HashMap::new();
         for offset in &self.modules {
@@ -148,7 +149,7 @@ impl Rings {
         Ok((modules, all))
     }
 
-    /// A lane's page; `None` while it is given to another thread.
+    /// Reads a lane's page; `None` while the lane is being given to another thread.
     pub(super) fn page(&self, lane: u64) -> io::Result<Option<LanePage>> {
         let mut page = vec![0; PAGE_BYTES as usize];
         self.file.read_exact_at(&mut page, lane)?;
@@ -174,17 +175,17 @@ impl Rings {
         lane + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
     }
 
-    /// Whether a lane's block has been begun.
+    /// Returns `true` if the block of a lane has been begun.
     pub(super) fn has_begun(&self, lane: u64, block: u64) -> io::Result<bool> {
         Ok(self.word(self.block_at(lane, block))? == block + 1)
     }
 
-    /// How many blocks make it worthwhile to write them.
+    /// Returns the number of new blocks from which on draining is worthwhile.
     pub(super) fn worthwhile(&self) -> u64 {
         16.min(self.blocks_count() / 2)
     }
 
-    /// Reads a block; `false` if it is not the block that it should be.
+    /// Reads a block; returns `false` if its place holds another one.
     pub(super) fn block(&self, lane: u64, block: u64, to: &mut Block) -> io::Result<bool> {
         self.file.read_exact_at(&mut to.bytes, self.block_at(lane, block))?;
         for (word, bytes) in to.words.iter_mut().zip(to.bytes.as_chunks().0) {
@@ -193,17 +194,17 @@ impl Rings {
         Ok(to.words[0] == block + 1)
     }
 
-    /// Lets the writer have the first `blocks` again.
+    /// Releases the first `blocks` blocks to the writer.
     pub(super) fn drained(&self, lane: u64, blocks: u64) -> io::Result<()> {
         self.put(lane + 8 * thread::PAGE_DRAINED as u64, blocks)
     }
 
-    /// Lets another thread have it.
+    /// Releases the lane to another thread.
     pub(super) fn free(&self, lane: u64) -> io::Result<()> {
         self.put(lane + 8 * thread::PAGE_FREE as u64, 1)
     }
 
-    /// How many events a lane has had so far.
+    /// Returns the number of events that a lane has recorded so far.
     pub(super) fn recorded(&self, lane: u64) -> io::Result<u64> {
         let mut newest = None;
         for at in 0..self.blocks_count() {
@@ -219,7 +220,7 @@ impl Rings {
     }
 }
 
-/// A block that is read. Its memory is used again for the next.
+/// Buffer for one block, reused for each.
 #[derive(Debug)]
 pub(super) struct Block {
     bytes: Vec<u8>,
@@ -232,7 +233,7 @@ impl Default for Block {
     }
 }
 
-/// The sites' numbers and forms of the events in a block's words.
+/// Iterates over the codes (site number and form) of the events in a block's words.
 pub(super) fn codes(words: &[u64]) -> impl Iterator<Item = u64> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! The file that rings are emptied into.
+//! Trace file into which rings are drained.
 
 use super::rings::LanePage;
 use handover_probe::chunk::{Chunk, Whose};
@@ -15,7 +15,7 @@ use std::path::Path;
 pub(super) struct Stream {
     file: File,
     end: u64,
-    /// Where each chunk begins, and how many events it has: the last can be given up for room.
+    /// Offset and number of events of each chunk: the last ones can be given up for space.
     chunks: Vec<(u64, u64)>,
 }
 
@@ -30,10 +30,10 @@ impl Stream {
         self.file.write_all_at(&page, 0)
     }
 
-    /// All of it or nothing, as far as readers are concerned.
+    /// Appends a segment completely or, for readers, not at all.
     pub(super) fn append(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.end) {
-            // If this fails too, readers find the rest by its checksum.
+            // If this fails too, readers detect the rest by its checksum.
             let _ = self.file.set_len(self.end);
             return Err(error);
         }
@@ -48,7 +48,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Says whose a lane is, and what was lost there.
+    /// Appends a record of a lane's thread, with its name and its lost events.
     pub(super) fn append_thread(&mut self, page: &LanePage) -> io::Result<()> {
         let mut words = page.segment.words;
         words[thread::END] = page.end_ticks;
@@ -58,8 +58,8 @@ impl Stream {
         self.append(&Segment::wrap(SEGMENT_THREAD, words, &page.name))
     }
 
-    /// Appends what a trace cannot do without, if need be instead of its last events, of which it says
-    /// how many they were.
+    /// Appends a segment that the trace needs, in place of its last chunks if there is no space;
+    /// returns the number of events given up.
     pub(super) fn append_surely(&mut self, segment: &[u8]) -> io::Result<u64> {
         let mut given_up = 0;
         loop {
@@ -72,7 +72,7 @@ impl Stream {
     }
 }
 
-/// A segment that names sites.
+/// Returns a segment that names sites.
 pub(super) fn sites_segment(payload: &[u8]) -> Vec<u8> {
     format::sites_segment(payload)
 }

@@ -1,4 +1,4 @@
-//! Statistics, trees and estimates, against what was recorded.
+//! Statistics, trees and estimates compared with the recorded events.
 
 use crate::samples::{odd, random, raw, recorded, whole};
 use handover_probe::read::{EventKind, Trace};
@@ -39,7 +39,8 @@ fn calls_are_counted_and_timed_as_they_were_recorded() {
     assert_eq!(named(&all, "whole.short").threads, 1);
     assert_eq!((named(&all, "whole.mark").calls, named(&all, "whole.mark").marks), (0, 50));
 
-    // Of the recursion, total is the outermost call alone; its self is the same time, in five parts.
+    // The total of a recursion is its outermost call; its self time is the same time, in five
+    // parts.
     let fall = named(&all, "whole.fall");
     let enters: Vec<i64> = raw(whole())[1]
         .iter()
@@ -190,13 +191,13 @@ fn an_estimate_leaves_out_what_is_called_often_and_shortly() {
     assert!(long.mean_ns.unwrap() >= 1_000_000);
     assert_eq!(all.filter.as_deref(), Some("-estimate.short(a? b)"));
     assert_eq!(all.events_left, 60);
-    // Two bytes at the least, and what the file has of them beside its headers.
+    // At least two bytes per event, and less than the whole file, which also has headers.
     let bytes = std::fs::metadata(&traces.paths()[0]).unwrap().len();
     assert!((2 * all.events..bytes).contains(&all.stream_bytes), "{} of {bytes}", all.stream_bytes);
     assert_eq!(all.ring_bytes, 8 * all.events + 8 * 2_000);
     assert!(estimate_table(&all).contains("-estimate.short(a? b)"));
 
-    // As it says: with the filter, the rest is what is walked.
+    // With the filter, a walk visits exactly the remaining events.
     let left = Names::matching(&traces, all.filter.as_deref().unwrap());
     assert_eq!(walk(&traces, &left, &mut Statistics::new()).unwrap().events, all.events_left);
     let short = Limits { mean_ns_max: 0, ..Limits::default() };
@@ -219,7 +220,7 @@ fn processes_stand_on_one_time_line() {
     let twice = Traces::open([&paths[0], &paths[0]]).unwrap();
     assert_eq!(twice.all().len(), 1, "a file is read once");
 
-    // Beside it by a child's name, and not its child: this process's parent is another.
+    // The file has a child's name but is not a child's: its parent PID is not among the traces.
     std::fs::copy(&paths[0], folder.path().join("one.77")).unwrap();
     std::fs::write(folder.path().join("one.78"), "rubbish").unwrap();
     let alone = Traces::open([&paths[1]]).unwrap();

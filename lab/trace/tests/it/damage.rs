@@ -1,4 +1,4 @@
-//! Files that are damaged, cut off or something else.
+//! Files that are damaged, cut off or not traces.
 
 use crate::samples::{recorded, whole};
 use handover_probe::read::Trace;
@@ -27,7 +27,7 @@ fn traces_of_different_clocks_are_refused_together() {
     let (folder, traces) = recorded("mine", "clock.*", || {
         let _span = span!("clock.span");
     });
-    // The machine's start is in the first page, whose checksum then is another.
+    // The first page holds the machine's boot time; its checksum is corrected after the change.
     let mine = &traces.paths()[0];
     let mut bytes = fs::read(mine).unwrap();
     bytes[72] ^= 1;

@@ -1,4 +1,4 @@
-//! What other tools are given says what was recorded, and pairs whatever was recorded.
+//! Exported formats: they contain the recorded events, and calls are paired for any trace.
 
 use crate::perfetto::{Kind, Shown, assert_nests, tracks};
 use crate::samples::{odd, random, raw, whole, word};
@@ -107,12 +107,12 @@ fn whatever_is_entered_and_left_nests_in_every_format() {
     assert_eq!(chrome(random()).1, found);
 }
 
-/// The stacks of each thread while the JSON is gone through; how many events and what was found.
+/// Checks the nesting of Chrome's JSON; returns its events and the counters of the export.
 fn chrome(traces: &Traces) -> (Vec<Value>, Found) {
     let (text, found) = text(traces, Format::Chrome);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let events = document["traceEvents"].as_array().expect("events").clone();
-    // A thread's number is given to another when it has ended: then its calls have too.
+    // A thread number is reused only after its thread, and so each of its calls, has ended.
     let mut stacks: HashMap<(u64, u64), (f64, Vec<String>)> = HashMap::new();
     for event in events.iter().filter(|event| event["ph"] != "M") {
         let place = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
@@ -201,7 +201,7 @@ fn folded_stacks_sum_to_the_time_in_outermost_calls() {
 #[test]
 fn csv_has_a_line_for_every_event_as_it_was_recorded() {
     let (text, found) = text(whole(), Format::Csv);
-    // No field but these has a comma, a quote or the end of a line in it.
+    // Only these fields contain a comma, a quote or a line end.
     let plain = text.replace("\"whole.f(int, \"\"x;y\"\")\"", "F");
     let plain = plain.replace("\"one \"\"quoted\"\", thread\"", "ONE");
     let plain = plain.replace("\"whole.\u{b5}s \\ \n\"", "MU");

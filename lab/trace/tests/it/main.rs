@@ -1,4 +1,4 @@
-//! Traces, recorded here by real probes, and what is made of them.
+//! Traces recorded by real probes in this process, and the results computed from them.
 #![cfg(not(any(handover_loom, miri)))]
 
 mod calls;

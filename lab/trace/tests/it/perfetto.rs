@@ -1,5 +1,6 @@
-//! An independent reader of Perfetto's protobuf: prost decodes, and what follows resolves interned names,
-//! defaults and tracks as `trace_processor` does. The field numbers are those of Perfetto's definitions.
+//! Independent reader of Perfetto's protobuf: prost decodes; this module resolves interned names,
+//! defaults and tracks like `trace_processor`. The field numbers are those of Perfetto's
+//! definitions.
 
 use prost::Message;
 use std::collections::HashMap;
@@ -137,7 +138,7 @@ pub enum Kind {
     Instant,
 }
 
-/// An event; ends have no name.
+/// Decoded event; ends have no name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     pub ns: u64,
@@ -147,7 +148,7 @@ pub struct Shown {
     pub end_is_missing: bool,
 }
 
-/// A thread's track.
+/// Track of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Track {
     pub pid: i32,
@@ -220,7 +221,7 @@ impl Sequence {
     }
 }
 
-/// The tracks of threads in the order of their description, as a viewer shows them.
+/// Returns the threads' tracks in the order of their descriptors, as a viewer shows them.
 pub fn tracks(bytes: &[u8]) -> Vec<Track> {
     let file = File::decode(bytes).expect("protobuf");
     assert_eq!(file.encoded_len(), bytes.len(), "fields that are not known");
@@ -267,7 +268,7 @@ pub fn tracks(bytes: &[u8]) -> Vec<Track> {
     tracks.into_iter().map(|(_, track)| track).collect()
 }
 
-/// Checks that each end has its beginning and the other way round, and that time does not go back.
+/// Asserts that begins and ends are paired and that time does not decrease.
 pub fn assert_nests(track: &Track) {
     let mut depth = 0u64;
     let mut last_ns = 0;

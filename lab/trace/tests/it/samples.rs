@@ -1,4 +1,4 @@
-//! Recordings of this very process, one at a time.
+//! Recordings of this process, one at a time.
 
 use handover_probe::read::{Event, EventKind, ReadAt};
 use handover_probe::{Config, Recording, Value, disable, enable, probe, span};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
-/// Records what `work` does with the sites that match on, into `name` in a folder of its own.
+/// Records `work` with the sites that match `pattern`, into `name` in a temporary folder.
 pub fn recorded(name: &str, pattern: &str, work: impl FnOnce()) -> (TempDir, Traces) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,8 +38,8 @@ fn fall(depth: u64) {
     }
 }
 
-/// Two threads whose calls nest as they should, with names that formats must take care of, values, marks
-/// and recursion.
+/// Returns a recording of two threads with nested calls, values, marks, recursion, and names that
+/// the formats must escape.
 pub fn whole() -> &'static Traces {
     static WHOLE: OnceLock<(TempDir, Traces)> = OnceLock::new();
     let make = || {
@@ -62,7 +62,8 @@ pub fn whole() -> &'static Traces {
     &WHOLE.get_or_init(make).1
 }
 
-/// An end without a beginning, a beginning without an end, and a call that does not end.
+/// Returns a recording with an end without a beginning, a beginning without an end, and an open
+/// call.
 pub fn odd() -> &'static Traces {
     static ODD: OnceLock<(TempDir, Traces)> = OnceLock::new();
     let make = || {
@@ -91,7 +92,7 @@ pub fn odd() -> &'static Traces {
     &ODD.get_or_init(make).1
 }
 
-/// Many threads that enter and leave at random, in any order, and switch sites meanwhile.
+/// Returns a recording of many threads that enter and leave spans in random order and toggle sites.
 pub fn random() -> &'static Traces {
     static RANDOM: OnceLock<(TempDir, Traces)> = OnceLock::new();
     let make = || {
@@ -127,10 +128,10 @@ pub fn random() -> &'static Traces {
     &RANDOM.get_or_init(make).1
 }
 
-/// An event as the reader gives it, with its name.
+/// Event as returned by the reader: time in ns, kind, name, values.
 pub type Raw = (i64, EventKind, String, Vec<u64>);
 
-/// The events of each thread, by its number and the process's.
+/// Returns the events of each thread, in the order of traces and threads.
 pub fn raw<S: ReadAt>(traces: &Traces<S>) -> Vec<Vec<Raw>> {
     let mut all = Vec::new();
     for (process, trace) in traces.all().iter().enumerate() {
@@ -145,7 +146,7 @@ pub fn raw<S: ReadAt>(traces: &Traces<S>) -> Vec<Vec<Raw>> {
     all
 }
 
-/// As values are recorded.
+/// Returns a value as it is recorded.
 pub fn word(value: impl Value) -> u64 {
     value.to_word()
 }

@@ -1,23 +1,23 @@
-//! Compiling the programs that are traced.
+//! Compilation of the programs to be traced.
 
 use handover_trace::record::HEADER;
 use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A program and the folder that it lies in.
+/// Compiled program and its folder.
 #[derive(Debug)]
 pub struct Built {
     pub path: PathBuf,
     pub folder: TempDir,
 }
 
-/// Compiles one source; `None`, and said so, when there is no compiler for it.
+/// Compiles a source file; `None`, with a message, if there is no compiler for it.
 pub fn build(source: &str, name: &str, flags: &[&str]) -> Option<Built> {
     build_by(if name.ends_with(".cc") { "c++" } else { "cc" }, source, name, flags)
 }
 
-/// The same by a compiler of one's choice.
+/// Compiles a source file with the given compiler, like [`build`].
 pub fn build_by(compiler: &str, source: &str, name: &str, flags: &[&str]) -> Option<Built> {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = (folder.path().join(name), folder.path().join("program"));
@@ -35,12 +35,12 @@ pub fn build_by(compiler: &str, source: &str, name: &str, flags: &[&str]) -> Opt
     }
 }
 
-/// To be run as it is.
+/// Returns the command that runs the program untraced.
 pub fn program(built: &Built) -> Command {
     Command::new(&built.path)
 }
 
-/// Forty threads one after the other, a fork, and a fork that becomes another program.
+/// Program with forty threads one after another, a fork, and a fork that executes another program.
 pub const PROCESSES: &str = r#"
     #include <pthread.h>
     #include <stdlib.h>
@@ -64,7 +64,7 @@ pub const PROCESSES: &str = r#"
     }
 "#;
 
-/// Calls that are left in every way but by returning.
+/// Program whose calls end in every way other than by returning.
 pub const UNWINDING: &str = r#"
     #include <csetjmp>
     #include <execinfo.h>
@@ -100,7 +100,8 @@ pub const UNWINDING: &str = r#"
     }
 "#;
 
-/// Every kind of argument and result, checked; in threads, so that blocks are begun here and there.
+/// Program that checks every kind of argument and result, in threads, so that blocks begin at
+/// various calls.
 pub const VALUES: &str = r#"
     #include <pthread.h>
     #include <stdarg.h>
@@ -158,7 +159,7 @@ pub const VALUES: &str = r#"
     }
 "#;
 
-/// Stacks that the program makes itself, one that signals have, and a timer that interrupts everything.
+/// Program with its own stacks, a signal stack, and a timer that interrupts everything.
 pub const STACKS: &str = r#"
     #include <signal.h>
     #include <stdlib.h>
@@ -200,7 +201,7 @@ pub const STACKS: &str = r#"
     }
 "#;
 
-/// Probes of each kind, one of which is left out.
+/// Program with probes of each kind, one of which is left out.
 pub const PROBES: &str = r#"
     #include "handover_probe.h"
     static inline __attribute__((noinline)) int work(int n) {

@@ -1,4 +1,4 @@
-//! What a handler may do while it is called.
+//! Operations that a handler can perform on connections while it is called.
 
 use super::core::Core;
 use super::endpoint::Dial;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The connection that a handler is called for.
+/// Connection that a handler is called for.
 pub struct Conn<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
@@ -20,42 +20,45 @@ pub struct Conn<'a, C, D> {
     pub(crate) came: Came<'a>,
 }
 
-/// What was read of a connection, and the message in it that its handler is called for.
+/// Bytes of the latest read of a connection, and the message among them that is being handled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Came<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) message: &'a [u8],
-    /// Where that stands, with its frame: from, to. Nowhere if it had begun before these bytes.
+    /// Range of `message` in `bytes`, frame included; empty if the message began in an earlier
+    /// read.
     pub(crate) frame: (usize, usize),
 }
 
 impl<C: Codec, D> Conn<'_, C, D> {
-    /// Which connection of this thread it is.
+    /// Returns the key of this connection, unique in its thread.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// What the program keeps with it.
+    /// Returns the program's data for this connection.
     ///
     /// # Panics
-    /// Never: the connection is there while its handler is called.
+    /// Never: a connection stays in the slab while its handler is called.
     pub fn data(&mut self) -> &mut D {
         let slot = self.core.slab.get_mut(self.key);
         &mut slot.expect("the connection is there while its handler is called").data
     }
 
-    /// Frames a message and sends it, together with all other replies to what was read with it.
+    /// Frames a message and sends it, together with all other replies to the same read.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing of it is sent then.
+    /// [`WriteError`]. After [`WriteError::Overflow`] or [`WriteError::Tls`] the connection is
+    /// closed, and the peer may have received a part of the message; otherwise nothing of it is
+    /// sent.
     ///
     /// # Cost
-    /// A copy of the message. Where it is the very message that the handler is called for, and
-    /// [`Codec::IS_EXACT`], none: it is sent from where it was read.
+    /// A copy of the message; none if it is the message that the handler is called for and
+    /// [`Codec::IS_EXACT`] holds: then it is sent from the read buffer.
     #[inline(always)]
     pub fn send(&mut self, message: &[u8]) -> Result<(), WriteError> {
-        // By value: what is handed on by reference would have to be in memory for each message.
+        // By value: a reference would force both into memory for each message.
         let (codec, came) = (self.codec, self.came);
         let (from, to) = came.frame;
         if C::IS_EXACT && std::ptr::eq(came.message, message) && from < to {
@@ -65,10 +68,10 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.core.reply_anew(codec, came.bytes, message)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unframed.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing of it is sent then.
+    /// As [`send`](Self::send).
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         self.core.reply_with(self.came.bytes, |out| {
@@ -77,104 +80,105 @@ impl<C: Codec, D> Conn<'_, C, D> {
         })
     }
 
-    /// Closes it when what waits is sent, and the peer has ended too or had `linger_ms` to read it. No
-    /// further message of it comes.
+    /// Closes the connection once all queued bytes are sent and the peer has either ended its side
+    /// or had `linger_ms` to read them. The handler gets no further message from it.
     pub fn close(&mut self) {
         let key = self.key;
         self.room().close(key);
     }
 
-    /// Closes it at once; what waits is lost.
+    /// Closes the connection at once; queued bytes are lost.
     pub fn abort(&mut self) {
         let key = self.key;
         self.room().abort(key);
     }
 
-    /// Reads nothing more from it until it is resumed: messages that have come already wait, and the
-    /// peer will have to.
+    /// Stops reading the connection until [`resume`](Self::resume). Messages that were read already
+    /// wait; the peer is slowed down by TCP flow control.
     pub fn suspend(&mut self) {
         let key = self.key;
         self.room().suspend(key);
     }
 
-    /// Reads from it again.
+    /// Resumes reading after [`suspend`](Self::suspend).
     pub fn resume(&mut self) {
         let key = self.key;
         self.room().resume(key);
     }
 
-    /// A handle to it for other threads, and for later.
+    /// Returns a handle to this connection that other threads can use, also after this call.
     #[must_use]
     pub fn handle(&self) -> Handle<D> {
         Handle { inbox: Arc::clone(&self.core.inbox), key: self.key }
     }
 
-    /// Who is at the other end; None where the kernel does not know any more.
+    /// Returns the peer's address; `None` if the kernel no longer knows it.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         let slot = self.core.slab.get(self.key)?;
         socket::peer(slot.fd.as_fd()).ok()
     }
 
-    /// What its TLS handshake has come to; None where it speaks in the clear.
+    /// Returns the result of the TLS handshake; `None` if the connection is not secured.
     #[must_use]
     pub fn session(&self) -> Option<Session<'_>> {
         self.core.slab.get(self.key)?.link.tls().map(Session::new)
     }
 
-    /// The thread's other connections.
+    /// Returns access to all connections of this thread.
     pub fn room(&mut self) -> Room<'_, C, D> {
-        // Who may write to this one by its key knows nothing of what came.
+        // `Room` can append to this connection by its key, but has no access to the bytes that were
+        // read: replies that are ranges of them are copied first.
         let _ = self.core.turn.replies.written(self.came.bytes);
         Room { core: self.core, codec: self.codec }
     }
 }
 
-/// Whether the codec writes that message as it came.
+/// Returns `true` if the codec encodes `message` to exactly `frame`.
 fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
     let mut written = Vec::new();
     codec.encode(message, &mut written).is_ok() && written == frame
 }
 
-/// The connections of a thread.
+/// All connections of a thread.
 pub struct Room<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
 }
 
 impl<C: Codec, D> Room<'_, C, D> {
-    /// How many there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.core.slab.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every connection.
+    /// Iterates over the keys of all connections.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         (0..self.core.slab.places_count()).filter_map(|place| self.core.slab.key_at(place))
     }
 
-    /// What the program keeps with that connection, if it is there.
+    /// Returns the program's data for the connection `key`, if it is open.
     pub fn data(&mut self, key: Key) -> Option<&mut D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
 
-    /// Frames a message and sends it to that connection, at the end of this round.
+    /// Frames a message and sends it to the connection `key` at the end of this round.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing of it is sent then.
+    /// [`WriteError`], as for [`Conn::send`].
     pub fn send(&mut self, key: Key, message: &[u8]) -> Result<(), WriteError> {
         let codec = self.codec;
         self.core.write_with(key, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Closes it, as [`Conn::close`].
+    /// Closes the connection `key`, as [`Conn::close`] does.
     pub fn close(&mut self, key: Key) {
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.flags.set(Flags::CLOSING);
@@ -186,12 +190,12 @@ impl<C: Codec, D> Room<'_, C, D> {
         }
     }
 
-    /// Closes it at once, as [`Conn::abort`].
+    /// Closes the connection `key` at once, as [`Conn::abort`] does.
     pub fn abort(&mut self, key: Key) {
         self.core.doom(key, CloseReason::Ours);
     }
 
-    /// As [`Conn::suspend`].
+    /// Stops reading the connection `key`, as [`Conn::suspend`] does.
     pub fn suspend(&mut self, key: Key) {
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.flags.set(Flags::SUSPENDED);
@@ -201,7 +205,7 @@ impl<C: Codec, D> Room<'_, C, D> {
         }
     }
 
-    /// As [`Conn::resume`].
+    /// Resumes reading the connection `key`, as [`Conn::resume`] does.
     pub fn resume(&mut self, key: Key) {
         let now_ms = self.core.now_ms();
         if let Some(slot) = self.core.slab.get_mut(key) {
@@ -214,16 +218,16 @@ impl<C: Codec, D> Room<'_, C, D> {
         }
     }
 
-    /// Connects to that address; [`Handler::on_connect`](crate::Handler::on_connect) or
-    /// [`Handler::on_close`](crate::Handler::on_close) tells how it went.
+    /// Connects to `address`; [`Handler::on_connect`](crate::Handler::on_connect) or
+    /// [`Handler::on_close`](crate::Handler::on_close) reports the result.
     ///
     /// # Errors
-    /// [`NetError`] when it could not even be tried.
+    /// [`NetError`] if the attempt could not be started.
     pub fn connect(&mut self, address: SocketAddr, data: D) -> Result<Key, NetError> {
         self.dial(Dial::to(address), data)
     }
 
-    /// As [`connect`](Self::connect), from an address of ours or by TLS.
+    /// Connects like [`connect`](Self::connect), optionally from a given source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -231,7 +235,7 @@ impl<C: Codec, D> Room<'_, C, D> {
         self.core.dial(&dial, data).map_err(|(error, _)| error)
     }
 
-    /// What this thread has done so far.
+    /// Returns the counters of this thread.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats

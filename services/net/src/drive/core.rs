@@ -1,4 +1,4 @@
-//! The state of a thread that calls of its handler may reach.
+//! State of a thread that its handler can access while it is called.
 
 use super::endpoint::Dial;
 use super::inbox::Inbox;
@@ -14,21 +14,21 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Nothing more is written where any of these holds.
+/// Flags that forbid further writes to a connection, if any of them is set.
 const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Due {
     Connection(Key),
-    /// Looking for idle connections, a part of them at a time.
+    /// Check for idle connections, at most `SWEPT_MAX` slots at a time.
     Sweep,
     Housekeep,
-    /// Accepting again, in case descriptors were freed elsewhere in the process.
+    /// Retry of accepting, in case other parts of the process have freed descriptors.
     Accept,
-    /// What had come before a stop was read long ago, even of those who go on sending.
+    /// End of normal reading after a stop: each connection gets one more message.
     Last,
-    /// What was accepted had its time.
+    /// End of the grace period after a stop: all connections are closed.
     Grace,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Core<D> {
     pub(crate) slab: Slab<D>,
     pub(crate) poll: Poll,
     pub(crate) wheel: Wheel<Due>,
-    /// Who is to be served, each once.
+    /// Queue of connections and listeners to be served, each at most once.
     pub(crate) ready: VecDeque<Whose>,
-    /// Who is to be closed, and why.
+    /// Connections to be closed, with the reason.
     pub(crate) doomed: Vec<(Key, CloseReason)>,
     pub(crate) crossed: Vec<(Key, Crossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
@@ -46,35 +46,35 @@ pub(crate) struct Core<D> {
     pub(crate) rules: Rules,
     pub(crate) census: Census,
     pub(crate) stats: Stats,
-    /// The time when this round began.
+    /// Time at the beginning of this round.
     pub(crate) now_ns: u64,
     pub(crate) stopping: bool,
     pub(crate) turn: Turn,
-    /// What records held, and records that are to be sent: of whoever is served, and for no longer.
+    /// Buffers for opened and for sealed TLS records, reused by each connection during its turn.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
 }
 
-/// Replies' memory beyond this is given back.
+/// Capacity above which a reply buffer is shrunk after use.
 pub(crate) const REPLIES_KEPT_BYTES: usize = 1 << 18;
 
-/// What a connection's handler is at, while it is.
+/// State of the handler call in progress.
 #[derive(Default)]
 pub(crate) struct Turn {
     pub(crate) key: Option<Key>,
-    /// Whether it may still be written to.
+    /// `true` while the connection can still be written to.
     pub(crate) is_open: bool,
-    /// Replies so far, to be sent together.
+    /// Replies so far, sent together at the end of the call.
     pub(crate) replies: Replies,
-    /// Where each message ends in them, if that matters.
+    /// End of each message in `replies`; filled only if each message is a TLS record of its own.
     pub(crate) ends: Vec<usize>,
     pub(crate) record_per_message: bool,
-    /// What waits to be sent before them.
+    /// Bytes that were queued for sending before this turn.
     pub(crate) queued_bytes: usize,
-    /// Replies beyond so many bytes need a closer look: they are enough, more would wait than may, or each is
-    /// a record.
+    /// Number of reply bytes above which `replied_more` is called: the high-water mark, or the
+    /// space left in the queue, or 0 if each message is a TLS record of its own.
     replies_max: usize,
-    /// No further message, please.
+    /// `true` if no further message is to be handed over in this turn.
     pub(crate) is_enough: bool,
     pub(crate) overflow: Option<Overflow>,
 }
@@ -86,14 +86,14 @@ impl Turn {
             if self.record_per_message { 0 } else { room_bytes.min(rules.high_bytes) };
     }
 
-    /// Nothing of what was written is to be sent.
+    /// Discards all replies of this turn.
     pub(crate) fn forget(&mut self) {
         self.replies.clear(REPLIES_KEPT_BYTES);
         self.ends.clear();
     }
 }
 
-/// Lists a listener, unless it is: it would accept twice as many in a round.
+/// Queues a listener unless it is queued already: twice, it would accept twice as many in a round.
 pub(crate) fn list_once(ready: &mut VecDeque<Whose>, whose: Whose) {
     if !ready.contains(&whose) {
         ready.push_back(whose);
@@ -101,13 +101,13 @@ pub(crate) fn list_once(ready: &mut VecDeque<Whose>, whose: Whose) {
 }
 
 impl<D> Core<D> {
-    /// The time in ms, as connections keep it.
+    /// Returns the time in ms, in the width in which connections store it.
     pub(crate) fn now_ms(&self) -> u32 {
-        // Cut to its width: only differences are looked at.
+        // Truncated to 32 bits: only differences are used.
         (self.now_ns / 1_000_000) as u32
     }
 
-    /// A handler is about to be called for that connection.
+    /// Prepares a handler call for the connection `key`.
     pub(crate) fn begin(&mut self, key: Key, queued_bytes: usize) {
         self.turn.key = Some(key);
         self.turn.queued_bytes = queued_bytes;
@@ -119,7 +119,7 @@ impl<D> Core<D> {
         self.turn.limit_replies(&self.rules);
     }
 
-    /// To be served in this round, or the next.
+    /// Queues a connection to be served in this round or the next.
     pub(crate) fn list(&mut self, key: Key) {
         if let Some(slot) = self.slab.get_mut(key)
             && !slot.flags.any(Flags::LISTED)
@@ -129,7 +129,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// That listener accepts in this round, or the next.
+    /// Queues a listener to accept in this round or the next.
     pub(crate) fn list_listener(&mut self, index: u16) {
         list_once(&mut self.ready, Whose::Listener(index));
     }
@@ -147,8 +147,8 @@ impl<D> Core<D> {
         }
     }
 
-    /// Has bytes appended to the replies of the connection that is served, to what was read of it as
-    /// `came` says.
+    /// Appends bytes to the replies of the connection that is being served; `came` is what was read
+    /// of it in this turn.
     #[inline]
     pub(crate) fn reply_with(
         &mut self,
@@ -162,8 +162,8 @@ impl<D> Core<D> {
         self.replied(came)
     }
 
-    /// Frames a message and appends it to those replies. A call of its own, so that handlers stay small enough
-    /// to be a part of the loop over messages.
+    /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small
+    /// enough to be inlined into the loop over messages.
     #[inline(never)]
     pub(crate) fn reply_anew<C: Codec>(
         &mut self,
@@ -174,7 +174,7 @@ impl<D> Core<D> {
         self.reply_with(came, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Sends a part of what came back, among those replies.
+    /// Replies with the range `part` of `came`, if possible without a copy.
     #[inline(always)]
     pub(crate) fn reply_as_it_came(
         &mut self,
@@ -188,9 +188,9 @@ impl<D> Core<D> {
         self.begin_as_it_came(came, part)
     }
 
-    /// The same for the first of parts that follow each other. Whether the connection may be written to, and
-    /// for how much there is room, is asked here, for all that may follow; whoever changes it has what came
-    /// written out.
+    /// Replies with `part` where it does not extend an uncopied range. Checks that the connection
+    /// is open and that the queue has space for all of `came` from `part` on, so that later parts
+    /// need no check; every call that changes either condition copies the range first.
     #[inline(never)]
     fn begin_as_it_came(&mut self, came: &[u8], part: Range<usize>) -> Result<(), WriteError> {
         let turn = &mut self.turn;
@@ -216,7 +216,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// There is a reply that is a record of its own, or more of them than is good, or than may wait.
+    /// Handles a reply that is a TLS record of its own, or that exceeds a water mark or the limit.
     fn replied_more(&mut self, came: &[u8]) -> Result<(), WriteError> {
         let turn = &mut self.turn;
         if turn.record_per_message {
@@ -231,15 +231,14 @@ impl<D> Core<D> {
         Ok(())
     }
 
-    /// Has bytes appended to what is to be sent to that connection, whether or not it is the one that is
-    /// served.
+    /// Appends bytes to the send queue of the connection `key`, which may be the one being served.
     pub(crate) fn write_with(
         &mut self,
         key: Key,
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         if self.turn.key == Some(key) {
-            // Where replies are parts of what came, they were copied before others could write.
+            // Replies that are ranges of the read buffer were copied before `Room` was handed out.
             return self.reply_with(&[], append);
         }
         let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(CLOSED));
@@ -263,7 +262,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// The replies of one read are more than may wait: perhaps the kernel takes some.
+    /// Tries to send the replies of one read early, as the queue has no space for them.
     #[cold]
     fn write_early(&mut self, key: Key, came: &[u8]) -> Result<(), WriteError> {
         let turn = &mut self.turn;
@@ -274,7 +273,7 @@ impl<D> Core<D> {
             if slot.link.is_secured() {
                 return self.seal_early(key);
             }
-            // What is wrong, if anything is, is seen again when the rest is sent.
+            // An error is reported again when the rest is sent.
             let sent_bytes = socket::send(slot.fd.as_fd(), replies).unwrap_or(0);
             replies.drain(..sent_bytes);
             self.stats.sends_count += 1;
@@ -287,8 +286,8 @@ impl<D> Core<D> {
         }
     }
 
-    /// The same of a connection whose replies, all of them written out, are sealed first: what is sealed
-    /// cannot be taken back, and waits where the kernel takes less.
+    /// Seals and sends the replies of a secured connection early. All of them are copied already;
+    /// sealed records cannot be taken back, so that those the kernel refuses are queued.
     fn seal_early(&mut self, key: Key) -> Result<(), WriteError> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
@@ -317,7 +316,7 @@ impl<D> Core<D> {
         Ok(())
     }
 
-    /// More would wait than may: the connection is closed when its handler has returned.
+    /// Records an overflow: the connection is closed when its handler returns.
     fn overflowed(&mut self, queued_bytes: usize) -> WriteError {
         let queued_bytes_max = self.rules.queued_bytes_max;
         let overflow = Overflow { queued_bytes, queued_bytes_max };
@@ -327,7 +326,7 @@ impl<D> Core<D> {
         overflow.into()
     }
 
-    /// Takes a socket into the set and the slab.
+    /// Adds a socket to the poll set and the slab.
     pub(crate) fn open(
         &mut self,
         fd: OwnedFd,
@@ -352,7 +351,7 @@ impl<D> Core<D> {
         Ok(key)
     }
 
-    /// One more connection, or one fewer: those who hand over look at it.
+    /// Counts one connection more or fewer, and publishes the number to threads that hand over.
     pub(crate) fn count_open(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
         self.inbox.has_open(self.stats.open_count);
@@ -373,7 +372,7 @@ impl<D> Core<D> {
             Ok(fd) => fd,
             Err((call, errno)) => return Err((NetError::Refused { call, errno }, data)),
         };
-        // There is room, so that only epoll can refuse; and then the data goes with the socket.
+        // `is_full` returned `false` above: there is a key.
         let key = self.slab.next_key();
         let Some(key) = key else {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
@@ -396,7 +395,7 @@ impl<D> Core<D> {
         Ok(key)
     }
 
-    /// What holds for a connection now: while we do not read it, its peer's messages take no time.
+    /// Returns the rules that apply now: no message timeout while we do not read the connection.
     pub(crate) fn rules_for(&self, flags: Flags) -> Rules {
         match flags.any(Flags::SUSPENDED.or(Flags::ABOVE)) {
             true => Rules { message_timeout_ns: 0, ..self.rules },
@@ -404,7 +403,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// Until when something must have happened on that connection.
+    /// Returns the time at which the connection times out, if it has a deadline.
     pub(crate) fn deadline_ns(&self, slot: &Slot<D>) -> Option<u64> {
         let phase_ms = if slot.flags.any(Flags::CONNECTING) {
             Some(self.config.connect_timeout_ms).filter(|&ms| ms > 0)
@@ -417,8 +416,8 @@ impl<D> Core<D> {
         phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))
     }
 
-    /// Starts, or moves, the timer of a connection that must do something in time. A timer that comes to
-    /// nothing is left alone until it is due: most often there is another reason by then.
+    /// Starts or moves the timer of a connection that has a deadline. The timer of a connection
+    /// without one is left to expire: usually there is another deadline by then.
     pub(crate) fn arm(&mut self, key: Key) {
         let Some(slot) = self.slab.get(key) else { return };
         let Some(deadline_ns) = self.deadline_ns(slot) else { return };
@@ -427,7 +426,7 @@ impl<D> Core<D> {
         {
             return;
         }
-        // There are as many timers as connections may be, and a few more.
+        // The wheel holds one timer for each connection, and a few more.
         let timer = self.wheel.start(deadline_ns, Due::Connection(key)).ok();
         if let Some(slot) = self.slab.get_mut(key) {
             slot.timer = timer;

@@ -1,10 +1,10 @@
-//! Where to listen, and whom to connect to.
+//! Addresses to listen at and to connect to, with the TLS to use there.
 
 use crate::tls::{Client, Server, SetupError, Towards};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where to listen, and how to talk there.
+/// Address to listen at, in the clear or by TLS.
 ///
 /// ```
 /// # #[cfg(feature = "tls")] {
@@ -23,13 +23,13 @@ pub struct Listen {
 }
 
 impl Listen {
-    /// In the clear; port 0 has the kernel choose.
+    /// Listens in the clear; for port 0 the kernel chooses a port.
     #[must_use]
     pub const fn at(address: SocketAddr) -> Self {
         Self { address, tls: None }
     }
 
-    /// By TLS, and by nothing else.
+    /// Listens by TLS only.
     #[must_use]
     pub fn tls(self, server: &Server) -> Self {
         Self { tls: Some(server.clone()), ..self }
@@ -42,7 +42,7 @@ impl From<SocketAddr> for Listen {
     }
 }
 
-/// Whom to connect to, and how.
+/// Address to connect to, in the clear or by TLS.
 #[derive(Debug, Clone)]
 pub struct Dial {
     pub(crate) address: SocketAddr,
@@ -51,23 +51,24 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// In the clear.
+    /// Connects in the clear.
     #[must_use]
     pub const fn to(address: SocketAddr) -> Self {
         Self { address, source: None, tls: None }
     }
 
-    /// From that address of ours: one of them has some 28,000 ports. Port 0 has the kernel choose.
+    /// Connects from the local address `source`: one address has some 28,000 ports. For port 0 the
+    /// kernel chooses a port.
     #[must_use]
     pub fn from(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// By TLS. The name, or address, is what the server's certificate must be for; it is told to the
-    /// server where it is a name.
+    /// Connects by TLS. The server's certificate must be valid for `name`, a DNS name or an
+    /// address; a DNS name is also sent to the server.
     ///
     /// # Errors
-    /// [`SetupError`] where it is neither.
+    /// [`SetupError`] if `name` is neither.
     pub fn tls(self, client: &Client, name: &str) -> Result<Self, SetupError> {
         Ok(Self { tls: Some(Arc::new(Towards::new(client, name)?)), ..self })
     }

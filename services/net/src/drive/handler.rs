@@ -1,47 +1,48 @@
-//! What a program does with its connections.
+//! Trait that a program implements to handle its connections.
 
 use super::conn::{Conn, Room};
 use super::slab::Key;
 use crate::CloseReason;
 use crate::engine::{Codec, Crossing};
 
-/// What a program does with its connections, those that it accepts and those that it makes. Each thread
-/// has a handler of its own, so that nothing in it needs a lock.
+/// A program's reaction to the events of its connections, accepted and outgoing. Each thread has
+/// a handler of its own, so that handlers need no locks.
 ///
-/// A call that panics closes the connection that it was for, and the thread goes on.
+/// A call that panics closes the connection it was made for; the thread goes on.
 pub trait Handler: Send + 'static {
-    /// How bytes become messages.
+    /// Codec that cuts the byte stream into messages.
     type Codec: Codec;
-    /// What is kept with each connection.
+    /// The program's data for each connection.
     type Data: Default + Send + 'static;
 
-    /// A peer has connected, and TLS's handshake, where there is one, is done.
+    /// Called when a connection was accepted and its TLS handshake, if it has one, is done.
     fn on_accept(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>) {
         let _ = conn;
     }
 
-    /// We have connected, and TLS's handshake, where there is one, is done.
+    /// Called when an outgoing connection is established and its TLS handshake, if any, is done.
     fn on_connect(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>) {
         let _ = conn;
     }
 
-    /// A message has come, whole. What is written to the same connection meanwhile goes out together
-    /// with the replies to all that was read with it.
+    /// Called with each complete message. Bytes that the call writes to the same connection are
+    /// sent together with the replies to all messages of the same read.
     fn on_message(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>, message: &[u8]);
 
-    /// A water mark was crossed. Above the high one, no further messages of this connection come until
-    /// it is below the low one.
+    /// Called when a water mark was crossed. Above the high mark, no further messages of this
+    /// connection are handed over until the queue is down to the low mark.
     fn on_crossing(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>, crossing: Crossing) {
         let _ = (conn, crossing);
     }
 
-    /// Somebody called [`Handle::trigger`](crate::Handle::trigger). Several calls may come as one.
+    /// Called after [`Handle::trigger`](crate::Handle::trigger). Several triggers may be merged.
     fn on_trigger(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>) {
         let _ = conn;
     }
 
-    /// A connection is closed; each that was accepted, or that we asked for, once. Where it was not made,
-    /// or TLS's handshake came to no good end, there was no other call for it before.
+    /// Called once for each closed connection that was accepted or that the program asked for. If
+    /// the connection attempt or the TLS handshake failed, no other method was called for it
+    /// before.
     fn on_close(
         &mut self,
         room: &mut Room<'_, Self::Codec, Self::Data>,
@@ -52,12 +53,13 @@ pub trait Handler: Send + 'static {
         let _ = (room, key, data, why);
     }
 
-    /// A call of this handler panicked, with this message. The handler is left as the panic left it.
+    /// Called after a method of this handler panicked, with the panic's message. The handler is in
+    /// the state in which the panic left it.
     fn on_panic(&mut self, message: &str) {
         let _ = message;
     }
 
-    /// Every `housekeep_ms`.
+    /// Called every `housekeep_ms`.
     fn housekeep(&mut self, room: &mut Room<'_, Self::Codec, Self::Data>) {
         let _ = room;
     }

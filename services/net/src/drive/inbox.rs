@@ -1,4 +1,4 @@
-//! What other threads may ask of a thread.
+//! Commands that other threads send to a thread of connections.
 
 use super::endpoint::Dial;
 use super::slab::Key;
@@ -14,34 +14,34 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a thread is asked to do.
+/// Request to a thread.
 pub(crate) enum Command<D> {
     Write(Key, Vec<u8>),
     Close(Key),
     Suspend(Key),
     Resume(Key),
     Trigger(Key),
-    /// A connection that another thread has accepted.
+    /// Takes over a connection that another thread has accepted.
     Adopt(OwnedFd, Option<SocketAddr>, Option<Server>),
     Connect(Dial, D),
 }
 
-/// In [`Inbox::stop_ns`]: not asked to stop.
+/// Value of [`Inbox::stop_ns`] while the thread is not asked to stop.
 const GO_ON: u64 = u64::MAX;
 
-/// A thread, as others see it.
+/// The part of a thread's state that other threads share.
 pub(crate) struct Inbox<D> {
     commands: mpsc::Producer<Command<D>>,
     wake: adaptive_fd::Sender,
-    /// How many bytes wait in commands.
+    /// Bytes in queued write commands.
     bytes: AtomicUsize,
     bytes_max: usize,
     stop_ns: AtomicU64,
-    /// How many connections it may have, has, and is about to be given.
+    /// Limit of connections.
     connections_max: usize,
     open_count: AtomicUsize,
     given_count: AtomicUsize,
-    /// How many listeners of other threads may still hand connections to this one.
+    /// Listeners of other threads that may still hand connections to this thread.
     givers: AtomicUsize,
     pub(crate) published: Published,
 }
@@ -74,7 +74,7 @@ impl<D> Inbox<D> {
 
     fn write(&self, key: Key, bytes: Vec<u8>) -> Result<(), CommandError> {
         let bytes_count = bytes.len();
-        // Relaxed, here and below: a count that bounds memory, and orders nothing.
+        // Relaxed, here and below: a count that bounds memory; no other access depends on it.
         let before = self.bytes.fetch_add(bytes_count, Ordering::Relaxed);
         if before > 0 && before.saturating_add(bytes_count) > self.bytes_max {
             self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
@@ -86,19 +86,21 @@ impl<D> Inbox<D> {
         })
     }
 
-    /// The thread has taken so many bytes.
+    /// Subtracts `bytes_count` bytes of a command that the thread has taken.
     pub(crate) fn took(&self, bytes_count: usize) {
         self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
     }
 
-    /// The thread has so many connections.
+    /// Publishes the thread's number of connections.
     pub(crate) fn has_open(&self, count: u64) {
-        // Relaxed, here and below: counts that bound, and order nothing. One that the thread opens itself at the
-        // same moment may take the last place: then the one it is given is turned away.
+        // Relaxed, here and below: counts that bound, and order no other access. If the thread
+        // opens a connection of its own at the same moment, it may use the last slot: then the
+        // connection that is handed to it is closed.
         self.open_count.store(count as usize, Ordering::Relaxed);
     }
 
-    /// Whether it has room for one more. Then a place is kept for that until it has been given.
+    /// Reserves a slot for one more connection; returns `false` if there is none. The reservation
+    /// lasts until [`took_given`](Self::took_given).
     pub(crate) fn keeps_place(&self) -> bool {
         let given_count = self.given_count.fetch_add(1, Ordering::Relaxed);
         let has_room = self.open_count.load(Ordering::Relaxed) + given_count < self.connections_max;
@@ -108,25 +110,26 @@ impl<D> Inbox<D> {
         has_room
     }
 
-    /// What was given is there, or was not given.
+    /// Ends a reservation: the connection has arrived, or is not handed over after all.
     pub(crate) fn took_given(&self) {
         self.given_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A listener of another thread will hand connections to this one.
+    /// Counts a listener of another thread that will hand connections to this one.
     pub(crate) fn expect_giver(&self) {
-        // Relaxed: no thread runs yet.
+        // Relaxed: the threads are started later.
         self.givers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has handed over its last.
+    /// Counts a listener that has handed over its last connection.
     pub(crate) fn giver_gone(&self) {
-        // Release: pairs with the Acquire in has_givers(), so that what it gave stands in the ring by then.
+        // Release: pairs with the Acquire in has_givers(): the connections it pushed are in the
+        // ring.
         self.givers.fetch_sub(1, Ordering::Release);
         self.wake.notify();
     }
 
-    /// Whether connections may still be handed to this thread.
+    /// Returns `true` while listeners of other threads may still hand connections to this thread.
     pub(crate) fn has_givers(&self) -> bool {
         // Acquire: pairs with the Release in giver_gone().
         self.givers.load(Ordering::Acquire) > 0
@@ -138,7 +141,7 @@ impl<D> Inbox<D> {
         self.wake.notify();
     }
 
-    /// How long what was accepted may take, if the thread is to stop.
+    /// Returns the grace period in ns for open connections, if the thread is asked to stop.
     pub(crate) fn stopping(&self) -> Option<u64> {
         // Acquire: pairs with the Release in stop().
         Some(self.stop_ns.load(Ordering::Acquire)).filter(|&grace_ns| grace_ns != GO_ON)
@@ -154,58 +157,60 @@ fn gave_back<D>(refused: PushError<Command<D>>) -> CommandError {
     if is_full { CommandError::Full(bytes) } else { CommandError::Ended(bytes) }
 }
 
-/// A connection, for any thread: what is asked of it is done by the connection's own.
+/// Handle to a connection for any thread: its commands are executed by the connection's thread.
 ///
-/// Each call wakes that thread if it sleeps, and never blocks. A connection that is closed by then
-/// ignores it: [`Handler::on_close`](crate::Handler::on_close) tells.
+/// Each call wakes that thread if it sleeps, and never blocks. Commands for a connection that is
+/// already closed are ignored; [`Handler::on_close`](crate::Handler::on_close) reports its end.
 pub struct Handle<D> {
     pub(crate) inbox: Arc<Inbox<D>>,
     pub(crate) key: Key,
 }
 
 impl<D> Handle<D> {
-    /// Sends bytes as they are: frame them first, by [`Codec::encode`](crate::engine::Codec::encode).
-    /// Several writes in a row go out together.
+    /// Sends bytes unframed: use [`Codec::encode`](crate::engine::Codec::encode) to frame them.
+    /// Successive writes are sent together.
     ///
     /// # Errors
-    /// [`CommandError`] gives them back.
+    /// [`CommandError`] returns the bytes.
     pub fn write(&self, bytes: Vec<u8>) -> Result<(), CommandError> {
         self.inbox.write(self.key, bytes)
     }
 
-    /// Closes the connection when what waits is sent.
+    /// Closes the connection when all queued bytes are sent.
     ///
     /// # Errors
-    /// [`CommandError`], as for all of these.
+    /// [`CommandError`] if the thread has ended or its queue of commands is full.
     pub fn close(&self) -> Result<(), CommandError> {
         self.push(Command::Close(self.key))
     }
 
-    /// Reads nothing more from it until [`resume`](Self::resume): the peer will have to wait.
+    /// Stops reading the connection until [`resume`](Self::resume); TCP flow control slows the
+    /// peer.
     ///
     /// # Errors
-    /// [`CommandError`].
+    /// As [`close`](Self::close).
     pub fn suspend(&self) -> Result<(), CommandError> {
         self.push(Command::Suspend(self.key))
     }
 
-    /// Reads from it again.
+    /// Resumes reading the connection.
     ///
     /// # Errors
-    /// [`CommandError`].
+    /// As [`close`](Self::close).
     pub fn resume(&self) -> Result<(), CommandError> {
         self.push(Command::Resume(self.key))
     }
 
-    /// Has [`Handler::on_trigger`](crate::Handler::on_trigger) called for it on its own thread.
+    /// Requests a call of [`Handler::on_trigger`](crate::Handler::on_trigger) on the connection's
+    /// own thread.
     ///
     /// # Errors
-    /// [`CommandError`].
+    /// As [`close`](Self::close).
     pub fn trigger(&self) -> Result<(), CommandError> {
         self.push(Command::Trigger(self.key))
     }
 
-    /// Which connection of its thread it is.
+    /// Returns the key of the connection, unique in its thread.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
@@ -228,20 +233,20 @@ impl<D> fmt::Debug for Handle<D> {
     }
 }
 
-/// Stops one thread, and tells how it fares, from any other.
+/// Handle to one thread for any other thread: stops it and reads its counters.
 pub struct Stopper<D> {
     pub(crate) inbox: Arc<Inbox<D>>,
 }
 
 impl<D> Stopper<D> {
-    /// Asks the thread to stop: it accepts nothing more, answers every message that has come, and waits
-    /// for peers to read their answers, for `grace` at most. Who goes on sending without a pause is heard
-    /// for half of that, or a second.
+    /// Asks the thread to stop: it accepts nothing more, answers every message that has arrived,
+    /// and waits up to `grace` for peers to read their answers. Peers that send without a pause are
+    /// read for half of `grace`, one second at most.
     pub fn stop(&self, grace: Duration) {
         self.inbox.stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// What the thread had done when it last went to sleep, or a few ms ago.
+    /// Returns the thread's counters as published when it last ran out of work.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inbox.published.read()

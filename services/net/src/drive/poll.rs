@@ -1,4 +1,4 @@
-//! The sockets of a thread, by their edges: one trait, and who implements it.
+//! Edge-triggered readiness of a thread's sockets: a trait and its implementations.
 
 mod epoll;
 #[cfg(feature = "io-uring")]
@@ -10,16 +10,16 @@ use rustix::event::epoll::EventFlags as Flags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// Whose readiness it is.
+/// Source of a readiness event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     Connection(Key),
     Listener(u16),
-    /// Another thread has a command.
+    /// The thread's own wake-up: another thread has pushed a command.
     Wake,
 }
 
-/// Places from here on are no connections'.
+/// First place number that no connection has; listeners and the wake-up are packed from here on.
 const SPECIAL: u32 = u32::MAX - 0x1_0000;
 
 impl Whose {
@@ -42,28 +42,28 @@ impl Whose {
     }
 }
 
-/// What the kernel says of it.
+/// Readiness that the kernel reports for one source.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Told {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) hung_up: bool,
-    /// Nothing more of it will be told until it is added once more.
+    /// `true` if no further events come until the source is added again.
     pub(crate) lapsed: bool,
 }
 
-/// Whoever knows which sockets are ready.
+/// Kernel interface that reports which sockets are ready.
 trait Watch: Sized {
-    /// Nothing is watched yet; so many are told of at a time at most.
+    /// Creates an empty set; one wait reports at most `ready_max` events.
     fn new(ready_max: usize) -> Result<Self, Errno>;
 
-    /// Watches it, once and for all: each edge of these is told.
+    /// Watches a socket: every edge of `flags` is reported until it is removed.
     fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose, flags: Flags) -> Result<(), Errno>;
 
-    /// It is about to be closed.
+    /// Removes a socket that is about to be closed.
     fn remove(&mut self, whose: Whose);
 
-    /// Asks who is ready; `None` waits for ever. How many there were.
+    /// Waits for events, for ever if `timeout_ns` is `None`, and returns their number.
     fn wait(
         &mut self,
         timeout_ns: Option<u64>,
@@ -71,7 +71,7 @@ trait Watch: Sized {
     ) -> Result<usize, Errno>;
 }
 
-/// That of a thread.
+/// Readiness source of one thread.
 pub(crate) enum Poll {
     Epoll(epoll::Set),
     #[cfg(feature = "io-uring")]
@@ -88,7 +88,7 @@ impl Poll {
         })
     }
 
-    /// Once and for all: by its edges, a connection need not be told about again.
+    /// Adds a source once: with edge-triggered events, connections need no re-arming.
     pub(crate) fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose) -> Result<(), Errno> {
         let flags = match whose {
             Whose::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
@@ -101,7 +101,7 @@ impl Poll {
         }
     }
 
-    /// It is about to be closed.
+    /// Removes a source that is about to be closed.
     pub(crate) fn remove(&mut self, whose: Whose) {
         match self {
             Self::Epoll(set) => set.remove(whose),
@@ -110,7 +110,7 @@ impl Poll {
         }
     }
 
-    /// Asks the kernel what is ready; `None` waits for ever. How many there were.
+    /// Waits for events, for ever if `timeout_ns` is `None`, and returns their number.
     pub(crate) fn wait(
         &mut self,
         timeout_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! One thread's loop.
+//! Event loop of one thread.
 
 mod accept;
 mod serve;
@@ -29,12 +29,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// How many connections one look for idle ones goes through.
+/// Maximum number of slots that one check for idle connections goes through.
 const SWEPT_MAX: u32 = 4096;
-/// For so long a stopping thread reads those who go on sending, at most.
+/// Maximum time for which a stopping thread reads peers that keep sending, in ns.
 const LAST_NS_MAX: u64 = 1_000_000_000;
 
-/// One thread's connections and their loop, on the thread that calls [`run`](Self::run).
+/// Connections of one thread and their event loop, which [`run`](Self::run) executes.
 ///
 /// ```
 /// use handover_net::{Config, Conn, Handler, Reactor, engine::Lines};
@@ -68,21 +68,21 @@ pub struct Reactor<H: Handler> {
     core: Core<H::Data>,
     handler: H,
     codec: H::Codec,
-    /// The one read buffer.
+    /// Read buffer, shared by all connections.
     buffer: Vec<u8>,
     listeners: Vec<Listener<H::Data>>,
-    /// A descriptor to let go of, when there are no others.
+    /// Spare descriptor, closed to turn a connection away when no other descriptor is available.
     reserve: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
     spin: Spin,
-    /// Where the look for idle connections goes on.
+    /// Slot at which the next check for idle connections continues.
     swept: u32,
     accept_due: bool,
 }
 
 impl<H: Handler> Reactor<H> {
-    /// A thread's worth of connections, none yet.
+    /// Creates an event loop without connections.
     ///
     /// # Errors
     /// [`NetError`]: the configuration is not valid, or the kernel gave no descriptors.
@@ -90,13 +90,13 @@ impl<H: Handler> Reactor<H> {
         config.validate()?;
         let refused = |call| move |errno| NetError::Refused { call, errno };
         let (producer, commands) = mpsc::ring(config.commands_max)?;
-        // The thread spins on its sockets, if at all.
+        // Spinning, if configured, is done on the sockets.
         let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
         let mut poll =
             Poll::new(config.backend, config.ready_max).map_err(refused("epoll_create"))?;
         poll.add(wake.as_fd(), Whose::Wake).map_err(refused("epoll_ctl"))?;
         let now_ns = clock::now_ns();
-        // One for each connection, and the thread's own.
+        // One timer for each connection, and the thread's own.
         let timers = handover_timer::Config {
             timers_max: config.connections_max.saturating_add(8),
             ..handover_timer::Config::default()
@@ -141,15 +141,15 @@ impl<H: Handler> Reactor<H> {
         Ok(reactor)
     }
 
-    /// Takes over a connected stream, as if it had been accepted.
+    /// Takes over a connected stream, as if it had been accepted here.
     ///
     /// # Errors
-    /// [`NetError`] when there is no room, or the socket cannot be watched.
+    /// [`NetError`] if the limit of connections is reached, or the socket cannot be watched.
     pub fn adopt(&mut self, stream: impl Into<OwnedFd>) -> Result<Key, NetError> {
         self.adopt_with(stream.into(), None)
     }
 
-    /// As [`adopt`](Self::adopt), for a peer that speaks TLS: its handshake comes first.
+    /// Takes over a stream like [`adopt`](Self::adopt) and performs the TLS handshake first.
     ///
     /// # Errors
     /// As [`adopt`](Self::adopt).
@@ -168,15 +168,15 @@ impl<H: Handler> Reactor<H> {
         self.take_in(fd, peer, tls)
     }
 
-    /// Connects; [`Handler::on_connect`] or [`Handler::on_close`] tells how it went.
+    /// Connects to `address`; [`Handler::on_connect`] or [`Handler::on_close`] reports the result.
     ///
     /// # Errors
-    /// [`NetError`] when it could not even be tried.
+    /// [`NetError`] if the attempt could not be started.
     pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<Key, NetError> {
         self.dial(Dial::to(address), data)
     }
 
-    /// As [`connect`](Self::connect), from an address of ours or by TLS.
+    /// Connects like [`connect`](Self::connect), optionally from a given source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -184,18 +184,18 @@ impl<H: Handler> Reactor<H> {
         self.core.dial(&dial, data).map_err(|(error, _)| error)
     }
 
-    /// By which other threads stop this one, and learn how it fares.
+    /// Returns a handle by which other threads stop this one and read its counters.
     #[must_use]
     pub fn stopper(&self) -> Stopper<H::Data> {
         Stopper { inbox: Arc::clone(&self.core.inbox) }
     }
 
-    /// The handler, before it runs and after.
+    /// Returns the handler, for access before and after [`run`](Self::run).
     pub fn handler(&mut self) -> &mut H {
         &mut self.handler
     }
 
-    /// What it has done so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats
@@ -209,18 +209,18 @@ impl<H: Handler> Reactor<H> {
         &self.core.inbox
     }
 
-    /// Serves until it is stopped and what was accepted is answered.
+    /// Serves connections until the thread is stopped and all received messages are answered.
     ///
     /// # Errors
-    /// [`NetError::Refused`] when the kernel refuses to wait; that is no fault of a connection.
+    /// [`NetError::Refused`] if the kernel refuses to wait; no connection can cause that.
     ///
     /// # Blocking
-    /// All the time.
+    /// Until the thread is stopped.
     pub fn run(&mut self) -> Result<Stats, NetError> {
         loop {
             self.core.now_ns = clock::now_ns();
             self.core.stats.rounds_count += 1;
-            // Looked at before the commands: those of a giver that is gone are among them.
+            // Read before the commands: those of a listener that is gone by now are in the queue.
             let is_last = self.core.stopping && !self.core.inbox.has_givers();
             self.expire();
             self.obey();
@@ -236,14 +236,14 @@ impl<H: Handler> Reactor<H> {
                 self.core.inbox.published.publish(&self.core.stats);
                 return Ok(self.core.stats);
             }
-            // Once more, where the last giver has gone meanwhile.
+            // If the last listener has ended meanwhile, the loop runs once more without waiting.
             if !is_empty || self.core.inbox.has_givers() {
                 self.wait()?;
             }
         }
     }
 
-    /// Serves everybody who was ready when the round began, once.
+    /// Serves each source that was ready when the round began, once.
     fn round(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
@@ -254,7 +254,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// What had to wait because it concerns others than who was being served.
+    /// Closes connections and reports crossings that were recorded during other connections' turns.
     fn tell(&mut self) {
         while let Some((key, why)) = self.core.doomed.pop() {
             self.close(key, &why);
@@ -264,7 +264,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Sleeps until something is to be done.
+    /// Waits for events, commands or the next timer; first spins, if that has paid lately.
     fn wait(&mut self) -> Result<(), NetError> {
         let core = &mut self.core;
         let refused = |errno| NetError::Refused { call: "epoll_wait", errno };
@@ -291,7 +291,7 @@ impl<H: Handler> Reactor<H> {
             }
         }
         let timeout_ns = core.wheel.next_deadline_ns().map(|deadline_ns| {
-            // A deadline is never met early: the kernel rounds up.
+            // The kernel rounds a timeout up, so that no timer expires early.
             deadline_ns.saturating_sub(clock::now_ns())
         });
         let timeout_ns = match self.wake.prepare_park() {
@@ -299,12 +299,12 @@ impl<H: Handler> Reactor<H> {
             false => Some(0),
         };
         let looked = look(core, timeout_ns);
-        // What was notified is looked at anyway.
+        // Commands are checked in the next round in any case.
         let _ = self.wake.cancel_park();
         looked.map(drop).map_err(refused)
     }
 
-    /// Does what other threads asked for: as much as there was when it began.
+    /// Executes the commands that were queued at the beginning of the call.
     fn obey(&mut self) {
         for _ in 0..self.commands.len() {
             let Some(command) = self.commands.pop() else { return };
@@ -312,7 +312,7 @@ impl<H: Handler> Reactor<H> {
             match command {
                 Command::Write(key, bytes) => {
                     room.core.inbox.took(bytes.len());
-                    // Whether it could be is told by on_close.
+                    // A failure closes the connection, which on_close reports.
                     let _ = room.core.write_with(key, |out| {
                         *out = bytes;
                         Ok(())
@@ -340,7 +340,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// A connection that another thread asked for could not even be tried.
+    /// Reports an outgoing connection that another thread asked for and that could not be started.
     fn unconnected(&mut self, error: &NetError, data: H::Data) {
         let errno = match error {
             NetError::Refused { errno, .. } => *errno,
@@ -352,10 +352,10 @@ impl<H: Handler> Reactor<H> {
         });
     }
 
-    /// Does what is due.
+    /// Handles expired timers.
     fn expire(&mut self) {
         let now_ns = self.core.now_ns;
-        // Some, so that many that are due at once do not keep others from their turn.
+        // Limited, so that many timers that expire together do not delay ready connections.
         for _ in 0..self.core.config.ready_max {
             let Some(expired) = self.core.wheel.pop_due(now_ns) else { return };
             match expired.payload {
@@ -384,7 +384,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// The timer of a connection is due; what it was for may have come to pass.
+    /// Handles the timer of a connection, whose deadline may have moved or vanished meanwhile.
     fn overdue(&mut self, key: Key) {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
@@ -398,7 +398,7 @@ impl<H: Handler> Reactor<H> {
             .and_then(|slot| core.deadline_ns(slot))
             .is_some_and(|deadline_ns| deadline_ns <= core.now_ns);
         if flags.any(Flags::LINGERING) && is_over {
-            // Closing would take from the peer what its kernel has no room for yet.
+            // A close now would discard the sent bytes that the peer's kernel had no room for yet.
             let now_ms = core.now_ms();
             if let Some(slot) = core.slab.get_mut(key)
                 && slot.link.is_taking(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
@@ -418,15 +418,16 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Starts a timer of the thread's own; 0 is none.
+    /// Starts a timer of the thread's own; 0 starts none.
     fn later(&mut self, in_ns: u64, due: Due) {
         if in_ns > 0 {
-            // A few are kept for the thread beside one for each connection.
+            // The wheel holds a few timers more than there can be connections.
             let _ = self.core.wheel.start(self.core.now_ns.saturating_add(in_ns), due);
         }
     }
 
-    /// How long until the next look for idle connections: all are looked at in an eighth of the time-out.
+    /// Returns the interval of the checks for idle connections: all slots are checked within an
+    /// eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let parts_count = u64::from(self.core.slab.places_count() / SWEPT_MAX + 1);
         let idle_ns = ns(self.core.config.idle_timeout_ms);
@@ -440,7 +441,7 @@ impl<H: Handler> Reactor<H> {
             self.swept = if self.swept + 1 < places_count { self.swept + 1 } else { 0 };
             let Some(key) = self.core.slab.key_at(self.swept) else { continue };
             let Some(slot) = self.core.slab.get(key) else { continue };
-            // Who is suspended is silent for us.
+            // A suspended connection is silent because we do not read it.
             let has_phase =
                 slot.flags.any(Flags::CONNECTING.or(Flags::LINGERING).or(Flags::SUSPENDED));
             let idle_ms = now_ms.wrapping_sub(slot.active_ms);
@@ -451,9 +452,9 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Accepts nothing more; answers what has come.
+    /// Begins to stop: accepts nothing more, and reads each connection to its end.
     fn begin_stop(&mut self, grace_ns: u64) {
-        // What is accepted by the kernel is accepted.
+        // Connections that the kernel has accepted still count.
         self.accept_the_last();
         self.core.stopping = true;
         for place in 0..self.core.slab.places_count() {
@@ -462,7 +463,7 @@ impl<H: Handler> Reactor<H> {
             if slot.flags.any(Flags::CONNECTING) {
                 self.close(key, &CloseReason::Stopped);
             } else {
-                // By its edge we may not know of what came last.
+                // The latest edge may not have been reported yet.
                 slot.flags.set(Flags::READABLE);
                 slot.flags.clear(Flags::SUSPENDED);
                 self.core.list(key);
@@ -472,7 +473,8 @@ impl<H: Handler> Reactor<H> {
         self.later(grace_ns.max(1), Due::Grace);
     }
 
-    /// Takes one message more of each who has not paused since the stop: there would be no end to it otherwise.
+    /// Limits each connection to one more message: a peer that sends without a pause since the stop
+    /// would be read for ever.
     fn hear_the_last(&mut self) {
         for place in 0..self.core.slab.places_count() {
             let Some(key) = self.core.slab.key_at(place) else { continue };
@@ -482,7 +484,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls the handler for a connection, and sends what it wrote.
+    /// Calls the handler for a connection and sends its replies.
     fn call(&mut self, key: Key, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
         let Some(slot) = self.core.slab.get(key) else { return };
         let queued_bytes = slot.link.queued_bytes();
@@ -497,7 +499,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls the handler for the thread.
+    /// Calls the handler for no connection in particular.
     fn contain(&mut self, f: impl FnOnce(&mut H, &mut Room<'_, H::Codec, H::Data>)) {
         let Self { core, codec, handler, .. } = self;
         let called = catch_unwind(AssertUnwindSafe(|| f(handler, &mut Room { core, codec })));
@@ -506,7 +508,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// The handler panicked when it was called for a connection.
+    /// Closes a connection whose handler call panicked.
     fn panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
         self.core.turn.key = None;
         self.core.turn.forget();
@@ -522,7 +524,7 @@ impl<H: Handler> Reactor<H> {
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("a panic without a message");
-        // A handler that panics over a panic has said what it can.
+        // A second panic is ignored.
         let _ = catch_unwind(AssertUnwindSafe(|| self.handler.on_panic(message)));
     }
 
@@ -530,7 +532,7 @@ impl<H: Handler> Reactor<H> {
         if self.core.stopping { CloseReason::Stopped } else { CloseReason::Ours }
     }
 
-    /// Closes a connection and tells the handler.
+    /// Closes a connection and calls [`Handler::on_close`].
     fn close(&mut self, key: Key, why: &CloseReason) {
         let Some(slot) = self.core.slab.remove(key) else { return };
         if let Some(timer) = slot.timer {
@@ -548,7 +550,8 @@ impl<H: Handler> Reactor<H> {
         self.resume_accepting();
     }
 
-    /// Takes in a connected socket and tells the handler.
+    /// Takes in a connected socket; calls [`Handler::on_accept`] unless a TLS handshake comes
+    /// first.
     fn take_in(
         &mut self,
         fd: OwnedFd,
@@ -581,7 +584,7 @@ impl<H: Handler> Reactor<H> {
         if self.core.stopping
             && let Some(slot) = self.core.slab.get_mut(key)
         {
-            // What has come is answered, of one that was handed over late too.
+            // While stopping, messages that arrived before a late hand-over are answered too.
             slot.flags.set(Flags::READABLE);
         }
         self.after(key);
@@ -597,7 +600,7 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
     }
 }
 
-/// Asks the kernel who is ready and lists them. How many it told of.
+/// Waits for events and queues the ready connections. Returns the number of events.
 fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix::io::Errno> {
     let Core { poll, slab, ready, .. } = core;
     let mut lapsed = Vec::new();
@@ -607,7 +610,7 @@ fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix:
             Whose::Listener(_) => return list_once(ready, whose),
             Whose::Wake => return,
         };
-        // Gone meanwhile, or another's place.
+        // The connection is closed; its slot may have another one.
         let Some(slot) = slab.get_mut(key) else { return };
         let writable = told.writable && slot.flags.any(Flags::CLOGGED.or(Flags::CONNECTING));
         if told.readable {
@@ -630,7 +633,8 @@ fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix:
     })?;
     for key in lapsed {
         if let Some(slot) = slab.get(key) {
-            // Refused at worst where there is no memory: then its read is the last that is heard of it.
+            // Fails at worst for lack of memory: then the pending read is the connection's last
+            // event.
             let _ = poll.add(slot.fd.as_fd(), Whose::Connection(key));
         }
     }

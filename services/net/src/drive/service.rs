@@ -1,4 +1,4 @@
-//! Several threads of connections.
+//! Several threads of connections that share addresses.
 
 use super::endpoint::{Dial, Listen};
 use super::handler::Handler;
@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How connections come to threads.
+/// Distribution of accepted connections to threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spread {
-    /// Each thread listens, and the kernel spreads connections by their addresses: nothing is shared.
+    /// Each thread listens, and the kernel distributes connections by a hash of their addresses;
+    /// the threads share nothing.
     #[default]
     ReusePort,
-    /// The first thread accepts and hands them out in turn: as many for each.
+    /// The first thread accepts and hands connections to all threads in turn, itself included.
     HandOut,
 }
 
-/// Threads that serve together, each with a handler of its own.
+/// Group of threads that serve the same addresses, each with a handler of its own.
 ///
 /// ```
 /// use handover_net::{Config, Conn, Handler, Net, Spread, engine::LengthPrefixed};
@@ -52,7 +53,7 @@ pub struct Net<H: Handler> {
 }
 
 impl<H: Handler> Net<H> {
-    /// Starts so many threads, at least one, which listen at these addresses.
+    /// Starts `threads_count` threads, at least one, that listen at `addresses`.
     ///
     /// # Errors
     /// [`NetError`]: the configuration is not valid, an address is in use, a thread cannot be started.
@@ -68,7 +69,7 @@ impl<H: Handler> Net<H> {
         Self::start_at(threads_count, &listens, spread, config, codec, handler)
     }
 
-    /// As [`start`](Self::start), where some, or all, listen by TLS.
+    /// Starts threads like [`start`](Self::start); each address has its own TLS setting.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -105,28 +106,29 @@ impl<H: Handler> Net<H> {
         for (index, mut reactor) in reactors.into_iter().enumerate() {
             let builder = std::thread::Builder::new().name(format!("net-{index}"));
             let thread = builder.spawn(move || reactor.run().map(|_| reactor));
-            // Those that run already are stopped when `net` is dropped.
+            // If this fails, `net` is dropped, which stops the threads started so far.
             net.threads.push(thread.map_err(NetError::Thread)?);
         }
         Ok(net)
     }
 
-    /// Where it listens, with the ports that the kernel chose.
+    /// Returns the addresses it listens at, with the ports that the kernel chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Connects, on each thread in turn; [`Handler::on_connect`] or [`Handler::on_close`] tells how it went,
-    /// with this data.
+    /// Connects from one of the threads, each in turn; [`Handler::on_connect`] or
+    /// [`Handler::on_close`] reports the result, with `data`.
     ///
     /// # Errors
-    /// [`NetError::Unreached`] when that thread has no time.
+    /// [`NetError::Unreached`] if that thread has ended or its queue of commands is full.
     pub fn connect(&self, address: SocketAddr, data: H::Data) -> Result<(), NetError> {
         self.connect_from(address, None, data)
     }
 
-    /// As [`connect`](Self::connect), from that address of ours: one of them has some 28,000 ports.
+    /// Connects like [`connect`](Self::connect), from the local address `source`: one address has
+    /// some 28,000 ports.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -139,32 +141,33 @@ impl<H: Handler> Net<H> {
         self.dial(Dial { source, ..Dial::to(address) }, data)
     }
 
-    /// As [`connect`](Self::connect), from an address of ours or by TLS.
+    /// Connects like [`connect`](Self::connect), optionally from a given source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn dial(&self, dial: Dial, data: H::Data) -> Result<(), NetError> {
-        // Relaxed: whose turn it is, roughly.
+        // Relaxed: a turn that two callers get at once costs balance only.
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let inbox = &self.inboxes[turn % self.inboxes.len()];
         inbox.push(Command::Connect(dial, data)).map_err(|_refused| NetError::Unreached)
     }
 
-    /// What all threads have done so far, as of a moment ago.
+    /// Returns the sum of all threads' counters, each as published when the thread last ran out of
+    /// work.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inboxes.iter().fold(Stats::default(), |sum, it| sum.and(it.published.read()))
     }
 
-    /// Accepts nothing more, answers every message that has come, waits for peers to read their answers,
-    /// for `grace` at most, and ends. Who goes on sending without a pause is heard for half of that, or a
-    /// second. The handlers come back.
+    /// Stops all threads and returns their counters and handlers: they accept nothing more, answer
+    /// every message that has arrived, and wait up to `grace` for peers to read their answers.
+    /// Peers that send without a pause are read for half of `grace`, one second at most.
     ///
     /// # Errors
-    /// That of a thread that ended by itself.
+    /// The error of a thread that ended by itself, or [`NetError::Unreached`] if a thread panicked.
     ///
     /// # Blocking
-    /// For `grace` and a little more at most, if handlers return.
+    /// For little more than `grace`, provided that handlers return.
     pub fn stop(mut self, grace: Duration) -> Result<(Stats, Vec<H>), NetError> {
         self.ask(grace);
         let mut stats = Stats::default();
@@ -183,12 +186,12 @@ impl<H: Handler> Net<H> {
     }
 }
 
-/// Ends the threads at once; [`Net::stop`] gives connections their time.
+/// Stops the threads at once; [`Net::stop`] gives connections time to end.
 impl<H: Handler> Drop for Net<H> {
     fn drop(&mut self) {
         self.ask(Duration::ZERO);
         for thread in std::mem::take(&mut self.threads) {
-            // Whatever it ended of, it has ended.
+            // The result is dropped: the thread has ended, by whichever cause.
             drop(thread.join());
         }
     }

@@ -1,20 +1,21 @@
-//! The connections of a thread, each in 64 bytes at most, in places that do not move.
+//! Slab of a thread's connections: at most 64 bytes each, at places that do not move.
 
 use crate::engine::{Link, Seat};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Which connection of a thread. A place is given to others later; a key is not.
+/// Identifier of a connection in its thread. A place is reused; a key is not, until the place's
+/// 32-bit generation wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     pub(crate) place: u32,
     pub(crate) generation: u32,
 }
 
-/// What a thread keeps of a connection.
+/// State that a thread keeps for one connection.
 pub(crate) struct Slot<D> {
     pub(crate) fd: OwnedFd,
-    /// When a byte came last, in ms; wraps around every 49 days.
+    /// Time of the latest byte received, in ms; wraps around every 49 days.
     pub(crate) active_ms: u32,
     pub(crate) seat: Seat,
     pub(crate) flags: Flags,
@@ -23,48 +24,49 @@ pub(crate) struct Slot<D> {
     pub(crate) data: D,
 }
 
-/// The state of a connection, in bits.
+/// State bits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Flags(u32);
 
 impl Flags {
-    /// The kernel may have something to read.
+    /// The socket may have bytes to read.
     pub(crate) const READABLE: Self = Self(1);
-    /// It stands in the list of those that are to be served.
+    /// The connection is in the queue of connections to be served.
     pub(crate) const LISTED: Self = Self(1 << 1);
-    /// Not connected yet.
+    /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has ended, or something is wrong: read until that is seen.
+    /// The peer has ended its side, or the socket has an error: reading goes on until that is
+    /// found.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
-    /// To be closed when what waits is sent.
+    /// The connection is to be closed when all queued bytes are sent.
     pub(crate) const CLOSING: Self = Self(1 << 4);
-    /// We have ended, and wait for the peer to.
+    /// We have ended our side and wait for the peer to end its own.
     pub(crate) const LINGERING: Self = Self(1 << 5);
-    /// The user wants nothing read.
+    /// The program has suspended reading.
     pub(crate) const SUSPENDED: Self = Self(1 << 6);
-    /// More waits to be sent than is good.
+    /// The send queue has crossed the high-water mark and is not yet down to the low one.
     pub(crate) const ABOVE: Self = Self(1 << 7);
-    /// Messages have come that are not handed over.
+    /// Bytes were read whose messages are not handed over yet.
     pub(crate) const BACKLOG: Self = Self(1 << 8);
-    /// There is room to send again.
+    /// The socket may have space to send again.
     pub(crate) const WRITABLE: Self = Self(1 << 9);
-    /// Bytes were queued that nobody has tried to send.
+    /// Bytes were queued, and no attempt to send them has been made.
     pub(crate) const DIRTY: Self = Self(1 << 10);
-    /// Closed at once, whatever waits.
+    /// The connection is to be closed at once; queued bytes are lost.
     pub(crate) const ABORTED: Self = Self(1 << 11);
-    /// It asked for a call from its own thread.
+    /// A trigger is pending: `on_trigger` is to be called.
     pub(crate) const TRIGGERED: Self = Self(1 << 12);
-    /// The peer has ended.
+    /// The end of the peer's side has been read.
     pub(crate) const ENDED: Self = Self(1 << 13);
-    /// The thread is stopping: the next message is the last.
+    /// The thread is stopping: the next message is the last to be handed over.
     pub(crate) const LAST: Self = Self(1 << 15);
-    /// TLS's handshake is not done.
+    /// The TLS handshake is not done.
     pub(crate) const SECURING: Self = Self(1 << 16);
-    /// It is we who connected.
+    /// The connection was made by us.
     pub(crate) const OUTGOING: Self = Self(1 << 17);
-    /// The peer has said TLS's good-bye.
+    /// The peer has sent TLS's `close_notify`.
     pub(crate) const PARTED: Self = Self(1 << 18);
-    /// The kernel took less than it was given: it will say when there is room.
+    /// The kernel took fewer bytes than offered, and will report when it has space.
     pub(crate) const CLOGGED: Self = Self(1 << 14);
 
     pub(crate) const fn or(self, other: Self) -> Self {
@@ -79,7 +81,7 @@ impl Flags {
         self.0 &= !other.0;
     }
 
-    /// Whether any of them is set.
+    /// Returns `true` if any bit of `other` is set.
     pub(crate) fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -90,7 +92,7 @@ struct Entry<D> {
     slot: Option<Slot<D>>,
 }
 
-/// Entries stand in blocks of so many, so that growing moves nothing.
+/// Entries per block. Blocks do not grow, so that entries are never moved.
 const BLOCK_ENTRIES: usize = 1024;
 
 pub(crate) struct Slab<D> {
@@ -113,15 +115,15 @@ impl<D> Slab<D> {
         self.len >= self.max
     }
 
-    /// How many places there are, vacant ones included.
+    /// Returns the number of places, vacant ones included.
     pub(crate) fn places_count(&self) -> u32 {
-        // At most `max`, which is 32 bits.
+        // At most `max`, a `u32`.
         self.blocks
             .last()
             .map_or(0, |last| ((self.blocks.len() - 1) * BLOCK_ENTRIES + last.len()) as u32)
     }
 
-    /// The key that the next connection will have; None when there is no room.
+    /// Returns the key that the next connection will have; `None` if the slab is full.
     pub(crate) fn next_key(&self) -> Option<Key> {
         if self.is_full() {
             return None;
@@ -132,7 +134,7 @@ impl<D> Slab<D> {
         }
     }
 
-    /// Puts a connection at its [`next_key`](Self::next_key).
+    /// Inserts a connection at its [`next_key`](Self::next_key).
     pub(crate) fn insert(&mut self, key: Key, slot: Slot<D>) {
         self.len += 1;
         if self.vacant.last() == Some(&key.place) {
@@ -180,7 +182,7 @@ impl<D> Slab<D> {
         Some(slot)
     }
 
-    /// Who is at that place, if anybody.
+    /// Returns the key of the connection at `place`, if there is one.
     pub(crate) fn key_at(&self, place: u32) -> Option<Key> {
         let entry = self.entry(place)?;
         entry.slot.as_ref().map(|_| Key { place, generation: entry.generation })
@@ -199,7 +201,7 @@ impl<D> Slab<D> {
     }
 }
 
-/// The bytes that a thread keeps for an idle connection whose user data is a `D`.
+/// Returns the number of bytes that a thread keeps for an idle connection with user data `D`.
 #[must_use]
 pub const fn idle_bytes<D>() -> usize {
     size_of::<Entry<D>>()

@@ -1,4 +1,4 @@
-//! The calls on sockets, none of which blocks.
+//! System calls on sockets; none of them blocks.
 
 use crate::Config;
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How many connections the kernel may hold that are not accepted; it has a lid of its own.
+/// Maximum number of connections in the kernel's accept queue; `net.core.somaxconn` also limits it.
 pub(crate) const BACKLOG: i32 = 4096;
 
 fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
@@ -20,7 +20,7 @@ fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
     net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }
 
-/// A socket that listens; with `shared`, others of this process may listen beside it.
+/// Opens a listening socket; with `shared`, other sockets may listen at the same address.
 pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'static str, Errno)> {
     let fd = stream(address).map_err(|errno| ("socket", errno))?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(|errno| ("setsockopt", errno))?;
@@ -32,7 +32,7 @@ pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'st
     Ok(fd)
 }
 
-/// A socket that is being connected, from `source` if that is given.
+/// Opens a socket and starts connecting it, from `source` if that is given.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -49,7 +49,7 @@ pub(crate) fn connect(
     }
 }
 
-/// What is wrong with it, if anything is; of one that is being connected, whether that came to a good end.
+/// Returns the socket's pending error, which includes the failure of a connection attempt.
 pub(crate) fn is_well(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
@@ -60,11 +60,11 @@ pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)
     Ok((fd, peer.and_then(|peer| SocketAddr::try_from(peer).ok())))
 }
 
-/// Probes without an answer after which the kernel gives a connection up.
+/// Number of unanswered keepalive probes after which the kernel resets a connection.
 const PROBES_MAX: u32 = 4;
 
-/// Sends small messages at once, and has the kernel probe a peer that is silent. A socket that is not TCP refuses all
-/// of this, and needs none of it.
+/// Disables Nagle's algorithm, and enables keepalive if configured. Sockets that are not TCP refuse
+/// these options and do not need them.
 pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
     if sockopt::set_tcp_nodelay(fd, true).is_err() || config.keepalive_ms == 0 {
         return;
@@ -72,7 +72,7 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
     // The kernel counts whole seconds, at least one.
     let silence = Duration::from_secs(u64::from(config.keepalive_ms.div_ceil(1000)));
     let interval = Duration::from_secs((silence.as_secs() / u64::from(PROBES_MAX)).max(1));
-    // Its bounds are below the kernel's, which are nine hours.
+    // `keepalive_ms` is limited below the kernel's bound of nine hours.
     let _ = sockopt::set_tcp_keepidle(fd, silence);
     let _ = sockopt::set_tcp_keepintvl(fd, interval);
     let _ = sockopt::set_tcp_keepcnt(fd, PROBES_MAX);
@@ -98,13 +98,13 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> 
     }
 }
 
-/// Whether there is something to read, which stays there: 0 where the stream has ended.
+/// Returns 1 if there is a byte to read, which is left there, and 0 if the stream has ended.
 pub(crate) fn peek(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     net::recv(fd, &mut [0_u8; 1][..], flags).map(|(bytes_count, _)| bytes_count)
 }
 
-/// How many bytes the kernel took, 0 where it has no room.
+/// Sends bytes and returns the number that the kernel took, 0 if it has no space.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
@@ -117,8 +117,8 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Nothing more will be sent.
+/// Shuts down our side of the connection.
 pub(crate) fn end(fd: BorrowedFd<'_>) {
-    // Refused where the peer is gone already, which reading tells.
+    // Fails if the peer is gone already; the next read finds that.
     let _ = net::shutdown(fd, Shutdown::Write);
 }

@@ -1,19 +1,19 @@
-//! How many connections each address has.
+//! Number of connections from each address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
-/// Who is counted, in 4 bytes; [`Census::leave`] takes it back.
+/// Counted connection, in 4 bytes; [`Census::leave`] ends the count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat(u32);
 
 impl Seat {
-    /// Of a connection that is not counted.
+    /// Value for a connection that is not counted.
     pub const NONE: Self = Self(u32::MAX);
 }
 
-/// Counts connections by address, and refuses those beyond a limit.
+/// Counter of connections by address that refuses those beyond a limit.
 #[derive(Debug)]
 pub struct Census {
     per_address_max: u32,
@@ -23,19 +23,20 @@ pub struct Census {
 }
 
 impl Census {
-    /// So many connections an address; 0 counts nothing and refuses nothing.
+    /// Creates a counter that allows `per_address_max` connections per address; 0 neither counts
+    /// nor refuses.
     #[must_use]
     pub fn new(per_address_max: u32) -> Self {
         Self { per_address_max, places: HashMap::new(), counts: Vec::new(), vacant: Vec::new() }
     }
 
-    /// Whether anything is counted.
+    /// Returns `true` if connections are counted, that is, if there is a limit.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.per_address_max > 0
     }
 
-    /// One more connection of that address; None when it has as many as it may.
+    /// Counts one more connection from `address`; `None` if the address has reached the limit.
     pub fn enter(&mut self, address: IpAddr) -> Option<Seat> {
         if !self.counts() {
             return Some(Seat::NONE);
@@ -65,7 +66,7 @@ impl Census {
         }
     }
 
-    /// One connection less.
+    /// Counts one connection less.
     pub fn leave(&mut self, seat: Seat) {
         if seat == Seat::NONE {
             return;
@@ -78,7 +79,7 @@ impl Census {
         }
     }
 
-    /// How many addresses have connections.
+    /// Returns the number of addresses with connections.
     #[must_use]
     pub fn addresses_count(&self) -> usize {
         self.places.len()

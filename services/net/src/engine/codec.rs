@@ -1,84 +1,87 @@
-//! How a stream of bytes is cut into messages.
+//! Codecs, which cut a stream of bytes into messages.
 
 use crate::raw;
 use std::ops::Range;
 
-/// What a codec found at the beginning of some bytes.
+/// Result of decoding the beginning of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// A whole message.
+    /// A complete message.
     Message {
-        /// Where it stands in the bytes, without its frame.
+        /// Position of the message in the bytes, without its frame.
         body: Range<usize>,
-        /// How many bytes it took, its frame included; at least one.
+        /// Number of bytes of the message and its frame; at least one.
         used_bytes: usize,
     },
-    /// Not a whole message yet.
+    /// An incomplete message.
     More {
-        /// How many bytes there must be before another look is worth while, if that is known: more
-        /// than there are. Where it is known, no byte beyond it is copied.
+        /// Number of bytes, counted from the beginning of the message, that are needed before
+        /// decoding again can succeed, if known; more than there are. If known, no byte beyond it
+        /// is copied.
         needed_bytes: Option<usize>,
     },
 }
 
-/// Why bytes are not messages. The connection is closed.
+/// Reason for which bytes are not messages. The connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// A message is longer than allowed: known from its frame, before its bytes have come.
+    /// A message is longer than allowed, as its frame says before its bytes have arrived.
     #[error("a message of {bytes} bytes, where {bytes_max} are allowed")]
     TooLong {
-        /// How long it is, or how much of it has come without an end.
+        /// Length of the message, or of its part that has arrived without an end.
         bytes: u64,
-        /// How long it may be.
+        /// Maximum length.
         bytes_max: u64,
     },
-    /// The bytes are no message of this codec.
+    /// The bytes are not a message of this codec.
     #[error("malformed: {0}")]
     Malformed(&'static str),
-    /// The codec broke its own promise: a message of no bytes, or one beyond what it was shown.
+    /// The codec broke its contract: it returned a message of no bytes, or beyond the bytes it was
+    /// given.
     #[error("the codec told of a message that cannot be")]
     Impossible,
 }
 
-/// A message that cannot be framed, because it is longer than the codec allows.
+/// Error for a message that is longer than the codec allows and cannot be framed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {bytes} bytes, where {bytes_max} are allowed")]
 pub struct TooLong {
-    /// How long it is.
+    /// Length of the message.
     pub bytes: usize,
-    /// How long it may be.
+    /// Maximum length.
     pub bytes_max: usize,
 }
 
-/// Cuts a stream into messages, and frames messages for a stream.
+/// Framing: cuts a stream into messages, and frames messages for a stream.
 ///
-/// It holds no state of a connection: what is not a whole message yet is shown again, with more bytes
-/// behind. For all messages `m` that it frames, decoding what `encode` wrote finds `m` and uses all.
+/// A codec holds no state of a connection: the bytes of an incomplete message are passed again,
+/// followed by more. For every message `m` that `encode` frames, `decode` of the result returns `m`
+/// and uses all bytes.
 pub trait Codec: Clone + Send + 'static {
-    /// Whether `encode` writes every message, byte for byte, as it stood in the stream where `decode` found
-    /// it. Then a message that is sent back as it came is not copied, but sent from where it was read.
+    /// `true` if `encode` writes every message byte for byte as `decode` found it in the stream. A
+    /// message that is sent back unchanged is then not copied, but sent from the read buffer.
     const IS_EXACT: bool = false;
 
-    /// Looks for a message at the beginning of `bytes`, which are not empty. The first `seen_bytes`
-    /// of them have been shown before, and were not a whole message.
+    /// Decodes a message at the beginning of `bytes`, which are not empty. The first `seen_bytes`
+    /// of them were passed before and were not a complete message.
     ///
     /// # Errors
-    /// [`CodecError`] when no bytes that may follow could make this a message.
+    /// [`CodecError`] if no further bytes can make this a message.
     fn decode(&self, bytes: &[u8], seen_bytes: usize) -> Result<Decoded, CodecError>;
 
-    /// Appends the frame of `message` to `out`.
+    /// Appends `message` with its frame to `out`.
     ///
     /// # Errors
-    /// [`TooLong`]; then nothing is appended.
+    /// [`TooLong`]; nothing is appended then.
     fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong>;
 }
 
-/// A length of 32 bits, big-endian, then so many bytes.
+/// Codec with a 32-bit big-endian length in front of the bytes that it counts.
 ///
-/// With a header, a number of fixed bytes stands between the length and the bytes that it counts, and is
-/// part of the message: `LengthPrefixed::new(4096).with_header(24)` is a length, 24 bytes for whatever
-/// the program keeps with each message, and at most 4096 bytes that were counted.
+/// An optional header of fixed size stands between the length and the counted bytes and is part of
+/// the message: `LengthPrefixed::new(4096).with_header(24)` is a length, 24 bytes that the program
+/// keeps with each message, and at most 4096 counted bytes.
 ///
 /// ```
 /// use handover_net::engine::{Codec, Decoded, LengthPrefixed};
@@ -99,13 +102,13 @@ pub struct LengthPrefixed {
 const LENGTH_BYTES: usize = 4;
 
 impl LengthPrefixed {
-    /// Lengths up to `length_max`, without a header.
+    /// Creates a codec for lengths up to `length_max`, without a header.
     #[must_use]
     pub const fn new(length_max: u32) -> Self {
         Self { length_max, header_bytes: 0 }
     }
 
-    /// So many bytes between a length and what it counts, which belong to the message.
+    /// Sets the size of the header, which belongs to the message and is not counted by its length.
     #[must_use]
     pub const fn with_header(self, header_bytes: u32) -> Self {
         Self { header_bytes, ..self }
@@ -135,10 +138,10 @@ impl Codec for LengthPrefixed {
         Ok(Decoded::Message { body: LENGTH_BYTES..used_bytes, used_bytes })
     }
 
-    /// The header is the message's first bytes.
+    /// Appends `message`, whose first bytes are the header, with its frame.
     ///
     /// # Panics
-    /// When the message is shorter than the header.
+    /// If the message is shorter than the header.
     #[inline]
     fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong> {
         let header_bytes = self.header_bytes as usize;
@@ -152,7 +155,7 @@ impl Codec for LengthPrefixed {
     }
 }
 
-/// Appends a length, and the message behind it.
+/// Appends a length and the message.
 #[inline]
 fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) {
     if message.len() <= raw::SHORT_BYTES {
@@ -163,16 +166,16 @@ fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) 
     out.extend_from_slice(message);
 }
 
-/// Lines that end in a line feed; a carriage return before it is no part of the line.
+/// Codec for lines that end in a line feed; a carriage return before it is not part of the line.
 ///
-/// A message that is framed must hold no line feed of its own, or it is several lines to the other side.
+/// A message to be framed must not contain a line feed: the peer would read several lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lines {
     line_bytes_max: u32,
 }
 
 impl Lines {
-    /// Lines up to so many bytes, their end not counted.
+    /// Creates a codec for lines of up to `line_bytes_max` bytes, without the line end.
     #[must_use]
     pub const fn new(line_bytes_max: u32) -> Self {
         Self { line_bytes_max }
@@ -188,7 +191,7 @@ impl Codec for Lines {
         let line_bytes_max = self.line_bytes_max as usize;
         let fresh = bytes.get(seen_bytes..).unwrap_or_default();
         let Some(at) = fresh.iter().position(|&byte| byte == b'\n') else {
-            // One more may be the carriage return.
+            // The last byte may be the carriage return.
             if bytes.len() > line_bytes_max.saturating_add(1) {
                 return Err(self.too_long(bytes.len()));
             }
@@ -209,7 +212,7 @@ impl Codec for Lines {
         }
         out.reserve(message.len() + 1);
         out.extend_from_slice(message);
-        // So that the message's own is not taken for part of the end.
+        // Keeps `decode` from taking the message's own carriage return for part of the line end.
         if message.last() == Some(&b'\r') {
             out.push(b'\r');
         }
@@ -218,7 +221,7 @@ impl Codec for Lines {
     }
 }
 
-/// No messages at all: bytes are handed over as they come, cut wherever the network cut them.
+/// Codec without framing: each message is the bytes of one read, cut wherever the network cut them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Raw;
 

@@ -1,62 +1,62 @@
-//! What has come and is not a whole message yet.
+//! Received bytes that are not a complete message yet.
 
 use super::codec::{Codec, CodecError, Decoded};
 use std::ops::{ControlFlow, Range};
 
-/// The stream ended in the middle of a message.
+/// Error for a stream that ended in the middle of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the stream ended {bytes} bytes into a message")]
 pub struct Truncated {
-    /// How much of it had come.
+    /// Bytes of the message that had arrived.
     pub bytes: usize,
 }
 
-/// How far [`Inbound::take`] came.
+/// Result of [`Inbound::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// Messages that were handed over.
+    /// Number of messages that were handed over.
     pub messages_count: u64,
-    /// Whether it stopped because it was asked to, with bytes left that may hold further messages.
+    /// `true` if `each` ended the call; further messages may be kept.
     pub stopped: bool,
 }
 
-/// The reading side of a connection: owns memory only while the beginning of a message is pending, or
-/// messages that were not wanted yet.
+/// Reading side of a connection: owns memory only while it keeps an incomplete message or messages
+/// that were not asked for yet.
 ///
-/// A byte is copied here at most once, however the network cuts the stream; most are never copied, as
-/// messages that came whole are handed over where they stand. Memory follows what has come, not what a
-/// length promises.
+/// A byte is copied here at most once, however the network cuts the stream; most are never copied,
+/// as messages that arrive whole are handed over from the read buffer. Memory grows with the bytes
+/// that have arrived, not with a length that a frame announces.
 #[derive(Debug, Default)]
 pub struct Inbound {
     kept: Vec<u8>,
-    /// So many of them the codec has seen in vain.
+    /// Number of kept bytes that the codec has already seen without finding a complete message.
     seen_bytes: usize,
 }
 
 impl Inbound {
-    /// Whether nothing is kept, and no memory held.
+    /// Returns `true` if no bytes are kept and no memory is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// How many bytes are kept.
+    /// Returns the number of kept bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// How much memory is held.
+    /// Returns the capacity of the buffer, in bytes.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
         self.kept.capacity()
     }
 
-    /// Takes bytes that came and hands over the messages that are whole by now, in order, until `each`
-    /// says that it is enough. What is left is kept. With no bytes it goes on with what was kept.
+    /// Takes received bytes and hands over the messages that are complete now, in order, until
+    /// `each` breaks. The rest is kept. With empty `bytes` it continues with the kept ones.
     ///
     /// # Errors
-    /// As the codec's. What is kept then is of no use any more.
+    /// [`CodecError`] of the codec; the kept bytes are of no further use then.
     #[inline]
     pub fn take<C: Codec>(
         &mut self,
@@ -67,11 +67,11 @@ impl Inbound {
         self.take_framed(bytes, codec, |message, _frame| each(message))
     }
 
-    /// As [`take`](Self::take), and tells where in `bytes` a message stands with its frame; of one that had
-    /// begun before them, an empty range.
+    /// Takes received bytes like [`take`](Self::take) and also passes the range of each message in
+    /// `bytes`, frame included; the range is empty if the message began in earlier bytes.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// Those of [`take`](Self::take).
     #[inline]
     pub fn take_framed<C: Codec>(
         &mut self,
@@ -111,15 +111,15 @@ impl Inbound {
         Ok(taken)
     }
 
-    /// Keeps bytes that nobody wants yet, to go on with them later.
+    /// Keeps bytes whose messages are not wanted yet, for a later [`take`](Self::take).
     pub fn keep(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
     }
 
-    /// The stream has ended.
+    /// Ends the stream.
     ///
     /// # Errors
-    /// [`Truncated`] when it did so in the middle of a message.
+    /// [`Truncated`] if the stream ended in the middle of a message.
     pub fn end(&self) -> Result<(), Truncated> {
         match self.kept.len() {
             0 => Ok(()),
@@ -127,8 +127,8 @@ impl Inbound {
         }
     }
 
-    /// Goes on with what is kept, with as many of `bytes` behind it as it takes. What is left of
-    /// `bytes` when nothing is kept any more; None when something is.
+    /// Continues with the kept bytes, followed by as many of `bytes` as it needs. Returns the rest
+    /// of `bytes` once nothing is kept any more; `None` if something is.
     fn take_kept<'a, C: Codec>(
         &mut self,
         bytes: &'a [u8],
@@ -137,7 +137,7 @@ impl Inbound {
         each: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Option<&'a [u8]>, CodecError> {
         let mut at = 0;
-        // How many of `bytes` are at the end of what is kept.
+        // Number of leading bytes of `bytes` that were appended to `kept`.
         let mut copied = 0;
         loop {
             let pending = &self.kept[at..];
@@ -157,7 +157,7 @@ impl Inbound {
                         return Ok(None);
                     }
                     if left <= copied {
-                        // The rest stands in `bytes` too: no need of a copy.
+                        // `bytes` contains the rest too, so that it need not be copied.
                         self.kept = Vec::new();
                         return Ok(Some(&bytes[copied - left..]));
                     }
@@ -188,7 +188,7 @@ impl Inbound {
     }
 }
 
-/// The message, if the codec told of one that can be.
+/// Returns the message if `body` and `used_bytes` lie within `bytes`.
 #[inline]
 fn checked(bytes: &[u8], body: Range<usize>, used_bytes: usize) -> Result<&[u8], CodecError> {
     match bytes.get(body) {

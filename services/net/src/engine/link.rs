@@ -1,4 +1,4 @@
-//! One connection: both sides, and how long they may take.
+//! Protocol state of one connection: reading side, writing side, TLS and time limits.
 
 use super::codec::{Codec, CodecError};
 use super::inbound::{Inbound, Taken, Truncated};
@@ -7,49 +7,50 @@ use super::tls::{Opened, Tls};
 use crate::tls::TlsError;
 use std::ops::{ControlFlow, Range};
 
-/// The bounds of every connection, as the engine knows them.
+/// Limits of every connection that the engine enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// The most bytes that may wait to be sent.
+    /// Maximum number of queued bytes.
     pub queued_bytes_max: usize,
-    /// Above so many, [`Crossing::High`] is told.
+    /// High-water mark: above it, [`Crossing::High`] is reported.
     pub high_bytes: usize,
-    /// Down to so many, [`Crossing::Low`] is told.
+    /// Low-water mark: down to it, [`Crossing::Low`] is reported.
     pub low_bytes: usize,
-    /// How long a message may take from its first byte to its last; 0 is for ever.
+    /// Maximum time from a message's first byte to its last, in ns; 0 is no limit.
     pub message_timeout_ns: u64,
-    /// How long a peer may take none of the bytes that wait; 0 is for ever.
+    /// Maximum time in which a peer takes none of the queued bytes, in ns; 0 is no limit.
     pub write_timeout_ns: u64,
-    /// How long TLS's handshake may take; 0 is for ever.
+    /// Maximum duration of the TLS handshake, in ns; 0 is no limit.
     pub handshake_timeout_ns: u64,
 }
 
-/// What took too long.
+/// Time limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimedOut {
-    /// A message was begun and not ended.
+    /// A message was begun and not completed.
     #[error("a message was begun and not ended in time")]
     Message,
-    /// Bytes waited and the peer took none.
+    /// Bytes were queued and the peer took none.
     #[error("the peer has read nothing in time")]
     Write,
-    /// TLS's handshake was not done.
+    /// The TLS handshake was not completed.
     #[error("the handshake was not done in time")]
     Handshake,
 }
 
-/// Why what a handler wrote could not even be queued.
+/// Reason for which a handler's bytes could not be queued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unqueued {
-    /// Too much waits.
+    /// Too many bytes would be queued.
     #[error(transparent)]
     Overflow(#[from] Overflow),
-    /// It could not be sealed.
+    /// The bytes could not be encrypted.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// The engine of one connection: 8 bytes, and nothing else while the connection is plain and idle.
+/// Engine of one connection: 8 bytes, without further memory while the connection is unsecured and
+/// idle.
 #[derive(Debug, Default)]
 pub struct Link {
     busy: Option<Box<Busy>>,
@@ -59,28 +60,29 @@ pub struct Link {
 struct Busy {
     reading: Reading,
     outbound: Outbound,
-    /// When bytes were taken last, or began to wait.
+    /// Time at which bytes were last taken, or the queue became non-empty.
     progress_ns: u64,
-    /// When the record began that has not come whole; of one whose handshake is done.
+    /// Time at which an incomplete TLS record began; `None` during the handshake.
     record_ns: Option<u64>,
-    /// Of one that has ended: how much of what was sent the peer had not taken when that was looked at.
+    /// Number of sent bytes that the peer had not taken at the latest [`Link::is_taking`].
     untaken_bytes: usize,
     tls: Option<Box<Tls>>,
 }
 
-/// The reading side of a [`Link`], while messages are handed over.
+/// Reading side of a [`Link`], taken out while messages are handed over.
 #[derive(Debug, Default)]
 pub struct Reading {
     inbound: Inbound,
-    /// When the message began that is pending, unless it is we who let it wait.
+    /// Time at which the incomplete message began; `None` while we do not ask for it.
     begun_ns: Option<u64>,
 }
 
 impl Reading {
-    /// Bytes have come: as [`Inbound::take_framed`]. With no bytes it goes on where `each` stopped it.
+    /// Takes received bytes like [`Inbound::take_framed`]. With empty `bytes` it continues where
+    /// `each` stopped it.
     ///
     /// # Errors
-    /// As the codec's; the connection is to be closed.
+    /// [`CodecError`] of the codec; the connection has to be closed.
     #[inline]
     pub fn receive<C: Codec>(
         &mut self,
@@ -101,13 +103,13 @@ impl Reading {
 }
 
 impl Link {
-    /// Of a connection that speaks TLS.
+    /// Creates the engine of a connection that uses TLS.
     #[must_use]
     pub fn secured(tls: Tls) -> Self {
         Self { busy: Some(Box::new(Busy { tls: Some(Box::new(tls)), ..Busy::default() })) }
     }
 
-    /// Its TLS, if it has any.
+    /// Returns the connection's TLS, if it has any.
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.busy.as_ref()?.tls.as_deref()
@@ -117,20 +119,21 @@ impl Link {
         self.busy.as_mut()?.tls.as_deref_mut()
     }
 
-    /// Whether what comes and goes is sealed.
+    /// Returns `true` if the connection uses TLS.
     #[must_use]
     #[inline]
     pub fn is_secured(&self) -> bool {
         self.busy.as_ref().is_some_and(|busy| busy.tls.is_some())
     }
 
-    /// Records have come: as [`Tls::open`]. One that has not come whole takes its time as a message does.
+    /// Opens received records like [`Tls::open`]. The message timeout applies to an incomplete
+    /// record as well.
     ///
     /// # Errors
-    /// [`TlsError`]; the connection is to be closed.
+    /// [`TlsError`]; the connection has to be closed.
     ///
     /// # Panics
-    /// When it is not secured.
+    /// If the connection is not secured.
     pub fn open(
         &mut self,
         sealed: &mut [u8],
@@ -142,7 +145,7 @@ impl Link {
         let tls = busy.tls.as_mut().expect("a link that is secured");
         let before_bytes = plain.len();
         let opened = tls.open(sealed, plain, out)?;
-        // Of a handshake the whole is timed.
+        // A handshake has one time limit as a whole.
         if !tls.is_within_record() || tls.handshake_begun_ns().is_some() {
             busy.record_ns = None;
         } else if busy.record_ns.is_none() || plain.len() > before_bytes {
@@ -151,7 +154,7 @@ impl Link {
         Ok(opened)
     }
 
-    /// It was not read for a while, as we did not want to: what is pending begins to take its time now.
+    /// Restarts the message timeout of incomplete input after a time in which we did not read.
     pub fn read_again(&mut self, now_ns: u64) {
         if let Some(busy) = &mut self.busy {
             let begun = [&mut busy.reading.begun_ns, &mut busy.record_ns];
@@ -159,13 +162,13 @@ impl Link {
         }
     }
 
-    /// What was written in a turn is to be sent: sealed, it is appended to `out`, as [`Tls::seal`].
+    /// Seals the replies of a turn like [`Tls::seal`] and appends the records to `out`.
     ///
     /// # Errors
-    /// [`TlsError`]; the connection is to be closed.
+    /// [`TlsError`]; the connection has to be closed.
     ///
     /// # Panics
-    /// When it is not secured.
+    /// If the connection is not secured.
     pub fn seal(
         &mut self,
         plain: &[u8],
@@ -175,8 +178,9 @@ impl Link {
         self.tls_mut().expect("a link that is secured").seal(plain, ends, out)
     }
 
-    /// Of a connection that has ended its side: the peer has not taken so many bytes of what was sent.
-    /// Whether those are fewer than when this was last told, and there is a reason to wait for the rest.
+    /// Records the number of sent bytes that the peer has not taken, on a connection that has ended
+    /// its side. Returns `true` if waiting for the rest makes sense: there is a rest, and it has
+    /// shrunk since the previous call or this is the first.
     pub fn is_taking(&mut self, untaken_bytes: usize) -> bool {
         if untaken_bytes == 0 {
             return false;
@@ -186,21 +190,22 @@ impl Link {
         before == 0 || untaken_bytes < before
     }
 
-    /// TLS's good-bye, once, where there is one to say.
+    /// Appends TLS's `close_notify` to `out`, once, if the connection is secured.
     pub fn part(&mut self, out: &mut Vec<u8>) {
         if let Some(tls) = self.tls_mut() {
             tls.part(out);
         }
     }
 
-    /// Takes the reading side out, so that the rest is within reach of whoever is handed a message.
+    /// Takes the reading side out, so that a message's handler can access the rest.
     #[inline]
     #[must_use]
     pub fn begin_reading(&mut self) -> Reading {
         self.busy.as_mut().map_or_else(Reading::default, |busy| std::mem::take(&mut busy.reading))
     }
 
-    /// Keeps bytes that nobody wants yet; [`receive`](Self::receive) goes on with them.
+    /// Keeps bytes whose messages are not wanted yet; [`receive`](Self::receive) continues with
+    /// them.
     pub fn keep(&mut self, bytes: &[u8]) {
         let mut reading = self.begin_reading();
         reading.inbound.keep(bytes);
@@ -208,7 +213,7 @@ impl Link {
         self.end_reading(reading);
     }
 
-    /// Puts it back.
+    /// Puts the reading side back.
     #[inline]
     pub fn end_reading(&mut self, reading: Reading) {
         if let Some(busy) = &mut self.busy {
@@ -219,19 +224,19 @@ impl Link {
         }
     }
 
-    /// Whether nothing is pending in either direction, and no memory held.
+    /// Returns `true` if nothing is pending in either direction and no memory is held.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.busy.is_none()
     }
 
-    /// How many bytes have come and are not handed over.
+    /// Returns the number of received bytes that are not handed over.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.busy.as_ref().map_or(0, |busy| busy.reading.inbound.len())
     }
 
-    /// How many bytes wait to be sent, those that wait for the handshake included.
+    /// Returns the number of queued bytes, including those that wait for the handshake.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.busy.as_ref().map_or(0, |busy| {
@@ -239,7 +244,7 @@ impl Link {
         })
     }
 
-    /// How much memory it holds, its own size not counted.
+    /// Returns the memory it holds in bytes, without its own size.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.busy.as_ref().map_or(0, |busy| {
@@ -249,16 +254,18 @@ impl Link {
         })
     }
 
-    /// Whether more waits to be sent than is good, by the water marks.
+    /// Returns `true` from a crossing of the high-water mark until the queue is down to the low
+    /// one.
     #[must_use]
     pub fn is_above(&self) -> bool {
         self.busy.as_ref().is_some_and(|busy| busy.outbound.is_above())
     }
 
-    /// Bytes have come: as [`Inbound::take`]. With no bytes it goes on where `each` stopped it.
+    /// Takes received bytes like [`Inbound::take`]. With empty `bytes` it continues where `each`
+    /// stopped it.
     ///
     /// # Errors
-    /// As the codec's; the connection is to be closed.
+    /// [`CodecError`] of the codec; the connection has to be closed.
     #[inline]
     pub fn receive<C: Codec>(
         &mut self,
@@ -273,10 +280,10 @@ impl Link {
         taken
     }
 
-    /// The peer sends nothing more.
+    /// Handles the end of the peer's side.
     ///
     /// # Errors
-    /// [`Truncated`] when it stopped in the middle of a message.
+    /// [`Truncated`] if it ended in the middle of a message.
     pub fn receive_end(&self) -> Result<(), Truncated> {
         self.busy.as_ref().map_or(Ok(()), |busy| busy.reading.inbound.end())
     }
@@ -284,7 +291,8 @@ impl Link {
     /// Queues bytes that the kernel has not taken.
     ///
     /// # Errors
-    /// [`Overflow`] when too many would wait; nothing is queued, and the connection is to be closed.
+    /// [`Overflow`] if too many would be queued; nothing is queued, and the connection has to be
+    /// closed.
     pub fn queue(
         &mut self,
         bytes: &[u8],
@@ -303,11 +311,11 @@ impl Link {
         pushed
     }
 
-    /// Queues what a handler wrote out of turn, sealed if need be; before the handshake is done it waits
-    /// apart.
+    /// Queues bytes written outside of the connection's turn, sealed if it is secured. Before the
+    /// end of the handshake they are kept apart, unsealed.
     ///
     /// # Errors
-    /// [`Unqueued`]; the connection is to be closed.
+    /// [`Unqueued`]; the connection has to be closed.
     pub fn write(
         &mut self,
         bytes: &[u8],
@@ -322,16 +330,17 @@ impl Link {
         Ok(self.queue(&sealed, rules, now_ns)?)
     }
 
-    /// What is to be sent next.
+    /// Returns the bytes to be sent next.
     #[must_use]
     pub fn waiting(&self) -> &[u8] {
         self.busy.as_ref().map_or(&[], |busy| busy.outbound.waiting())
     }
 
-    /// So many of [`waiting`](Self::waiting) were taken.
+    /// Removes `bytes_count` sent bytes of [`waiting`](Self::waiting); returns [`Crossing::Low`] if
+    /// that brought the queue down to the low-water mark.
     ///
     /// # Panics
-    /// When more were taken than waited.
+    /// If more bytes were sent than were queued.
     pub fn sent(&mut self, bytes_count: usize, rules: &Rules, now_ns: u64) -> Option<Crossing> {
         let Some(busy) = &mut self.busy else {
             assert_eq!(bytes_count, 0, "more was sent than was waiting");
@@ -345,7 +354,7 @@ impl Link {
         crossed
     }
 
-    /// Until when something must have happened, if anything must.
+    /// Returns the earliest time at which a limit will be exceeded, if one is running.
     #[must_use]
     pub fn deadline_ns(&self, rules: &Rules) -> Option<u64> {
         let busy = self.busy.as_ref()?;
@@ -362,7 +371,7 @@ impl Link {
         .min()
     }
 
-    /// What has taken too long by now, if anything has; the connection is to be closed.
+    /// Returns the limit that is exceeded at `now_ns`, if any; the connection has to be closed.
     #[must_use]
     pub fn timed_out(&self, rules: &Rules, now_ns: u64) -> Option<TimedOut> {
         let busy = self.busy.as_ref()?;
@@ -388,7 +397,7 @@ impl Link {
 }
 
 impl Busy {
-    /// When what is pending of a message began.
+    /// Returns the time at which the incomplete message or record began.
     fn message_ns(&self) -> Option<u64> {
         [self.reading.begun_ns, self.record_ns].into_iter().flatten().min()
     }

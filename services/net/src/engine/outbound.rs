@@ -1,62 +1,62 @@
-//! What is to be sent and the kernel has not taken.
+//! Queue of bytes that the kernel has not taken yet.
 
-/// More bytes were to be queued than the limit allows. The peer does not read, or not fast enough.
+/// Error for bytes that would exceed the limit of the queue: the peer does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{queued_bytes} bytes would wait to be sent, where {queued_bytes_max} may")]
 pub struct Overflow {
-    /// How many there would have been.
+    /// Number of bytes that would be queued.
     pub queued_bytes: usize,
-    /// How many there may be.
+    /// Maximum number of queued bytes.
     pub queued_bytes_max: usize,
 }
 
-/// A water mark that was crossed.
+/// Crossing of a water mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crossing {
-    /// Upwards through the high one: whoever produces should pause.
+    /// The queue has risen above the high mark: producers should pause.
     High,
-    /// Then downwards through the low one: whoever produces may go on.
+    /// The queue has then fallen to the low mark: producers may continue.
     Low,
 }
 
-/// The writing side of a connection: owns memory only while something waits to be sent.
+/// Writing side of a connection: owns memory only while bytes are queued.
 #[derive(Debug, Default)]
 pub struct Outbound {
     bytes: Vec<u8>,
-    /// So many of them are sent.
+    /// Number of leading bytes of `bytes` that were sent.
     sent_bytes: usize,
     above: bool,
 }
 
 impl Outbound {
-    /// Whether nothing waits, and no memory is held.
+    /// Returns `true` if no bytes are queued and no memory is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// How many bytes wait.
+    /// Returns the number of queued bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.sent_bytes
     }
 
-    /// How much memory is held.
+    /// Returns the capacity of the buffer, in bytes.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Whether more waits than the high mark, or did and not yet less than the low one.
+    /// Returns `true` from a crossing of the high mark until the queue is down to the low mark.
     #[must_use]
     pub fn is_above(&self) -> bool {
         self.above
     }
 
-    /// Queues bytes; whether they filled the queue above `high_bytes`.
+    /// Queues bytes; returns [`Crossing::High`] if that filled the queue above `high_bytes`.
     ///
     /// # Errors
-    /// [`Overflow`] when more than `bytes_max` would wait; then nothing is queued.
+    /// [`Overflow`] if more than `bytes_max` would be queued; nothing is queued then.
     pub fn push(
         &mut self,
         bytes: &[u8],
@@ -67,7 +67,7 @@ impl Outbound {
         if queued_bytes > bytes_max {
             return Err(Overflow { queued_bytes, queued_bytes_max: bytes_max });
         }
-        // What is sent is moved over before memory grows: moved bytes are at most those that were sent.
+        // Sent bytes are removed before memory grows: fewer bytes are moved than were sent.
         if self.sent_bytes > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent_bytes);
             self.sent_bytes = 0;
@@ -78,16 +78,17 @@ impl Outbound {
         Ok(crossed.then_some(Crossing::High))
     }
 
-    /// What is to be sent next.
+    /// Returns the bytes to be sent next.
     #[must_use]
     pub fn waiting(&self) -> &[u8] {
         &self.bytes[self.sent_bytes..]
     }
 
-    /// So many of [`waiting`](Self::waiting) are sent; whether that emptied the queue to `low_bytes`.
+    /// Removes `bytes_count` sent bytes of [`waiting`](Self::waiting); returns [`Crossing::Low`] if
+    /// that brought the queue down to `low_bytes`.
     ///
     /// # Panics
-    /// When more are sent than were waiting.
+    /// If more bytes were sent than were queued.
     pub fn sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<Crossing> {
         assert!(bytes_count <= self.len(), "more was sent than was waiting");
         self.sent_bytes += bytes_count;

@@ -1,22 +1,22 @@
-//! What is written in answer to bytes that came, until it is sent.
+//! Replies to received bytes, collected until they are sent together.
 
 use std::ops::Range;
 
-/// The replies to what was read together, in order.
+/// Replies to one read, in order.
 ///
-/// A reply that is a part of the bytes that came is not copied, as long as nothing but the part behind it
-/// follows: it stays a range of them. So each method that may have to copy is shown those bytes, the same ones
-/// until [`clear`](Self::clear).
+/// A reply that is a part of the received bytes is stored as a range and not copied, as long as the
+/// next reply is the part right after it. Every method that may have to copy gets the received
+/// bytes as an argument, the same ones until [`clear`](Self::clear).
 #[derive(Debug)]
 pub struct Replies {
-    /// What was written, and copied.
+    /// Replies that were written or copied.
     written: Vec<u8>,
-    /// Which of the bytes that came go out behind it: from here to there.
+    /// Range of the received bytes that is sent after `written`: `from..to`.
     from: usize,
     to: usize,
 }
 
-/// Where `from` and `to` stand while there are none: behind no byte.
+/// Value of `from` and `to` while there is no range: no part begins there.
 const NOWHERE: usize = usize::MAX;
 
 impl Default for Replies {
@@ -26,24 +26,24 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// How many bytes they are.
+    /// Returns the number of reply bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.written.len() + (self.to - self.from)
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no replies.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Replies with a part of the bytes that came.
+    /// Replies with a part of the received bytes.
     ///
     /// # Panics
-    /// When it is not within them; perhaps only later.
+    /// If the range is not within `bytes`; possibly only in a later call.
     pub fn push_came(&mut self, bytes: &[u8], part: Range<usize>) {
         if !self.extend_came(&part) {
             self.write_out(bytes);
@@ -51,7 +51,8 @@ impl Replies {
         }
     }
 
-    /// The same, where it follows what was pushed so last; else false, and nothing.
+    /// Replies with `part` if it directly follows the latest part; otherwise returns `false` and
+    /// does nothing.
     #[inline(always)]
     pub fn extend_came(&mut self, part: &Range<usize>) -> bool {
         let follows = self.to == part.start;
@@ -61,7 +62,7 @@ impl Replies {
         follows
     }
 
-    /// To append further replies to, behind all others.
+    /// Returns the buffer to append further replies to.
     #[inline]
     pub fn written(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
         if self.to != NOWHERE {
@@ -70,7 +71,7 @@ impl Replies {
         &mut self.written
     }
 
-    /// All of them, behind each other.
+    /// Returns all replies, contiguous.
     pub fn whole<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.written.is_empty() && self.to != NOWHERE {
             true => &bytes[self.from..self.to],
@@ -78,14 +79,14 @@ impl Replies {
         }
     }
 
-    /// There are none any more; memory beyond `kept_bytes` is given back.
+    /// Removes all replies; shrinks the buffer to `kept_bytes`.
     pub fn clear(&mut self, kept_bytes: usize) {
         (self.from, self.to) = (NOWHERE, NOWHERE);
         self.written.clear();
         self.written.shrink_to(kept_bytes);
     }
 
-    /// Copies what was not copied.
+    /// Copies the range of received bytes to `written`.
     #[cold]
     fn write_out(&mut self, bytes: &[u8]) {
         if self.to != NOWHERE {

@@ -1,27 +1,27 @@
-//! Whether looking again and again is worth while before sleeping.
+//! Decision whether to spin before sleeping.
 
-/// Decides, wait by wait, whether to spin: while that has paid lately, and from time to time to see
-/// whether it would again.
+/// Adaptive decision, for each wait, whether to spin: yes while spinning has found work lately,
+/// otherwise from time to time as a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
     spin_ns_max: u64,
-    /// Waits that go straight to sleep before the next spins.
+    /// Number of waits that do not spin before the next one that does.
     quiet_waits: u32,
-    /// How many those were last time.
+    /// Previous value of `quiet_waits`, doubled after each failure.
     quiet_before: u32,
 }
 
-/// The most waits without a spin.
+/// Maximum number of waits between two that spin.
 const QUIET_WAITS_MAX: u32 = 64;
 
 impl Spin {
-    /// Spins for so long at most; 0 never spins.
+    /// Creates a decision that spins for `spin_ns_max` ns per wait at most; 0 never spins.
     #[must_use]
     pub const fn new(spin_ns_max: u64) -> Self {
         Self { spin_ns_max, quiet_waits: 0, quiet_before: 0 }
     }
 
-    /// For how long the wait that begins now should spin; 0 is not at all.
+    /// Returns the time for which the wait that begins now should spin, in ns; 0 is not at all.
     pub fn begin(&mut self) -> u64 {
         if self.quiet_waits > 0 {
             self.quiet_waits -= 1;
@@ -30,12 +30,12 @@ impl Spin {
         self.spin_ns_max
     }
 
-    /// How a wait that did spin has ended: with something to do, or in vain.
+    /// Records the result of a wait that did spin: `paid` if it found work.
     pub fn ended(&mut self, paid: bool) {
         if paid {
             self.quiet_before = 0;
         } else {
-            // In vain twice in a row: half as often each time.
+            // From the second failure in a row on, each one halves the rate of spinning waits.
             self.quiet_waits = self.quiet_before;
             self.quiet_before = (self.quiet_before * 2).clamp(1, QUIET_WAITS_MAX);
         }

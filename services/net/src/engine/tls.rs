@@ -1,4 +1,4 @@
-//! One connection's TLS: records in, records out, and nothing of a socket or a clock.
+//! TLS of one connection, from bytes to bytes, without a socket or a clock.
 
 use super::outbound::Overflow;
 use crate::tls::{Client, Server, SetupError, TlsError};
@@ -11,25 +11,25 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::fmt;
 
-/// What [`Tls::open`] found out, beside what it opened.
+/// Result of [`Tls::open`] apart from the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
-    /// The handshake has come to its end with this.
+    /// `true` if this call completed the handshake.
     pub ready: bool,
-    /// The peer has said good-bye: nothing of it follows.
+    /// `true` if the peer has sent `close_notify`: no more data follows.
     pub ended: bool,
 }
 
-/// The TLS of one connection, on either side.
+/// TLS of one connection, on the server's or the client's side.
 ///
-/// It owns no buffer while no record is in pieces: records are opened where the thread has read them, and
-/// sealed into the thread's own buffer. What rustls keeps beside (keys, secrets, the peer's certificate) is
-/// some 3 KiB.
+/// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer
+/// and sealed into the thread's output buffer. What rustls keeps in addition (keys, secrets, the
+/// peer's certificate) is some 3 KiB.
 pub struct Tls {
     end: End,
-    /// Records that have not come whole.
+    /// Bytes of records that are incomplete.
     kept: Vec<u8>,
-    /// What was written before the handshake was done.
+    /// Bytes written before the handshake was done.
     early: Vec<u8>,
     ready: bool,
     parted: bool,
@@ -42,27 +42,27 @@ enum End {
     Client(UnbufferedClientConnection),
 }
 
-/// A record's head: its type, its version, its length.
+/// Size of a record's header: type, version, length.
 const HEAD_BYTES: usize = 5;
-/// What sealing adds to a record, at the most.
+/// Maximum number of bytes that sealing adds to a record.
 const SEAL_BYTES: usize = 64;
-/// The most that one record holds.
+/// Maximum number of plaintext bytes in one record.
 const RECORD_BYTES: usize = 1 << 14;
 
 impl Tls {
-    /// The server's side, from now on.
+    /// Creates the server's side; its handshake begins at `now_ns`.
     ///
     /// # Errors
-    /// [`SetupError`] when rustls does not take its configuration.
+    /// [`SetupError`] if rustls refuses the configuration.
     pub fn server(server: &Server, now_ns: u64) -> Result<Self, SetupError> {
         let end = UnbufferedServerConnection::new(server.config()).map_err(SetupError::refused)?;
         Ok(Self::new(End::Server(end), server.has_record_per_message(), now_ns))
     }
 
-    /// The client's side, for the server of that name or address.
+    /// Creates the client's side, for the server with this name or address.
     ///
     /// # Errors
-    /// [`SetupError`]: that is no name, or rustls does not take its configuration.
+    /// [`SetupError`] if `name` is neither, or rustls refuses the configuration.
     pub fn client(client: &Client, name: &str, now_ns: u64) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
@@ -84,47 +84,47 @@ impl Tls {
         Self { end, kept, early, ready: false, parted: false, record_per_message, begun_ns }
     }
 
-    /// Whether the handshake is done.
+    /// Returns `true` once the handshake is done.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// When the handshake began, while it lasts.
+    /// Returns the time at which the handshake began; `None` once it is done.
     #[must_use]
     pub fn handshake_begun_ns(&self) -> Option<u64> {
         (!self.ready).then_some(self.begun_ns)
     }
 
-    /// The handshake begins only now.
+    /// Sets the beginning of the handshake to `now_ns`.
     pub(crate) fn begin_at(&mut self, now_ns: u64) {
         self.begun_ns = now_ns;
     }
 
-    /// Whether each message is sealed as a record of its own.
+    /// Returns `true` if each message is sealed as a record of its own.
     #[must_use]
     pub fn has_record_per_message(&self) -> bool {
         self.record_per_message
     }
 
-    /// How much memory its own buffers hold; none while nothing is pending.
+    /// Returns the memory of its own buffers in bytes; 0 while nothing is pending.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.kept.capacity() + self.early.capacity()
     }
 
-    /// How many bytes wait for the handshake to be done.
+    /// Returns the number of bytes that wait for the end of the handshake.
     #[must_use]
     pub fn early_bytes(&self) -> usize {
         self.early.len()
     }
 
-    /// Records have come, in pieces or many at once; a client's first call has none. They are opened in
-    /// place. What they hold for the program is appended to `plain`, what is to be sent to `out`, and so
-    /// is what waited for the handshake to be done.
+    /// Opens received records, in place; `sealed` may hold parts of records or many of them, and is
+    /// empty in a client's first call. Plaintext is appended to `plain`; handshake messages, and
+    /// the bytes that waited for the end of the handshake, are appended to `out`.
     ///
     /// # Errors
-    /// [`TlsError`]; what is in `out` then tells the peer. The connection is to be closed.
+    /// [`TlsError`]; `out` then holds the alert for the peer. The connection has to be closed.
     pub fn open(
         &mut self,
         sealed: &mut [u8],
@@ -158,12 +158,12 @@ impl Tls {
         Ok(opened)
     }
 
-    /// Seals bytes of the program behind what is in `out`, as few records as hold them; or, if there is to
-    /// be a record for each message, cut where `ends` say that one ends. Before the handshake is done they
-    /// are kept.
+    /// Seals plaintext and appends the records to `out`: as few as possible or, if each message is
+    /// a record of its own, one up to each position in `ends`. Before the end of the handshake the
+    /// plaintext is kept.
     ///
     /// # Errors
-    /// [`TlsError`] when too much has been sealed with these keys.
+    /// [`TlsError`] if too much has been sealed with these keys.
     pub fn seal(
         &mut self,
         plain: &[u8],
@@ -190,8 +190,8 @@ impl Tls {
         })
     }
 
-    /// As [`seal`](Self::seal), for what comes outside of a turn: refused when more would wait for the
-    /// handshake than `bytes_max`.
+    /// Checks whether `bytes` written outside of a turn can be kept until the end of the handshake:
+    /// refused if more than `bytes_max` would be.
     pub(crate) fn may_keep(&self, bytes: usize, bytes_max: usize) -> Result<(), Overflow> {
         let queued_bytes = self.early.len() + bytes;
         match self.ready || queued_bytes <= bytes_max {
@@ -200,13 +200,13 @@ impl Tls {
         }
     }
 
-    /// Says good-bye, once; before the handshake is done there is nothing to say.
+    /// Appends `close_notify` to `out`, once; does nothing before the end of the handshake.
     pub fn part(&mut self, out: &mut Vec<u8>) {
         if !self.ready || self.parted {
             return;
         }
         self.parted = true;
-        // Where nothing can be sealed any more the peer will see the end of the stream.
+        // If nothing can be sealed any more, the peer only sees the end of the stream.
         let _ = self.with_traffic(out, |traffic, out| {
             let mut written = [0; 2 * SEAL_BYTES];
             if let Ok(count) = traffic.queue_close_notify(&mut written) {
@@ -216,18 +216,19 @@ impl Tls {
         });
     }
 
-    /// Whether an earlier session was resumed; None before the handshake is done.
+    /// Returns `true` if an earlier session was resumed; `None` until the handshake has settled
+    /// that.
     #[must_use]
     pub fn is_resumed(&self) -> Option<bool> {
         self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
     }
 
-    /// The stream has ended before the peer has said good-bye.
+    /// Returns the error for a stream that has ended without `close_notify`.
     pub(crate) fn unfinished(&self) -> TlsError {
         TlsError::Unfinished
     }
 
-    /// What rustls tells of both sides.
+    /// Returns the state that rustls keeps for both sides alike.
     pub(crate) fn common(&self) -> &CommonState {
         match &self.end {
             End::Server(end) => end,
@@ -235,8 +236,8 @@ impl Tls {
         }
     }
 
-    /// How many bytes the first record that is kept lacks; where it is kept although it is whole, as it is
-    /// a part of a longer message, there is no telling.
+    /// Returns the number of bytes that the first kept record lacks; `usize::MAX` if the record is
+    /// complete and kept as part of a longer handshake message, whose length is not known.
     fn wanted_bytes(&self) -> usize {
         let Some(&[_, _, _, high, low]) = self.kept.first_chunk::<HEAD_BYTES>() else {
             return HEAD_BYTES - self.kept.len();
@@ -248,9 +249,9 @@ impl Tls {
         }
     }
 
-    /// Whether a record has begun that has not come whole.
+    /// Returns `true` while an incomplete record is kept.
     pub(crate) fn is_within_record(&self) -> bool {
-        // Where it is whole and kept all the same, more of its message is to come.
+        // A complete record that is kept belongs to a handshake message of which more is to come.
         !self.kept.is_empty()
     }
 
@@ -285,7 +286,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Either side, as far as they are the same.
+/// Operations that both sides share.
 trait Side {
     type Data;
 
@@ -318,7 +319,7 @@ impl Side for UnbufferedClientConnection {
     }
 }
 
-/// What seals, whichever side it is of.
+/// Encryption, independent of the side.
 trait Sealing {
     fn encrypt(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, EncryptError>;
 
@@ -335,7 +336,8 @@ impl<D> Sealing for WriteTraffic<'_, D> {
     }
 }
 
-/// Opens what is whole of `records`, and answers what the handshake asks for. How many bytes are done with.
+/// Opens the complete records in `records` and answers the handshake. Returns the number of bytes
+/// used.
 fn take<S: Side>(
     side: &mut S,
     records: &mut [u8],
@@ -356,10 +358,10 @@ fn take<S: Side>(
                 }
             }
             Ok(ConnectionState::EncodeTlsData(mut data)) => encode(|into| data.encode(into), out)?,
-            // It stands in `out`, and goes with that.
+            // The data is already in `out`, which the caller sends.
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => opened.ended = true,
-            // All that is whole is opened.
+            // All complete records are opened.
             Ok(_) => is_done = true,
             Err(error) => {
                 while side.has_more_to_send() {
@@ -380,7 +382,7 @@ fn take<S: Side>(
     }
 }
 
-/// Has `f` seal, behind what the handshake, or new keys, have to say before.
+/// Calls `f` with the means to seal, after appending pending handshake messages and key updates.
 fn with_traffic<S: Side>(
     side: &mut S,
     kept: &mut [u8],
@@ -388,7 +390,8 @@ fn with_traffic<S: Side>(
     f: impl FnOnce(&mut dyn Sealing, &mut Vec<u8>) -> Result<(), TlsError>,
 ) -> Result<(), TlsError> {
     loop {
-        // What is kept is shown again, as rustls may have begun with it; there is no whole record in it.
+        // Kept bytes are passed again, as rustls may have begun to process them; they hold no
+        // complete record.
         match side.step(kept).state.map_err(TlsError::of)? {
             ConnectionState::WriteTraffic(mut traffic) => return f(&mut traffic, out),
             ConnectionState::EncodeTlsData(mut data) => encode(|into| data.encode(into), out)?,
@@ -399,7 +402,7 @@ fn with_traffic<S: Side>(
     }
 }
 
-/// A message of the handshake, behind what is in `out`.
+/// Appends a handshake message to `out`.
 fn encode(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,

@@ -1,18 +1,18 @@
-//! Without the feature `tls`: no connection has any.
+//! Stand-in for `tls.rs` if the feature `tls` is off: no connection has TLS.
 
 use super::outbound::Overflow;
 use crate::tls::{Server, SetupError, TlsError};
 
-/// What [`Tls::open`] found out, beside what it opened.
+/// Result of [`Tls::open`] apart from the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
-    /// The handshake has come to its end with this.
+    /// `true` if this call completed the handshake.
     pub ready: bool,
-    /// The peer has said good-bye: nothing of it follows.
+    /// `true` if the peer has sent `close_notify`: no more data follows.
     pub ended: bool,
 }
 
-/// The TLS of one connection; there is none without the feature `tls`.
+/// TLS of one connection; has no values if the feature `tls` is off.
 #[derive(Debug)]
 pub enum Tls {}
 
@@ -45,7 +45,7 @@ impl Tls {
         match *self {}
     }
 
-    /// As with the feature, where there are records.
+    /// Opens records if the feature `tls` is on; cannot be called otherwise.
     ///
     /// # Errors
     /// None.
@@ -58,7 +58,7 @@ impl Tls {
         match *self {}
     }
 
-    /// As with the feature, where there are keys.
+    /// Seals plaintext if the feature `tls` is on; cannot be called otherwise.
     ///
     /// # Errors
     /// None.

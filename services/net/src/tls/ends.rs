@@ -1,4 +1,4 @@
-//! The two ends of TLS, ready to be used by any number of connections.
+//! Configured servers and clients of TLS, usable by any number of connections.
 
 use super::error::SetupError;
 use super::identity::{Identity, Roots, provider};
@@ -14,30 +14,31 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, Signature
 use std::fmt;
 use std::sync::Arc;
 
-/// Which clients a server talks to.
+/// Authentication of a server's clients.
 #[derive(Debug, Clone, Default)]
 pub enum Clients {
-    /// All; none is asked who it is.
+    /// All clients are served; none is asked for a certificate.
     #[default]
     Anyone,
-    /// All; those that show a certificate are verified.
+    /// All clients are served; a certificate that a client shows must be issued by one of these
+    /// roots.
     MayShow(Roots),
-    /// Those that show a certificate of these.
+    /// Only clients with a certificate issued by one of these roots are served.
     MustShow(Roots),
 }
 
-/// What a server offers.
+/// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// The protocols of ALPN, the preferred first; none: there is no choice, and none is made. Where a
-    /// client offers others only, the handshake fails.
+    /// ALPN protocols, the preferred one first. If empty, none is negotiated; otherwise the
+    /// handshake fails with a client that offers only others.
     pub alpn: Vec<Vec<u8>>,
-    /// Which clients it talks to. Default: anyone.
+    /// Authentication of clients. Default: anyone.
     pub clients: Clients,
-    /// Whether each message is a record of its own. Default: all replies to what was read together are
-    /// in as few records as hold them, which costs a fraction.
+    /// `true` if each message is a TLS record of its own. Default: all replies to one read share as
+    /// few records as possible, which costs a fraction.
     pub record_per_message: bool,
-    /// How many tickets a client gets by which it may resume its session; 0 has every handshake be a full
+    /// Number of tickets that a client gets to resume its session; with 0 every handshake is a full
     /// one. Default 2.
     pub tickets_count: u32,
 }
@@ -49,7 +50,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// The server's end: one value for all its listeners, threads and connections. A clone is the same one.
+/// Server side of TLS, one value for all listeners, threads and connections. Clones share it.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
@@ -57,10 +58,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of that identity.
+    /// Creates a server that shows `identity`.
     ///
     /// # Errors
-    /// [`SetupError`]: roots that are none, or no randomness for tickets.
+    /// [`SetupError`] for unusable roots, or if there is no randomness for tickets.
     pub fn new(identity: &Identity, options: ServerOptions) -> Result<Self, SetupError> {
         let provider = provider();
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -86,7 +87,7 @@ impl Server {
             .map_err(SetupError::refused)?;
         config.alpn_protocols = options.alpn;
         config.send_tls13_tickets = options.tickets_count as usize;
-        // What is resumed is in the ticket: nothing is kept here, and all threads know it.
+        // The ticket holds the session: nothing is stored here, and every thread can resume it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if options.tickets_count > 0 {
             config.ticketer = Ticketer::new().map_err(SetupError::refused)?;
@@ -110,25 +111,29 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Whether a client asks who the server is.
+/// Verification of the server's certificate by a client.
 #[derive(Debug, Clone)]
 pub enum Verify {
-    /// Its certificate must be of one of these, for the name that is connected to, and in date.
+    /// The certificate must be issued by one of these roots, for the name that is connected to, and
+    /// not have expired.
     Roots(Roots),
-    /// It may be anybody's. Whoever sits in between can read and change everything; it is for measuring.
+    /// Any certificate is accepted, so that a man in the middle can read and change everything. For
+    /// measurements only.
     Nothing,
 }
 
-/// What a client offers.
+/// Options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// The protocols of ALPN, the preferred first; none: there is no choice.
+    /// ALPN protocols, the preferred one first. If empty, none is negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Who the client is, if a server asks.
+    /// Certificate that the client shows if a server asks for one.
     pub identity: Option<Identity>,
-    /// As [`ServerOptions::record_per_message`].
+    /// `true` if each message is a TLS record of its own, as in
+    /// [`ServerOptions::record_per_message`].
     pub record_per_message: bool,
-    /// How many servers' sessions are kept to be resumed; 0 has every handshake be a full one. Default 256.
+    /// Number of servers whose sessions are kept to be resumed; with 0 every handshake is a full
+    /// one. Default 256.
     pub sessions_max: u32,
 }
 
@@ -138,7 +143,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// The client's end: one value for all its threads and connections. A clone is the same one.
+/// Client side of TLS, one value for all threads and connections. Clones share it.
 #[derive(Clone)]
 pub struct Client {
     config: Arc<ClientConfig>,
@@ -146,10 +151,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that verifies so.
+    /// Creates a client that verifies servers as `verify` says.
     ///
     /// # Errors
-    /// [`SetupError`]: roots or an identity that do not do.
+    /// [`SetupError`] for an unusable identity.
     pub fn new(verify: Verify, options: ClientOptions) -> Result<Self, SetupError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
@@ -192,7 +197,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// TLS towards a server of some name.
+/// TLS client side together with the name of the server to connect to.
 #[derive(Debug)]
 pub(crate) struct Towards {
     client: Client,
@@ -200,20 +205,21 @@ pub(crate) struct Towards {
 }
 
 impl Towards {
-    /// The name, or address, is what the server's certificate must be for.
+    /// Creates a value; the server's certificate must be valid for `name`, a DNS name or an
+    /// address.
     pub(crate) fn new(client: &Client, name: &str) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
         Ok(Self { client: client.clone(), name })
     }
 
-    /// A connection's part of it.
+    /// Begins the TLS of one connection.
     pub(crate) fn begin(&self, now_ns: u64) -> Result<Tls, SetupError> {
         Tls::towards(&self.client, self.name.clone(), now_ns)
     }
 }
 
-/// Takes any certificate; that the server has its key is verified nevertheless.
+/// Verifier that accepts any certificate, but still checks that the server has its private key.
 #[derive(Debug)]
 struct Anybody {
     algorithms: WebPkiSupportedAlgorithms,

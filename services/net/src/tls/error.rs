@@ -1,38 +1,38 @@
-//! What goes wrong with TLS: while it is set up, and on a connection.
+//! Errors of TLS, in setup and on a connection.
 
 use rustls::{CertificateError, Error, InconsistentKeys};
 use std::path::PathBuf;
 
-/// Why an identity, a trust, or an end of TLS could not be made.
+/// Reason for which an identity, roots, a server or a client could not be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// A file could not be read, or holds nothing of the kind.
+    /// A file could not be read, or does not hold what was expected.
     #[error("{}: {why}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the error.
         why: String,
     },
-    /// There is no certificate, or no key, in what was given as PEM.
+    /// The PEM input holds no certificate or no key.
     #[error("no {what} in PEM: {why}")]
     Pem {
-        /// What was looked for.
+        /// Kind of item that was expected.
         what: &'static str,
-        /// What is wrong.
+        /// Description of the error.
         why: String,
     },
     /// The certificate is for another key.
     #[error("the private key is not the certificate's")]
     KeyMismatch,
-    /// That is neither a DNS name nor an address.
+    /// The text is neither a DNS name nor an address.
     #[error("{0:?} is neither a DNS name nor an address")]
     Name(String),
-    /// No certificate could be made for these names.
+    /// No certificate could be generated for these names.
     #[error("no certificate could be made: {0}")]
     Unmade(String),
-    /// What was given does not do for TLS.
+    /// The input cannot be used for TLS.
     #[error("not usable for TLS: {0}")]
     Refused(String),
 }
@@ -46,30 +46,29 @@ impl SetupError {
     }
 }
 
-/// What was wrong with the TLS of a connection.
+/// Error in the TLS of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// What came is no TLS.
+    /// The received bytes are not TLS.
     #[error("what came is not TLS: {0}")]
     NotTls(String),
-    /// The peer showed no certificate, and had to.
+    /// The peer showed no certificate although one is required.
     #[error("the peer showed no certificate")]
     NoCertificate,
-    /// The peer's certificate is not to be trusted: it has expired, is for another name, is of nobody that
-    /// we know.
+    /// The peer's certificate is not valid: expired, for another name, or of an unknown issuer.
     #[error("the peer's certificate is not valid: {0}")]
     Certificate(String),
-    /// The peer ended it, and said why; most often that it does not trust our certificate.
+    /// The peer ended the connection with an alert; usually it does not trust our certificate.
     #[error("the peer refused: {0}")]
     Alert(String),
-    /// Both sides speak TLS, and have nothing in common: no version, no cipher, no protocol of ALPN.
+    /// Both sides speak TLS, but share no version, cipher suite or ALPN protocol.
     #[error("nothing in common: {0}")]
     Incompatible(String),
-    /// The stream ended without TLS's good-bye: in mid-handshake, or cut by somebody.
+    /// The stream ended without `close_notify`: during the handshake, or cut off.
     #[error("the stream ended without a good-bye")]
     Unfinished,
-    /// Something else went wrong; most often the peer broke the protocol.
+    /// Another error; usually the peer broke the protocol.
     #[error("{0}")]
     Failed(String),
 }
@@ -94,7 +93,7 @@ impl TlsError {
     }
 }
 
-/// What is wrong with a certificate, in words where it is a thing that happens.
+/// Describes an error in a certificate, the common ones in our own words.
 fn said(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired".into(),

@@ -1,4 +1,4 @@
-//! Who one is, and whom one trusts.
+//! Identities (certificate and key) and trusted roots.
 
 use super::error::SetupError;
 use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
@@ -18,10 +18,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of two files in PEM: the chain, its own certificate first, and the key.
+    /// Loads an identity from two PEM files: the chain, its own certificate first, and the key.
     ///
     /// # Errors
-    /// [`SetupError`]: a file that is not there or holds nothing of the kind, a key of another certificate.
+    /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, SetupError> {
         let chain =
             certificates(&read(certificate)?).map_err(|error| in_file(error, certificate))?;
@@ -29,7 +29,8 @@ impl Identity {
         Self::new(chain, private)
     }
 
-    /// As [`from_files`](Self::from_files), of what would stand in them.
+    /// Creates an identity from the contents of two PEM files, as for
+    /// [`from_files`](Self::from_files).
     ///
     /// # Errors
     /// [`SetupError`].
@@ -37,11 +38,11 @@ impl Identity {
         Self::new(certificates(certificate)?, private(key)?)
     }
 
-    /// Made on the spot for these names, DNS names or addresses, and signed by itself: whoever is to trust
-    /// it needs [`certificate_pem`](Self::certificate_pem). It holds for a hundred years.
+    /// Generates a self-signed identity for `names`, DNS names or addresses. Peers that should
+    /// trust it need [`certificate_pem`](Self::certificate_pem). It is valid until 2120.
     ///
     /// # Errors
-    /// [`SetupError::Unmade`] where a name is none.
+    /// [`SetupError::Unmade`] if a name is invalid.
     pub fn made_for(names: &[&str]) -> Result<Self, SetupError> {
         let unmade = |error: rcgen::Error| SetupError::Unmade(error.to_string());
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -49,7 +50,8 @@ impl Identity {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2120, 1, 1);
         let pair = KeyPair::generate().map_err(unmade)?;
-        // Another one for the same names is of another issuer, and known as such.
+        // Gives each certificate an issuer name of its own: one for the same names is reported as
+        // unknown.
         let mark: String =
             pair.public_key_raw().iter().rev().take(6).map(|it| format!("{it:02x}")).collect();
         params.distinguished_name.push(DnType::CommonName, format!("made on the spot, {mark}"));
@@ -63,19 +65,19 @@ impl Identity {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Self, SetupError> {
-        // It looks whether they belong together.
+        // Checks that the key matches the certificate.
         CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider())
             .map_err(SetupError::refused)?;
         Ok(Self { chain, key })
     }
 
-    /// The chain in PEM, to be handed to whoever is to trust it.
+    /// Returns the chain in PEM, for peers that should trust it.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
         self.chain.iter().map(|it| in_pem("CERTIFICATE", it)).collect()
     }
 
-    /// The key in PEM. Whoever reads it can be this one.
+    /// Returns the private key in PEM. Keep it secret: it allows impersonation.
     #[must_use]
     pub fn key_pem(&self) -> String {
         let what = match &self.key {
@@ -101,19 +103,19 @@ impl Clone for Identity {
     }
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("certificates", &self.chain.len()).finish_non_exhaustive()
     }
 }
 
-/// Whose certificates one trusts.
+/// Trusted root certificates.
 #[derive(Debug, Clone)]
 pub struct Roots(Arc<RootCertStore>);
 
 impl Roots {
-    /// Of a file in PEM with one certificate or more.
+    /// Loads roots from a PEM file with one or more certificates.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -121,7 +123,7 @@ impl Roots {
         Self::from_pem(&read(ca)?).map_err(|error| in_file(error, ca))
     }
 
-    /// As [`from_file`](Self::from_file), of what would stand in it.
+    /// Creates roots from the contents of a PEM file.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -129,10 +131,10 @@ impl Roots {
         Self::new(&certificates(ca)?)
     }
 
-    /// Just that one.
+    /// Creates roots that hold only the certificates of `identity`.
     ///
     /// # Errors
-    /// [`SetupError::Refused`] where its certificate is none that can be trusted by itself.
+    /// [`SetupError::Refused`] if its certificate cannot be a root.
     pub fn of(identity: &Identity) -> Result<Self, SetupError> {
         Self::new(&identity.chain)
     }
@@ -150,13 +152,13 @@ impl Roots {
     }
 }
 
-/// Whose cryptography it is: named, so that no other library of the program decides.
+/// Returns the cryptography provider: passed explicitly, so that no other library can set it.
 ///
-/// Preferred is AES-128 with SHA-256, as RFC 8446 (9.1) has everybody know it: a handshake hashes its keys some
-/// hundred times, and processors have instructions for SHA-256 that they do not have for SHA-384.
+/// AES-128 with SHA-256 comes first, which RFC 8446 (9.1) makes mandatory: a handshake hashes some
+/// hundred times, and processors have instructions for SHA-256 that they lack for SHA-384.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-    // Stable: the others keep their order.
+    // A stable sort: the others keep their order.
     provider.cipher_suites.sort_by_key(|it| it.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     Arc::new(provider)
 }
@@ -187,7 +189,8 @@ fn private(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError> {
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// RFC 7468: base64 in lines of 64 letters, between two lines that say what it is.
+/// Encodes `der` as in RFC 7468: base64 in lines of 64 characters, between two lines with the label
+/// `what`.
 fn in_pem(what: &str, der: &[u8]) -> String {
     let mut letters = Vec::with_capacity(der.len().div_ceil(3) * 4);
     for three in der.chunks(3) {

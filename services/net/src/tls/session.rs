@@ -1,9 +1,9 @@
-//! What a handshake has come to.
+//! Result of a TLS handshake.
 
 use crate::engine::Tls;
 use rustls::ProtocolVersion;
 
-/// What the handshake of a connection has come to.
+/// Result of a connection's TLS handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     tls: &'a Tls,
@@ -14,19 +14,19 @@ impl<'a> Session<'a> {
         Self { tls }
     }
 
-    /// The protocol of ALPN that both sides speak, if one was chosen.
+    /// Returns the negotiated ALPN protocol, if there is one.
     #[must_use]
     pub fn alpn(&self) -> Option<&'a [u8]> {
         self.tls.common().alpn_protocol()
     }
 
-    /// Whether an earlier session was resumed, so that nobody has shown a certificate anew.
+    /// Returns `true` if an earlier session was resumed, so that no certificate was shown again.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.tls.is_resumed().unwrap_or(false)
     }
 
-    /// The version: `TLS 1.3` or `TLS 1.2`.
+    /// Returns the version: `TLS 1.3` or `TLS 1.2`.
     #[must_use]
     pub fn version(&self) -> &'static str {
         match self.tls.common().protocol_version() {
@@ -36,7 +36,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The cipher suite, by its name.
+    /// Returns the name of the cipher suite.
     #[must_use]
     pub fn cipher_suite(&self) -> &'static str {
         self.tls
@@ -46,7 +46,7 @@ impl<'a> Session<'a> {
             .unwrap_or("unknown")
     }
 
-    /// The peer's own certificate, as DER, if it has shown one.
+    /// Returns the peer's own certificate in DER, if it has shown one.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&'a [u8]> {
         self.tls.common().peer_certificates()?.first().map(AsRef::as_ref)

@@ -1,27 +1,27 @@
-//! Without the feature `tls`: what signatures name, and nobody can have.
+//! Stand-ins for the types in signatures if the feature `tls` is off; they have no values.
 
 use crate::engine::Tls;
 use std::marker::PhantomData;
 
-/// What goes wrong when TLS is set up; without the feature `tls`, nothing does.
+/// Error in the setup of TLS; has no values if the feature `tls` is off.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {}
 
-/// What goes wrong with the TLS of a connection; without the feature `tls`, nothing does.
+/// Error in the TLS of a connection; has no values if the feature `tls` is off.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {}
 
-/// The server's end; there is none without the feature `tls`.
+/// Server side of TLS; has no values if the feature `tls` is off.
 #[derive(Debug, Clone)]
 pub enum Server {}
 
-/// The client's end; there is none without the feature `tls`.
+/// Client side of TLS; has no values if the feature `tls` is off.
 #[derive(Debug, Clone)]
 pub enum Client {}
 
-/// TLS towards a server of some name.
+/// TLS client side together with a server's name; has no values here.
 #[derive(Debug)]
 pub(crate) enum Towards {}
 
@@ -35,7 +35,7 @@ impl Towards {
     }
 }
 
-/// What a handshake has come to; there is none without the feature `tls`.
+/// Result of a TLS handshake; has no values if the feature `tls` is off.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     never: std::convert::Infallible,
@@ -47,31 +47,31 @@ impl<'a> Session<'a> {
         match *tls {}
     }
 
-    /// The protocol of ALPN that both sides speak, if one was chosen.
+    /// Returns the negotiated ALPN protocol, if there is one.
     #[must_use]
     pub fn alpn(&self) -> Option<&'a [u8]> {
         match self.never {}
     }
 
-    /// Whether an earlier session was resumed.
+    /// Returns `true` if an earlier session was resumed.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         match self.never {}
     }
 
-    /// The version: `TLS 1.3` or `TLS 1.2`.
+    /// Returns the version: `TLS 1.3` or `TLS 1.2`.
     #[must_use]
     pub fn version(&self) -> &'static str {
         match self.never {}
     }
 
-    /// The cipher suite, by its name.
+    /// Returns the name of the cipher suite.
     #[must_use]
     pub fn cipher_suite(&self) -> &'static str {
         match self.never {}
     }
 
-    /// The peer's own certificate, as DER, if it has shown one.
+    /// Returns the peer's own certificate in DER, if it has shown one.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&'a [u8]> {
         match self.never {}

@@ -1,5 +1,6 @@
-//! What holds of a thread's sockets whoever tells it that they are ready. With the feature `io-uring`, of
-//! both; where the kernel allows no ring, that one is skipped, and says so.
+//! Behaviour of sockets that does not depend on the backend. With the feature `io-uring` both
+//! backends are tested; if the kernel refuses to create a ring, that backend is skipped with a
+//! message.
 
 use handover_net::engine::LengthPrefixed;
 use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
@@ -11,10 +12,10 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Longer than anything here takes, ten times over.
+/// Time limit, at least ten times as long as any step takes.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Echoes; as a client it says hello first. Tells what comes and what goes.
+/// Echo handler; as a client it sends hello first. Reports messages and closed connections.
 struct Echo(Sender<Result<Vec<u8>, CloseReason>>);
 
 impl Handler for Echo {
@@ -26,7 +27,7 @@ impl Handler for Echo {
     }
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, bool>, message: &[u8]) {
-        // What a client was given as its data says that it is one.
+        // `true` marks a client's connection.
         match *conn.data() {
             true => drop(self.0.send(Ok(message.to_vec()))),
             false => drop(conn.send(message)),
@@ -58,7 +59,7 @@ fn here() -> Listen {
     Listen::at("127.0.0.1:0".parse().unwrap())
 }
 
-/// A configuration for each way there is here.
+/// Returns one configuration per available backend.
 fn configs() -> Vec<Config> {
     #[allow(unused_mut)]
     let mut configs = vec![Config::default()];
@@ -98,7 +99,7 @@ fn all_that_many_peers_say_comes_back_however_much_it_is() {
             .map(|number| {
                 let mut peer = connect(&net);
                 std::thread::spawn(move || {
-                    // Up to more than a socket takes at a time, so that the server is clogged.
+                    // The largest exceed a socket's buffer, so that the server has to queue.
                     for turn in 1..6 {
                         let message = vec![number as u8; (number * turn * turn * turn * 97).max(1)];
                         let (mut writes, said) = (peer.try_clone().unwrap(), framed(&message));
@@ -121,7 +122,7 @@ fn all_that_many_peers_say_comes_back_however_much_it_is() {
 fn an_end_and_a_reset_are_seen_and_who_is_closed_is_told_at_once() {
     for config in configs() {
         let (net, told) = start(Config { idle_timeout_ms: 100, ..config }, &[here()]);
-        // In turn, each in the place of the one before.
+        // One after another, each in the slot of the previous one.
         for _ in 0..50 {
             let mut peer = connect(&net);
             peer.write_all(&framed(b"x")).unwrap();
@@ -135,7 +136,7 @@ fn an_end_and_a_reset_are_seen_and_who_is_closed_is_told_at_once() {
         peer.read_exact(&mut [0; 5]).unwrap();
         assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
         assert!(matches!(told.recv_timeout(SOON).unwrap(), Err(CloseReason::Broken(_))));
-        // Closed by us, with nothing pending: its peer knows.
+        // The server closes an idle connection, and the peer sees that.
         let mut idle = connect(&net);
         match idle.read(&mut [0; 1]) {
             Ok(count) => assert_eq!(count, 0),

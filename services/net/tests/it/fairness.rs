@@ -1,4 +1,4 @@
-//! Who has much to say does not keep the others from being heard: by counting turns, not by the clock.
+//! Fairness: peers that send much do not delay the others, measured in turns instead of time.
 
 use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
@@ -12,9 +12,9 @@ const MESSAGE: [u8; 16] = *b"\0\0\0\x0ctwelve bytes";
 const READ_BYTES: u32 = 1_024;
 const MESSAGES_PER_READ: u64 = READ_BYTES as u64 / MESSAGE.len() as u64;
 
-/// Writes down whose message came after whose, and echoes.
+/// Echo handler that records the order of the connections' messages.
 struct Turns {
-    /// Who, and how many messages in a row.
+    /// Connections, each with the number of its messages in a row.
     turns: Vec<(Key, u64)>,
     closed: usize,
     expected: usize,
@@ -43,13 +43,13 @@ impl Handler for Turns {
     }
 }
 
-/// A connection: our end, and the far one.
+/// Opens a connection and returns the client's end and the server's end.
 fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (near, listener.accept().unwrap().0)
 }
 
-/// Fills what the kernel holds for the peer; how many messages that were, whole.
+/// Fills the kernel's buffer for the peer; returns the number of whole messages written.
 fn fill(near: &mut TcpStream, messages_max: u64) -> u64 {
     near.set_nonblocking(true).unwrap();
     let mut written = 0;
@@ -71,7 +71,7 @@ fn fill(near: &mut TcpStream, messages_max: u64) -> u64 {
     written / MESSAGE.len() as u64
 }
 
-/// Serves peers that have said so many messages, all of them before they are served.
+/// Serves peers with these numbers of messages, all of them sent before the first turn.
 fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = Config { read_bytes: READ_BYTES, ..Config::default() };
@@ -107,7 +107,7 @@ fn a_turn_is_one_read_and_everybody_who_waits_has_one_before_anybody_has_two() {
     for (at, &(key, count)) in turns.iter().enumerate() {
         assert!(count <= MESSAGES_PER_READ + 1, "{count} messages in a turn");
         if !seen.insert(key) {
-            // Somebody again: all who are not done were served in between.
+            // A second turn: all unfinished connections must have had one in between.
             let waiting = keys.iter().filter(|it| had.get(it).copied().unwrap_or(0) < 2_000);
             let forgotten: Vec<_> = waiting.filter(|it| !seen.contains(it)).collect();
             assert!(forgotten.is_empty(), "turn {at}: {forgotten:?} had to wait twice");
@@ -127,7 +127,8 @@ fn who_has_one_message_waits_for_one_turn_of_who_has_thousands_and_no_more() {
     assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} messages of others came first");
 }
 
-/// Writes down in which round each connection was accepted, and connects once more for each.
+/// Handler that records the round in which each connection is accepted, and opens another each
+/// time.
 struct Accepted {
     rounds: Vec<u64>,
     address: Option<SocketAddr>,
@@ -144,7 +145,7 @@ impl Handler for Accepted {
     fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
         self.rounds.push(conn.room().stats().rounds_count);
         if self.rounds.len() < CONNECTIONS {
-            // The kernel tells of that one anew, while others still wait.
+            // The kernel reports the listener again, while other connections still wait.
             self.peers.extend(self.address.map(|it| TcpStream::connect(it).unwrap()));
         } else if let Some(stopper) = &self.stopper {
             stopper.stop(Duration::ZERO);

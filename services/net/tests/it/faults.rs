@@ -1,5 +1,5 @@
-//! What goes wrong on real sockets, on loopback: each fault ends in a reason that the handler is told, and
-//! everybody else is served meanwhile.
+//! Faults on real loopback sockets: each is reported to the handler with its reason, and all other
+//! connections are still served.
 
 use handover_net::engine::{Crossing, LengthPrefixed, TimedOut};
 use handover_net::{
@@ -11,10 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Longer than anything here takes, ten times over.
+/// Time limit, at least ten times as long as any step takes.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What a handler tells the test.
+/// Event that a handler reports to the test.
 #[derive(Debug)]
 enum Told {
     Accepted(Handle<u64>),
@@ -27,7 +27,7 @@ enum Told {
     Housekept(u32),
 }
 
-/// Echoes, and does as some messages say.
+/// Echo handler that executes some messages as commands.
 struct Echo(Sender<Told>);
 
 type Peer<'a> = Conn<'a, LengthPrefixed, u64>;
@@ -86,7 +86,7 @@ impl Handler for Echo {
     }
 }
 
-/// A server of one thread, and what its handler tells.
+/// Server with one thread, and the events of its handler.
 struct Served {
     net: Net<Echo>,
     told: Receiver<Told>,
@@ -127,7 +127,7 @@ impl Served {
         }
     }
 
-    /// Whether somebody else is served as if nothing had happened.
+    /// Asserts that another connection is served normally.
     fn is_well(&self) {
         let (mut peer, _) = self.connect();
         ask(&mut peer, b"are you well?");
@@ -154,7 +154,7 @@ fn ask(peer: &mut TcpStream, message: &[u8]) {
     assert_eq!(answer(peer), message);
 }
 
-/// Reads until the server has ended the connection, one way or the other.
+/// Reads until the server has ended or reset the connection; returns the number of bytes.
 fn until_end(peer: &mut TcpStream) -> u64 {
     let mut buffer = [0; 65536];
     let mut bytes = 0;
@@ -253,8 +253,8 @@ fn a_handler_that_panics_loses_its_connection_and_nobody_elses() {
     ask(&mut other, b"still there");
 }
 
-/// The kind of timer that runs for the connection from `local` to `remote`, as the kernel tells: 02 is the one of
-/// keepalive, 00 is none.
+/// Returns the kind of the timer that the kernel runs for the connection from `local` to `remote`:
+/// 02 is the keepalive timer, 00 is none.
 fn timer_of(local: SocketAddr, remote: SocketAddr) -> Option<String> {
     let place = |it: SocketAddr| format!("0100007F:{:04X}", it.port());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -274,7 +274,7 @@ fn silent_connection_is_kept_alive_by_the_kernel_unless_it_is_told_not_to() {
         let (mut peer, _) = served.connect();
         ask(&mut peer, b"first");
         let (here, there) = (peer.local_addr().unwrap(), peer.peer_addr().unwrap());
-        // Until what was sent is acknowledged, another timer runs.
+        // Until the sent bytes are acknowledged, another timer runs.
         let began = std::time::Instant::now();
         while timer_of(there, here).as_deref() != Some(timer) {
             assert!(began.elapsed() < SOON, "{:?}, not {timer}", timer_of(there, here));
@@ -287,7 +287,7 @@ fn silent_connection_is_kept_alive_by_the_kernel_unless_it_is_told_not_to() {
 fn one_byte_at_a_time_runs_out_of_time() {
     let served = serve(Config { message_timeout_ms: 150, ..Config::default() });
     let (mut peer, _) = served.connect();
-    // So long that it is never whole. Refused once the server has closed.
+    // The message is too long to be complete in time. A write fails once the server has closed.
     for byte in framed(&[7; 60_000]) {
         if peer.write_all(&[byte]).is_err() {
             break;
@@ -299,7 +299,7 @@ fn one_byte_at_a_time_runs_out_of_time() {
 
 #[test]
 fn a_peer_that_we_do_not_read_does_not_run_out_of_time() {
-    // Long enough for this peer, whenever it has the CPU.
+    // Long enough even if this test gets the CPU late.
     let config = Config { message_timeout_ms: 1000, idle_timeout_ms: 1000, ..Config::default() };
     let served = serve(config);
     let (mut peer, handle) = served.connect();
@@ -310,7 +310,7 @@ fn a_peer_that_we_do_not_read_does_not_run_out_of_time() {
     handle.resume().unwrap();
     peer.write_all(&message[5..]).unwrap();
     assert_eq!(answer(&mut peer), b"in two parts");
-    // And now it does.
+    // Now the timeout applies.
     peer.write_all(&message[..5]).unwrap();
     assert_eq!(until_end(&mut peer), 0);
 }
@@ -330,7 +330,7 @@ fn a_peer_that_never_reads_is_not_read_either_and_then_runs_out_of_time() {
     let (mut peer, _) = served.connect();
     peer.set_write_timeout(Some(SOON)).unwrap();
     let message = framed(&[7; 60_000]);
-    // Until everybody's buffers are full, and the server has had enough.
+    // Until all buffers are full and the server closes the connection.
     while peer.write_all(&message).is_ok() {}
     assert!(matches!(served.next(), Told::Crossed(Crossing::High)));
     let (_, why) = served.closed();
@@ -375,7 +375,7 @@ fn who_floods_a_peer_beyond_the_limit_loses_the_connection_and_memory_stays_boun
         matches!(why, CloseReason::SlowReader(it) if it.queued_bytes_max == 1 << 18),
         "{why:?}"
     );
-    // A handle that outlived its connection does no harm.
+    // A handle of a closed connection has no effect.
     handle.write(b"too late".to_vec()).unwrap();
     served.is_well();
     let (stats, _) = served.net.stop(SOON).unwrap();
@@ -404,7 +404,7 @@ fn a_handle_writes_triggers_suspends_resumes_and_closes_from_any_thread() {
     assert_eq!(answer(&mut peer), b"triggered");
     assert!(matches!(served.next(), Told::Triggered));
     handle.suspend().unwrap();
-    // In order behind the other: the suspension stands when this is answered.
+    // Commands are executed in order: once this is answered, the connection is suspended.
     handle.trigger().unwrap();
     assert_eq!(answer(&mut peer), b"triggered");
     peer.write_all(&framed(b"who is there?")).unwrap();
@@ -493,7 +493,7 @@ fn where_no_thread_has_room_peers_wait_until_another_is_gone() {
     assert_eq!((stats.accepted_count, stats.turned_away_count), (5, 0));
 }
 
-/// Connects, and thinks better of it at once.
+/// Handler that connects and closes the connection at once.
 struct Hasty(Sender<Told>, SocketAddr);
 
 impl Handler for Hasty {
@@ -571,13 +571,13 @@ fn every_message_that_had_come_is_answered_when_the_service_stops_under_load() {
     let address = served.address();
     let clients: Vec<_> = (0..4)
         .map(|_| {
-            // Before any of the others makes it stop.
+            // Connected before any other client makes the server stop.
             let mut peer = TcpStream::connect(address).unwrap();
             std::thread::spawn(move || {
                 let writer = peer.try_clone().unwrap();
                 let writing = std::thread::spawn(move || {
                     let mut writer = writer;
-                    // Until the server is gone.
+                    // Until the server has ended.
                     while writer.write_all(&framed(b"tell").repeat(50)).is_ok()
                         && writer.write_all(&framed(b"more")).is_ok()
                     {
@@ -597,7 +597,7 @@ fn every_message_that_had_come_is_answered_when_the_service_stops_under_load() {
         })
         .collect();
     let Served { net, told } = served;
-    // One of the four has sent more than fifty of these: it is to have an answer.
+    // By then one of the four has sent more than fifty of these, and must get an answer.
     let mut silent = 0;
     while silent <= 4 * 50 {
         silent += u64::from(matches!(told.recv_timeout(SOON).unwrap(), Told::Message(_)));
@@ -634,7 +634,8 @@ fn who_was_accepted_when_the_service_stops_is_answered_whatever_thread_it_was_to
         let (sender, _told) = channel();
         let here = ["127.0.0.1:0".parse().unwrap()];
         let codec = LengthPrefixed::new(100);
-        // Few at a time, so that most still knock when it stops.
+        // Few accepts per turn, so that most connections are not accepted yet when the server
+        // stops.
         let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
         let make = move |_| Echo(sender.clone());
         let net = Net::start(3, &here, Spread::HandOut, config, codec, make).unwrap();
@@ -656,7 +657,7 @@ fn who_was_accepted_when_the_service_stops_is_answered_whatever_thread_it_was_to
     }
 }
 
-/// Takes a millisecond for each message.
+/// Echo handler that takes one millisecond per message.
 struct Slow;
 
 impl Handler for Slow {
@@ -671,7 +672,7 @@ impl Handler for Slow {
 
 #[test]
 fn who_goes_on_sending_through_a_stop_is_answered_to_an_end_and_not_cut_off() {
-    // A Unix socket has no window that opens late: there is always more than one read takes.
+    // A Unix socket has no TCP window: there are always more bytes than one read takes.
     let (mut peer, far) = UnixStream::pair().unwrap();
     let config = Config { read_bytes: 4096, ..Config::default() };
     let mut reactor = Reactor::new(config, LengthPrefixed::new(1000), Slow).unwrap();
@@ -710,7 +711,7 @@ fn a_peer_that_is_suspended_and_ends_or_breaks_off_is_found_out() {
         handle.trigger().unwrap();
         assert_eq!(answer(&mut peer), b"triggered");
         if breaks_off {
-            // Its last words are not read, and nobody would be there for the answer.
+            // The server does not read this message, and its answer would have no receiver.
             peer.write_all(&framed(b"last words")).unwrap();
             rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The threads between which handles and handlers may pass.
+//! Auto traits (`Send`, `Sync`) of handles and handlers.
 
 use handover_base::sync::auto_traits;
 use handover_net::engine::{Lines, Raw};
@@ -7,10 +7,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::MutexGuard;
 
-/// `Sync`, and not `Send`.
+/// Type that is `Sync` and not `Send`.
 type Lent = MutexGuard<'static, u8>;
 
-/// A handler that is `Send`, and not `Sync`, as is what it keeps with each connection.
+/// Handler that is `Send` and not `Sync`, with connection data of the same kind.
 struct Counting(#[expect(dead_code, reason = "its type alone matters")] Cell<u8>);
 
 impl Handler for Counting {

@@ -1,5 +1,5 @@
-//! Replies come in the order in which they were written, whether they are messages that go back as they came
-//! or were written anew, by whichever call, in the clear and by TLS.
+//! Order of replies: they arrive as they were written, whether they are messages sent back
+//! unchanged or new ones, by whichever call, in the clear and by TLS.
 
 use handover_net::engine::{Codec, LengthPrefixed, Lines};
 use handover_net::tls::Server;
@@ -8,10 +8,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// What a message's first letter asks for.
+/// Commands, one per first letter of a message.
 const ASKED: &[u8] = b"abcdefgh";
 
-/// What is to come back for a message.
+/// Returns the replies that a message asks for.
 fn answers(message: &[u8]) -> Vec<Vec<u8>> {
     let own = |it: &[u8]| it.to_vec();
     match message[0] {
@@ -63,7 +63,7 @@ impl<C: Codec> Handler for Obeying<C> {
     }
 }
 
-/// A generator that anyone can repeat: xorshift64*.
+/// Reproducible random generator: xorshift64*.
 struct Dice(u64);
 
 impl Dice {
@@ -75,11 +75,11 @@ impl Dice {
     }
 }
 
-/// What is asked, framed, and what is to come of it.
+/// Returns the framed messages of a run and the framed replies expected for them.
 fn asked(codec: &impl Codec, dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
     let (mut asked, mut expected) = (Vec::new(), Vec::new());
     for number in 0..400 {
-        // Rows of the same, so that many go back together.
+        // Runs of the same command, so that many messages are sent back together.
         let letter = if number % 4 == 0 { dice.below(ASKED.len()) } else { 0 };
         let mut message = vec![ASKED[letter]];
         message.extend((0..dice.below(60)).map(|at| b'a' + ((at + number) % 26) as u8));
@@ -89,7 +89,8 @@ fn asked(codec: &impl Codec, dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
     (asked, expected)
 }
 
-/// Has all of it said, in pieces as the dice say, and heard: as `hear` does, which is told how much will come.
+/// Runs a server against a client `hear`, which sends the messages in random pieces and gets the
+/// number of reply bytes to expect.
 fn talk(
     codec: impl Codec,
     seed: u64,
@@ -102,7 +103,7 @@ fn talk(
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let far = listener.accept().unwrap().0;
     near.set_nodelay(true).unwrap();
-    // Less room for replies than one read may ask for: some are sent before the others are written.
+    // Less space for replies than one read may cause: some are sent before the others are written.
     let config = Config {
         read_bytes: 2_048,
         queued_bytes_max: 1_500,
@@ -183,7 +184,7 @@ mod secured {
         }
     }
 
-    /// By turns: so much is asked at a time as there is room for.
+    /// Sends and receives in turns, each time as much as there is space for.
     fn hear_by_tls(
         mut near: &TcpStream,
         client: &Client,
@@ -209,7 +210,7 @@ mod secured {
             }
             near.write_all(&out).unwrap();
             out.clear();
-            // More may be on its way than there is to be read.
+            // More bytes may be in flight than have arrived.
             near.set_read_timeout(Some(Duration::from_millis(1 + 20 * u64::from(rest.is_empty()))))
                 .unwrap();
             if let Ok(count) = near.read(&mut buffer) {

@@ -1,4 +1,5 @@
-//! TLS on real sockets: ours on both sides, strangers, and OpenSSL's tools as peers.
+//! TLS on real sockets: our client and server with each other, with untrusted peers, and with
+//! OpenSSL's tools.
 
 use handover_net::engine::{Lines, TimedOut};
 use handover_net::tls::{
@@ -13,10 +14,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Longer than anything here takes, ten times over.
+/// Time limit, at least ten times as long as any step takes.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The data of a client that asks to be suspended.
+/// Data of a client connection that asks the server to suspend it.
 const SUSPEND: u64 = 1;
 
 #[derive(Debug, PartialEq)]
@@ -27,7 +28,7 @@ enum Told {
     Closed(CloseReason),
 }
 
-/// Says lines back, in capitals; as a client it says hello first.
+/// Handler that answers lines in capitals; as a client it sends hello first.
 struct Shout(Sender<Told>);
 
 type Peer<'a> = Conn<'a, Lines, u64>;
@@ -52,7 +53,7 @@ impl Handler for Shout {
         let certificate = conn.session().and_then(|it| it.peer_certificate().map(<[u8]>::len));
         assert!(certificate.is_none_or(|it| it > 100));
         let _ = self.0.send(Told::Connected);
-        // What it was connected with says what it is to say.
+        // The data decides what the client sends.
         let word: &[u8] =
             if *conn.data() == SUSPEND { b"suspend" } else { b"hello from the client" };
         let _ = conn.send(word);
@@ -63,7 +64,8 @@ impl Handler for Shout {
         match line.as_str() {
             "close" => conn.close(),
             "suspend" => conn.suspend(),
-            // What a client of ours hears is told, what it says is shouted back.
+            // Lower case comes from a client and is answered; a client ignores the answer in
+            // capitals.
             _ if line.chars().any(char::is_lowercase) => {
                 drop(conn.send(line.to_uppercase().as_bytes()));
             }
@@ -115,7 +117,7 @@ impl Served {
     }
 }
 
-/// A thread of clients alone.
+/// Starts a thread that has outgoing connections only.
 fn clients() -> (Net<Shout>, Receiver<Told>) {
     let (sender, told) = channel();
     let make = move |_| Shout(sender.clone());
@@ -145,7 +147,7 @@ fn a_client_of_ours_talks_to_a_server_of_ours_and_resumes_its_session() {
         assert_eq!(heard.recv_timeout(SOON).unwrap(), answer);
         assert_eq!(served.next(), Told::Message("hello from the client".into()));
     }
-    // The client ends both: TLS's good-bye is said, and heard.
+    // The client ends both connections with a close_notify, which the server receives.
     net.stop(SOON).unwrap();
     assert_eq!([(); 2].map(|()| served.closed()), [CloseReason::Peer, CloseReason::Peer]);
     let stats = served.stop();
@@ -209,7 +211,7 @@ fn whoever_does_not_shake_hands_is_closed_and_the_handler_knows_nothing_of_it_be
     assert_eq!((stats.handshakes_count, stats.timed_out_count), (0, 1));
 }
 
-/// OpenSSL's tool, or a word that it is missing.
+/// Starts the `openssl` tool; `None`, with a message, if there is none.
 fn openssl(arguments: &[&str]) -> Option<Child> {
     let started = Command::new("openssl")
         .args(arguments)
@@ -223,7 +225,7 @@ fn openssl(arguments: &[&str]) -> Option<Child> {
     started.ok()
 }
 
-/// Reads lines until that one.
+/// Reads lines up to `expected`.
 fn hear(lines: &mut impl BufRead, expected: &str) {
     let mut line = String::new();
     loop {
@@ -267,7 +269,7 @@ fn openssl_as_a_server_is_verified_and_heard() {
     let (certificate, key) = (path("certificate.pem"), path("key.pem"));
     std::fs::write(&certificate, identity.certificate_pem()).unwrap();
     std::fs::write(&key, identity.key_pem()).unwrap();
-    // A port that was free a moment ago.
+    // A port that was free just now.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let accept = format!("127.0.0.1:{port}");
     let files = ["-cert", &certificate, "-key", &key];

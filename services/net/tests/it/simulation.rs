@@ -1,5 +1,6 @@
-//! A pair of peers on a network that delays, splits, merges and drops, all of it from a seed: every
-//! message comes once, in order and intact, or the connection is reported closed; and memory is bounded.
+//! A pair of peers on a simulated network that delays, splits, merges and drops by a seed: every
+//! message arrives once, in order and intact, or the connection is reported closed; and memory is
+//! bounded.
 
 use handover_net::engine::{
     Codec, CodecError, Decoded, Inbound, LengthPrefixed, Lines, Link, Raw, Rules, TimedOut,
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// A generator that anyone can repeat: xorshift64*.
+/// Reproducible random generator: xorshift64*.
 struct Dice(u64);
 
 impl Dice {
@@ -33,10 +34,10 @@ const RULES: Rules = Rules {
     write_timeout_ns: 2_000_000,
     handshake_timeout_ns: 2_000_000,
 };
-/// What a kernel's buffer takes.
+/// Capacity of the simulated kernel's buffer, in bytes.
 const WIRE_MAX: usize = 4_000;
 
-/// One way of a connection: bytes in segments, each with the time from which on it can be read.
+/// One direction of a connection: segments of bytes, each with the time from which it can be read.
 #[derive(Default)]
 struct Wire {
     segments: VecDeque<(u64, Vec<u8>)>,
@@ -44,7 +45,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Takes as much as there is room for, cut into pieces that arrive when they like, in order.
+    /// Takes as many bytes as there is space for, cut into pieces with random delays, in order.
     fn accept(&mut self, bytes: &[u8], now_ns: u64, dice: &mut Dice) -> usize {
         let taken = bytes.len().min(WIRE_MAX - self.held_bytes);
         let mut rest = &bytes[..taken];
@@ -59,7 +60,7 @@ impl Wire {
         taken
     }
 
-    /// Whatever has arrived, several segments merged, up to so many bytes.
+    /// Returns the bytes that have arrived, several segments merged, up to `bytes_max`.
     fn deliver(&mut self, now_ns: u64, bytes_max: usize) -> Vec<u8> {
         let mut read = Vec::new();
         while let Some((at_ns, segment)) = self.segments.front_mut() {
@@ -77,12 +78,12 @@ impl Wire {
     }
 }
 
-/// Who sends numbered messages, and expects the other's in order.
+/// End that sends numbered messages and expects the peer's in order.
 struct Peer {
     link: Link,
     sent_count: u64,
     came_count: u64,
-    /// Reads nothing until then.
+    /// Time before which it reads nothing.
     deaf_until_ns: u64,
     is_closed: Option<String>,
 }
@@ -99,18 +100,18 @@ impl Peer {
     }
 }
 
-/// The message of that number: its length and its bytes follow from it.
+/// Returns the message with this number, which determines its length and its bytes.
 fn message(number: u64) -> Vec<u8> {
     let mut dice = Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let length = match dice.below(10) {
         0 => dice.below(u64::from(MESSAGE_MAX) + 1),
         _ => dice.below(40),
     };
-    // Letters only, so that a line codec takes them too.
+    // Letters only, so that the line codec accepts them too.
     (0..length).map(|_| b'a' + (dice.roll() % 26) as u8).collect()
 }
 
-/// Plays one connection; how many messages came through, and whether it was cut.
+/// Simulates one connection; returns the number of messages that arrived, and `true` if it was cut.
 fn play<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (u64, bool) {
     let mut dice = Dice(seed | 1);
     let mut peers = [Peer::new(), Peer::new()];
@@ -122,7 +123,7 @@ fn play<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (u64,
         now_ns += dice.below(400);
         let who = dice.below(2) as usize;
         if cut_after == Some(step) {
-            // Both learn of it, sooner or later: here at once.
+            // Both ends learn of the cut, here at once.
             for peer in &mut peers {
                 peer.is_closed = Some("the network cut it".into());
             }
@@ -220,7 +221,7 @@ fn a_length_that_promises_much_takes_memory_only_as_bytes_come() {
     assert!(link.held_bytes() < 50_000, "{} bytes for 10,004", link.held_bytes());
 }
 
-/// A codec that lies about what it found.
+/// Codec that claims to have used more, or fewer, bytes than it was given.
 #[derive(Clone)]
 struct Liar(usize);
 
@@ -243,7 +244,7 @@ fn a_codec_that_uses_nothing_or_more_than_there_is_ends_in_an_error_not_in_a_loo
     }
 }
 
-/// Hands over `stream` cut as `cuts` say, stopping after messages as `stops` say.
+/// Passes `stream` in pieces given by `cuts`, stopping after messages as the bits of `stops` say.
 fn taken_in_pieces<C: Codec>(
     codec: &C,
     stream: &[u8],

@@ -1,5 +1,5 @@
-//! TLS without a socket: two ends on a network of our own, which cuts and delays as a seed says, and peers
-//! whom one should not trust.
+//! TLS without a socket: two ends on a simulated network that cuts and delays by a seed, and peers
+//! that must not be trusted.
 
 use handover_net::engine::{Codec, LengthPrefixed, Link, Opened, Rules, TimedOut, Tls};
 use handover_net::tls::{
@@ -8,7 +8,7 @@ use handover_net::tls::{
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use std::ops::ControlFlow;
 
-/// A generator that anyone can repeat: xorshift64*.
+/// Reproducible random generator: xorshift64*.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +20,7 @@ impl Dice {
     }
 }
 
-/// One end, what it has to send, and what came.
+/// One end: its TLS, the bytes it has to send, and the plaintext it has received.
 struct End {
     tls: Tls,
     out: Vec<u8>,
@@ -50,7 +50,7 @@ impl End {
     }
 }
 
-/// Both ends of one connection: the client's, the server's.
+/// Both ends of one connection: the client, the server.
 struct Pair([End; 2]);
 
 impl Pair {
@@ -59,15 +59,15 @@ impl Pair {
         Self([End::new(client), End::new(Tls::server(server, 0).unwrap())])
     }
 
-    /// Carries bytes to and fro until nothing is left, at most so many at a time; the first error of
-    /// each end.
+    /// Carries bytes between the ends until none are left, at most `bytes_max` at a time; returns
+    /// the first error of each end.
     fn run(&mut self, dice: &mut Dice, bytes_max: usize) -> [Option<TlsError>; 2] {
         let mut errors = [None, None];
         if !self.0[0].tls.is_ready() && self.0[0].out.is_empty() {
             self.0[0].take(&[]).unwrap();
         }
         while let Some(from) = (0..2).find(|&it| !self.0[it].out.is_empty()) {
-            // The other one's turn, now and then.
+            // Now and then the other end sends first.
             let from = match self.0[1 - from].out.is_empty() || dice.below(2) == 0 {
                 true => from,
                 false => 1 - from,
@@ -96,7 +96,7 @@ fn trusting(identity: &Identity) -> Client {
     Client::new(verify, ClientOptions::default()).unwrap()
 }
 
-/// A certificate of an authority of ours: who trusts it, and who shows it.
+/// Returns an authority's roots and an identity that the authority has issued.
 fn issued(name: &str, change: impl FnOnce(&mut CertificateParams)) -> (Roots, Identity) {
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -129,7 +129,7 @@ fn what_is_said_comes_whole_and_in_order_however_the_network_cuts_it() {
         let mut dice = Dice(seed * 7_919);
         let bytes_max = [1, 7, 100, 70_000][seed as usize % 4];
         let mut pair = Pair::new(&client, &server, "localhost");
-        // Said before the handshake has even begun: it waits.
+        // Written before the handshake has begun: it waits.
         pair.0[0].say(b"early bird");
         assert_eq!(pair.0[0].tls.early_bytes(), 10);
         assert_eq!(pair.run(&mut dice, bytes_max), [None, None], "seed {seed}");
@@ -202,7 +202,7 @@ fn who_has_expired_or_is_somebody_else_or_of_nobody_is_not_talked_to() {
             "{ours:?} instead of {expected}"
         );
         assert!(matches!(theirs, Some(TlsError::Alert(_))), "the server is told: {theirs:?}");
-        // Whoever does not ask talks to anybody.
+        // A client that verifies nothing accepts any server.
         let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");
         assert_eq!(pair.run(&mut Dice(3), 500), [None, None]);
@@ -321,7 +321,7 @@ fn a_link_runs_out_of_time_for_its_handshake_and_holds_no_buffer_when_idle() {
     assert_eq!(link.deadline_ns(&rules), Some(5_100));
     assert_eq!(link.timed_out(&rules, 5_100), Some(TimedOut::Handshake));
     let bare = link.held_bytes();
-    // What a handler writes before is kept, as much as may wait.
+    // Bytes written before the end of the handshake are kept, as many as the queue allows.
     assert_eq!(link.write(&[7; 900], &rules, 0).unwrap(), None);
     assert!(link.write(&[7; 200], &rules, 0).is_err());
     assert_eq!((link.queued_bytes(), link.waiting().len()), (900, 0));
@@ -340,7 +340,7 @@ fn a_link_runs_out_of_time_for_its_handshake_and_holds_no_buffer_when_idle() {
     let mut framed = Vec::new();
     codec.encode(b"hello", &mut framed).unwrap();
     client.say(&framed);
-    // A record that does not come whole takes its time as a message does.
+    // The message timeout applies to an incomplete record.
     let mut records = std::mem::take(&mut client.out);
     let (first, second) = records.split_at_mut(7);
     let rules = Rules { message_timeout_ns: 1_000, ..rules };

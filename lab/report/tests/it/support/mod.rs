@@ -1,4 +1,4 @@
-//! A run to draw, and what drawings are compared with.
+//! A sample run, and the comparison with golden files.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use handover_record::{
@@ -8,7 +8,7 @@ use handover_record::{
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Compares with the file of that name below `tests/golden`; with `UPDATE_GOLDEN=1`, writes it.
+/// Compares `drawn` with the file `name` in `tests/golden`; with `UPDATE_GOLDEN=1`, writes it.
 pub fn assert_golden(name: &str, drawn: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some_and(|it| it == "1") {
@@ -141,7 +141,7 @@ fn warn(code: WarningCode, text: &str) -> Warning {
     Warning { code, text: text.into() }
 }
 
-/// A figure with its contenders, each told of its rivals and its floor.
+/// Returns the records of a figure's contenders, each with its rivals and its floor.
 fn figure(
     id: &str,
     what: &str,
@@ -163,7 +163,8 @@ fn figure(
     contenders.iter().map(make).collect()
 }
 
-/// A run as one sees it: floors, clocks, calls, locks, notifications, nulls; noise here and there.
+/// Returns a run with figures of every kind: floors, clocks, calls, locks, notifications, nulls;
+/// some with noise.
 pub fn ladder() -> Document {
     use ContenderKind::{Floor, Null, Ours, Peer};
     let line = Some(("floor/cache-line", "machine", 41.2));

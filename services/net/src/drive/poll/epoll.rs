@@ -1,4 +1,4 @@
-//! Readiness by an epoll set.
+//! Readiness from an epoll set.
 
 use super::{Flags, Told, Watch, Whose, told};
 use rustix::event::{Timespec, epoll};
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The most that the kernel is asked for at a time; `ready_max` is not above.
+/// Maximum number of events in one wait; `Config::validate` limits `ready_max` to this.
 const READY_LIMIT: usize = 1024;
 
 pub(crate) struct Set {
@@ -24,7 +24,7 @@ impl Watch for Set {
         epoll::add(&self.set, fd, epoll::EventData::new_u64(whose.pack()), flags)
     }
 
-    /// The kernel takes out whom it closes.
+    /// Does nothing: the kernel removes a descriptor from the set when it is closed.
     fn remove(&mut self, _: Whose) {}
 
     #[inline]
@@ -38,7 +38,8 @@ impl Watch for Set {
             // Below 10^9.
             tv_nsec: (ns % 1_000_000_000) as i64,
         });
-        // Not kept between calls: the kernel's record holds a pointer, which cannot change threads.
+        // Not kept between calls: the kernel's record holds a pointer, which would make `Set` not
+        // `Send`.
         let mut room = [const { MaybeUninit::uninit() }; READY_LIMIT];
         match epoll::wait(&self.set, &mut room[..self.ready_max], timeout.as_ref()) {
             Ok((events, _)) => {

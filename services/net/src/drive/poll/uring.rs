@@ -1,5 +1,5 @@
-//! Readiness by io_uring: each socket has one standing poll, which tells of every edge until it is taken back,
-//! and a wait is one call that hands over what is new and takes what has come.
+//! Readiness from `io_uring`: each socket has one multishot poll, which reports every edge until
+//! the poll is removed. One system call per wait submits new polls and collects completions.
 
 use super::{Flags, Told, Watch, Whose, told};
 use crate::raw;
@@ -9,24 +9,25 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-/// Calls that wait to be handed over. Each is at once.
+/// Size of the submission queue. Each entry completes at once.
 const CALLS: u32 = 64;
-/// What may have come and not been taken; beyond, the kernel keeps it elsewhere, which is slower.
+/// Size of the completion queue; further completions are kept by the kernel, which is slower.
 const COMPLETIONS: u32 = 4096;
-/// Marks the answer to a poll that was taken back: nobody waits for it.
+/// `user_data` of a removal, whose completion is ignored.
 const TAKEN_BACK: u64 = u64::MAX;
 
 pub(crate) struct Uring {
     ring: IoUring,
     ready_max: usize,
-    /// Those that are no connections', to be asked for again if the kernel has dropped them.
+    /// Sources other than connections, polled again if the kernel has ended their poll.
     specials: Vec<(Whose, RawFd)>,
-    /// To be watched from the next wait on. What the kernel does for a poll it does on the thread that asked
-    /// for it, whose sleeps it ends for that and with whose end it drops it: only the thread that waits asks.
+    /// Polls to be submitted by the next wait. The kernel runs a poll's work on the thread that
+    /// submitted it, which interrupts that thread's sleep, and cancels the poll when that thread
+    /// ends: so only the thread that waits submits.
     asked: Vec<(Whose, RawFd, Flags)>,
 }
 
-/// A kernel's answer, in its own words.
+/// Returns the kernel's error code of `error`.
 fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
@@ -35,7 +36,7 @@ impl Uring {
     fn hand_over(&mut self) -> Result<(), Errno> {
         loop {
             match self.ring.submit().map_err(|error| errno(&error)) {
-                // What has come has to be taken first: the next wait does both.
+                // The completion queue has to be emptied first: the next wait does both.
                 Ok(_) | Err(Errno::BUSY | Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -43,10 +44,11 @@ impl Uring {
         }
     }
 
-    /// Asks for what is to be watched; what there is no room for waits for the next time.
+    /// Submits the polls in `asked`; those without space in the queue stay there until the next
+    /// wait.
     fn ask(&mut self) -> Result<(), Errno> {
         while let Some(&(whose, fd, flags)) = self.asked.last() {
-            // Edges are what a standing poll tells of anyway.
+            // A multishot poll reports edges anyway.
             let events = (flags - Flags::ET).bits();
             if !raw::poll_add(&mut self.ring, fd, events, whose.pack()) {
                 self.hand_over()?;
@@ -79,18 +81,20 @@ impl Watch for Uring {
         Ok(())
     }
 
-    /// Until its poll is taken back, the kernel holds on to a socket that is closed.
+    /// Removes the poll of a socket: the kernel keeps a closed socket open as long as its poll
+    /// exists.
     fn remove(&mut self, whose: Whose) {
         if let Some(at) = self.asked.iter().rposition(|it| it.0 == whose) {
             self.asked.swap_remove(at);
             return;
         }
         if !raw::poll_remove(&mut self.ring, whose.pack(), TAKEN_BACK) {
-            // There is room for it when what stands there has been handed over.
+            // After submission the queue has space again.
             let _ = self.hand_over();
             raw::poll_remove(&mut self.ring, whose.pack(), TAKEN_BACK);
         }
-        // At once, as its peer waits for the end; what is refused now goes with the next wait.
+        // Submitted now, as the peer waits for the end of the connection; if the kernel refuses,
+        // the next wait submits it.
         let _ = self.hand_over();
     }
 
@@ -128,9 +132,9 @@ impl Watch for Uring {
             let lapsed = !cqueue::more(completion.flags());
             let it = match u32::try_from(completion.result()) {
                 Ok(events) => Told { lapsed, ..told(Flags::from_bits_retain(events)) },
-                // It was taken back.
+                // The poll was removed.
                 Err(_) if completion.result() == -Errno::CANCELED.raw_os_error() => continue,
-                // What is wrong is seen by whoever reads.
+                // The error is found when the socket is read.
                 Err(_) => Told { lapsed, ..told(Flags::ERR) },
             };
             if lapsed

@@ -1,4 +1,4 @@
-//! Who knocks, and what to do when there is no room.
+//! Accepting connections, and the cases without space for them.
 
 use super::{Reactor, socket};
 use crate::drive::core::Due;
@@ -12,24 +12,24 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// How long until accepting is tried again although none of ours was closed, in ns: descriptors may have
-/// been freed elsewhere in the process.
+/// Interval of retries to accept, in ns: other parts of the process may have freed descriptors
+/// although none of our connections was closed.
 const RETRY_NS: u64 = 100_000_000;
 
-/// A listening socket, and whom its connections are for.
+/// Listening socket and the threads that its connections are handed to.
 pub(crate) struct Listener<D> {
     fd: OwnedFd,
-    /// Nothing is accepted until there is room again.
+    /// `true` while nothing is accepted for lack of space.
     paused: bool,
-    /// What its connections are to speak.
+    /// TLS of its connections; `None` if they are not secured.
     tls: Option<Server>,
-    /// The threads that take turns; none: all are ours.
+    /// Threads that get connections in turn; empty if this thread keeps all of them.
     threads: Vec<Taker<D>>,
     next: usize,
 }
 
-/// A thread that connections are handed to. While there is one of these the thread does not end; that is
-/// told it even by a listener's thread that panics.
+/// Thread that connections are handed to. It does not end while such a value of another thread
+/// exists; dropping the value tells it, even if the listener's thread panics.
 struct Taker<D> {
     inbox: Arc<Inbox<D>>,
     is_own: bool,
@@ -43,25 +43,25 @@ impl<D> Drop for Taker<D> {
     }
 }
 
-/// Who has room for a connection.
+/// Result of the search for a thread with space for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Has {
     Own,
-    /// That one of the listener's threads, which keeps a place for it.
+    /// Thread with this index in the listener's list, which has reserved a slot.
     KeptBy(usize),
     NoRoom,
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Listens; the address, with the port that the kernel chose where 0 was asked for.
+    /// Listens at `address` and returns it with the port that the kernel chose if 0 was given.
     ///
     /// # Errors
-    /// [`NetError::Refused`], most often because the address is in use.
+    /// [`NetError::Refused`], usually because the address is in use.
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
         self.listen_at(&address.into())
     }
 
-    /// As [`listen`](Self::listen), by TLS if that is asked for.
+    /// Listens like [`listen`](Self::listen), by TLS if `listen` says so.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -69,8 +69,8 @@ impl<H: Handler> Reactor<H> {
         self.listen_with(listen, false, Vec::new())
     }
 
-    /// Listens beside others of this process at the same address, who must do the same: the kernel spreads
-    /// connections among them.
+    /// Listens at an address that other sockets of this process share by the same call
+    /// (`SO_REUSEPORT`): the kernel spreads connections among them.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -78,7 +78,7 @@ impl<H: Handler> Reactor<H> {
         self.listen_shared_at(&address.into())
     }
 
-    /// As [`listen_shared`](Self::listen_shared), by TLS if that is asked for.
+    /// Listens like [`listen_shared`](Self::listen_shared), by TLS if `listen` says so.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -117,11 +117,11 @@ impl<H: Handler> Reactor<H> {
         Ok(address)
     }
 
-    /// Accepts everybody whom the kernel has accepted, and nobody after that.
+    /// Accepts all connections in the kernel's queues, as far as there is space, then closes the
+    /// listeners.
     pub(super) fn accept_the_last(&mut self) {
         for index in 0..self.listeners.len() {
-            // As many at most as there may be; each round takes what stood there, and the kernel's queue
-            // is bounded.
+            // Bounded by the length of the kernel's queue: each round accepts what was in it.
             let rounds_max = socket::BACKLOG as u32 / self.core.config.accepts_max + 1;
             for _ in 0..rounds_max {
                 self.core.ready.retain(|it| *it != Whose::Listener(index as u16));
@@ -131,14 +131,14 @@ impl<H: Handler> Reactor<H> {
                 }
             }
         }
-        // And with them go those who would hand over.
+        // Dropping the listeners also drops their `Taker`s.
         for (index, _) in (0..).zip(&self.listeners) {
             self.core.poll.remove(Whose::Listener(index));
         }
         self.listeners.clear();
     }
 
-    /// Accepts who knocks there: some, and then others have their turn.
+    /// Accepts connections from the listener `index`, at most `accepts_max` in a turn.
     pub(super) fn accept(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
             let Some((taker, turn)) = self.taker(index) else { return };
@@ -156,7 +156,7 @@ impl<H: Handler> Reactor<H> {
                 Ok(_turned_away) if taker == Has::NoRoom => self.core.stats.turned_away_count += 1,
                 Ok((fd, peer)) => self.place(index, taker, fd, peer),
                 Err(Errno::AGAIN) => return,
-                // Gone before it was accepted, or never quite there.
+                // The connection was aborted before it was accepted, or not established.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
                 Err(Errno::MFILE | Errno::NFILE) if self.turn_one_away(index) => {}
                 Err(_) => return self.pause(index),
@@ -165,7 +165,8 @@ impl<H: Handler> Reactor<H> {
         self.core.list_listener(index);
     }
 
-    /// Who has room for one more from that listener: of the threads that it hands over to, the next that has.
+    /// Returns the thread that takes the next connection of the listener `index`, and its position
+    /// in the listener's list: the next in turn with space. `None` if there is no such listener.
     fn taker(&self, index: u16) -> Option<(Has, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own = if self.core.slab.is_full() { Has::NoRoom } else { Has::Own };
@@ -185,7 +186,7 @@ impl<H: Handler> Reactor<H> {
         Some((if count > 0 { Has::NoRoom } else { own }, listener.next))
     }
 
-    /// Gives an accepted connection to whoever has room for it.
+    /// Gives an accepted connection to the thread that has space for it.
     fn place(&mut self, index: u16, taker: Has, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
@@ -194,7 +195,8 @@ impl<H: Handler> Reactor<H> {
             let inbox = &listener.threads[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
             match inbox.push(adopt).map_err(|it| it.into_inner()) {
-                // It has no time: then it is ours.
+                // The thread's queue of commands is full, or the thread has ended: this thread
+                // keeps it.
                 Err(Command::Adopt(refused, ..)) => {
                     inbox.took_given();
                     fd = refused;
@@ -202,14 +204,15 @@ impl<H: Handler> Reactor<H> {
                 _ => return,
             }
         }
-        // Where there is no room it is closed, and counted.
+        // Without space here the connection is closed and counted as turned away.
         if self.take_in(fd, peer, tls.as_ref()).is_err() {
             self.resume_accepting();
         }
     }
 
-    /// There is no descriptor left: lets go of the reserve, accepts one with it and closes that, if that is
-    /// what is wanted.
+    /// Turns one connection away without a free descriptor: closes the reserve, accepts with it and
+    /// closes the connection. Returns `false` if `WhenFull::Wait` is set or nothing was turned
+    /// away.
     fn turn_one_away(&mut self, index: u16) -> bool {
         if self.core.config.when_full == WhenFull::Wait || self.reserve.take().is_none() {
             return false;
@@ -227,7 +230,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Accepts nothing there until there is room: until one of ours is closed, or some time has passed.
+    /// Pauses a listener until one of our connections is closed or `RETRY_NS` have passed.
     fn pause(&mut self, index: u16) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         if !listener.paused {
@@ -240,7 +243,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// There may be room again.
+    /// Resumes all paused listeners, as there may be space again.
     pub(super) fn resume_accepting(&mut self) {
         self.refill_reserve();
         for (index, listener) in (0..).zip(&mut self.listeners) {

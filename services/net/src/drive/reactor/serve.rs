@@ -1,5 +1,5 @@
-//! A connection's turn: what waits is sent, one read is taken, its messages are handled, and all replies
-//! go out together.
+//! One turn of a connection: sends queued bytes, reads once, handles the messages, and sends all
+//! replies together.
 
 use super::{Reactor, socket};
 use crate::CloseReason;
@@ -14,22 +14,23 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Nothing is read while any of these holds.
+/// Flags that forbid reading a connection, if any of them is set.
 const NOT_READ: Flags =
     Flags::SUSPENDED.or(Flags::ABOVE).or(Flags::CLOSING).or(Flags::CONNECTING).or(Flags::ABORTED);
-/// The same before TLS's handshake is done, for which there is reading to do whatever the user wants.
+/// Flags that forbid reading during the TLS handshake, which goes on even if the program has
+/// suspended or closed the connection.
 const NOT_SECURED: Flags = Flags::CONNECTING.or(Flags::ABORTED);
-/// How many reads of what nobody wants any more make a turn.
+/// Maximum number of discarding reads in a turn.
 const DISCARDS_MAX: u32 = 16;
 
 impl<H: Handler> Reactor<H> {
-    /// Gives a connection its turn.
+    /// Serves one turn of a connection.
     pub(super) fn serve(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         slot.flags.clear(Flags::LISTED);
         if slot.flags.any(Flags::CONNECTING) {
             if slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
-                return self.after(key); // Nobody wants it any more.
+                return self.after(key); // The program has closed it already.
             }
             if !self.has_connected(key) {
                 return;
@@ -56,7 +57,8 @@ impl<H: Handler> Reactor<H> {
         self.after(key);
     }
 
-    /// Whether a connection that was being made is there now. If it failed, it is closed.
+    /// Completes an outgoing connection and returns `true` if it is established and still open.
+    /// Closes the connection if it failed.
     fn has_connected(&mut self, key: Key) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.any(Flags::WRITABLE) {
@@ -87,7 +89,7 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// One read and what follows from it.
+    /// Reads once and handles the messages; then handles TLS's `close_notify`, if that has arrived.
     fn read(&mut self, key: Key) -> Result<(), CloseReason> {
         self.read_some(key)?;
         let waits = Flags::BACKLOG.or(Flags::ENDED).or(Flags::LINGERING);
@@ -126,7 +128,7 @@ impl<H: Handler> Reactor<H> {
             }
             stage::read(bytes_count);
             slot.active_ms = now_ms;
-            // Less than was asked for is all there was. What comes later makes an edge of its own.
+            // A short read has emptied the socket. Later bytes cause an edge of their own.
             if bytes_count < self.buffer.len() && !slot.flags.any(Flags::HUNG_UP) {
                 slot.flags.clear(Flags::READABLE);
             }
@@ -142,8 +144,8 @@ impl<H: Handler> Reactor<H> {
         handed
     }
 
-    /// Nothing is to be read now, and something has happened: the peer is gone, or has ended and there is
-    /// nothing left of it to be read.
+    /// Checks a connection that is not read now for its end: the peer has reset it, or has ended
+    /// its side with nothing left to read.
     fn look_for_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::is_well(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -152,7 +154,7 @@ impl<H: Handler> Reactor<H> {
         }
         match socket::peek(slot.fd.as_fd()) {
             Ok(0) => self.stream_ended(key),
-            // TLS's good-bye may be all there is: what else there is will wait here.
+            // The rest may be TLS's close_notify alone; if it is data, the backlog keeps it.
             Ok(_) if slot.link.is_secured() => {
                 match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                     Ok(bytes_count) => self.open(key, bytes_count),
@@ -164,8 +166,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Opens the records in the first bytes of the buffer: sends what the handshake has to say, and hands
-    /// over what was in them.
+    /// Opens the records in the first bytes of the read buffer, sends what the handshake answers,
+    /// and hands over the plaintext.
     fn open(&mut self, key: Key, bytes_count: usize) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -192,7 +194,7 @@ impl<H: Handler> Reactor<H> {
         handed
     }
 
-    /// What follows from records that were opened.
+    /// Handles opened records: the end of the stream, the end of the handshake, and the plaintext.
     fn opened(&mut self, key: Key, opened: Opened, plain: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if opened.ended {
@@ -221,7 +223,7 @@ impl<H: Handler> Reactor<H> {
         self.hand_over(key, plain)
     }
 
-    /// Hands over the messages in these bytes, behind what was left of earlier ones.
+    /// Hands over the messages in `bytes`, preceded by bytes kept from earlier reads.
     fn hand_over(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         let is_last = slot.flags.any(Flags::LAST);
@@ -268,7 +270,7 @@ impl<H: Handler> Reactor<H> {
         taken.map(drop).map_err(CloseReason::Broken)
     }
 
-    /// Sends what the handler wrote in answer to what `came`; what the kernel does not take will wait.
+    /// Sends the handler's replies to the read bytes `came`; queues the rest if the kernel is full.
     pub(super) fn reply(&mut self, key: Key, came: &[u8]) {
         let core = &mut self.core;
         core.turn.key = None;
@@ -293,7 +295,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Sends what waits, as far as the kernel takes it.
+    /// Sends queued bytes, as many as the kernel takes.
     fn flush(&mut self, key: Key) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -317,7 +319,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// The stream has ended; where it is secured the peer should have said so before.
+    /// Handles the end of the stream; without a `close_notify` before it, a secured one is cut
+    /// short.
     fn stream_ended(&mut self, key: Key) -> Result<(), CloseReason> {
         let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::PARTED));
         match slot.and_then(|slot| slot.link.tls()) {
@@ -326,7 +329,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// The peer sends nothing more; what waits for it is sent nevertheless.
+    /// Handles the end of the peer's side; bytes queued for the peer are still sent.
     fn peer_ended(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.link.receive_end()?;
@@ -335,7 +338,7 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Reads what nobody wants any more, until the peer ends.
+    /// Reads and discards bytes of a lingering connection until the peer ends its side.
     fn discard(&mut self, key: Key) -> Result<(), CloseReason> {
         let our_reason = self.our_reason();
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
@@ -353,7 +356,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Ends our side and reads what there is: closing over it would take from the peer what we said last.
+    /// Ends our side and reads what has arrived: a close with unread bytes would reset the
+    /// connection and discard our last bytes.
     fn drain(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::end(slot.fd.as_fd());
@@ -365,7 +369,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Says TLS's good-bye, where there is one to say and all else is sent.
+    /// Sends TLS's `close_notify` once all other bytes are sent.
     fn part(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         if slot.link.queued_bytes() > 0 || !slot.link.is_secured() {
@@ -375,13 +379,13 @@ impl<H: Handler> Reactor<H> {
         sealed.clear();
         slot.link.part(&mut sealed);
         if !sealed.is_empty() {
-            // A peer that is gone is found out when it is read.
+            // If the peer is gone, the next read finds that.
             let _ = send_or_queue(&mut self.core, key, &sealed);
         }
         self.core.sealed = sealed;
     }
 
-    /// After a turn: whether there is another, until when, or whether it was the last.
+    /// Ends a turn: queues the next one, starts a timer, or closes the connection.
     pub(super) fn after(&mut self, key: Key) {
         let stopping = self.core.stopping;
         let our_reason = self.our_reason();
@@ -389,7 +393,7 @@ impl<H: Handler> Reactor<H> {
         let flags = slot.flags;
         let more = Flags::READABLE.or(Flags::BACKLOG);
         if stopping && !flags.any(more.or(Flags::CLOSING).or(Flags::LINGERING)) {
-            // All that has come is handed over, but perhaps for the beginning of a message.
+            // Everything read is handed over, except perhaps the beginning of a message.
             match slot.link.pending_bytes() {
                 0 => slot.flags.set(Flags::CLOSING),
                 _ => slot.flags.set(Flags::LAST),
@@ -404,8 +408,8 @@ impl<H: Handler> Reactor<H> {
                     return self.close(key, &CloseReason::Peer);
                 }
                 socket::end(slot.fd.as_fd());
-                // What it still sends is read and forgotten: closing over it would reset the connection,
-                // and take from the peer what it has not read yet.
+                // Bytes that still arrive are read and discarded: a close with unread bytes would
+                // reset the connection and discard what the peer has not read yet.
                 slot.link = Default::default();
                 slot.flags.set(Flags::LINGERING.or(Flags::READABLE));
                 let now_ms = self.core.now_ms();
@@ -435,12 +439,12 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-/// Whatever keeps a connection from being read.
+/// Returns the flags that forbid reading a connection with these `flags`.
 fn not_read(flags: Flags) -> Flags {
     if flags.any(Flags::SECURING) { NOT_SECURED } else { NOT_READ }
 }
 
-/// A buffer for the next, if it has not grown too large to be kept.
+/// Returns the buffer for its next use, shrunk if it has grown too large.
 fn kept(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > REPLIES_KEPT_BYTES {
         buffer.clear();
