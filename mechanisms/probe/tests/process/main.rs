@@ -328,8 +328,8 @@ fn succeeds(mut command: Command) {
     );
 }
 
-/// Returns the first value of each event in these traces, sorted; asserts that each trace is finished
-/// and has no missing events.
+/// Returns the first value of each event in these traces, sorted; asserts that each trace is
+/// finished and has no missing events.
 fn values_of(paths: &[PathBuf]) -> Vec<u64> {
     let mut values = Vec::new();
     for path in paths {
