@@ -46,7 +46,7 @@ pub struct Cache {
     pub shared_by: Vec<u32>,
 }
 
-/// The machine's CPUs and what they share.
+/// The machine's CPUs, with its caches and the numbers of its nodes, packages and cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Topology {

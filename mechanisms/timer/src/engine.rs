@@ -97,7 +97,7 @@ pub struct Wheel<T> {
     /// Entries below all in `levels`, the earliest first, from `sorted_at` on.
     sorted: Vec<Entry>,
     sorted_at: usize,
-    /// Entries below the floor of `levels`, or filed when they were.
+    /// Entries that were below the floor of `levels` when they were filed.
     late: Heap,
     /// Number of entries in `late` above which [`relieve_late`](Self::relieve_late) runs.
     late_max: usize,

@@ -1,4 +1,4 @@
-//! One contract, run over every lock of [`handover_lock::contend`].
+//! Contract of every lock in [`handover_lock::contend`].
 //!
 //! Under Miri, which does not support them, `pthread_spin` and `posix_sem` are left out.
 

@@ -154,8 +154,8 @@ enum Expected {
     Elsewhere,
 }
 
-/// Number of looks without a pause in between, 20 to 60 ns in all: an answer that is given without
-/// delay comes within these.
+/// Number of looks without a pause, which takes 20 to 60 ns, in between: an answer that is given
+/// without delay comes within these.
 const EAGER_LOOKS: u32 = 128;
 /// Number of looks while yielding has paid lately and the answer may come from another CPU: half
 /// the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients,

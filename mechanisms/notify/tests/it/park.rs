@@ -104,8 +104,8 @@ fn a_sleep_of_the_receivers_own_is_ended_by_the_senders_rouse() {
     });
 }
 
-/// Number of looks of an eager look that finds nothing, after `expects` has told the parker what to
-/// expect of a receiver on its own CPU.
+/// Number of looks of an eager look that finds nothing, after `expects` was called with a parker
+/// and the bell of a receiver on its own CPU.
 #[cfg(not(miri))] // Miri has no CPUs
 fn looks(expects: impl FnOnce(&mut Parker, &Bell)) -> u32 {
     let parker = || Parker::new(Config::default()).expect("valid");

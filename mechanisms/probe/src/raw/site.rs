@@ -126,8 +126,8 @@ macro_rules! __meta {
 macro_rules! __site {
     ($on:block) => {
         #[allow(unsafe_code)]
-        // SAFETY: the instruction reads a register and writes the flags, which asm! takes as written;
-        // the jump, once it is one, goes to the label that asm! was told of.
+        // SAFETY: `test` reads a register and writes the flags, which asm! assumes to be clobbered;
+        // patched to a jump, it goes to the block of the `label` operand.
         unsafe {
             ::core::arch::asm!(
                 "2:",
