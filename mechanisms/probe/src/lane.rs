@@ -527,7 +527,7 @@ impl Drainer {
         self.lost_before
     }
 
-    /// Releases the blocks that were read to the writer, after their events are safely stored.
+    /// Releases the blocks that were read to the writer; to be called once their events are stored.
     pub fn release<W: Words>(&self, lane: &Lane<W>) {
         // Release: pairs with Acquire in Writer::begin_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);
