@@ -1,4 +1,4 @@
-//! What handover-base knows of this machine: `cargo run -p handover-base --example tour`.
+//! Facts that handover-base finds about this machine: `cargo run -p handover-base --example tour`.
 
 use handover_base::topology::{self, CpuList, Placement, Topology};
 use handover_base::units::{Size, show_ns};
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         writeln!(out, "{:10} two parties on CPUs {:?}{colon}{notes}", placement, placed.cpus)?;
     }
 
-    // What a thousand pinned readings of the clock cost this thread.
+    // Cost of a thousand pinned readings of the clock to this thread.
     let mask = affinity::mask();
     affinity::pin(allowed[0])?;
     let before = usage::thread();

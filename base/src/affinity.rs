@@ -1,4 +1,4 @@
-//! Which CPUs a thread may run on, and pinning it to one.
+//! CPU affinity of threads, and pinning to one CPU.
 //!
 //! ```
 //! use handover_base::affinity;
@@ -12,30 +12,30 @@
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Why a thread could not be bound.
+/// Error of binding a thread to CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// The kernel allows this process none of the CPUs asked for.
+    /// The kernel allows this process none of the requested CPUs.
     #[error("CPU {} is not allowed here: allowed are {}", list(.asked), list(.allowed))]
     NotAllowed {
-        /// The CPUs asked for.
+        /// Requested CPUs.
         asked: Vec<u32>,
-        /// What [`topology::allowed`](crate::topology::allowed) says.
+        /// CPUs of [`topology::allowed`](crate::topology::allowed).
         allowed: Vec<u32>,
     },
-    /// An empty list of CPUs, on which nothing could run.
+    /// The list of CPUs is empty: the thread could not run.
     #[error("an empty list of CPUs: name at least one of {}", list(.allowed))]
     Empty {
-        /// What [`topology::allowed`](crate::topology::allowed) says.
+        /// CPUs of [`topology::allowed`](crate::topology::allowed).
         allowed: Vec<u32>,
     },
-    /// The system call itself is forbidden or failed.
+    /// The system call is forbidden or failed.
     #[error("sched_setaffinity to CPU {} failed: {errno}", list(.asked))]
     Refused {
-        /// The CPUs asked for.
+        /// Requested CPUs.
         asked: Vec<u32>,
-        /// The kernel's answer.
+        /// Error that the kernel returned.
         errno: Errno,
     },
 }
@@ -47,8 +47,8 @@ fn list(cpus: &[u32]) -> String {
 /// Binds the calling thread to `cpu`; it runs there when this returns.
 ///
 /// # Errors
-/// [`PinError::NotAllowed`], naming the CPUs that are, when `cpu` is offline, does not exist or is
-/// outside the process's cpuset; [`PinError::Refused`] when the system call is filtered.
+/// [`PinError::NotAllowed`], with the allowed CPUs, if `cpu` is offline, does not exist or is
+/// outside the process's cpuset; [`PinError::Refused`] if the system call is filtered.
 ///
 /// # Cost
 /// A system call and, if the thread must move, a migration: some µs.
@@ -56,19 +56,19 @@ pub fn pin(cpu: u32) -> Result<(), PinError> {
     set_mask(&[cpu])
 }
 
-/// The CPU this thread runs on at the moment. Stale at once unless the thread is pinned.
+/// CPU that this thread runs on at the moment. Stale at once unless the thread is pinned.
 ///
 /// # Cost
 /// About 10 ns (vDSO).
 #[must_use]
 pub fn current_cpu() -> u32 {
     if cfg!(miri) {
-        return mask().first().copied().unwrap_or(0); // Miri knows masks, but no sched_getcpu.
+        return mask().first().copied().unwrap_or(0); // Miri has masks, but no sched_getcpu.
     }
     rustix::thread::sched_getcpu() as u32
 }
 
-/// The CPUs that the calling thread may run on, sorted; never empty.
+/// Returns the CPUs that the calling thread may run on, sorted; never empty.
 ///
 /// # Cost
 /// One system call.
@@ -77,11 +77,12 @@ pub fn mask() -> Vec<u32> {
     mask_of(None)
 }
 
-/// The mask of one thread, `None` for the caller.
+/// Returns the mask of one thread, `None` for the caller.
 pub(crate) fn mask_of(thread: Option<rustix::process::Pid>) -> Vec<u32> {
     let mut cpus: Vec<u32> = match sched_getaffinity(thread) {
         Ok(set) => cpus_of(&set),
-        // More possible CPUs than CpuSet holds (EINVAL), or a filter: the status file says it too.
+        // More possible CPUs than CpuSet holds (EINVAL), or a filter: the status file has the mask
+        // too.
         Err(_) => mask_from_status(thread),
     };
     if cpus.is_empty() && !cfg!(miri) {
@@ -104,12 +105,12 @@ fn cpus_of(set: &CpuSet) -> Vec<u32> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// Binds the calling thread to a set of CPUs. Those of `cpus` that are not allowed are left out,
-/// as the kernel does, as long as one remains.
+/// Binds the calling thread to a set of CPUs. Like the kernel, ignores those that are not allowed,
+/// as long as one is.
 ///
 /// # Errors
-/// [`PinError::NotAllowed`] when none of `cpus` is allowed, [`PinError::Empty`] when there are
-/// none, [`PinError::Refused`] when the system call is filtered.
+/// [`PinError::NotAllowed`] if none of `cpus` is allowed, [`PinError::Empty`] if `cpus` is empty,
+/// [`PinError::Refused`] if the system call is filtered.
 pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
     if cpus.is_empty() {
         return Err(PinError::Empty { allowed: crate::topology::allowed() });
@@ -130,11 +131,11 @@ pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
     }
 }
 
-/// Whether the calling thread may run on one CPU only, so that spinning for a partner on that CPU
-/// would only delay it.
+/// Returns `true` if the calling thread may run on one CPU only, so that spinning for a partner on
+/// that CPU would only delay the partner.
 ///
 /// # Cost
-/// One system call: ask once, not at each wait.
+/// One system call: call it once, not at each wait.
 #[must_use]
 pub fn on_one_cpu() -> bool {
     match sched_getaffinity(None) {

@@ -1,5 +1,5 @@
-//! Time stamps for short spans: the time-stamp counter where it can be trusted, `clock_gettime`
-//! where it cannot, and an account of which it is and why.
+//! Time stamps for short spans: from the time-stamp counter where it can be trusted, otherwise from
+//! `clock_gettime`, with a report of the choice and its reason.
 //!
 //! ```
 //! use handover_base::clock;
@@ -11,27 +11,27 @@
 //! ```
 //!
 //! The first use of anything here calibrates: about 10 ms, once per process (up to 70 ms where the
-//! CPUs are very busy), during which short-lived threads compare the counters of the CPUs. Call [`calibration`] at a moment of your
-//! choosing, and before `fork`, to have it done with.
+//! CPUs are very busy), during which short-lived threads compare the counters of the CPUs. To
+//! choose the moment, call [`calibration`], before `fork`.
 //!
 //! # Which source
-//! The counter is taken when it runs at a constant rate in all power states (cpuid's invariant
+//! The counter is used if it runs at a constant rate in all power states (cpuid's invariant
 //! bit, or `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`, or, under a hypervisor, a guest
-//! kernel that keeps its own time by it), the kernel has not struck it from its clock sources,
+//! kernel that keeps its own time by it), the kernel has not removed it from its clock sources,
 //! and no reading on one CPU contradicts another's. Otherwise `ticks` are nanoseconds of
 //! `CLOCK_MONOTONIC`. The environment variable `HANDOVER_CLOCK=tsc` or
-//! `HANDOVER_CLOCK=clock_gettime` overrides the choice; [`Calibration::why`] tells.
+//! `HANDOVER_CLOCK=clock_gettime` overrides the choice; [`Calibration::why`] gives the reason.
 //!
 //! # What it does not do
 //! [`ticks`] is not ordered with the instructions around it: the processor may move it by some
-//! tens of instructions. Time whole batches, or fence. The clock's own cost is measured and shown
-//! and never subtracted. Spans follow the counter's rate as calibrated, within
-//! [`Calibration::error_ppm_max`]; adjustments of the clock by NTP after that reach [`now_ns`]
-//! only.
+//! tens of instructions. Time whole batches, or use [`ticks_fenced`]. The clock's own cost is
+//! measured and reported, but never subtracted. Spans follow the counter's rate as calibrated,
+//! within [`Calibration::error_ppm_max`]; later adjustments of the clock by NTP only affect
+//! [`now_ns`].
 //!
 //! Source: Intel SDM volume 3, 18.17 (invariant TSC); the Linux kernel's `tsc_sync.c`, whose test
-//! across CPUs ours resembles; F. Cristian, "Probabilistic clock synchronization" (1989), for
-//! the bracketed readings.
+//! across CPUs is similar to this one; F. Cristian, "Probabilistic clock synchronization" (1989),
+//! for the bracketed readings.
 
 mod agree;
 mod trust;
@@ -46,10 +46,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use trust::Choice;
 
-/// The environment variable that forces the source.
+/// Name of the environment variable that forces the source.
 pub const SOURCE_VARIABLE: &str = "HANDOVER_CLOCK";
 
-/// Where [`ticks`] come from.
+/// Source of [`ticks`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The processor's time-stamp counter, read by `rdtsc`.
@@ -78,32 +78,32 @@ impl FromStr for Source {
     }
 }
 
-/// The text names no clock source.
+/// Error of parsing a [`Source`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no clock source: write tsc or clock_gettime")]
 pub struct SourceError {
     text: String,
 }
 
-/// What the calibration found.
+/// Result of the calibration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
-    /// Where ticks come from.
+    /// Source of ticks.
     pub source: Source,
     /// Ticks per second.
     pub ticks_hz: f64,
     /// Median cost of one [`ticks`], in ns, called in a row.
     pub cost_ns: f64,
-    /// The step in which readings advance, in ns.
+    /// Step in which readings advance, in ns.
     pub resolution_ns: f64,
-    /// By how much `ticks_hz` may be wrong at most, in parts per million of what CLOCK_MONOTONIC
-    /// did during the calibration; zero for [`Source::ClockGettime`].
+    /// Maximum error of `ticks_hz`, in parts per million of CLOCK_MONOTONIC during the calibration;
+    /// zero for [`Source::ClockGettime`].
     pub error_ppm_max: f64,
-    /// One line: why this source.
+    /// Reason for this source, in one line.
     pub why: String,
 }
 
-/// One line: the source, its rate, its cost, and why it is the source.
+/// Shows the source, its rate, its cost and the reason for it, in one line.
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mhz = self.ticks_hz / 1e6;
@@ -124,15 +124,16 @@ const PS_SHIFT: u32 = 40;
 /// Ticks per nanosecond in fixed point.
 const TICKS_SHIFT: u32 = 48;
 
-/// How long a thread extrapolates [`now_ns`] before it asks the kernel again. At the fastest slew
-/// of NTP, 500 ppm, the error stays at 2 µs.
+/// Maximum time for which a thread extrapolates [`now_ns`] before it reads the kernel's clock
+/// again. At the fastest slew of NTP, 500 ppm, the error stays below 2 µs.
 const RESYNC_NS: u64 = 4_000_000;
-/// The distance of the two ends of the calibration.
+/// Time between the two ends of the calibration.
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
-/// How long the CPUs are compared, within that span; and once more where they were too busy.
+/// Duration of the comparison of the CPUs, within that span; and of a second one if they were too
+/// busy.
 const COMPARISON_NS: u64 = 8_000_000;
 const COMPARISON_AGAIN_NS: u64 = 50_000_000;
-/// Counters slower than this are no time-stamp counters (and would overflow PS_SHIFT).
+/// Bounds of a time-stamp counter's rate; slower ones would overflow PS_SHIFT.
 const TICKS_HZ_MIN: f64 = 100e6;
 const TICKS_HZ_MAX: f64 = 100e9;
 
@@ -140,10 +141,10 @@ const UNKNOWN: u8 = 0;
 const TSC: u8 = 1;
 const CLOCK_GETTIME: u8 = 2;
 
-/// Written once by the calibration, then only read.
+/// Conversion factors, written once by the calibration.
 ///
-/// Each word stands for itself and is complete in itself (zero means "not calibrated yet" and
-/// leads to the `OnceLock`, which synchronises), so that all loads and stores are Relaxed.
+/// Each word is independent of the others (zero means "not calibrated yet" and leads to the
+/// `OnceLock`, which synchronises), so that all loads and stores are Relaxed.
 struct Rates {
     source: AtomicU8,
     ns_multiplier: AtomicU64,
@@ -152,7 +153,7 @@ struct Rates {
     resync_ticks: AtomicU64,
 }
 
-/// On lines of their own: a neighbour that is written would make every reading miss.
+/// On cache lines of their own: a neighbour that is written would make every reading miss.
 static RATES: CachePadded<Rates> = CachePadded::new(Rates {
     source: AtomicU8::new(UNKNOWN),
     ns_multiplier: AtomicU64::new(0),
@@ -163,14 +164,14 @@ static RATES: CachePadded<Rates> = CachePadded::new(Rates {
 
 static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 
-/// A time stamp in ticks, whose differences [`ns`] and [`ps`] convert.
+/// Reads a time stamp in ticks; [`ns`] and [`ps`] convert differences.
 ///
-/// Monotonic on a thread, and across threads as far as the CPUs' counters agree (which was
-/// tested). Not ordered with the instructions around it.
+/// Monotonic on a thread, and across threads as far as the CPUs' counters agree (which the
+/// calibration has tested). Not ordered with the instructions around it.
 ///
 /// # Cost
 /// One `rdtsc`, a load of a line that is never written and a predicted branch; with
-/// [`Source::ClockGettime`] a vDSO call. [`Calibration::cost_ns`] says how much here.
+/// [`Source::ClockGettime`] a vDSO call. [`Calibration::cost_ns`] is the measured cost.
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
@@ -180,12 +181,12 @@ pub fn ticks() -> u64 {
     ticks_by_kernel()
 }
 
-/// A time stamp at a point of its own: all before it has completed, but for stores on their way to the
-/// caches, and nothing after it has begun.
+/// Reads a time stamp that is ordered with the instructions around it: all earlier ones have
+/// completed, except for stores on their way to the caches, and no later one has begun.
 ///
-/// For timing single operations of some nanoseconds. Between two plain [`ticks`] a processor begins what
-/// comes later and has not ended what came before: the wait of an exchange for its cache line is then
-/// found in whatever is timed next.
+/// For timing single operations of some nanoseconds. Between two plain [`ticks`] a processor begins
+/// later instructions and has not completed earlier ones: the wait of an exchange for its cache
+/// line is then counted in the next measurement.
 ///
 /// # Cost
 /// That of [`ticks`] and two `lfence`, some 10 ns in all.
@@ -208,7 +209,7 @@ fn ticks_by_kernel() -> u64 {
     monotonic_ns()
 }
 
-/// Nanoseconds in a difference of ticks, rounded down.
+/// Converts a difference of ticks to nanoseconds, rounded down.
 ///
 /// # Cost
 /// A multiplication and a shift, less than a nanosecond.
@@ -218,14 +219,14 @@ pub fn ns(ticks: u64) -> u64 {
     scale(ticks, multiplier(&RATES.ns_multiplier), NS_SHIFT)
 }
 
-/// Picoseconds in a difference of ticks, rounded down; `u64::MAX` above 213 days.
+/// Converts a difference of ticks to picoseconds, rounded down; `u64::MAX` above 213 days.
 #[inline]
 #[must_use]
 pub fn ps(ticks: u64) -> u64 {
     scale(ticks, multiplier(&RATES.ps_multiplier), PS_SHIFT)
 }
 
-/// Ticks in `ns` nanoseconds, rounded down; `u64::MAX` when there are more.
+/// Converts nanoseconds to ticks, rounded down; `u64::MAX` if there are more.
 #[inline]
 #[must_use]
 pub fn ticks_from_ns(ns: u64) -> u64 {
@@ -253,11 +254,11 @@ fn scale(value: u64, multiplier: u64, shift: u32) -> u64 {
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// Where a thread stood on CLOCK_MONOTONIC when it last asked the kernel.
+/// A thread's last reading of CLOCK_MONOTONIC, with the counter at the same moment.
 struct Anchor {
     ticks: Cell<u64>,
     ns: Cell<u64>,
-    /// The last answer, below which the thread never goes.
+    /// Last time returned to the thread; later ones are never below it.
     last_ns: Cell<u64>,
 }
 
@@ -266,11 +267,11 @@ thread_local! {
         const { Anchor { ticks: Cell::new(0), ns: Cell::new(0), last_ns: Cell::new(0) } };
 }
 
-/// The time in ns on CLOCK_MONOTONIC's time line, within a few µs of what `clock_gettime` says
-/// and never decreasing on a thread.
+/// Reads the time in ns on CLOCK_MONOTONIC's time line, within a few µs of `clock_gettime` and
+/// never decreasing on a thread.
 ///
 /// # Cost
-/// Little more than [`ticks`]; a `clock_gettime` every 4 ms per thread, by which it follows the
+/// Little more than [`ticks`], and a `clock_gettime` every 4 ms per thread, by which it follows the
 /// kernel's adjustments.
 #[inline]
 #[must_use]
@@ -278,7 +279,8 @@ pub fn now_ns() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
         return ANCHOR.with(|anchor| {
             let ticks = raw::rdtsc();
-            // An anchor in the future (another CPU's counter, by a hair) wraps to a huge span.
+            // An anchor in the future (of another CPU whose counter is slightly ahead) wraps to a
+            // huge span.
             let span = ticks.wrapping_sub(anchor.ticks.get());
             if span >= RATES.resync_ticks.load(Ordering::Relaxed) {
                 return resync(anchor);
@@ -302,7 +304,7 @@ impl Anchor {
 #[cold]
 #[inline(never)]
 fn resync(anchor: &Anchor) -> u64 {
-    calibration(); // returns at once unless another thread is still at it
+    calibration(); // returns at once unless another thread is calibrating
     let bracket = Bracket::tightest_of(3);
     anchor.ticks.set(bracket.ticks);
     anchor.ns.set(bracket.ns);
@@ -319,22 +321,22 @@ fn now_by_kernel() -> u64 {
     monotonic_ns()
 }
 
-/// CLOCK_MONOTONIC in ns, as the kernel says it.
+/// Reads CLOCK_MONOTONIC from the kernel, in ns.
 fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What the clock is and what it costs; calibrates on the first call.
+/// Returns the clock's source, rate and cost; calibrates on the first call.
 ///
 /// # Blocking
-/// The first call takes about 10 ms (up to 70 ms where the CPUs are very busy), most of it asleep;
+/// The first call takes about 10 ms (up to 70 ms where the CPUs are very busy), mostly asleep;
 /// other threads wait for it.
 pub fn calibration() -> &'static Calibration {
     CALIBRATION.get_or_init(calibrate)
 }
 
-/// A reading of the counter and of CLOCK_MONOTONIC at the same moment, give or take `width_ticks / 2`.
+/// A reading of the counter and of CLOCK_MONOTONIC at the same moment, to within `width_ticks / 2`.
 #[derive(Clone, Copy)]
 struct Bracket {
     ticks: u64,
@@ -351,7 +353,7 @@ impl Bracket {
         Bracket { ticks: before + width_ticks / 2, ns, width_ticks }
     }
 
-    /// The best of `count` readings: a preemption between the two counters widens the bracket.
+    /// Returns the narrowest of `count` readings: a preemption between the two counters widens one.
     fn tightest_of(count: u32) -> Self {
         let first = Self::read();
         (1..count)
@@ -370,7 +372,7 @@ fn calibrate() -> Calibration {
     };
 
     let begin = Bracket::tightest_of(BRACKETS_COUNT);
-    // The wait between the two ends serves to compare the CPUs.
+    // The CPUs are compared in the time between the two ends.
     if !forced {
         let cpus = crate::topology::allowed();
         let mut agreement = agree::compare(&cpus, COMPARISON_NS);
@@ -419,7 +421,7 @@ fn use_source(source: Source, ticks_hz: f64) {
     RATES.source.store(source, Ordering::Relaxed);
 }
 
-/// Measures the clock itself, once its source is in place.
+/// Measures the clock itself, once its source is set.
 fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Calibration {
     let ns_per_tick = 1e9 / ticks_hz;
     Calibration {
@@ -432,7 +434,7 @@ fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Cal
     }
 }
 
-/// The median over batches, per call.
+/// Median over batches of the cost of one call, in ticks.
 fn cost_ticks() -> f64 {
     const BATCHES_COUNT: usize = 31;
     const CALLS_PER_BATCH: u32 = if cfg!(miri) { 2 } else { 512 };
@@ -449,8 +451,8 @@ fn cost_ticks() -> f64 {
     batches[BATCHES_COUNT / 2] as f64 / f64::from(CALLS_PER_BATCH)
 }
 
-/// The step in which the counter advances: counters go up in steps (of a bus clock, say) that are
-/// coarser than their unit.
+/// Step in which the counter advances: some counters advance in steps (of a bus clock, say) that
+/// are coarser than their unit.
 fn step_ticks() -> u64 {
     const READINGS_COUNT: usize = if cfg!(miri) { 8 } else { 2048 };
     let mut last = ticks();
@@ -463,14 +465,15 @@ fn step_ticks() -> u64 {
     step_of(&differences)
 }
 
-/// The greatest divisor that most differences have in common. Not all of them: processors add 1 to
-/// a second reading within a step to keep readings distinct, and hypervisors adjust.
+/// Greatest common divisor of most differences. Not of all: processors add 1 to a second reading
+/// within a step to keep readings distinct, and hypervisors adjust the counter.
 fn step_of(differences: &[u64]) -> u64 {
     const STEP_TICKS_MAX: u64 = 1000;
     const SHARE_MIN: f64 = 0.8;
     let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
     moved.sort_unstable();
-    // Each once, with how many there are of it: two thousand divided by each of a thousand take 4 ms.
+    // Distinct values with their counts: dividing two thousand values by each of a thousand takes 4
+    // ms.
     let counted: Vec<(u64, usize)> =
         moved.chunk_by(|a, b| a == b).map(|same| (same[0], same.len())).collect();
     let fits = |step: u64| {

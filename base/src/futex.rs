@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use rustix::thread::futex::{Flags, Timespec};
 use std::time::Duration;
 
-/// Who may wait on the word.
+/// Set of threads that may wait on the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Threads of this process only. The kernel finds the waiters by address, which is cheaper.
@@ -49,10 +49,10 @@ impl Scope {
     }
 }
 
-/// Why [`wait`] returned.
+/// Reason for which [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Woken {
-    /// A [`wake`] chose this thread, or (rarely) the kernel woke it for no reason.
+    /// A [`wake`] chose this thread, or (rarely) the kernel woke it spuriously.
     Woken,
     /// The word did not hold the expected value: the thread did not sleep.
     Changed,
@@ -64,23 +64,23 @@ pub enum Woken {
 
 /// Sleeps while `word` holds `expected`, until woken, interrupted or out of time.
 ///
-/// The comparison and the going to sleep are one step with respect to [`wake`]: a waker that
-/// stores another value and then wakes is never missed. Every outcome may be stale by the time
-/// the caller sees it, so callers loop on the word itself. The kernel's comparison is no
-/// synchronisation with whoever wrote the word: read it again with `Acquire`.
+/// Comparing and going to sleep are one step with respect to [`wake`]: a waker that stores another
+/// value and then wakes is never missed. Every outcome may be stale by the time the caller sees it,
+/// so callers loop on the word itself. The kernel's comparison does not synchronise with the thread
+/// that wrote the word: load it again with `Acquire`.
 ///
-/// `timeout` is relative and counts on CLOCK_MONOTONIC; `None` waits for ever. A `Scope::Shared`
-/// waiter is only found by a `Scope::Shared` wake, and likewise for `Private`.
+/// `timeout` is relative and counts on CLOCK_MONOTONIC; `None` waits without a limit. Only a wake
+/// with the same scope finds the waiter.
 ///
 /// # Panics
-/// If the kernel refuses futexes altogether (a seccomp filter without `futex`).
+/// If the kernel refuses futexes (because of a seccomp filter, for example).
 ///
 /// # Blocking
-/// Up to `timeout`. Returns at once when the word differs.
+/// Up to `timeout`. Returns at once if the word differs.
 ///
 /// # Cost
-/// One system call (about 100 to 300 ns) when the word differs; a sleep and a wake-up otherwise
-/// (some µs, tens of µs from a deeply idle CPU).
+/// One system call (about 100 to 300 ns) if the word differs; otherwise a sleep and a wake-up (some
+/// µs, tens of µs from a deeply idle CPU).
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: Scope) -> Woken {
     let timeout = timeout.map(|t| Timespec {
         tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
@@ -100,11 +100,11 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: S
 /// `u32::MAX` wakes all. Store the new value before waking, or the sleepers go back to sleep.
 ///
 /// # Panics
-/// If the kernel refuses futexes altogether (a seccomp filter without `futex`).
+/// If the kernel refuses futexes (because of a seccomp filter, for example).
 ///
 /// # Cost
-/// One system call, about 100 to 300 ns with nobody asleep, 1 to 3 µs with a sleeper: keep count
-/// of the sleepers and call only when there is one.
+/// One system call, about 100 to 300 ns if no thread sleeps, 1 to 3 µs if one does: keep track of
+/// sleepers, and call this only if there is one.
 pub fn wake(word: &AtomicU32, waiters_max: u32, scope: Scope) -> u32 {
     if waiters_max == 0 {
         return 0; // The kernel would wake one: it counts before it compares.

@@ -1,4 +1,4 @@
-//! Random numbers that are the same every time: for resampling, shuffling and tests, never for secrets.
+//! Reproducible random numbers for resampling, shuffling and tests; not for secrets.
 //!
 //! ```
 //! use handover_base::random::SplitMix64;
@@ -17,12 +17,12 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The same seed gives the same numbers.
+    /// Makes a generator; the same seed gives the same numbers.
     pub fn new(seed: u64) -> SplitMix64 {
         SplitMix64(seed)
     }
 
-    /// The next number, of all that there are.
+    /// Returns the next number, uniform over all of `u64`.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -31,21 +31,21 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 where that is 0. (Of a large bound some come up more often than others, by one in
-    /// 2^64 / `bound`.)
+    /// Returns a number below `bound`, or 0 if `bound` is 0. (For a large bound, the probabilities
+    /// of values differ by up to one part in 2^64 / `bound`.)
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// Puts values in random order (Fisher and Yates).
+    /// Shuffles values (Fisher and Yates).
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for place in (1..values.len()).rev() {
             values.swap(place, self.below(place + 1));
         }
     }
 
-    /// A number around 0 with a standard deviation of 1, normal near enough and within -6..=6: the sum of
-    /// twelve uniform ones.
+    /// Returns a number with mean 0 and standard deviation 1, approximately normal and within
+    /// -6..=6: the sum of twelve uniform ones.
     pub fn normal(&mut self) -> f64 {
         let uniform = |bits: u64| (bits >> 11) as f64 / (1_u64 << 53) as f64;
         (0..12).map(|_| uniform(self.next_u64())).sum::<f64>() - 6.0

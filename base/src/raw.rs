@@ -1,19 +1,20 @@
-//! All unsafe code of this crate: the time-stamp counter and `getrusage`.
+//! All unsafe code of this crate: the time-stamp counter, cpuid, `prctl` and `getrusage`.
 
 use crate::usage::Usage;
 
-/// The time-stamp counter. Not ordered with the instructions around it.
+/// Reads the time-stamp counter. Not ordered with the instructions around it.
 #[inline(always)]
 pub(crate) fn rdtsc() -> u64 {
     if cfg!(miri) {
-        return 0; // Miri has no counter: the clock never chooses it there.
+        return 0; // Miri has no counter; the clock never chooses it there.
     }
-    // SAFETY: every x86_64 processor has RDTSC; it touches no memory. (A process may forbid it to
-    // itself by prctl(PR_SET_TSC), and is then killed by SIGSEGV: no memory is at risk.)
+    // SAFETY: every x86_64 processor has RDTSC, which accesses no memory. (A process that has
+    // disabled it by prctl(PR_SET_TSC) is killed by SIGSEGV: memory stays safe.)
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The time-stamp counter, read after all loads before it are done and before anything after it begins.
+/// Reads the time-stamp counter after all earlier loads have completed and before anything later
+/// begins.
 #[inline(always)]
 pub(crate) fn rdtsc_fenced() -> u64 {
     load_fence();
@@ -27,18 +28,18 @@ fn load_fence() {
     if cfg!(miri) {
         return;
     }
-    // SAFETY: every x86_64 processor has SSE2 and with it LFENCE, which touches no memory.
+    // SAFETY: every x86_64 processor has SSE2 and with it LFENCE, which accesses no memory.
     unsafe { core::arch::x86_64::_mm_lfence() }
 }
 
-/// Whose usage to read.
+/// Selects the usage to read.
 #[derive(Clone, Copy)]
 pub(crate) enum Whose {
     Thread,
     Process,
 }
 
-/// `getrusage`, which rustix does not have; all zeroes under Miri, which does not have it either.
+/// Calls `getrusage`, which rustix lacks; returns zeroes under Miri, which lacks it too.
 pub(crate) fn usage(whose: Whose) -> Usage {
     if cfg!(miri) {
         return Usage::default();
@@ -48,11 +49,11 @@ pub(crate) fn usage(whose: Whose) -> Usage {
         Whose::Process => libc::RUSAGE_SELF,
     };
     let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `out` is a writable rusage for the time of the call.
+    // SAFETY: `out` is a writable rusage during the call.
     let answer = unsafe { libc::getrusage(who, out.as_mut_ptr()) };
     debug_assert_eq!(answer, 0, "getrusage fails only for a wrong `who` or pointer");
-    // SAFETY: rusage consists of integers, for which the zeroes above are a valid value, whether
-    // or not the kernel has written over them.
+    // SAFETY: rusage consists of integers, for which zeroes are a valid value, so that it is
+    // initialised even if the kernel wrote nothing.
     let out = unsafe { out.assume_init() };
     let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
     Usage {
@@ -64,8 +65,8 @@ pub(crate) fn usage(whose: Whose) -> Usage {
     }
 }
 
-/// The twelve letters with which a hypervisor signs, or `None` on bare metal and where there is no
-/// cpuid.
+/// Returns the twelve letters of a hypervisor's signature; `None` on bare metal and where there is
+/// no cpuid.
 pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
@@ -84,7 +85,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// What cpuid says: whether the counter is invariant, and whether a hypervisor is beneath.
+/// Reads cpuid: (the counter is invariant, there is a hypervisor).
 pub(crate) fn cpuid_tsc() -> (bool, bool) {
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;
@@ -94,16 +95,16 @@ pub(crate) fn cpuid_tsc() -> (bool, bool) {
     (invariant, hypervisor)
 }
 
-#[allow(unused_unsafe)] // a safe function in newer compilers than the oldest we support
+#[allow(unused_unsafe)] // a safe function in newer compilers than the oldest supported
 fn cpuid(leaf: u32) -> core::arch::x86_64::CpuidResult {
-    // SAFETY: every x86_64 processor has CPUID, which touches no memory.
+    // SAFETY: every x86_64 processor has CPUID, which accesses no memory.
     unsafe { core::arch::x86_64::__cpuid(leaf) }
 }
 
-/// Whether this process has forbidden itself to read the counter.
+/// Returns `true` if this process has disabled reading of the counter.
 pub(crate) fn tsc_is_forbidden() -> bool {
     let mut mode: libc::c_int = 0;
-    // SAFETY: PR_GET_TSC writes one int through the pointer, which is valid for the call.
+    // SAFETY: PR_GET_TSC writes one int through the pointer, which is valid during the call.
     let answer = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
     answer == 0 && mode == libc::PR_TSC_SIGSEGV
 }

@@ -1,11 +1,12 @@
-//! Where a mechanism lets itself be looked into: probe sites at the stages of a hand-over.
+//! Optional probe sites of the mechanisms, at the stages of a hand-over.
 //!
-//! A mechanism is to be usable without a recorder: its sites are a feature of it, and without that they are
-//! nothing, nor is the crate `handover-probe` needed then. This is that "if", in one place.
+//! A mechanism must be usable without a recorder: its sites are a feature of it, without which they
+//! compile to nothing and the crate `handover-probe` is not needed. The macro here contains this
+//! condition.
 
-/// A site of the mechanism's feature `$feature`, by name and with up to two values, which are looked at only
-/// while it is on. Without the feature, in a model and under Miri it is nothing, and still everything in
-/// it is checked by the compiler.
+/// Defines a site under the mechanism's feature `$feature`, with a name and up to two values, which
+/// are evaluated only while the site is on. Without the feature, in a model and under Miri it
+/// compiles to nothing, but the compiler still checks its arguments.
 ///
 /// ```
 /// # use handover_base::stage::{self, stage};
@@ -29,7 +30,7 @@ macro_rules! __stage {
     };
 }
 
-/// By what events at one and the same thing are known as such.
+/// Returns an address that identifies `thing` in events.
 #[inline(always)]
 pub fn address<T: ?Sized>(thing: &T) -> usize {
     core::ptr::from_ref(thing).addr()

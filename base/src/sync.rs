@@ -1,13 +1,13 @@
-//! Atomics, threads and cells that a model checker can take over.
+//! Atomics, threads and cells that a model checker can replace.
 //!
-//! Built normally, every name here is that of `core` or `std` and costs nothing. Built with
+//! In a normal build, every item here is that of `core` or `std` and costs nothing. Built with
 //! `RUSTFLAGS="--cfg handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`] and [`UnsafeCell`]
-//! are loom's, so that a lock or a queue written against this module is model-checked as it
-//! stands. The flag is a `cfg` and not a feature, so that it reaches dependents too, and it is not
+//! are loom's, so that a lock or a queue that uses this module is model-checked unchanged.
+//! The flag is a `cfg` and not a feature, so that it applies to dependents too, and it is not
 //! plain `--cfg loom`, which other crates of a dependency tree react to.
 //!
-//! [`shared`] is always `core`'s: words that the kernel, another process or foreign code reads
-//! cannot be modelled, and a futex waits on one of them.
+//! [`shared`] is always `core`'s: words that the kernel, another process or foreign code accesses
+//! cannot be modelled, and a futex waits on such a word.
 
 /// Atomic integers: `core`'s, or loom's under `cfg(handover_loom)`.
 pub mod atomic {
@@ -21,11 +21,11 @@ pub mod atomic {
     };
 }
 
-/// What to do in a loop that waits for another thread.
+/// Hint for loops that wait for another thread.
 pub mod hint {
     /// Tells the processor that this is a spin loop; under loom, lets another thread run.
     ///
-    /// Under the model a spin loop without this call would be explored without end.
+    /// Under the model, a spin loop without this call would be explored without end.
     #[inline]
     pub fn spin_loop() {
         #[cfg(not(handover_loom))]
@@ -49,7 +49,7 @@ pub use loom::sync::Arc;
 pub use std::sync::Arc;
 
 /// Always `core`'s atomics, under a model too: for words shared with the kernel, with other
-/// processes or with code that knows nothing of the model.
+/// processes or with code that does not use the model.
 pub mod shared {
     pub use core::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -60,12 +60,12 @@ pub mod shared {
 #[cfg(handover_loom)]
 pub use loom::cell::UnsafeCell;
 
-/// A cell whose content is reached through closures, in loom's shape.
+/// A cell whose content is accessed through closures, like loom's.
 ///
 /// Without the model this is [`core::cell::UnsafeCell`] and both methods compile to the bare
-/// pointer. With it, loom checks that no two threads are inside conflicting closures at a time.
+/// pointer. With it, loom checks that no two threads are in conflicting closures at the same time.
 /// The closures receive raw pointers: dereferencing them is the caller's `unsafe`, and the
-/// pointer must not outlive the closure.
+/// pointer must not be used after the closure.
 #[cfg(not(handover_loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -73,13 +73,13 @@ pub struct UnsafeCell<T: ?Sized>(core::cell::UnsafeCell<T>);
 
 #[cfg(not(handover_loom))]
 impl<T> UnsafeCell<T> {
-    /// A cell holding `value`.
+    /// Makes a cell that holds `value`.
     #[inline]
     pub const fn new(value: T) -> Self {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Unwraps the value.
+    /// Returns the value.
     #[inline]
     pub fn into_inner(self) -> T {
         self.0.into_inner()
@@ -88,13 +88,13 @@ impl<T> UnsafeCell<T> {
 
 #[cfg(not(handover_loom))]
 impl<T: ?Sized> UnsafeCell<T> {
-    /// Calls `f` with a pointer for reading. Nobody may write while `f` runs.
+    /// Calls `f` with a pointer for reading. No thread may write while `f` runs.
     #[inline]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Calls `f` with a pointer for writing. Nobody else may read or write while `f` runs.
+    /// Calls `f` with a pointer for writing. No other thread may read or write while `f` runs.
     #[inline]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
@@ -103,8 +103,8 @@ impl<T: ?Sized> UnsafeCell<T> {
 
 /// Names the auto traits of a concrete type: `"Send + Sync"`, `"Send"`, `"Sync"` or `"neither"`.
 ///
-/// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, and not
-/// that it is not.
+/// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, but
+/// not that it is not.
 ///
 /// ```
 /// use handover_base::sync::auto_traits;
@@ -122,7 +122,7 @@ macro_rules! __auto_traits {
     ($type:ty) => {{
         #[allow(dead_code)]
         struct Of<T: ?Sized>(core::marker::PhantomData<T>);
-        /// An inherent constant hides these, and exists where its bound holds.
+        /// Defaults, which the inherent constants hide where their bounds hold.
         #[allow(dead_code)]
         trait Without {
             const SEND: bool = false;
@@ -144,10 +144,10 @@ macro_rules! __auto_traits {
     }};
 }
 
-/// A value alone on its cache lines, so that writing it does not slow who uses its neighbours.
+/// A value alone on its cache lines, so that writing it does not slow the users of its neighbours.
 ///
 /// 128 bytes, not 64: Intel's spatial prefetcher fetches lines in pairs, and two words on such a
-/// pair disturb each other as two words on one line do.
+/// pair disturb each other like two words on one line.
 ///
 /// ```
 /// use handover_base::sync::CachePadded;
@@ -161,13 +161,13 @@ macro_rules! __auto_traits {
 pub struct CachePadded<T>(pub T);
 
 impl<T> CachePadded<T> {
-    /// Pads `value`.
+    /// Makes a padded `value`.
     #[inline]
     pub const fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// The value without its padding.
+    /// Returns the value without its padding.
     #[inline]
     pub fn into_inner(self) -> T {
         self.0

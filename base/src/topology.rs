@@ -1,4 +1,5 @@
-//! The machine's CPUs: who shares what with whom, and which of them this process may use.
+//! The machine's CPUs: shared cores, caches, nodes and packages, and the CPUs allowed to this
+//! process.
 
 mod limits;
 mod list;
@@ -14,83 +15,83 @@ use std::path::{Path, PathBuf};
 /// One online CPU (a hardware thread).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
-    /// The number by which the kernel knows it.
+    /// The kernel's number of the CPU.
     pub id: u32,
-    /// The package (socket) it sits in.
+    /// Package (socket).
     pub package: u32,
-    /// The core's number within the package, as the kernel gives it. Two CPUs are one core's when
-    /// they are each other's `siblings`: virtual machines repeat these numbers.
+    /// Number of the core within the package, as reported by the kernel. To compare cores, use
+    /// `siblings`: virtual machines repeat these numbers.
     pub core: u32,
-    /// The NUMA node of its memory.
+    /// NUMA node of its memory.
     pub node: u32,
-    /// The lowest CPU that shares its last-level cache.
+    /// Lowest CPU that shares its last-level cache.
     pub l3: u32,
-    /// The hardware threads of its core, itself included, sorted.
+    /// Hardware threads of its core, itself included, sorted.
     pub siblings: Vec<u32>,
 }
 
-/// One cache that a CPU sees.
+/// One cache of a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cache {
-    /// 1 is the closest.
+    /// Level; 1 is the closest.
     pub level: u32,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,
-    /// Its size in bytes; 0 where the kernel does not say.
+    /// Size in bytes; 0 if the kernel does not report it.
     pub size_bytes: u64,
-    /// Its line in bytes; 0 where the kernel does not say.
+    /// Line size in bytes; 0 if the kernel does not report it.
     pub line_bytes: u32,
-    /// The CPUs that share it, sorted.
+    /// CPUs that share the cache, sorted.
     pub shared_by: Vec<u32>,
 }
 
-/// The machine's CPUs and what they share.
+/// The machine's CPUs, with its caches and the numbers of its nodes, packages and cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Topology {
-    /// The online CPUs, sorted by id.
+    /// Online CPUs, sorted by id.
     pub cpus: Vec<Cpu>,
-    /// The caches of the first CPU, closest first.
+    /// Caches of the first CPU, closest first.
     pub caches: Vec<Cache>,
-    /// How many NUMA nodes have CPUs that are online.
+    /// Number of NUMA nodes with online CPUs.
     pub nodes_count: u32,
-    /// How many packages.
+    /// Number of packages.
     pub packages_count: u32,
-    /// How many cores; fewer than CPUs where SMT is on.
+    /// Number of cores; fewer than CPUs if SMT is on.
     pub cores_count: u32,
-    /// What the kernel does not tell here and was assumed instead, a line each.
+    /// Facts that the kernel does not report here and that were assumed instead, a line each.
     pub assumed: Vec<String>,
 }
 
-/// Why a topology cannot be read.
+/// Error of reading a topology.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// No CPU is described there.
+    /// The folder describes no CPU.
     #[error("{} describes no CPU: is sysfs mounted there?", .path.display())]
     NoCpus {
-        /// Where they were looked for.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// A list of CPUs that is none.
+    /// A file holds a malformed list of CPUs.
     #[error("{}: {error}", .path.display())]
     List {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error of parsing the list.
         error: ListError,
     },
 }
 
 impl Topology {
-    /// This machine's topology.
+    /// Reads this machine's topology.
     ///
-    /// Where sysfs is not mounted, the CPUs that the process may run on are taken for separate
-    /// cores of one package, and `assumed` says so.
+    /// If sysfs is not mounted, the CPUs that the process may run on count as separate cores of one
+    /// package, which `assumed` states.
     ///
     /// # Errors
-    /// When sysfs is there but what it says cannot be understood.
+    /// If sysfs is mounted but malformed.
     ///
     /// # Cost
     /// Some ten small files per CPU: about a millisecond on a small machine.
@@ -107,19 +108,19 @@ impl Topology {
         }
     }
 
-    /// The topology that a sysfs tree describes, `root` standing for `/sys`.
+    /// Reads the topology from a sysfs tree; `root` stands for `/sys`.
     ///
-    /// Files that are missing (containers hide some) are replaced by the plainest assumption,
-    /// which `assumed` names: no SMT, one package, one node, one last-level cache per package.
+    /// Missing files (containers hide some) are replaced by the simplest assumption, which
+    /// `assumed` states: no SMT, one package, one node, one last-level cache per package.
     ///
     /// # Errors
-    /// [`TopologyError::NoCpus`] when the tree names no CPU at all, [`TopologyError::List`] when
-    /// a list of CPUs is malformed.
+    /// [`TopologyError::NoCpus`] if the tree contains no CPU, [`TopologyError::List`] if a list of
+    /// CPUs is malformed.
     pub fn from_sysfs(root: &Path) -> Result<Self, TopologyError> {
         sysfs::read(root)
     }
 
-    /// The CPU with this id.
+    /// Returns the CPU with this id.
     #[must_use]
     pub fn cpu(&self, id: u32) -> Option<&Cpu> {
         self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().map(|index| &self.cpus[index])

@@ -1,9 +1,9 @@
 //! Rates, sizes, times and counts as people write them: `20M`, `64KiB`, `30us`, `1.5k`.
 //!
 //! Each type is an integer in its base unit (bit/s, bytes, ns, one). Parsing is exact: a fraction
-//! is fine where it comes out even (`1.5KiB` is 1536 bytes) and an error where it does not
-//! (`1.5ns`). [`Display`](fmt::Display) prints the shortest text that parses back to the same
-//! value. The `show_*` functions are for tables instead: three significant digits, not exact.
+//! is accepted if it is a whole number of base units (`1.5KiB` is 1536 bytes), otherwise it is an
+//! error (`1.5ns`). [`Display`](fmt::Display) prints the shortest text that parses back to the same
+//! value. The `show_*` functions are for tables: three significant digits, not exact.
 //!
 //! ```
 //! use handover_base::units::{Rate, Size, Span, UnitError, show_ns};
@@ -35,8 +35,8 @@ pub struct Rate(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// A span of time in ns: `30us` (or `30µs`), `1.5ms`, `2min`; units are `ns`, `us`, `ms`, `s`,
-/// `min` and `h`. The unit may only be left out of `0`.
+/// A time span in ns: `30us` (or `30µs`), `1.5ms`, `2min`; units are `ns`, `us`, `ms`, `s`, `min`
+/// and `h`. Only `0` needs no unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub u64);
 
@@ -44,11 +44,11 @@ pub struct Span(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(pub u64);
 
-/// One way to write a unit.
+/// A unit and its spellings.
 struct Unit {
-    /// The spellings that parse; the first is the one printed.
+    /// Spellings that are parsed; the first is the printed one.
     names: &'static [&'static str],
-    /// How many base units it stands for.
+    /// Number of base units.
     factor: u64,
 }
 
@@ -56,15 +56,15 @@ const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
     Unit { names, factor }
 }
 
-/// How one kind of quantity is written.
+/// Notation of one kind of quantity.
 struct Scale {
-    /// Ascending by factor; the first is the base unit.
+    /// Units, ascending by factor; the first is the base unit.
     units: &'static [Unit],
-    /// The base unit as messages put it behind a number.
+    /// Base unit, as messages put it after a number.
     base: &'static str,
-    /// What a correct text looks like.
+    /// Example of a valid text.
     example: &'static str,
-    /// Zero is a value.
+    /// `true` if zero is a valid value.
     zero: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What work has cost: CPU time, context switches, memory, and time stolen by the hypervisor.
+//! Resource usage: CPU time, context switches, memory, and time stolen by the hypervisor.
 //!
 //! ```
 //! use handover_base::usage;
@@ -15,8 +15,8 @@ use std::ops::Sub;
 /// CPU time, context switches and memory of a thread or a process since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time
-    /// exactly and divides it by sampling, so that short spans may fall on the wrong side.
+    /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time exactly,
+    /// but divides it by sampling, so that short spans may be counted on the wrong side.
     pub user_ns: u64,
     /// Time on a CPU in the kernel, in ns.
     pub system_ns: u64,
@@ -24,7 +24,7 @@ pub struct Usage {
     pub switches_voluntary: u64,
     /// Switches because another thread took the CPU.
     pub switches_involuntary: u64,
-    /// The largest resident set so far, in bytes, of the whole process (for a thread too).
+    /// Peak resident set size, in bytes, of the whole process (for a thread too).
     pub rss_max_bytes: u64,
 }
 
@@ -36,8 +36,8 @@ impl Usage {
     }
 }
 
-/// What was spent between two readings; `rss_max_bytes` is by how much the peak rose. Saturates
-/// at zero.
+/// Returns the usage between two readings; `rss_max_bytes` is the growth of the peak. Saturates at
+/// zero.
 impl Sub for Usage {
     type Output = Usage;
     fn sub(self, earlier: Usage) -> Usage {
@@ -53,7 +53,7 @@ impl Sub for Usage {
     }
 }
 
-/// What the calling thread has used so far (`RUSAGE_THREAD`).
+/// Returns the usage of the calling thread so far (`RUSAGE_THREAD`).
 ///
 /// # Cost
 /// One system call, about 300 ns.
@@ -62,7 +62,7 @@ pub fn thread() -> Usage {
     raw::usage(raw::Whose::Thread)
 }
 
-/// What the process has used so far, threads that have ended included (`RUSAGE_SELF`).
+/// Returns the usage of the process so far, ended threads included (`RUSAGE_SELF`).
 ///
 /// # Cost
 /// One system call, growing with the number of threads.
@@ -71,24 +71,24 @@ pub fn process() -> Usage {
     raw::usage(raw::Whose::Process)
 }
 
-/// CPU time of the whole machine, summed over its CPUs.
+/// Stolen and total CPU time of the whole machine, summed over its CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steal {
-    /// Time during which a CPU had work but the hypervisor ran something else, in ns.
+    /// Time in which a CPU had work but the hypervisor ran something else, in ns.
     pub steal_ns: u64,
     /// All time: busy, idle and stolen, in ns.
     pub total_ns: u64,
 }
 
 impl Steal {
-    /// The stolen share, 0.0 to 1.0; zero when no time has passed.
+    /// Share of stolen time, 0.0 to 1.0; zero if no time has passed.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.total_ns == 0 { 0.0 } else { self.steal_ns as f64 / self.total_ns as f64 }
     }
 }
 
-/// What happened between two readings. Saturates at zero.
+/// Returns the time between two readings. Saturates at zero.
 impl Sub for Steal {
     type Output = Steal;
     fn sub(self, earlier: Steal) -> Steal {
@@ -99,11 +99,11 @@ impl Sub for Steal {
     }
 }
 
-/// Stolen and total time of the machine since it started, from `/proc/stat`; `None` where that
-/// cannot be read.
+/// Reads the machine's stolen and total time since boot from `/proc/stat`; `None` if it cannot be
+/// read.
 ///
-/// It counts in the kernel's ticks, most often of 10 ms: differences over less than a second or
-/// so say little.
+/// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not
+/// meaningful.
 ///
 /// # Cost
 /// Reads a file of the kernel: tens of µs, more with many CPUs.
@@ -116,8 +116,8 @@ pub fn steal_ticks() -> Option<Steal> {
     parse_stat(&stat, rustix::param::clock_ticks_per_second())
 }
 
-/// The first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest
-/// guest_nice`. The guest columns are contained in user and nice already.
+/// Parses the first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest
+/// guest_nice`. User and nice already contain the guest columns.
 fn parse_stat(stat: &str, ticks_hz: u64) -> Option<Steal> {
     let columns = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> =

@@ -1,26 +1,26 @@
-//! Whether the counters of two CPUs tell the same time: a ping between them.
+//! Comparison of the counters of two CPUs by a ping between them.
 //!
-//! A thread on the one CPU reads its counter and asks; a thread on the other reads its own and
-//! answers; the first reads again. The answer must lie between the two readings. If it does not,
-//! causality is broken by more than half a cache line's trip, and spans across CPUs are wrong by
-//! as much.
+//! A thread on one CPU reads its counter and asks; a thread on the other CPU reads its own counter
+//! and answers; the first reads again. The answer must lie between the two readings. If it does
+//! not, the counters differ by more than half the transfer time of a cache line, which breaks
+//! causality, and spans across CPUs are wrong by as much.
 
 use std::fmt;
 
-/// What the comparison found.
+/// Result of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// Only one CPU is allowed: nothing to compare.
+    /// Only one CPU is allowed: there is nothing to compare.
     OneCpu,
-    /// No contradiction among `compared_count` of `cpus_count` CPUs (1 where no other CPU
-    /// answered in time).
+    /// No contradiction among `compared_count` of `cpus_count` CPUs (1 if no other CPU answered in
+    /// time).
     Agree { compared_count: usize, cpus_count: usize },
-    /// CPU `other` was ahead of or behind CPU `first` by at least so many ticks.
+    /// The counter of CPU `other` differed from that of CPU `first` by at least `ticks_min` ticks.
     Disagree { first: u32, other: u32, ticks_min: u64 },
 }
 
 impl Agreement {
-    /// There are several CPUs, and not one pair of them was compared.
+    /// Returns `true` if there are several CPUs, but no two of them were compared.
     pub(super) fn is_unknown(&self) -> bool {
         matches!(self, Agreement::Agree { compared_count: 0 | 1, .. })
     }
@@ -56,27 +56,28 @@ mod ping {
     use std::thread;
     use std::time::Duration;
 
-    /// How many CPUs are compared with the first, spread evenly over the list.
+    /// Maximum number of CPUs that are compared with the first, spread evenly over the list.
     const PARTNERS_MAX: usize = 7;
-    /// How many pings each gets.
+    /// Number of pings for each pair.
     const PINGS_COUNT: u64 = 100;
-    /// How long after the deadline a last report may arrive.
+    /// Time after the deadline within which a last report may arrive.
     const GRACE_NS: u64 = 1_000_000;
 
-    /// Compares for at most `budget_ns`.
+    /// Compares the CPUs for at most `budget_ns`.
     pub(in crate::clock) fn compare(cpus: &[u32], budget_ns: u64) -> Agreement {
         let &[first, ref others @ ..] = cpus else { return Agreement::OneCpu };
         if others.is_empty() {
             return Agreement::OneCpu;
         }
         let partners_count = others.len().min(PARTNERS_MAX);
-        // The last one always: it is the likeliest to sit in another package.
+        // Always includes the last CPU, which is the most likely to be in another package.
         let partners: Vec<u32> =
             (1..=partners_count).map(|i| others[others.len() * i / partners_count - 1]).collect();
         let deadline_ns = monotonic_ns() + budget_ns;
 
-        // Threads, so that the caller's affinity is left alone; not joined, because a CPU held by a
-        // real-time thread would keep them for ever. They end by the deadline once they run.
+        // In threads, so that the caller's affinity stays unchanged. They are not joined, because a
+        // CPU held by a real-time thread would block them for ever; they end by the deadline once
+        // they run.
         let (report, reports) = mpsc::channel();
         let asker = thread::Builder::new().name("clock-ask".to_owned()).spawn(move || {
             if affinity::pin(first).is_err() {
@@ -116,7 +117,7 @@ mod ping {
         Silence,
     }
 
-    /// The words that two CPUs share: odd turns are questions, even ones answers.
+    /// Words shared by two CPUs: odd turns are questions, even ones answers.
     #[derive(Default)]
     struct Table {
         turn: CachePadded<AtomicU64>,
@@ -137,14 +138,14 @@ mod ping {
         let mut found = Found::Silence;
         for round in 0..PINGS_COUNT {
             let asked = raw::rdtsc_fenced();
-            // Release: pairs with the Acquire in answer(), whose reading thus follows ours.
+            // Release: pairs with the Acquire in answer(), so that its reading comes after ours.
             table.turn.store(2 * round + 1, Ordering::Release);
             // Acquire in wait_for(): pairs with the Release in answer().
             if wait_for(&table.turn, 2 * round + 2, deadline_ns).is_none() {
                 break;
             }
             let heard = raw::rdtsc_fenced();
-            let answered = table.answer.load(Ordering::Relaxed); // ordered by the turn
+            let answered = table.answer.load(Ordering::Relaxed); // Relaxed: ordered by the turn
             found = match contradiction(asked, answered, heard) {
                 0 => Found::Consistent,
                 ticks_min => Found::Contradiction { ticks_min },
@@ -153,11 +154,11 @@ mod ping {
                 break;
             }
         }
-        table.turn.store(OVER, Ordering::Relaxed); // publishes nothing: only ends answer()
+        table.turn.store(OVER, Ordering::Relaxed); // Relaxed: publishes nothing, only ends answer()
         found
     }
 
-    /// By how many ticks `answered` falls outside of the readings around it.
+    /// Number of ticks by which `answered` lies outside of the two readings around it.
     pub(super) fn contradiction(asked: u64, answered: u64, heard: u64) -> u64 {
         asked.saturating_sub(answered).max(answered.saturating_sub(heard))
     }
@@ -179,12 +180,13 @@ mod ping {
                 .compare_exchange(turn.0, turn.1, Ordering::Release, Ordering::Relaxed)
                 .is_err()
             {
-                return; // over
+                return; // the first CPU has ended the pings
             }
         }
     }
 
-    /// Waits until `word` holds `value`, or it is over, or the deadline has passed.
+    /// Waits until `word` is `value`; returns `None` if the pings are over or the deadline has
+    /// passed.
     fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
         const SPINS_PER_LOOK: u32 = 256;
         loop {

@@ -1,12 +1,13 @@
-//! Whether the time-stamp counter deserves trust: what cpuid and the kernel say of it.
+//! Choice of the clock's source, by what cpuid and the kernel report about the time-stamp counter.
 
 use super::{SOURCE_VARIABLE, Source};
 use std::fs;
 
-/// The source to use, and why.
+/// The chosen source and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Taken because it is `forced`, or for good reasons; `kernel_uses_it` for its own time.
+    /// The counter, `forced` by the environment or for good reasons; `kernel_uses_it` for its own
+    /// time.
     Tsc {
         forced: bool,
         kernel_uses_it: bool,
@@ -17,7 +18,7 @@ pub(super) enum Choice {
     },
 }
 
-/// What there is to know without measuring.
+/// Facts that are known without a measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
     /// cpuid 0x8000_0007, EDX bit 8.
@@ -26,18 +27,18 @@ pub(super) struct Evidence {
     pub hypervisor: bool,
     /// `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`.
     pub flags_constant: bool,
-    /// The kernel's own clock source, where it tells.
+    /// The kernel's own clock source, if readable.
     pub kernel_source: Option<String>,
-    /// The clock sources that the kernel would use, where it tells.
+    /// The clock sources that the kernel accepts, if readable.
     pub kernel_offers: Option<String>,
-    /// The process has forbidden itself `rdtsc` (prctl PR_SET_TSC), or runs under Miri.
+    /// `true` if the process has disabled `rdtsc` (prctl PR_SET_TSC), or runs under Miri.
     pub forbidden: bool,
 }
 
 impl Evidence {
     pub(super) fn read() -> Self {
         if cfg!(miri) {
-            return Evidence { forbidden: true, ..Evidence::default() }; // no counter, no files
+            return Evidence { forbidden: true, ..Evidence::default() }; // neither exists in Miri
         }
         let (cpuid_invariant, hypervisor) = crate::raw::cpuid_tsc();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -57,14 +58,14 @@ impl Evidence {
         }
     }
 
-    /// The kernel keeps its own time by the counter: it has tested it across the CPUs at boot and
-    /// watches it.
+    /// Returns `true` if the kernel keeps its own time by the counter: it has then tested it across
+    /// the CPUs at boot and monitors it.
     fn kernel_uses_it(&self) -> bool {
         self.kernel_source.as_deref() == Some("tsc")
     }
 }
 
-/// `wish` is the content of [`SOURCE_VARIABLE`].
+/// Chooses the source; `wish` is the content of [`SOURCE_VARIABLE`].
 pub(super) fn choose(wish: Option<&str>, evidence: impl FnOnce() -> Evidence) -> Choice {
     let (wish, complaint) = match wish.filter(|text| !text.is_empty()).map(str::parse) {
         None => (None, String::new()),
@@ -89,7 +90,7 @@ pub(super) fn choose(wish: Option<&str>, evidence: impl FnOnce() -> Evidence) ->
     }
 }
 
-/// The reason to trust the counter, or the reason not to.
+/// Returns the reason to trust the counter as `Ok`, or not to trust it as `Err`.
 fn judge(evidence: &Evidence) -> Result<String, String> {
     if let Some(offers) = &evidence.kernel_offers
         && !offers.split_whitespace().any(|source| source == "tsc")

@@ -1,16 +1,16 @@
-//! What this process may use of the machine: affinity, cpuset, quota.
+//! Limits of this process on the machine: affinity, cpuset, quota.
 
 use super::list::parse_cpu_list;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The CPUs that this process may really run on, sorted, never empty: the affinity mask as it was
-/// at the first call, intersected with the cgroup's cpuset.
+/// Returns the CPUs that this process may run on, sorted, never empty: the affinity mask at the
+/// first call, intersected with the cgroup's cpuset.
 ///
-/// The kernel applies the cpuset to the mask already, so that the two differ only where a mask was
-/// read before the cpuset shrank. The mask is that of the main thread and of the caller together,
-/// so that the answer does not depend on which pinned thread asks first.
+/// The kernel applies the cpuset to the mask already, so that the two differ only if a mask was
+/// read before the cpuset shrank. The mask is the union of the main thread's and the caller's, so
+/// that the result does not depend on which pinned thread calls first.
 ///
 /// # Cost
 /// The first call reads some small files; later ones copy the list.
@@ -30,11 +30,12 @@ pub fn allowed() -> Vec<u32> {
     ALLOWED.get_or_init(read).clone()
 }
 
-/// The cgroup's CPU quota, in CPUs: 1.5 means 150 ms of CPU time in each 100 ms. The least of
-/// those of the process's cgroup and its ancestors that can be seen; `None` without a quota.
+/// Returns the cgroup's CPU quota in CPUs: 1.5 means 150 ms of CPU time in each 100 ms. It is the
+/// minimum over the visible cgroups among the process's own and its ancestors; `None` without a
+/// quota.
 ///
-/// A process that uses up its quota is stopped until the next period begins, which a measurement
-/// sees as pauses of tens of ms.
+/// A process that has used up its quota is stopped until the next period, which measurements show
+/// as pauses of tens of ms.
 ///
 /// # Cost
 /// Reads some small files at each call.
@@ -43,7 +44,7 @@ pub fn quota_cpus() -> Option<f64> {
     Limits::read(Path::new("/")).quota_cpus
 }
 
-/// What the cgroups (v1 or v2) of this process allow.
+/// Limits by the cgroups (v1 or v2) of this process.
 #[derive(Debug, Default, PartialEq)]
 struct Limits {
     cpuset: Option<Vec<u32>>,
@@ -51,8 +52,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// `root` stands for `/`: the files are `proc/self/cgroup`, `proc/self/mountinfo` and what
-    /// they point to.
+    /// Reads the limits; `root` stands for `/`. The files are `proc/self/cgroup`,
+    /// `proc/self/mountinfo` and those that they refer to.
     fn read(root: &Path) -> Self {
         let mut limits = Limits::default();
         if cfg!(miri) {
@@ -77,15 +78,15 @@ impl Limits {
 
 /// A mounted cgroup hierarchy.
 struct Mount<'a> {
-    /// Which cgroup the mount point shows.
+    /// The cgroup at the mount point.
     root: &'a str,
     point: &'a str,
-    /// v1: the controllers, among other options; v2: none.
+    /// The controllers, among other options, of v1; `None` for v2.
     controllers: Option<&'a str>,
 }
 
 impl<'a> Mount<'a> {
-    /// A line of mountinfo: `36 35 98:0 ROOT POINT options - TYPE source SUPER_OPTIONS`.
+    /// Parses a line of mountinfo: `36 35 98:0 ROOT POINT options - TYPE source SUPER_OPTIONS`.
     fn parse(line: &'a str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
@@ -99,8 +100,8 @@ impl<'a> Mount<'a> {
         Some(Mount { root, point, controllers })
     }
 
-    /// The path in a line of `/proc/self/cgroup` (`4:cpu,cpuacct:/path`, v2: `0::/path`), if the
-    /// line is about this mount and about CPUs.
+    /// Returns the path in a line of `/proc/self/cgroup` (`4:cpu,cpuacct:/path`, v2: `0::/path`),
+    /// if the line is about this mount and about CPUs.
     fn cgroup_path<'b>(&self, line: &'b str) -> Option<&'b str> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (names, path) = (parts.next()?, parts.next()?);
@@ -113,10 +114,10 @@ impl<'a> Mount<'a> {
         ours.then_some(path)
     }
 
-    /// The folders of the cgroup at `path`, from its own up to the mount point.
+    /// Returns the folders of the cgroup at `path`, from its own up to the mount point.
     fn ancestry(&self, root: &Path, path: &str) -> Vec<PathBuf> {
         let point = root.join(self.point.trim_start_matches('/'));
-        // A container may see its own cgroup as the mount's root, under a path not below it.
+        // A container may see its own cgroup as the mount's root, while the path is not below it.
         let below = Path::new(path).strip_prefix(self.root).unwrap_or(Path::new(""));
         let climbs = below.components().any(|part| part.as_os_str() == "..");
         let below = if climbs { Path::new("") } else { below };
@@ -124,7 +125,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// The cpuset of the innermost cgroup that says one.
+/// Returns the cpuset of the innermost cgroup that has one.
 fn cpuset(folders: &[PathBuf]) -> Option<Vec<u32>> {
     const FILES: [&str; 3] = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
     folders
@@ -140,16 +141,16 @@ fn quota(folder: &Path) -> Option<f64> {
     let (quota_us, period_us) = match file("cpu.max") {
         Some(text) => {
             let (quota, period) = text.trim().split_once(' ')?;
-            (number(quota)?, number(period)?) // "max" is no number: no quota
+            (number(quota)?, number(period)?) // "max" is not a number and means no quota
         }
         None => (number(&file("cpu.cfs_quota_us")?)?, number(&file("cpu.cfs_period_us")?)?),
     };
-    // v1 says -1 for none.
+    // v1 has -1 for no quota.
     (quota_us > 0.0 && period_us > 0.0).then_some(quota_us / period_us)
 }
 
-/// The name of the hypervisor beneath, as it signs itself by cpuid (`KVMKVMKVM` is told as `KVM`);
-/// `None` on bare metal, and where the processor cannot be asked.
+/// Returns the name of the hypervisor from its cpuid signature (`KVM` for `KVMKVMKVM`); `None` on
+/// bare metal, and where there is no cpuid.
 #[must_use]
 pub fn hypervisor() -> Option<String> {
     crate::raw::hypervisor_signature().map(|letters| signer(&letters))
@@ -169,11 +170,11 @@ fn signer(letters: &[u8]) -> String {
     }
 }
 
-#[cfg(all(test, not(miri)))] // files and safe code only
+#[cfg(all(test, not(miri)))] // Miri supports no such files, and the code is safe
 mod tests {
     use super::*;
 
-    /// A tree of files below a temporary folder that stands for `/`.
+    /// Makes a tree of files in a temporary folder that stands for `/`.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -237,7 +238,7 @@ mod tests {
             ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
         ]);
         assert_eq!(Limits::read(root.path()).quota_cpus, Some(2.0));
-        // A cgroup outside of the namespace is told as /../..
+        // A cgroup outside of the namespace is shown as /../..
         let root = tree(&[
             ("proc/self/cgroup", "0::/../../other\n"),
             ("proc/self/mountinfo", V2_MOUNT),

@@ -2,18 +2,19 @@
 
 use std::fmt;
 
-/// A text that is no list of CPUs.
+/// Error of parsing a list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no list of CPUs: write for example 0-3,8")]
 pub struct ListError {
     text: String,
 }
 
-/// Above any kernel's limit (8192), and what keeps `0-4294967295` from filling the memory.
+/// Maximum CPU number: above any kernel's limit (8192), so that `0-4294967295` cannot fill the
+/// memory.
 const CPU_MAX: u32 = 65_535;
 
-/// Parses `0-3,8` to its CPUs, sorted and without repetition. An empty text is an empty set; a
-/// stride (`0-6:2/4`) as the kernel accepts it is not read.
+/// Parses `0-3,8` into CPUs, sorted and without repetition. An empty text is an empty set. Strides
+/// (`0-6:2/4`), which the kernel accepts, are errors.
 ///
 /// ```
 /// use handover_base::topology::parse_cpu_list;
@@ -22,7 +23,7 @@ const CPU_MAX: u32 = 65_535;
 /// ```
 ///
 /// # Errors
-/// When a number is missing, malformed or above 65,535, or a range runs backwards.
+/// If a number is missing, malformed or above 65,535, or a range is descending.
 pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, ListError> {
     let mut cpus = Vec::new();
     let list = text.trim();
@@ -48,7 +49,7 @@ fn range(part: &str) -> Option<(u32, u32)> {
     (low <= high).then_some((low, high))
 }
 
-/// Prints sorted CPUs as the kernel does: `0-3,8`; an empty list as `none`.
+/// Sorted CPUs, shown in the kernel's notation: `0-3,8`; `none` if empty.
 ///
 /// ```
 /// use handover_base::topology::CpuList;

@@ -1,4 +1,4 @@
-//! Which CPUs the parties of a hand-over sit on.
+//! Choice of CPUs for the participants of a hand-over.
 
 use super::{Cpu, Topology};
 use std::cmp::Reverse;
@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the parties sit with respect to each other.
+/// Position of the participants relative to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// Each on a core of its own, below one last-level cache.
+    /// Each on a core of its own, with a common last-level cache.
     Near,
-    /// By turns in two packages, or else two NUMA nodes, or else the farthest CPUs there are.
+    /// Alternately in two packages, or else two NUMA nodes, or else near the two most distant CPUs.
     Far,
     /// On the hardware threads of one core.
     Smt,
@@ -24,7 +24,7 @@ impl Placement {
     pub const ALL: [Placement; 4] =
         [Placement::Near, Placement::Far, Placement::Smt, Placement::Same];
 
-    /// The word that names it: `near`, `far`, `smt` or `same`.
+    /// Name of the placement: `near`, `far`, `smt` or `same`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// The text names no placement.
+/// Error of parsing a [`Placement`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no placement: write near, far, smt or same")]
 pub struct PlacementError {
@@ -57,16 +57,16 @@ impl FromStr for Placement {
     }
 }
 
-/// The CPUs chosen, and what could not be had.
+/// The chosen CPUs, and deviations from the requested placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placed {
-    /// One CPU per party, in the parties' order; a CPU stands twice where parties share it.
+    /// One CPU for each participant, in order; repeated if participants share it.
     pub cpus: Vec<u32>,
-    /// Where the placement asked for could not be kept, a line each.
+    /// Deviations from the requested placement, a line each.
     pub notes: Vec<String>,
 }
 
-/// What lies between two CPUs, closest first.
+/// Distance of two CPUs, closest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Distance {
     SameCpu,
@@ -94,7 +94,7 @@ impl Distance {
         }
     }
 
-    /// What a CPU at this distance is.
+    /// Describes a CPU at this distance.
     fn words(self) -> &'static str {
         match self {
             Distance::SameCpu => "the same CPU",
@@ -108,12 +108,12 @@ impl Distance {
 }
 
 impl Topology {
-    /// Chooses a CPU for each of `parties_count` parties among the `allowed` ones.
+    /// Chooses a CPU for each of `parties_count` participants among the `allowed` ones.
     ///
-    /// Deterministic: the same question has the same answer. What cannot be had is replaced by
-    /// the closest there is, and a note says so; with more parties than CPUs some share one. An
-    /// empty `allowed` stands for all CPUs; ids that the topology does not know count as cores of
-    /// their own in the first CPU's package.
+    /// Deterministic: the same arguments give the same result. If the placement is not possible,
+    /// the closest to it is chosen, with a note; if there are more participants than CPUs, some
+    /// share one. An empty `allowed` means all CPUs; ids that the topology does not contain count
+    /// as cores of their own in the first CPU's package.
     ///
     /// ```
     /// use handover_base::topology::{Placement, Topology, allowed};
@@ -144,7 +144,7 @@ impl Topology {
         Placed { cpus: order.into_iter().cycle().take(parties_count).collect(), notes }
     }
 
-    /// The CPUs to choose from, sorted and each once.
+    /// Returns the CPUs to choose from, sorted and without repetition.
     fn usable(&self, allowed: &[u32]) -> Vec<Cpu> {
         if allowed.is_empty() {
             return self.cpus.clone();
@@ -160,13 +160,13 @@ impl Topology {
     }
 }
 
-/// The CPUs to choose from, sorted by id, at least one. Each method gives an order of preference
-/// in which each CPU stands once.
+/// The CPUs to choose from, sorted by id, at least one. Each method returns an order of preference
+/// that contains each CPU once.
 struct Usable(Vec<Cpu>);
 
 impl Usable {
-    /// All CPUs in the order in which parties near `base` take them: first one hardware thread of
-    /// each core, by distance, then the threads left over.
+    /// Orders all CPUs as participants near `base` take them: first one hardware thread of each
+    /// core, by distance, then the remaining threads.
     fn by_distance_from(&self, base: &Cpu) -> Vec<&Cpu> {
         let first_of_core = |cpu: &Cpu| {
             if cpu.siblings.contains(&base.id) {
@@ -179,7 +179,7 @@ impl Usable {
         order
     }
 
-    /// Begins below the last-level cache that has the most cores.
+    /// Starts at the CPU whose last-level cache serves the most cores.
     fn near(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
             cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()
@@ -204,7 +204,7 @@ impl Usable {
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
-    /// Takes by turns from around one and around the other of the two CPUs farthest apart.
+    /// Alternates between CPUs around each of the two most distant CPUs.
     fn far(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let pairs = self.0.iter().flat_map(|a| self.0.iter().map(move |b| (a, b)));
         // The first of equals.
@@ -219,7 +219,7 @@ impl Usable {
         let around = |here: &Cpu, there: &Cpu| -> Vec<&Cpu> {
             let mut order = self.by_distance_from(here);
             let is_here = |cpu: &Cpu| Distance::between(here, cpu) <= Distance::between(there, cpu);
-            order.sort_by_key(|cpu| !is_here(cpu)); // stable
+            order.sort_by_key(|cpu| !is_here(cpu)); // a stable sort
             order
         };
         let mut sides = [around(a, b).into_iter(), around(b, a).into_iter()];
@@ -254,7 +254,7 @@ impl Usable {
     }
 }
 
-#[cfg(all(test, not(miri)))] // safe code only
+#[cfg(all(test, not(miri)))] // only safe code: Miri would find nothing
 mod tests {
     use super::*;
     use proptest::prelude::*;

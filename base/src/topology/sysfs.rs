@@ -1,4 +1,4 @@
-//! Reading `/sys/devices/system/cpu` and `node`.
+//! Reader of `/sys/devices/system/cpu` and `node`.
 
 use super::list::parse_cpu_list;
 use super::{Cache, Cpu, Topology, TopologyError};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Each CPU a core of its own in one package.
+/// Makes a topology with one package, in which each CPU is a core of its own.
 pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
     let lowest = cpus.first().copied().unwrap_or(0);
     let cpu = |&id: &u32| Cpu { id, package: 0, core: id, node: 0, l3: lowest, siblings: vec![id] };
@@ -21,7 +21,7 @@ pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
     }
 }
 
-/// What was missing, each told once and not per CPU.
+/// Notes of missing information, each once rather than for each CPU.
 #[derive(Default)]
 struct Assumed(BTreeSet<&'static str>);
 
@@ -55,7 +55,7 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
         let siblings = siblings.filter(|siblings| siblings.contains(&id));
         let siblings =
             assumed.or(siblings, "SMT siblings are not described: none assumed", || vec![id]);
-        // -1 where the firmware does not say.
+        // The file holds -1 if the firmware does not report the package.
         let package = number::<i64>(&topology.join("physical_package_id"))
             .and_then(|package| u32::try_from(package).ok());
         let package = assumed.or(package, "packages are not described: one assumed", || 0);
@@ -87,7 +87,7 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
     })
 }
 
-/// The CPUs that are online, sorted, at least one.
+/// Returns the online CPUs, sorted, at least one.
 fn online(folder: &Path, assumed: &mut Assumed) -> Result<Vec<u32>, TopologyError> {
     let online = list(&folder.join("online"))?.filter(|cpus| !cpus.is_empty());
     let online =
@@ -100,7 +100,7 @@ fn online(folder: &Path, assumed: &mut Assumed) -> Result<Vec<u32>, TopologyErro
     Ok(online)
 }
 
-/// CPU to node.
+/// Maps CPUs to nodes.
 fn nodes(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, TopologyError> {
     let mut nodes = BTreeMap::new();
     for node in numbered(folder, "node") {
@@ -112,7 +112,7 @@ fn nodes(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, TopologyEr
     Ok(nodes)
 }
 
-/// The lowest CPU that shares the last-level cache of `cpu`.
+/// Returns the lowest CPU that shares the last-level cache of `cpu`.
 fn last_level(cpu: &Path, online: &[u32]) -> Result<Option<u32>, TopologyError> {
     let caches = caches(cpu, online)?;
     let data = caches.iter().filter(|cache| cache.kind != "Instruction");
@@ -138,7 +138,7 @@ fn caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
     Ok(caches)
 }
 
-/// sysfs writes `32K`, and means KiB.
+/// Parses a size; sysfs writes `32K` for 32 KiB.
 fn size_bytes(text: &str) -> Option<u64> {
     let (digits, factor) = match text.as_bytes().last()? {
         b'K' => (&text[..text.len() - 1], 1 << 10),
@@ -163,14 +163,14 @@ fn list(path: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
     parse_cpu_list(&text).map(Some).map_err(error)
 }
 
-/// A list without the CPUs that are offline; `None` when nothing remains.
+/// Reads a list without the offline CPUs; `None` if it is empty then.
 fn list_among(path: &Path, online: &[u32]) -> Result<Option<Vec<u32>>, TopologyError> {
     let mut cpus = list(path)?.unwrap_or_default();
     cpus.retain(|cpu| online.binary_search(cpu).is_ok());
     Ok((!cpus.is_empty()).then_some(cpus))
 }
 
-/// The numbers N of the entries `<prefix>N`, sorted.
+/// Returns the numbers N of the entries `<prefix>N`, sorted.
 fn numbered(folder: &Path, prefix: &str) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries

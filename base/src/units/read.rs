@@ -1,9 +1,9 @@
-//! Text to integer, exactly.
+//! Exact parsing of text to integers.
 
 use super::Scale;
 use std::fmt;
 
-/// Why a text is no quantity: names the text, what is wrong with it, and a way out.
+/// Error of parsing a quantity, with the text, the mistake and a way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} {wrong}", Quoted(.text))]
 pub struct UnitError {
@@ -12,14 +12,14 @@ pub struct UnitError {
 }
 
 impl UnitError {
-    /// The text as it was given.
+    /// Returns the text as it was given.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// The text in quotes, control characters escaped, cut where it would flood a line.
+/// Shows a text in quotes, with control characters escaped, truncated to 40 characters.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -32,10 +32,10 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// With more decimals than this nothing comes out even (2^40 has 40 factors of two, but nobody
-/// writes 2^-40 TiB), and the products below stay within 128 bits.
+/// Maximum number of decimals. With more, no fraction is a whole number of base units (2^40 has 40
+/// factors of two, but nobody writes 2^-40 TiB), and the products below stay within 128 bits.
 const DECIMALS_MAX: usize = 25;
-/// u64::MAX has 20 digits.
+/// Maximum number of digits: u64::MAX has 20.
 const DIGITS_MAX: usize = 20;
 
 pub(super) fn read(text: &str, scale: &Scale) -> Result<u64, UnitError> {
@@ -83,13 +83,13 @@ fn read_or_why(text: &str, scale: &Scale) -> Result<u64, String> {
     Ok(value)
 }
 
-/// What `suffix` multiplies by.
+/// Returns the factor of `suffix`.
 fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
     if let Some(unit) = scale.units.iter().find(|unit| unit.names.contains(&suffix)) {
         return Ok(unit.factor);
     }
     if suffix.is_empty() {
-        // Zero is the same in all units.
+        // Zero needs no unit.
         let is_zero = number.bytes().all(|c| matches!(c, b'0' | b'.'));
         return if is_zero {
             Ok(1)
@@ -104,7 +104,7 @@ fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
     }
     let meant = |name: &str| {
         let case_apart = name.eq_ignore_ascii_case(suffix);
-        // 64K and 64m: decimal or binary? Asked, not guessed.
+        // 64K and 64m may be decimal or binary: the error offers both rather than guess.
         let prefix_only = suffix.len() == 1
             && name.len() > 1
             && name.chars().zip(suffix.chars()).all(|(a, b)| a.eq_ignore_ascii_case(&b));
@@ -115,9 +115,9 @@ fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
     Err(format!("ends in no unit known here: write {ways}"))
 }
 
-/// The number in each of the units with a fitting name: `20ns, 20us or 20ms`.
+/// Writes the number in each of the units with a fitting name: `20ns, 20us or 20ms`.
 fn alternatives(number: &str, scale: &Scale, fits: impl Fn(&str) -> bool) -> String {
-    // Longer than u64::MAX, or with decimals to match: an example will do.
+    // A number longer than any valid one is replaced by an example.
     let number = if number.len() > 2 * DIGITS_MAX { "1" } else { number };
     let fitting = scale.units.iter().filter(|unit| unit.names.iter().any(|name| fits(name)));
     let mut texts: Vec<String> = fitting.map(|unit| format!("{number}{}", unit.names[0])).collect();

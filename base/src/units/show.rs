@@ -1,9 +1,9 @@
-//! Integers to the shortest exact text, and measured figures to three digits.
+//! Conversion of integers to the shortest exact text, and of measured figures to three digits.
 
 use super::Scale;
 
-/// The shortest text that reads back as `value`. Of equally short ones the one without a fraction,
-/// then the one with the larger unit.
+/// Returns the shortest text that parses back to `value`. Among equally short ones, prefers one
+/// without a fraction, then the one with the larger unit.
 pub(super) fn shortest(value: u64, scale: &Scale) -> String {
     let candidates = scale.units.iter().filter_map(|unit| {
         let number = decimal(value, unit.factor)?;
@@ -18,7 +18,7 @@ pub(super) fn shortest(value: u64, scale: &Scale) -> String {
         .unwrap_or_else(|| value.to_string())
 }
 
-/// `value / factor` as a decimal number, if it has few enough digits to be worth it.
+/// Formats `value / factor` as a decimal number; `None` if it needs more than six decimals.
 fn decimal(value: u64, factor: u64) -> Option<String> {
     const DECIMALS_MAX: usize = 6;
     let mut text = (value / factor).to_string();
@@ -38,10 +38,10 @@ fn decimal(value: u64, factor: u64) -> Option<String> {
     None
 }
 
-/// Three significant digits; two decimals below one.
+/// Formats three significant digits; two decimals below one.
 fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
-        // The bounds are where rounding would carry into the next digit.
+        // Above these bounds, rounding would carry into another digit.
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
         _ => 0,
@@ -49,7 +49,8 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// `value` in the largest of `units` (name and factor, ascending) in which it is not below one.
+/// Formats `value` in the largest of `units` (name and factor, ascending) in which it is at least
+/// one.
 fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     if !value.is_finite() {
         return format!("{value} {}", units[0].0).trim_end().to_owned();
@@ -62,8 +63,8 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     format!("{} {name}", three_digits(value / factor)).trim_end().to_owned()
 }
 
-/// A time in ns for a table, three significant digits: `0.71 ns`, `12.3 ns`, `1.20 µs`, `58.0 ms`,
-/// `2.50 s`. Below 1 ns two decimals.
+/// Formats a time in ns for a table, with three significant digits: `0.71 ns`, `12.3 ns`, `1.20
+/// µs`, `58.0 ms`, `2.50 s`. Below 1 ns, two decimals.
 ///
 /// ```
 /// # use handover_base::units::show_ns;
@@ -74,7 +75,7 @@ pub fn show_ns(ns: f64) -> String {
     scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
 }
 
-/// A rate per second for a table: `2.16 M/s`, `950 k/s`, `12.0 /s`.
+/// Formats a rate per second for a table: `2.16 M/s`, `950 k/s`, `12.0 /s`.
 ///
 /// ```
 /// # use handover_base::units::show_rate;
@@ -85,7 +86,7 @@ pub fn show_rate(per_s: f64) -> String {
     scaled(per_s, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9), ("T/s", 1e12)])
 }
 
-/// A throughput for a table, in binary multiples: `9.40 GiB/s`.
+/// Formats a throughput for a table, in binary multiples: `9.40 GiB/s`.
 ///
 /// ```
 /// # use handover_base::units::show_bytes_rate;
@@ -104,7 +105,8 @@ pub fn show_bytes_rate(bytes_per_s: f64) -> String {
     scaled(bytes_per_s, &units)
 }
 
-/// A count for a table: `20.0 M`, `1.50 k`; whole numbers below a thousand as they are: `12`.
+/// Formats a count for a table: `20.0 M`, `1.50 k`; whole numbers below a thousand as they are:
+/// `12`.
 ///
 /// ```
 /// # use handover_base::units::show_count;

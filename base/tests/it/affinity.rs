@@ -1,4 +1,4 @@
-//! Pinning. Each test has a thread of its own, so that no binding outlives it.
+//! Pinning. Each test runs in a thread of its own, so that its binding ends with it.
 
 use handover_base::affinity::{self, PinError};
 use handover_base::topology::allowed;
@@ -33,7 +33,7 @@ fn pinning_one_thread_leaves_the_others_free() {
 
 #[test]
 fn a_cpu_that_is_not_there_is_refused_with_the_list_of_those_that_are() {
-    // One that any kernel could have, and one beyond the bits of any mask.
+    // A number that any kernel could have, and one beyond the bits of any mask.
     for cpu in [1000, 4_000_000_000] {
         let before = affinity::mask();
         let error = affinity::pin(cpu).unwrap_err();

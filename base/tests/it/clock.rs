@@ -1,4 +1,4 @@
-//! What the clock promises, whichever source it has.
+//! Promises of the clock, whichever source it has.
 
 use handover_base::clock;
 use rustix::time::{ClockId, clock_gettime};
@@ -32,7 +32,7 @@ fn now_never_decreases_on_a_thread_and_stays_by_the_kernels_clock() {
         let now = clock::now_ns();
         let after = monotonic_ns();
         assert!(now >= last, "{last} then {now}");
-        // Whatever the scheduler does between the readings, the middle one lies between.
+        // The middle reading lies between the others, whatever the scheduler does.
         assert!(
             now + APART_MAX_NS >= before && now <= after + APART_MAX_NS,
             "{now} is not within [{before}, {after}]"
@@ -74,7 +74,7 @@ fn a_span_in_ticks_is_as_long_as_the_kernel_says() {
     let inner_ns = inner.elapsed().as_nanos() as f64;
     let span_ns = clock::ns(clock::ticks() - start) as f64;
     let outer_ns = outer.elapsed().as_nanos() as f64;
-    // A thousandth is a hundred times what the calibration promises.
+    // A thousandth is a hundred times the error that the calibration promises.
     assert!(
         span_ns >= inner_ns * 0.999 && span_ns <= outer_ns * 1.001,
         "{span_ns} is not within [{inner_ns}, {outer_ns}]"
@@ -91,7 +91,7 @@ fn conversions_agree_with_each_other_and_with_the_rate() {
     }
     for ns in [0u64, 1, 1000, 1_000_000_000, 86_400_000_000_000] {
         let there_and_back = clock::ns(clock::ticks_from_ns(ns));
-        // Rounded down twice: a tick is lost, and a nanosecond.
+        // Rounded down twice: a tick may be lost, and a nanosecond.
         let loss_max_ns = 1 + (1e9 / hz).ceil() as u64 + ns / 1_000_000_000;
         assert!(ns.abs_diff(there_and_back) <= loss_max_ns, "{ns} became {there_and_back}");
     }
@@ -111,7 +111,7 @@ fn the_calibration_says_what_it_found() {
     assert!(std::ptr::eq(found, clock::calibration()), "calibrated twice");
 }
 
-/// Runs all the tests above once more in processes of their own, one for each source.
+/// Runs all the tests above once more in child processes, one for each source.
 #[cfg(not(miri))]
 #[test]
 fn the_environment_chooses_the_source_and_all_promises_hold_for_each() {
@@ -124,7 +124,7 @@ fn the_environment_chooses_the_source_and_all_promises_hold_for_each() {
         return;
     }
     let mut sources = vec![Source::ClockGettime];
-    // Forced only where it would be chosen too: elsewhere the promises need not hold.
+    // The counter is forced only where it would be chosen: elsewhere the promises need not hold.
     sources.extend((clock::calibration().source == Source::Tsc).then_some(Source::Tsc));
     for source in sources {
         let child = std::process::Command::new(std::env::current_exe().unwrap())

@@ -1,4 +1,4 @@
-//! Waiting on a word and waking who waits.
+//! Waiting on a word and waking the waiters.
 
 use handover_base::futex::{self, Scope, Woken};
 use handover_base::sync::shared::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SCOPES: [Scope; 2] = [Scope::Private, Scope::Shared];
-/// For what must happen soon: long enough for any machine, so that only a hang fails.
+/// Bound for events that must happen soon: long enough for any machine, so that only a hang fails.
 const LIVENESS: Duration = Duration::from_secs(20);
 
 #[test]
@@ -46,7 +46,7 @@ fn a_timeout_beyond_all_time_is_for_ever_and_not_an_error() {
     assert_eq!(sleeper.join().unwrap(), Woken::Woken);
 }
 
-/// A thread that sleeps once on the word, which nobody changes.
+/// Starts a thread that sleeps once on the word, whose value does not change.
 fn sleeper(
     word: &Arc<AtomicU32>,
     timeout: Option<Duration>,
@@ -63,7 +63,7 @@ fn sleeper(
     })
 }
 
-/// Wakes, at most `at_once` at a time, until `total` have been woken.
+/// Calls `wake` for at most `at_once` threads at a time, until `total` have been woken.
 fn wake_in_all(word: &AtomicU32, total: u32, at_once: u32, scope: Scope) {
     let start = Instant::now();
     let mut woken_count = 0;
@@ -91,7 +91,7 @@ fn each_sleeper_is_woken_once_and_counted_once() {
     }
 }
 
-/// Waits until nobody but the caller runs among this process's threads of that name.
+/// Waits until `threads_count` threads of this process with this name are asleep.
 #[cfg(not(miri))]
 fn wait_until_asleep(name: &str, threads_count: usize) {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The clock, units, topology, affinity, futex and synchronisation facade.
+//! Tests of the clock, units, topology, affinity, futex, usage and the synchronisation facade.
 
 mod affinity;
 mod clock;

@@ -1,4 +1,4 @@
-//! The facade, in either world.
+//! The synchronisation facade, with and without loom.
 
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ fn padded_neighbours_are_two_lines_apart() {
 
 #[test]
 fn a_shared_word_is_the_processors_own() {
-    // Under a model too, outside of any: what the kernel reads must be four plain bytes.
+    // Even in a loom build, outside of a model: the kernel must read four plain bytes.
     static WORD: AtomicU32 = AtomicU32::new(7);
     assert_eq!(size_of_val(&WORD), 4);
     assert_eq!(WORD.swap(8, Ordering::Relaxed), 7);
@@ -31,7 +31,7 @@ mod plain {
         static FLAG: AtomicBool = AtomicBool::new(false);
         let cell = const { UnsafeCell::new(3u64) };
         assert_eq!(size_of_val(&cell), 8);
-        // Both closures are handed the value's own place.
+        // Both closures get the address of the value.
         assert_eq!(cell.with(|p| p.addr()), cell.with_mut(|p| p.addr()));
         assert_eq!(cell.into_inner(), 3);
         assert!(!FLAG.load(Ordering::Relaxed));
@@ -52,13 +52,13 @@ mod plain {
     }
 }
 
-/// That the names are loom's under the flag, and that loom sees what goes wrong.
+/// Shows that the items are loom's under the flag, and that loom detects mistakes.
 #[cfg(handover_loom)]
 mod model {
     use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use handover_base::sync::{Arc, UnsafeCell, hint, thread};
 
-    /// One thread writes a word and raises a flag; the other waits for the flag and reads.
+    /// One thread writes a word and raises a flag; the other waits for the flag and reads the word.
     fn hand_over(raise: Ordering, see: Ordering) {
         let shared = Arc::new((AtomicBool::new(false), AtomicU32::new(0)));
         let writer = thread::spawn({

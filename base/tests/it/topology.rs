@@ -1,11 +1,11 @@
-//! Topologies read from trees made for the purpose, and from this machine.
-#![cfg(not(miri))] // files and safe code only: minutes under Miri, which could find nothing
+//! Topologies of generated trees and of this machine.
+#![cfg(not(miri))] // files and safe code only: takes minutes under Miri, which would find nothing
 
 use handover_base::topology::{Placement, Topology, TopologyError, allowed};
 use std::fs;
 use std::path::Path;
 
-/// A tree that stands for `/sys`.
+/// A folder that stands for `/sys`.
 struct Sysfs(tempfile::TempDir);
 
 impl Sysfs {
@@ -43,8 +43,8 @@ impl Sysfs {
     }
 }
 
-/// Two packages, each a node, of two cores of two threads, numbered as Linux does: the second
-/// threads after all the first. Package 0 has CPUs 0, 1, 4, 5.
+/// Makes two packages, each a node, of two cores of two threads, numbered like Linux does: the
+/// second threads after all first ones. Package 0 has CPUs 0, 1, 4, 5.
 fn two_packages() -> Sysfs {
     let sysfs = Sysfs::new();
     sysfs.write("cpu/online", "0-7");
@@ -97,7 +97,7 @@ fn packages_cores_siblings_caches_and_nodes_are_read() {
     assert_eq!(topology.caches[3].shared_by, [0, 1, 4, 5]);
 }
 
-/// Places and returns the CPUs and the notes in one text.
+/// Calls `Topology::place`; returns the CPUs, and the notes in one text.
 fn place(
     topology: &Topology,
     how: Placement,
@@ -114,9 +114,9 @@ fn near_parties_sit_on_cores_of_their_own_below_one_cache() {
     let near = |allowed: &[u32], parties| place(&topology, Placement::Near, allowed, parties);
     assert_eq!(near(&ALL, 2), (vec![0, 1], String::new()));
     assert_eq!(near(&[], 2), (vec![0, 1], String::new()));
-    // The only pair of cores that share a cache, though CPU 1 comes first.
+    // The only two cores that share a cache, though CPU 1 comes first.
     assert_eq!(near(&[1, 2, 3], 2), (vec![2, 3], String::new()));
-    // Further cores rather than siblings, and a note.
+    // Other cores rather than siblings, with a note.
     let (cpus, notes) = near(&ALL, 4);
     assert_eq!(cpus, [0, 1, 2, 3]);
     assert!(notes.contains("too few cores are near: another package"), "{notes}");

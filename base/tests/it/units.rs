@@ -1,10 +1,10 @@
 //! Quantities as people write them.
-#![cfg(not(miri))] // safe code only: a minute under Miri, which could find nothing
+#![cfg(not(miri))] // safe code only: takes a minute under Miri, which would find nothing
 
 use handover_base::units::{Count, Rate, Size, Span, UnitError};
 use proptest::prelude::*;
 
-/// Kind, text and either the value or `error`, a line each.
+/// Test cases: kind, text and either the value or `error`, a line each.
 const CASES: &str = include_str!("cases/units.tsv");
 
 fn parse(kind: &str, text: &str) -> Result<u64, UnitError> {
@@ -126,7 +126,7 @@ fn values_print_the_way_people_write_them() {
     assert_eq!(format!("[{:>6}]", Count(12)), "[    12]");
 }
 
-/// Any integer, and those that people write: few digits and many zeros, or a power of two.
+/// Any integer, and typical ones: few digits and many zeros, or multiples of a power of two.
 fn values() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -137,7 +137,7 @@ fn values() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Texts close to what is read: where mistakes hide.
+/// Texts that are almost valid, where mistakes are likely.
 fn near_texts() -> impl Strategy<Value = String> {
     prop_oneof![
         "[0-9]{0,40}[.]{0,2}[0-9]{0,40} {0,2}[kKMGTmiBnuµsh]{0,4}",

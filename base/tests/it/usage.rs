@@ -1,5 +1,5 @@
-//! What was spent.
-#![cfg(not(miri))] // which has no getrusage
+//! Resource usage of threads and of the process.
+#![cfg(not(miri))] // Miri has no getrusage
 
 use handover_base::usage;
 use std::hint::black_box;
@@ -14,7 +14,7 @@ fn work_is_charged_to_the_thread_that_does_it_and_to_the_process() {
         black_box((0..1000u64).sum::<u64>());
         assert!(start.elapsed() < Duration::from_secs(60), "no CPU time is ever charged");
     }
-    // A thread that only waited is not charged for it.
+    // A thread that only waits is not charged.
     let waiter = std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(1));
         usage::thread()

@@ -1,4 +1,4 @@
-//! The five-minute tour: what a try-lock is for, and how it stands beside others.
+//! Five-minute tour: use of a try-lock, and comparison with other locks.
 //!
 //! `cargo run --release -p handover-lock --example lock-tour`
 
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 fn main() {
-    // 1. Work that one thread should do and the others need not wait for.
+    // 1. Work for one thread at a time that the others need not wait for.
     let housekeeping = TryLock::new(0u32);
     let skipped: u32 = thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -20,8 +20,8 @@ fn main() {
                     let mut skipped = 0;
                     for _ in 0..10_000 {
                         match housekeeping.try_lock() {
-                            Some(mut rounds) => *rounds += 1, // ours to do
-                            None => skipped += 1,             // somebody is at it: go on
+                            Some(mut rounds) => *rounds += 1, // this thread does the work
+                            None => skipped += 1,             // another thread is doing the work
                         }
                     }
                     skipped
@@ -34,7 +34,7 @@ fn main() {
     assert_eq!(done + skipped, 40_000);
     println!("housekeeping: done {done} times, left to its holder {skipped} times");
 
-    // 2. Who must have it waits between tries, and not on the lock's own line.
+    // 2. A thread that must have the lock waits between tries, away from the lock's cache line.
     let total = TryLock::new(0u64);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -54,8 +54,8 @@ fn main() {
     });
     println!("summed: {}", total.into_inner());
 
-    // 3. The contenders, in one thread: what a try costs on a busy lock, and what a pair of try
-    //    and unlock costs on a free one. The lab measures this properly; here are round figures.
+    // 3. The contenders, in one thread: the cost of a try on a busy lock, and of a try and unlock
+    //    on a free one. These are rough figures; the lab measures properly.
     println!("\n{:<14} {:>9} {:>12}", "lock", "busy", "free + post");
     row::<Handover>();
     row::<RawCas>();

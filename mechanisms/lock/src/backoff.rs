@@ -1,18 +1,18 @@
-//! What to do between two tries.
+//! Waiting between two tries.
 
 use crate::stage;
 use handover_base::sync::{hint, thread};
 
-/// How many pauses the longest wait of a [`Backoff`] has, before it takes to yielding.
+/// Number of spin hints in the longest pause of a [`Backoff`], before it yields instead.
 const PAUSES_MAX: u32 = 64;
 
-/// A bounded exponential pause between two tries of one lock.
+/// Exponential, bounded pauses between tries of one lock.
 ///
-/// A thread that asks a busy lock again and again pulls the lock's line into its own cache each
-/// time the holder has written to it, and the holder must fetch it back to unlock. Waiting a
-/// little, and longer after each failure, leaves the line with the holder. This stands beside
-/// [`TryLock`](crate::TryLock) and not inside it: a try is one look, and whoever has something
-/// better to do than wait should go and do it.
+/// A thread that tries a busy lock again and again pulls the lock's line into its own cache each
+/// time the holder has written to it, and the holder must fetch the line back to unlock. Waiting a
+/// little, and longer after each failure, leaves the line with the holder. This is separate from
+/// [`TryLock`](crate::TryLock), whose try reads once: a caller with other work should do that
+/// instead of waiting.
 ///
 /// After pauses of 1, 2, 4 ... 64 spin hints (some 2 µs in all) every further [`wait`](Self::wait)
 /// yields the CPU: the holder may be waiting for it.
@@ -37,22 +37,22 @@ const PAUSES_MAX: u32 = 64;
 /// assert_eq!(hits.into_inner(), 2);
 /// ```
 ///
-/// Source: Anderson, "The Performance of Spin Lock Alternatives for Shared-Memory
-/// Multiprocessors" (IEEE TPDS 1990), who found the pause worth having and the bound necessary.
+/// Source: Anderson, "The Performance of Spin Lock Alternatives for Shared-Memory Multiprocessors"
+/// (IEEE TPDS 1990), who found that the pause pays and that it needs a bound.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     pauses_next: u32,
 }
 
 impl Backoff {
-    /// A fresh one: its first wait is a single pause.
+    /// Makes a backoff whose first wait is a single pause.
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
         Self { pauses_next: 1 }
     }
 
-    /// Pauses, twice as long as the last time; yields the CPU once the pauses have reached 64.
+    /// Pauses twice as long as the last time; yields the CPU once the pauses have reached 64.
     ///
     /// # Blocking
     /// About 10 ns to 3 µs of spinning, or one `sched_yield`.
@@ -70,7 +70,8 @@ impl Backoff {
         self.pauses_next *= 2;
     }
 
-    /// Whether the next wait gives the CPU away: the moment to think of something else to do.
+    /// Returns `true` if the next wait yields the CPU: a good moment for the caller to do other
+    /// work.
     #[inline]
     #[must_use]
     pub const fn is_yielding(&self) -> bool {

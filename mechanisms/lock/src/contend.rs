@@ -1,11 +1,11 @@
 //! Seven locks behind one trait, so that one procedure can test and measure them all.
 //!
-//! The trait is what they have in common and nothing else: try, and unlock by dropping what the
-//! try gave. Each implementation is in place, on 128-byte-aligned memory of its own, and every
-//! call is inlined down to the lock's own instructions or its C function, so what is measured
-//! through [`Contender`] is the lock.
+//! The trait is what the locks have in common: try, and unlock by dropping the result of the try.
+//! Each lock lies in place, in 128-byte-aligned memory of its own, and every call is inlined down
+//! to the lock's own instructions or its C function, so that [`Contender`] adds nothing to a
+//! measurement.
 //!
-//! | type | what a try does | what an unlock does |
+//! | type | try | unlock |
 //! |---|---|---|
 //! | [`Handover`] | load; if free, compare-and-swap | store |
 //! | [`RawCas`] | compare-and-swap, always | store |
@@ -15,8 +15,8 @@
 //! | [`StdMutex`] | compare-and-swap, always; poison flag | exchange; poison flag |
 //! | [`ParkingLotMutex`] | load; if free, compare-and-swap | compare-and-swap |
 //!
-//! The third column is why a lock that must be able to wake sleepers costs more to free: it has to
-//! learn whether there are any.
+//! The third column shows why a lock that can wake sleepers costs more to unlock: it must find out
+//! whether there are any.
 //!
 //! ```
 //! use handover_lock::contend::{Contender, Handover, PosixSem};
@@ -40,32 +40,33 @@ use handover_base::sync::shared::{AtomicBool, Ordering};
 
 pub use crate::raw::posix::{Posix, PosixHeld, PosixSem, PthreadMutex, PthreadSpin};
 
-/// A lock that can be tried. Dropping [`Held`](Self::Held) is the unlock.
+/// A lock with a try. Dropping [`Held`](Self::Held) unlocks it.
 pub trait Contender: Send + Sync + 'static {
-    /// Its name in tables: lower case, no spaces.
+    /// Name in tables: lower case, no spaces.
     const NAME: &'static str;
-    /// What it is, in a few words.
+    /// Short description.
     const WHAT: &'static str;
-    /// The permission; only a successful try makes one, so nobody can unlock what he does not hold.
+    /// Guard, made by a successful try only, so that no thread can unlock a lock that it does not
+    /// hold.
     type Held<'a>
     where
         Self: 'a;
 
-    /// A free lock, at an address that is final: some locks must not be moved.
+    /// Makes a free lock at its final address: some locks must not be moved.
     ///
     /// # Panics
     /// If the C library cannot make one (out of memory).
     fn new_free() -> Pin<Box<Self>>;
 
-    /// Takes the lock if it is free. One look: never waits.
+    /// Takes the lock if it is free; never waits.
     fn try_lock(&self) -> Option<Self::Held<'_>>;
 }
 
-/// This crate's own word, [`RawTryLock`], alone on its lines.
+/// This crate's [`RawTryLock`], alone on its cache lines.
 #[derive(Debug, Default)]
 pub struct Handover(CachePadded<RawTryLock>);
 
-/// The permission that [`Handover`] gives.
+/// Guard of [`Handover`].
 #[derive(Debug)]
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct HandoverHeld<'a>(&'a RawTryLock);
@@ -92,12 +93,12 @@ impl Drop for HandoverHeld<'_> {
     }
 }
 
-/// A compare-and-swap on each try, busy or not: what one writes first, and the reason to test
-/// before: each failed try takes the line away from the holder.
+/// A lock whose every try is a compare-and-swap, busy or not. It is the obvious way, and the
+/// contrast to testing first: each failed try takes the line away from the holder.
 #[derive(Debug, Default)]
 pub struct RawCas(CachePadded<AtomicBool>);
 
-/// The permission that [`RawCas`] gives.
+/// Guard of [`RawCas`].
 #[derive(Debug)]
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct RawCasHeld<'a>(&'a AtomicBool);
@@ -127,7 +128,7 @@ impl Drop for RawCasHeld<'_> {
     }
 }
 
-/// `std::sync::Mutex`, tried. Poisoning is looked through: this is about the lock.
+/// `std::sync::Mutex`, tried. A poisoned mutex counts as free.
 #[derive(Debug, Default)]
 pub struct StdMutex(CachePadded<std::sync::Mutex<()>>);
 

@@ -1,30 +1,30 @@
-//! The stages of a hand-over, by name: where the probe sites stand.
+//! Probe sites at the stages of a hand-over.
 //!
-//! A busy try has none: it is two instructions, and a third would be half of it more.
-//! Without the feature `probes`, in a model and under Miri each is nothing.
+//! A failed try has none: it is two instructions, and a third would make it half as long again.
+//! Without the feature `probes`, in a model and under Miri, each function is empty.
 
 use crate::RawTryLock;
 use handover_base::stage::{address, stage};
 
-/// The caller holds the lock now.
+/// The caller has taken the lock.
 #[inline(always)]
 pub(crate) fn taken(word: &RawTryLock) {
     stage!("probes", "lock.taken", address(word));
 }
 
-/// It looked free, and somebody was quicker.
+/// The lock looked free, but another thread's exchange came first.
 #[inline(always)]
 pub(crate) fn lost(word: &RawTryLock) {
     stage!("probes", "lock.lost", address(word));
 }
 
-/// The holder is about to free it.
+/// The holder is about to free the lock.
 #[inline(always)]
 pub(crate) fn released(word: &RawTryLock) {
     stage!("probes", "lock.released", address(word));
 }
 
-/// Somebody waits between two tries: so many pauses, or none and the CPU is yielded.
+/// A thread waits between two tries: `pauses_count` pauses, or a yield if it is zero.
 #[inline(always)]
 pub(crate) fn waited(pauses_count: u32) {
     stage!("probes", "lock.waited", pauses_count);

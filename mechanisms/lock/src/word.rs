@@ -1,4 +1,4 @@
-//! The lock itself: one word, two states, three lines of atomics.
+//! The lock word: two states and three atomic operations.
 //!
 //! ```text
 //!            try_lock: test, then exchange
@@ -15,13 +15,13 @@
 use crate::stage;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 
-/// A try-lock that guards nothing but itself: the word inside [`TryLock`](crate::TryLock).
+/// A try-lock without a value: the word inside [`TryLock`](crate::TryLock).
 ///
-/// For those who keep the data elsewhere, or who measure the bare word. It is one byte; put it
+/// For callers that keep the data elsewhere, or measure the bare word. It is one byte; put it
 /// into a [`CachePadded`](handover_base::sync::CachePadded) to have it alone on its cache lines.
 ///
-/// Nothing here can break memory safety: a word unlocked by somebody who did not hold it is a
-/// logic error of the program that did so, and no more.
+/// It guards no memory, so that misuse is memory-safe: unlocking a word that one does not hold is
+/// only a logic error.
 ///
 /// ```
 /// use handover_lock::RawTryLock;
@@ -38,7 +38,7 @@ pub struct RawTryLock {
 }
 
 impl RawTryLock {
-    /// A free lock.
+    /// Makes a free lock.
     #[cfg(not(handover_loom))]
     #[inline]
     #[must_use]
@@ -46,33 +46,33 @@ impl RawTryLock {
         Self { locked: AtomicBool::new(false) }
     }
 
-    /// A free lock; loom's atomics cannot be made in a constant.
+    /// Makes a free lock; not `const`, as loom's atomics are not.
     #[cfg(handover_loom)]
     #[must_use]
     pub fn new() -> Self {
         Self { locked: AtomicBool::new(false) }
     }
 
-    /// Takes the lock if it is free; says whether the caller now holds it.
+    /// Takes the lock if it is free; returns `true` if the caller now holds it.
     ///
-    /// Never waits and never fails without cause: `false` means that somebody held the lock at
-    /// some moment during the call.
+    /// Never waits and never fails spuriously: `false` means that a thread held the lock at some
+    /// moment during the call.
     ///
     /// # Cost
-    /// Busy: a load, which hits this core's own copy of the line as long as nobody has written it, so
-    /// any number of threads can ask without slowing each other. Free: that load and one
+    /// Busy: a load, which hits this core's own copy of the line as long as no thread writes it, so
+    /// that any number of threads can try without slowing each other. Free: that load and one
     /// atomic exchange.
     #[inline]
     #[must_use = "a lock that was taken must be unlocked"]
     pub fn try_lock(&self) -> bool {
-        // Relaxed: a hint that decides nothing but whether to try; the exchange decides.
+        // Relaxed: a hint whether to try; the exchange decides.
         if self.locked.load(Ordering::Relaxed) {
             return false;
         }
         exchange_follows();
-        // Acquire: pairs with the Release in unlock(), so that what the last holder wrote is seen.
-        // Compared, so that a try that comes too late leaves the word alone and only holders ever
-        // write it; an unconditional exchange is no cheaper (6 ns alone, either way).
+        // Acquire: pairs with the Release in unlock(), so that the last holder's writes are
+        // visible. A compare-and-swap, so that a try that comes too late does not write the word
+        // and only holders do; an unconditional exchange is no cheaper (6 ns alone, either way).
         let taken =
             self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if taken {
@@ -83,20 +83,21 @@ impl RawTryLock {
         taken
     }
 
-    /// Frees the lock. Only its holder should; see the type's own words.
+    /// Frees the lock. Only its holder should call this; see the type's description.
     ///
     /// # Cost
     /// A store, which the processor completes in the background.
     #[inline]
     pub fn unlock(&self) {
         stage::released(self);
-        // Release: publishes what the holder wrote to the Acquire in try_lock().
+        // Release: publishes the holder's writes to the Acquire in try_lock().
         self.locked.store(false, Ordering::Release);
     }
 
-    /// Whether somebody holds the lock; stale as soon as it is said, unless that is the caller.
+    /// Returns `true` if the lock was held when it was read; unless the caller holds it, this may
+    /// have changed since.
     ///
-    /// Relaxed: it orders nothing, so do not read guarded data on the strength of it.
+    /// Relaxed: it orders nothing, so do not read guarded data because of it.
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
@@ -104,9 +105,9 @@ impl RawTryLock {
     }
 }
 
-/// Tells the compiler which way to lay the code out: straight on for busy, with the exchange out of
-/// line. A busy try is two instructions and a jump would double it; the exchange costs ten times as much
-/// as the jump to it.
+/// Tells the compiler to lay out the busy case straight on, and the exchange out of line. A busy
+/// try is two instructions, and a jump would double it; the exchange costs ten times as much as the
+/// jump to it.
 #[cold]
 #[inline]
 fn exchange_follows() {}

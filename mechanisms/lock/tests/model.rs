@@ -16,9 +16,9 @@
 //! | `a_thread_that_keeps_*` | drop | `try_lock` until it holds, drop | |
 //! | `of_three_threads_*` | bare `try_lock`, `unlock` | the same | the same |
 //!
-//! Seen to fail: with the Acquire in `RawTryLock::try_lock` or the Release in `unlock` weakened to
-//! Relaxed, loom reports a causality violation in the guarded cell in each model that passes a
-//! value on; with the compare-and-swap made a load and a store, two holders.
+//! Mutations that loom has detected: with the Acquire in `RawTryLock::try_lock` or the Release in
+//! `unlock` weakened to Relaxed, a causality violation in the guarded cell in each model that
+//! passes a value on; with the compare-and-swap replaced by a load and a store, two holders.
 #![cfg(handover_loom)]
 
 use handover_base::sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed, hint, thread};
@@ -45,7 +45,7 @@ fn no_two_threads_hold_it_and_no_update_is_lost() {
         let other = thread::spawn(tries());
         let mine = tries()();
         let total = mine + other.join().expect("the other thread");
-        // Whoever comes first cannot be refused by a lock that starts free.
+        // The first try cannot fail, as the lock starts free.
         assert!(total >= 1, "a free lock refused everybody");
         assert_eq!(*lock.try_lock().expect("free at last"), total);
     });

@@ -1,4 +1,4 @@
-//! The five-minute tour: hand work to another thread by each mechanism, and see what it costs.
+//! Five-minute tour: handing work to another thread by each mechanism, and the cost of it.
 //!
 //! `cargo run --release -p handover-notify --example notify-tour`
 
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 fn main() {
-    // 1. Work in shared memory, a notification to say so: what is written before it is seen after.
+    // 1. Work in shared memory and a notification: writes before it are visible after the wait.
     let work = AtomicU64::new(0);
     let (sender, mut receiver) = adaptive::pair(Config::default()).expect("the defaults are valid");
     thread::scope(|scope| {
@@ -23,7 +23,7 @@ fn main() {
         println!("received: {}", work.load(Relaxed));
     });
 
-    // 2. How the waits ended: the figures to look at before believing any latency.
+    // 2. Counts of how the waits ended: check them before believing any latency.
     let (sender, mut receiver) = adaptive::pair(Config::default()).expect("the defaults are valid");
     let other = thread::spawn(move || {
         for pause_us in [0, 0, 0, 1, 2, 5, 1000, 1000, 1000, 1000] {
@@ -35,8 +35,8 @@ fn main() {
     other.join().expect("the sender");
     println!("{:?}", receiver.stats());
 
-    // 3. A round trip between two threads, on two CPUs and on one. The lab measures this properly;
-    //    here are round figures.
+    // 3. A round trip between two threads, on two CPUs and on one. These are rough figures; the lab
+    //    measures properly.
     let cpus = affinity::mask();
     let (here, there) = (cpus[0], *cpus.last().expect("at least one CPU"));
     println!("\n{:<12} {:>16} {:>14}", "round trip", "on two CPUs", "on one CPU");

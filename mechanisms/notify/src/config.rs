@@ -1,13 +1,13 @@
-//! How long to spin, and how soon to try it again.
+//! Configuration of adaptive receivers: spin duration, and retries of spinning.
 
 use crate::ConfigError;
 
-/// The longest spin that may be configured: 1 ms. Beyond it, use a loop of your own.
+/// Upper bound of [`Config::spin_ns_max`]: 1 ms. For longer spins, write a loop of your own.
 const SPIN_NS_LIMIT: u32 = 1_000_000;
-/// The longest time without spinning that may be configured, in waits.
+/// Upper bound of [`Config::quiet_waits_max`].
 const QUIET_WAITS_LIMIT: u32 = 65_536;
 
-/// The two knobs of an adaptive receiver.
+/// Configuration of an adaptive receiver.
 ///
 /// ```
 /// use handover_notify::Config;
@@ -21,17 +21,17 @@ const QUIET_WAITS_LIMIT: u32 = 65_536;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// How long one wait may spin at most before it sleeps, in ns; 0 never spins. Default 50,000.
+    /// Maximum time that one wait spins before it sleeps, in ns; 0 never spins. Default 50,000.
     ///
-    /// This is a lid. Below it, a receiver spins for twice what a sleep costs on this machine, which
-    /// it measures (1 to 20 µs), and only while spinning pays. Lower it where CPU time is dearer
-    /// than latency.
+    /// This is only a bound. Below it, a receiver spins for twice the cost of a sleep on this
+    /// machine, which it measures (1 to 20 µs), and only while spinning pays. Lower it where CPU
+    /// time matters more than latency.
     pub spin_ns_max: u32,
-    /// How many waits at most go straight to sleep before one spins again to see whether it would
-    /// pay. Default 64.
+    /// Maximum number of waits in a row that sleep without spinning, before one spins again to see
+    /// whether that pays. Default 64.
     ///
-    /// Where every notification is far away, one wait in `quiet_waits_max + 1` spins in vain.
-    /// Greater wastes less, smaller notices sooner that notifications have come nearer.
+    /// Where no notification comes soon, one wait in `quiet_waits_max + 1` spins in vain. A greater
+    /// value wastes less, a smaller one detects sooner that notifications come sooner.
     pub quiet_waits_max: u32,
 }
 
@@ -42,16 +42,16 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Never spins: each wait that finds nothing pending sleeps. Senders still wake only a sleeper.
+    /// Never spins: each wait that finds nothing pending sleeps. Senders still only wake a sleeper.
     #[must_use]
     pub fn never_spin() -> Self {
         Self { spin_ns_max: 0, ..Self::default() }
     }
 
-    /// Whether both knobs are within their ranges.
+    /// Checks that both fields are within their ranges.
     ///
     /// # Errors
-    /// [`ConfigError`] names the knob, its value and its range.
+    /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let within = |knob, value, min, max| {
             if (min..=max).contains(&value) {

@@ -1,4 +1,4 @@
-//! The mechanisms: what meets the kernel and the clock.
+//! The mechanisms, with their system calls and clocks.
 
 pub mod adaptive;
 pub mod adaptive_fd;

@@ -1,55 +1,57 @@
-//! Whether to spin, and for how long: pure transitions. Time comes in as an argument.
+//! The decision whether to spin, and for how long: pure transitions. Time is an argument.
 //!
-//! - Spin as long as a sleep costs, and it is never much worse than twice the best choice made in
-//!   hindsight. What a sleep costs differs by a factor of ten between machines (a virtual CPU that
-//!   halted is slow to wake), so it is measured: each sender that wakes leaves the time.
-//! - Take twice that: two threads that hand to and fro, and both sleep, each wait for the other's
-//!   wake-up as well as their own, and would never get out of it.
-//! - Of that, use four times what spinning usually takes here.
-//! - When two spins in a row end in a long sleep, go without for 1, 2, 4 ... waits. When a sleep
+//! - Spin as long as a sleep costs: this is never much worse than twice the cost of the best choice
+//!   in
+//!   hindsight. The cost of a sleep differs by a factor of ten between machines (a virtual CPU that
+//!   halted is slow to wake), so it is measured: each sender that wakes a receiver leaves the time.
+//! - Take twice that: if two threads that hand to and fro both sleep, each waits for the other's
+//!   wake-up
+//!   as well as its own, and would never start to spin again.
+//! - Within this limit, use four times the usual length of successful spins.
+//! - When two spins in a row end in a long sleep, skip spinning for 1, 2, 4 ... waits. When a sleep
 //!   turns out so short that spinning would have caught it, spin again at once.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical Studies of Competitive Spinning for a
-//! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last.
+//! Shared-Memory Multiprocessor" (SOSP 1991), for the first and the last rule.
 
 use crate::Config;
 
-/// What a sleep is taken to cost until one has been measured.
+/// Assumed cost of a sleep until one has been measured.
 const WAKE_NS_GUESS: u64 = 5_000;
-/// What a sleep may be measured to cost; beyond, it is not the machine that was measured.
+/// Bounds of the cost of a sleep; a longer time is not the machine's cost of a wake.
 const WAKE_NS_MIN: u64 = 100;
 const WAKE_NS_MAX: u64 = 1_000_000;
-/// Spin up to so many times what a sleep costs.
+/// Maximum length of a spin, in costs of a sleep.
 const WAKES_SPUN: u64 = 2;
-/// A measured cost counts at most so many times the present mean: who was woken on a busy machine
-/// waited for others, too.
+/// Maximum ratio of a measured cost to the present mean: on a busy machine, the woken thread has
+/// waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
-/// Means move by one part in `2^MEAN_SHIFT` of the difference.
+/// Means move by `1 / 2^MEAN_SHIFT` of the difference.
 const MEAN_SHIFT: u32 = 3;
-/// A wait spins this many times as long as is typical.
+/// Length of a spin's budget, in typical lengths of a successful spin.
 const HEADROOM: u32 = 4;
-/// The budget never falls below the limit divided by this.
+/// Minimum budget, as a fraction of the limit.
 const BUDGET_FLOOR_DIVISOR: u32 = 16;
-/// How many spins in a row may end in a long sleep before the engine goes quiet.
+/// Number of spins in a row that may end in a long sleep before the engine skips spinning.
 const MISSES_FREE: u32 = 1;
-/// So that neither [`HEADROOM`] nor the scale of the mean can overflow.
+/// Bound on looks: neither [`HEADROOM`] nor the scale of the mean can overflow.
 const SPINS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
-/// What the next wait should do when nothing is pending.
+/// Advice for the next wait, if nothing is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// Look at the word up to this many times, then sleep.
     Spin {
-        /// How many looks.
+        /// Number of looks.
         spins_max: u32,
     },
-    /// Sleep at once: both sides share a CPU, and spinning would keep the sender from it.
+    /// Sleep at once: both sides share a CPU, and spinning would keep the sender from running.
     ParkSharedCpu,
     /// Sleep at once: spinning has not paid lately, or is switched off.
     ParkQuiet,
 }
 
-/// How the waits of a receiver ended. Counts since the receiver was made.
+/// Counts of a receiver's waits since it was made, by the way in which they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -57,27 +59,27 @@ pub struct Stats {
     pub at_once: u64,
     /// Waits that a notification ended while they spun.
     pub by_spinning: u64,
-    /// Waits that a notification ended while they let other threads run; a
-    /// [`Parker`](crate::Parker) does so.
+    /// Waits that a notification ended while they yielded to other threads, as a
+    /// [`Parker`](crate::Parker) does.
     pub by_yielding: u64,
     /// Waits that slept in the kernel and were woken.
     pub by_sleeping: u64,
-    /// Waits that ran out of time.
+    /// Waits that timed out.
     pub timed_out: u64,
-    /// Looks at the word while spinning, in vain or not.
+    /// Number of looks at the word while spinning, successful or not.
     pub spins: u64,
-    /// Waits that did not spin because the last notification had come from the receiver's own CPU,
-    /// or because none had come yet and the receiver may run on one CPU only.
+    /// Waits that did not spin because the last notification came from the receiver's own CPU, or
+    /// because none had come yet and the receiver may run on one CPU only.
     pub unspun_shared_cpu: u64,
-    /// What a sleep costs here, in ns, from the sender's wake to the receiver running: a running
-    /// mean, and a guess of 5000 until it has slept across CPUs.
+    /// Cost of a sleep in ns, from the sender's wake until the receiver runs: a running mean, or
+    /// 5000 (a guess) until the receiver has slept across CPUs.
     pub wake_ns: u64,
 }
 
-/// The receiver's memory of how its waits went.
+/// A receiver's record of how its waits went, which decides how the next one proceeds.
 ///
-/// Public for those who build a receiver of their own on [`StateWord`](crate::StateWord): ask
-/// [`plan`](Self::plan) before a wait that found nothing, and tell it the outcome by
+/// Public for receivers that others build on [`StateWord`](crate::StateWord): call
+/// [`plan`](Self::plan) before a wait that found nothing, and report its end by
 /// [`spun`](Self::spun), [`woken`](Self::woken) or [`timed_out`](Self::timed_out).
 ///
 /// ```
@@ -94,29 +96,29 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 pub struct Engine {
     config: Config,
-    /// What one look costs, pause included.
+    /// Duration of one look, pause included.
     look_ps: u64,
-    /// Running mean of what sleeps cost: from the sender's wake to the receiver running.
+    /// Running mean of the cost of a sleep: from the sender's wake until the receiver runs.
     wake_ns: u64,
-    /// No wait spins longer than this now.
+    /// Present maximum duration of a spin.
     limit_ns: u64,
-    /// The same in looks.
+    /// Number of looks in `limit_ns`.
     limit_spins: u32,
-    /// What the next spin may use.
+    /// Number of looks that the next spin may use.
     budget_spins: u32,
     /// Running mean of the looks that successful spins took, scaled by `2^MEAN_SHIFT`.
     typical_scaled: u32,
     /// Spins in a row that ended in a long sleep.
     misses_in_row: u32,
-    /// Waits still to go without spinning.
+    /// Number of waits that will still skip spinning.
     quiet_waits_left: u32,
-    /// The wait that is under way is spinning, or was.
+    /// `true` if the present wait spins or has spun.
     spinning: bool,
 }
 
 impl Engine {
-    /// An engine that knows nothing yet. `look_ps` is what one look at the word takes in a spin, in
-    /// ps; `config` is taken as it is (see [`Config::validate`]).
+    /// Makes an engine that has learnt nothing yet. `look_ps` is the duration of one look at the
+    /// word in a spin, in ps; `config` is not checked (see [`Config::validate`]).
     #[must_use]
     pub fn new(config: Config, look_ps: u64) -> Self {
         let mut engine = Self {
@@ -137,7 +139,7 @@ impl Engine {
         engine
     }
 
-    /// What a wait that found nothing pending should do. `shares_cpu`: the sender needs the very
+    /// Returns the advice for a wait that found nothing pending. `shares_cpu`: the sender needs the
     /// CPU that the receiver would spin on.
     pub fn plan(&mut self, shares_cpu: bool) -> Plan {
         self.spinning = false;
@@ -155,7 +157,7 @@ impl Engine {
         Plan::Spin { spins_max: self.budget_spins }
     }
 
-    /// The wait ended after `spins` looks.
+    /// Records that the wait ended after `spins` looks.
     pub fn spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
         // mean += (spins - mean) / 8, on the scaled value.
@@ -166,9 +168,9 @@ impl Engine {
         self.budget_spins = (typical * HEADROOM).clamp(floor, self.limit_spins);
     }
 
-    /// The wait slept. The notification came `after_ns` after the spin, if any, was given up;
-    /// `wake_ns` later the receiver was running again. `None` if that is not known, or tells nothing
-    /// about waking (the two shared a CPU, say).
+    /// Records that the wait slept. The notification came `after_ns` after the end of the spin, if
+    /// any; `wake_ns` later the receiver ran again. `None` if the latter is unknown, or is not the
+    /// cost of a wake (because the two sides shared a CPU, for example).
     pub fn woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
         if let Some(wake_ns) = wake_ns {
             let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
@@ -177,7 +179,7 @@ impl Engine {
             self.set_limit();
         }
         if after_ns <= self.limit_ns {
-            // It was near: spinning as long as allowed would have caught it.
+            // The notification was near: spinning up to the limit would have caught it.
             self.budget_spins = self.limit_spins;
             self.misses_in_row = 0;
             self.quiet_waits_left = 0;
@@ -186,13 +188,12 @@ impl Engine {
         }
     }
 
-    /// The wait ran out of time, and nothing had come.
+    /// Records that the wait timed out.
     pub fn timed_out(&mut self) {
         self.missed();
     }
 
-    /// What a sleep costs here, as far as has been seen: from the sender's wake to the receiver
-    /// running, in ns.
+    /// Cost of a sleep as measured so far: from the sender's wake until the receiver runs, in ns.
     #[must_use]
     pub fn wake_ns(&self) -> u64 {
         self.wake_ns
@@ -212,7 +213,7 @@ impl Engine {
     fn set_limit(&mut self) {
         self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * WAKES_SPUN);
         let spins = (self.limit_ns * 1000).div_ceil(self.look_ps).min(SPINS_MAX);
-        self.limit_spins = spins as u32; // SPINS_MAX fits
+        self.limit_spins = spins as u32; // at most SPINS_MAX, which fits
         self.budget_spins = self.budget_spins.min(self.limit_spins);
     }
 }
@@ -224,7 +225,7 @@ mod tests {
     const LONG_NS: u64 = 1_000_000;
     const SHORT_NS: u64 = 5_000;
 
-    /// 400 looks fit into the first limit, twice 5 µs.
+    /// Engine whose first limit, twice 5 µs, is 400 looks.
     fn engine() -> Engine {
         Engine::new(Config::default(), 25_000)
     }
@@ -236,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Runs `waits` waits that all sleep long; how many of them spun.
+    /// Records `waits` waits that all sleep long; returns how many of them spun.
     fn long_sleeps(engine: &mut Engine, waits: u32) -> u32 {
         (0..waits)
             .filter(|_| {
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn two_sides_that_both_sleep_find_out_of_it() {
-        // Each wait of a ping-pong lasts as long as the partner's wake-up, when both sleep.
+        // Each wait of a ping-pong lasts as long as the partner's wake-up, if both sleep.
         for wake_ns in [1_000, 5_000, 15_000, 24_000] {
             let mut engine = engine();
             long_sleeps(&mut engine, 1000);
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn long_sleeps_make_spins_rarer_down_to_one_probe_in_65_waits() {
         let mut engine = engine();
-        // Two at first, then one each after 1, 2, 4 ... 64 quiet waits.
+        // Two spins at first, then one each after 1, 2, 4 ... 64 quiet waits.
         assert_eq!(long_sleeps(&mut engine, 2 + 1 + 2 + 4 + 8 + 16 + 32 + 64 + 7), 9);
         assert_eq!(long_sleeps(&mut engine, 65 * 10), 10);
     }

@@ -1,35 +1,35 @@
-//! What can go wrong: one enum per operation that can fail.
+//! Error types, one for each operation.
 
 use rustix::io::Errno;
 
-/// Why a [`Config`](crate::Config) is refused.
+/// Error of validating a [`Config`](crate::Config).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A knob is outside its range.
+    /// A field is outside its range.
     #[error("{knob}={value}: must lie in {min}..={max}")]
     OutOfRange {
-        /// The field's name.
+        /// Name of the field.
         knob: &'static str,
-        /// What it was set to.
+        /// Value of the field.
         value: u32,
-        /// The least it may be.
+        /// Minimum.
         min: u32,
-        /// The most it may be.
+        /// Maximum.
         max: u32,
     },
 }
 
-/// Why a sender and a receiver could not be made.
+/// Error of making a sender and a receiver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PairError {
-    /// The kernel refused; most often EMFILE: too many open files (`ulimit -n`).
+    /// The kernel refused a system call; most often EMFILE: too many open files (`ulimit -n`).
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error that it returned.
         errno: Errno,
     },
     /// The configuration is not valid.
@@ -37,27 +37,27 @@ pub enum PairError {
     Config(#[from] ConfigError),
 }
 
-/// Why memory could not be shared with another process.
+/// Error of sharing memory with another process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The kernel refused.
+    /// The kernel refused a system call.
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error that it returned.
         errno: Errno,
     },
-    /// The file is shorter than what should lie in it.
+    /// The file is shorter than the type that should lie in it.
     #[error("the file holds {bytes} bytes, {needed_bytes} are needed: was it made by create()?")]
     TooSmall {
-        /// Its length.
+        /// Length of the file.
         bytes: u64,
-        /// The length that is needed.
+        /// Length of the type.
         needed_bytes: u64,
     },
-    /// The file may still shrink, and touching a page that went away kills the process.
+    /// The file may still shrink, and access to a page that was cut off would kill the process.
     #[error("the file is not sealed against shrinking: was it made by create()?")]
     NotSealed,
 }

@@ -1,41 +1,42 @@
-//! What all mechanisms have in common: somebody notifies, one receiver waits.
+//! Traits of all mechanisms: senders notify, one receiver waits.
 
 use crate::PairError;
 use std::time::Duration;
 
-/// The side that wakes. Share it, or clone it, among as many threads as you like.
+/// The sending side. Any number of threads may share it, or clone it.
 pub trait Notify: Send + Sync {
     /// Makes a notification pending, and wakes the receiver if it sleeps.
     ///
     /// Once this has returned, a wait that is under way or begins later returns: a notification is
-    /// never lost. It may be merged with others that the receiver has not consumed yet. What this
-    /// thread wrote before is visible to the receiver once that wait has returned.
+    /// never lost. It may be merged with others that the receiver has not consumed yet. All earlier
+    /// writes of this thread are visible to the receiver once that wait has returned.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Panics
-    /// If the kernel refuses a system call that it granted before (a seccomp filter came up).
+    /// If the kernel refuses a system call that it allowed before (because of a new seccomp
+    /// filter).
     fn notify(&self);
 }
 
-/// The side that waits. There is one: its methods take `&mut self`.
+/// The receiving side. There is one receiver: its methods take `&mut self`.
 ///
-/// A receiver whose senders are all gone waits as before: it is not told.
+/// A receiver whose senders are all dropped is not told, and waits as before.
 ///
-/// Each method that succeeds consumes *everything* pending and says how many notifications that
-/// were; a mechanism that does not count them ([`Mechanism::COUNTS`]) says 1.
+/// Each method that succeeds consumes *everything* pending and returns the number of notifications;
+/// a mechanism that does not count them (see [`Mechanism::COUNTS`]) returns 1.
 ///
 /// # Panics
-/// All three, if the kernel refuses a system call that it granted before.
+/// All three methods, if the kernel refuses a system call that it allowed before.
 pub trait Wait: Send {
-    /// Waits until a notification is pending and consumes what is there.
+    /// Waits until a notification is pending and consumes everything pending.
     ///
     /// # Blocking
-    /// Until somebody notifies; for ever if nobody does.
+    /// Until a sender notifies.
     fn wait(&mut self) -> u64;
 
-    /// As [`wait`](Self::wait), for `timeout` at most; `None` if nothing came.
+    /// Like [`wait`](Self::wait), for at most `timeout`; `None` if no notification came.
     ///
     /// A notification that arrives as the time runs out is either returned now or pending for the
     /// next wait. A zero timeout is [`try_wait`](Self::try_wait).
@@ -44,14 +45,14 @@ pub trait Wait: Send {
     /// Up to `timeout`, and the kernel's timer slack (50 µs unless set otherwise).
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64>;
 
-    /// Consumes what is pending, if anything is.
+    /// Consumes everything pending; `None` if there is nothing.
     ///
     /// # Blocking
     /// Never.
     fn try_wait(&mut self) -> Option<u64>;
 }
 
-/// A way to wake a thread, as a type: for code (tests, benchmarks) that runs with each of them.
+/// A way to wake a thread, as a type for generic code (tests, benchmarks).
 ///
 /// ```
 /// use handover_notify::{Adaptive, EventFd, Mechanism, Notify, Wait};
@@ -67,21 +68,22 @@ pub trait Wait: Send {
 /// hand_over::<EventFd>();
 /// ```
 pub trait Mechanism: 'static {
-    /// Its name in tables: lower case, no spaces.
+    /// Name in tables: lower case, no spaces.
     const NAME: &'static str;
-    /// What it is, in a few words.
+    /// Short description.
     const WHAT: &'static str;
-    /// Whether a wait says how many notifications it consumed; if not, it says 1.
+    /// `true` if a wait returns the number of notifications that it consumed; otherwise it returns
+    /// 1.
     const COUNTS: bool;
-    /// Its sending side.
+    /// Type of the sending side.
     type Sender: Notify + Clone + 'static;
-    /// Its receiving side.
+    /// Type of the receiving side.
     type Receiver: Wait + 'static;
 
-    /// Two connected sides within this process, nothing pending.
+    /// Makes two connected sides within this process, with nothing pending.
     ///
     /// # Errors
-    /// [`PairError`] when the kernel has no descriptor to give. The mechanisms that are made of
-    /// memory alone do not fail.
+    /// [`PairError`] if the kernel gives no descriptor. Mechanisms that only need memory do not
+    /// fail.
     fn pair() -> Result<(Self::Sender, Self::Receiver), PairError>;
 }

@@ -1,5 +1,5 @@
-//! The word of a receiver that looks elsewhere: at a queue, say. It says only whether the receiver
-//! sleeps.
+//! State word of a receiver whose work lies elsewhere, such as in a queue. The word only tells
+//! whether the receiver sleeps.
 //!
 //! ```text
 //!     receiver: declare                 sender: compare-and-swap, and WAKE
@@ -10,41 +10,42 @@
 //!       └────────────────────────────────┴───────────────────────────┘
 //! ```
 //!
-//! [`StateWord`](crate::StateWord) *is* the notification, so each notification writes it, and the
-//! line travels with each. Where the work itself lies in a queue that the receiver looks at, its
-//! being there is the notification, and all that a sender must know is whether the receiver has
-//! gone to sleep. That is read from a line which nobody writes while the receiver is awake.
+//! [`StateWord`](crate::StateWord) *is* the notification, so each notification writes it, and its
+//! cache line is transferred each time. Where the work itself lies in a queue that the receiver
+//! checks, the presence of work is the notification, and a sender only needs to know whether the
+//! receiver sleeps. It reads that from a line that no thread writes while the receiver is awake.
 //!
-//! **No wake-up is lost** because both sides put a sequentially consistent fence between what they
-//! write and what they read: the sender publishes, fences, reads the word; the receiver declares,
-//! fences, looks at the queue. One of the two fences comes first, and whoever fences second sees
-//! what the other wrote before: the receiver finds the work, or the sender finds the sleeper.
+//! **No wake-up is lost** because both sides put a sequentially consistent fence between their
+//! write and their read: the sender publishes, fences, reads the word; the receiver declares,
+//! fences, checks the queue. One of the two fences comes first, and the side with the second fence
+//! sees the other side's write: the receiver finds the work, or the sender finds the sleeper.
 
 use crate::SenderCpu;
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 
 const AWAKE: u32 = 0;
-/// The two lowest bits: awake, asleep in one of two ways, woken. The CPU of the sender that woke,
-/// plus one, stands above.
+/// Mask of the two lowest bits: awake, asleep in one of two ways, or woken. The bits above hold the
+/// CPU of the sender that woke, plus one.
 const STATE: u32 = 0b11;
 const WOKEN: u32 = 0b11;
 const CPU_SHIFT: u32 = 2;
-/// What fits above the two lowest bits, less the zero that means "not known".
+/// Exclusive upper bound of a CPU number, so that the number plus one fits above the two lowest
+/// bits.
 const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 
-/// How a receiver sleeps, and so how it must be woken: for those who have two ways.
+/// A receiver's way to sleep, which determines the way to wake it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Sleep {
-    /// On the word itself, in the kernel's futex.
+    /// Sleeps on the word itself, in the kernel's futex.
     Word = 1,
-    /// On something else that the sender knows how to rouse: a descriptor, say.
+    /// Sleeps on something else that the sender can wake, such as a descriptor.
     Elsewhere = 2,
 }
 
-/// One word that says whether the receiver of a queue sleeps.
+/// Word that tells whether the receiver of a queue sleeps.
 ///
-/// This is the bare protocol: it knows neither kernel nor time. [`Bell`](crate::Bell) and
+/// This is the bare protocol, without system calls and time; [`Bell`](crate::Bell) and
 /// [`Parker`](crate::Parker) add both. All zeroes are a fresh word: the receiver is awake.
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -53,7 +54,7 @@ pub struct ParkWord {
 }
 
 impl ParkWord {
-    /// A word whose receiver is awake.
+    /// Makes a word whose receiver is awake.
     #[cfg(not(handover_loom))]
     #[inline]
     #[must_use]
@@ -61,18 +62,19 @@ impl ParkWord {
         Self { word: AtomicU32::new(AWAKE) }
     }
 
-    /// A word whose receiver is awake; loom's atomics are not made in constants.
+    /// Makes a word whose receiver is awake; not `const`, as loom's atomics are not.
     #[cfg(handover_loom)]
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicU32::new(AWAKE) }
     }
 
-    /// Sender, *after* it has published its work: `Some` means that the receiver sleeps, how, and
-    /// that it is this caller who must wake it; nobody else will. `cpu` is asked only then.
+    /// For the sender, *after* it has published its work: returns `Some` if the receiver sleeps,
+    /// with its way to sleep; this caller then must wake it, as no other sender will. `cpu` is
+    /// called only then.
     ///
     /// # Cost
-    /// A fence and a load of a line that nobody writes while the receiver is awake.
+    /// A fence and a load of a line that no thread writes while the receiver is awake.
     #[inline]
     #[must_use = "Some: the receiver sleeps, and nobody else will wake it"]
     pub fn must_wake(&self, cpu: impl FnOnce() -> SenderCpu) -> Option<Sleep> {
@@ -89,16 +91,16 @@ impl ParkWord {
         let cpu = cpu.filter(|&cpu| cpu < CPU_MAX).map_or(0, |cpu| cpu + 1);
         let woken = (cpu << CPU_SHIFT) | WOKEN;
         // Release: pairs with the Acquire in withdraw(), for what the sender notes before it wakes.
-        // A failure means that another sender woke it, or that it withdrew: it has then declared
-        // itself again after our fence, if at all, and has looked.
+        // A failure means that another sender woke the receiver, or that it withdrew: if it
+        // declared itself asleep again, it did so after our fence, and has checked for work.
         self.word
             .compare_exchange(seen, woken, Ordering::Release, Ordering::Relaxed)
             .ok()
             .and_then(asleep)
     }
 
-    /// Receiver: declares itself asleep. *Afterwards* it must look for work once more, and
-    /// [`withdraw`](Self::withdraw) if there is any; else it may sleep.
+    /// For the receiver: declares itself asleep. *Afterwards* it must check for work once more, and
+    /// [`withdraw`](Self::withdraw) if there is any; otherwise it may sleep.
     #[inline]
     pub fn declare(&self, how: Sleep) {
         // Relaxed: ordered by the fence.
@@ -107,8 +109,9 @@ impl ParkWord {
         fence(Ordering::SeqCst);
     }
 
-    /// Receiver: awake again, for whatever reason. `Some` means that a sender has woken it (or is
-    /// about to: its wake may come late and for nothing), and where that one runs.
+    /// For the receiver, once it is awake for whatever reason: withdraws the declaration. Returns
+    /// `Some` if a sender has woken it, or is about to (its wake may come late and have no effect),
+    /// with the sender's CPU.
     #[inline]
     pub fn withdraw(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in must_wake().
@@ -116,16 +119,16 @@ impl ParkWord {
         (was & STATE == WOKEN).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
-    /// Whether the receiver has declared itself asleep and nobody has woken it yet; stale as soon
-    /// as it is said.
+    /// Returns `true` if the receiver had declared itself asleep and no sender had woken it when
+    /// the word was read; it may have changed since.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         // Relaxed: a hint.
         asleep(self.word.load(Ordering::Relaxed)).is_some()
     }
 
-    /// The word as the kernel sees it, to sleep on and to wake: it sleeps while the word is
-    /// `how as u32`.
+    /// The word as a futex, to sleep on and to wake: the kernel lets the receiver sleep while the
+    /// word is `how as u32`.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {

@@ -1,6 +1,6 @@
-//! The stages of a hand-over, by name: where the probe sites stand.
+//! Probe sites at the stages of a hand-over.
 //!
-//! Without the feature `probes`, in a model and under Miri each is nothing.
+//! Without the feature `probes`, in a model and under Miri, each function is empty.
 
 use handover_base::stage::{address, stage};
 
@@ -10,7 +10,7 @@ pub(crate) fn notified<C>(core: &C) {
     stage!("probes", "notify.notified", address(core));
 }
 
-/// Its sender has found a sleeper, and is about to wake it.
+/// The sender of a notification has found the receiver asleep, and is about to wake it.
 #[inline(always)]
 pub(crate) fn waking<C>(core: &C) {
     stage!("probes", "notify.waking", address(core));
@@ -22,31 +22,31 @@ pub(crate) fn parked<C>(core: &C) {
     stage!("probes", "notify.parked", address(core));
 }
 
-/// It runs again, whatever ended its sleep.
+/// The receiver runs again, whatever ended its sleep.
 #[inline(always)]
 pub(crate) fn woken<C>(core: &C) {
     stage!("probes", "notify.woken", address(core));
 }
 
-/// A wait found something pending without a spin.
+/// A wait found a notification pending without a spin.
 #[inline(always)]
 pub(crate) fn found<C>(core: &C) {
     stage!("probes", "notify.found", address(core));
 }
 
-/// A spin found something after so many looks.
+/// A spin ended successfully after `looks_count` looks.
 #[inline(always)]
 pub(crate) fn spun(looks_count: u32) {
     stage!("probes", "notify.spun", looks_count);
 }
 
-/// A sleep was ended by its sender, and what it sent is taken.
+/// A sender ended a sleep, and the receiver has consumed the notification.
 #[inline(always)]
 pub(crate) fn slept(asleep_since_ns: u64) {
     stage!("probes", "notify.slept", asleep_since_ns);
 }
 
-/// What was waited for came while others ran, after so many yields.
+/// A wait ended while other threads ran, after `yields_count` yields.
 #[inline(always)]
 pub(crate) fn yielded(yields_count: u32) {
     stage!("probes", "notify.yielded", yields_count);

@@ -1,4 +1,4 @@
-//! The state word: the whole lock-free protocol, with its orderings, in one place.
+//! The state word: the lock-free protocol with its orderings.
 //!
 //! ```text
 //!              notify: exchange                         notify: exchange, and WAKE
@@ -14,47 +14,47 @@
 //!      └─────────────────── withdraw: compare-and-swap ────────────────────────────┘
 //! ```
 //!
-//! Senders only ever write PENDING. Everything else is the one receiver's. So a receiver that has
-//! seen PENDING knows that it stays, and a receiver that has declared SLEEPING knows that only
-//! PENDING can follow.
+//! Senders only ever write PENDING; the one receiver makes all other transitions. So a receiver
+//! that has seen PENDING knows that it stays, and a receiver that has declared SLEEPING knows that
+//! only PENDING can follow.
 //!
-//! **No wake-up is lost** because the word is one word, and all that happens to it (but the hints)
-//! are read-modify-writes, which are totally ordered. A notification comes either before the
-//! receiver's declaration, which then fails and consumes it, or after it, and then the exchange
-//! returns SLEEPING and the sender knows that it must wake. The sleep itself is a futex wait on the
-//! value SLEEPING (or a poll of a counter that the wake increments), which the kernel refuses once
-//! the value is another. No fence, and nothing sequentially consistent, is needed.
+//! **No wake-up is lost** because there is one word, and all accesses to it (but the hints) are
+//! read-modify-writes, which are totally ordered. A notification comes either before the receiver's
+//! declaration, which then fails and consumes it, or after it, and then the exchange returns
+//! SLEEPING and the sender knows that it must wake. The sleep itself is a futex wait on the value
+//! SLEEPING (or a poll of a counter that the wake increments), which the kernel refuses once the
+//! value differs. No fence and no sequentially consistent access is needed.
 //!
-//! **A pending word is exchanged again** by the next sender, though it would stay as it is. Leaving
-//! it alone (load, see PENDING, return) would be wrong: the receiver would acquire what the *first*
-//! sender released and could miss what the second wrote before it notified. It would take a
-//! sequentially consistent fence before the load to make it right, and that costs what the exchange
-//! costs.
+//! **A pending word is exchanged again** by the next sender, though its value would stay the same.
+//! Leaving it alone (load, see PENDING, return) would be wrong: the receiver would acquire the
+//! writes that the *first* sender released, and could miss those that the second made before it
+//! notified. A sequentially consistent fence before the load would make it right, at the same cost
+//! as the exchange.
 
 use handover_base::sync::atomic::{AtomicU32, Ordering};
 
 const EMPTY: u32 = 0;
-/// The lowest bit; the CPU of the sender, plus one, stands above [`CPU_SHIFT`].
+/// Lowest bit; the bits from [`CPU_SHIFT`] on hold the CPU of the sender, plus one.
 const PENDING: u32 = 1;
 const SLEEPING: u32 = 2;
 const CPU_SHIFT: u32 = 2;
-/// What fits above the two lowest bits, less the zero that means "not known".
+/// Greatest CPU number that is stored; the number plus one fits above the two lowest bits.
 const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 
-/// Where the last sender ran when it notified; `None` if it did not know.
+/// CPU on which the last sender ran when it notified; `None` if unknown.
 pub type SenderCpu = Option<u32>;
 
-/// One word through which many senders notify one receiver. See the state diagram in the source
-/// file and in the crate's README.
+/// Word through which many senders notify one receiver. See the state diagram in the source file
+/// and in the crate's README.
 ///
-/// This is the bare protocol: it knows neither kernel nor time. Most users want
+/// This is the bare protocol, without system calls and time. Most users want
 /// [`Adaptive`](crate::Adaptive). A mechanism with a sleep of its own (a ring's consumer, an event
-/// loop) builds on this: [`notify`](Self::notify) says when to wake,
+/// loop) builds on this: [`notify`](Self::notify) returns whether to wake, and
 /// [`sleep_until_notified`](Self::sleep_until_notified) takes the sleep as a closure.
 ///
 /// All zeroes are a fresh word. In shared memory any process may write it, at any time. A word that
 /// holds none of the three states counts as pending; whatever is written, no call panics, and none
-/// takes more steps than were written.
+/// makes more steps than there were writes.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct StateWord {
@@ -62,7 +62,7 @@ pub struct StateWord {
 }
 
 impl StateWord {
-    /// A word with nothing pending and nobody asleep.
+    /// Makes a word with nothing pending and the receiver awake.
     #[cfg(not(handover_loom))]
     #[inline]
     #[must_use]
@@ -70,15 +70,16 @@ impl StateWord {
         Self { word: AtomicU32::new(EMPTY) }
     }
 
-    /// A word with nothing pending and nobody asleep; loom's atomics are not made in constants.
+    /// Makes a word with nothing pending and the receiver awake; not `const`, as loom's atomics are
+    /// not.
     #[cfg(handover_loom)]
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicU32::new(EMPTY) }
     }
 
-    /// Sender: makes a notification pending. True means that the receiver has declared itself
-    /// asleep, and that it is this caller who must wake it; nobody else will.
+    /// For a sender: makes a notification pending. Returns `true` if the receiver has declared
+    /// itself asleep; this caller then must wake it, as no other sender will.
     ///
     /// # Cost
     /// One exchange.
@@ -86,36 +87,40 @@ impl StateWord {
     #[must_use = "true: the receiver sleeps, and nobody else will wake it"]
     pub fn notify(&self, sender_cpu: SenderCpu) -> bool {
         let cpu_plus_one = sender_cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
-        // Release: publishes what this sender wrote to the Acquire in try_consume(). Overwriting
-        // another's PENDING keeps that one's release sequence, so the receiver acquires both.
+        // Release: publishes this sender's writes to the Acquire in try_consume(). Overwriting
+        // another sender's PENDING continues its release sequence, so that the receiver acquires
+        // both.
         self.word.swap(PENDING | cpu_plus_one << CPU_SHIFT, Ordering::Release) == SLEEPING
     }
 
-    /// Receiver: consumes what is pending, if anything is, and says who sent it last.
+    /// For the receiver: consumes a pending notification, and returns the CPU of its last sender.
     ///
     /// # Cost
-    /// A load when there is nothing; that and one exchange when there is.
+    /// A load if nothing is pending; otherwise that and one exchange.
     #[inline]
     pub fn try_consume(&self) -> Option<SenderCpu> {
         // Relaxed: a hint; the exchange below orders.
         if !is_pending(self.word.load(Ordering::Relaxed)) {
             return None;
         }
-        // Acquire: pairs with the Release in notify(), of the last sender and of those it merged.
+        // Acquire: pairs with the Release in notify(), of the last sender and of those merged with
+        // it.
         let was = self.word.swap(EMPTY, Ordering::Acquire);
-        // In shared memory another process may have taken it meanwhile.
+        // In shared memory another process may have consumed it in between.
         is_pending(was).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
-    /// Receiver: sleeps until notified, and consumes. `None` when `sleep` gave up first.
+    /// For the receiver: sleeps until notified, and consumes the notification. `None` if `sleep`
+    /// gave up first.
     ///
-    /// `sleep` is called with the word and the value that it holds while the receiver may sleep.
-    /// It must return at once if the word differs, and when the sender that got true from
-    /// [`notify`](Self::notify) wakes; it may return for no reason. It answers whether to go on:
-    /// false means out of time.
+    /// `sleep` is called with the word and the value that it has while the receiver may sleep. It
+    /// must return at once if the word differs, and when the sender for which
+    /// [`notify`](Self::notify) returned `true` wakes the receiver; it may return spuriously. It
+    /// returns whether to continue: `false` means out of time.
     ///
-    /// If the senders are other processes, `sleep` should return after a bounded time: one that is
-    /// killed between `notify` and its wake leaves the word pending, and who notifies next wakes nobody.
+    /// If the senders are other processes, `sleep` should return after a bounded time: a sender
+    /// that is killed between `notify` and its wake leaves the word pending, and the next sender
+    /// wakes no one.
     ///
     /// # Blocking
     /// As long as `sleep` does.
@@ -124,10 +129,10 @@ impl StateWord {
         mut sleep: impl FnMut(&AtomicU32, u32) -> bool,
     ) -> Option<SenderCpu> {
         loop {
-            // Declared before each sleep: in shared memory another process may have emptied the word,
-            // and a sleep on a word that does not say SLEEPING returns at once.
+            // Declared before each sleep: in shared memory another process may have emptied the
+            // word, and a sleep on a word other than SLEEPING returns at once.
             let go_on = !self.declare_sleep() || sleep(&self.word, SLEEPING);
-            // Without this look after each sleep, a wake-up for nothing would be taken for one.
+            // Checked after each sleep, as it may have ended spuriously.
             if let Some(sender_cpu) = self.try_consume() {
                 return Some(sender_cpu);
             }
@@ -137,29 +142,30 @@ impl StateWord {
         }
     }
 
-    /// Receiver: declares itself asleep. False: a notification is pending, so do not sleep.
+    /// For the receiver: declares itself asleep. Returns `false` if a notification is pending: do
+    /// not sleep.
     ///
-    /// After true, either sleep in a way that the waking sender ends, or
+    /// After `true`, either sleep in a way that the waking sender ends, or call
     /// [`withdraw`](Self::withdraw).
     #[inline]
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn declare_sleep(&self) -> bool {
-        // Relaxed both ways: nothing is published by going to sleep, and a failure is followed by
-        // try_consume(), which acquires.
+        // Relaxed both ways: going to sleep publishes nothing, and after a failure try_consume()
+        // acquires.
         let declared =
             self.word.compare_exchange(EMPTY, SLEEPING, Ordering::Relaxed, Ordering::Relaxed);
         declared.is_ok() || declared == Err(SLEEPING)
     }
 
-    /// The word as the kernel sees it, to sleep on and to wake.
+    /// The word as a futex, to sleep on and to wake.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// Receiver: takes back the declaration. False: too late, a notification is pending and its
-    /// sender wakes, or has woken, or will.
+    /// For the receiver: withdraws the declaration. Returns `false` if it is too late: a
+    /// notification is pending, and its sender has woken the receiver or will.
     #[inline]
     #[must_use = "false: a notification is pending"]
     pub fn withdraw(&self) -> bool {
@@ -168,7 +174,7 @@ impl StateWord {
     }
 }
 
-/// Anything but the two states that the receiver writes.
+/// Returns `true` for any value but the two that the receiver writes.
 #[inline]
 fn is_pending(word: u32) -> bool {
     word != EMPTY && word != SLEEPING

@@ -1,5 +1,5 @@
-//! The state word under loom, with the futex modelled above it: a value compared and a thread put
-//! to sleep in one step with respect to the wake, which is what the kernel promises.
+//! The state word under loom, with a model of the futex: comparing the value and going to sleep are
+//! one step with respect to the wake, as the kernel promises.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-notify --test model --release \
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! # Which calls are mixed
-//! In each row, every call of one column meets every call of the others at every point; three threads with
-//! up to three preemptions, or as many as the row says.
+//! In each row, every call of one column meets every call of the others at every point; models of
+//! three threads allow up to three preemptions, or as many as the row says.
 //!
 //! | model | sender | another | receiver |
 //! |---|---|---|---|
@@ -24,11 +24,11 @@
 //! | `of_two_senders_to_a_parked_*` | publish, `must_wake` | sender: the same | the same |
 //! | `mixed_parks_*` (2) | publish, `must_wake` twice | sender: the same once | `declare` both ways, look, sleep on the word, sleep elsewhere, `withdraw` |
 //!
-//! Seen to fail, each time by a deadlock: with the futex's comparison left out; with
-//! `declare_sleep` or `withdraw` made a store; with the sender's exchange made a load and a store,
-//! or left out when the word is pending already; with the Release or the Acquire weakened to
-//! Relaxed. Of the park word: with either fence left out, or the look after the declaration.
-//! `a_sender_killed_*`: with a sleep that is not bounded.
+//! Mutations that loom has detected, each by a deadlock: the futex's comparison left out;
+//! `declare_sleep` or `withdraw` as a store; the sender's exchange as a load and a store, or left
+//! out if the word is pending already; the Release or the Acquire weakened to Relaxed. For the park
+//! word: either fence left out, or the check after the declaration. For `a_sender_killed_*`: a
+//! sleep without a bound.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -36,8 +36,8 @@ use handover_base::sync::{Arc, UnsafeCell, hint, thread};
 use handover_notify::{ParkWord, Sleep, StateWord};
 use loom::sync::{Condvar, Mutex};
 
-/// A futex: its own lock makes comparing and falling asleep one step, as the kernel's bucket lock
-/// does. A wake finds who sleeps; it leaves nothing behind for who does not yet.
+/// A futex: its lock makes comparing and falling asleep one step, as the kernel's bucket lock does.
+/// A wake only affects threads that sleep already.
 #[derive(Default)]
 struct Futex {
     bucket: Mutex<()>,
@@ -59,7 +59,7 @@ impl Futex {
     }
 }
 
-/// What a sender and a receiver of the adaptive mechanism are, without kernel and clock.
+/// A sender and a receiver of the adaptive mechanism, without kernel and clock.
 #[derive(Default)]
 struct Pair {
     word: StateWord,
@@ -137,7 +137,7 @@ fn the_last_of_two_notifications_shows_what_was_written_before_it() {
                 }
             }
         });
-        // A deadlock, if the wait that consumes the second does not show its number.
+        // Deadlocks if the wait that consumes the second notification does not see its number.
         while sent.load(Relaxed) < 2 {
             pair.wait(0);
         }
@@ -145,7 +145,7 @@ fn the_last_of_two_notifications_shows_what_was_written_before_it() {
     });
 }
 
-/// Tries what takes up to two preemptions, and three with `HANDOVER_LONG`.
+/// Checks all interleavings with up to two preemptions, or three with `HANDOVER_LONG`.
 fn bounded_model(run: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if std::env::var_os("HANDOVER_LONG").is_some() { 3 } else { 2 });
@@ -187,15 +187,15 @@ fn a_wait_that_gives_up_in_the_last_moment_loses_nothing() {
         });
         let out_of_time_at_once = |_: &AtomicU32, _| false;
         if pair.word.sleep_until_notified(out_of_time_at_once).is_none() {
-            pair.wait(0); // what was not returned is pending still, or comes
+            pair.wait(0); // an unreturned notification is still pending, or comes
         }
         sender.join().expect("the sender");
         assert!(pair.word.try_consume().is_none(), "returned once");
     });
 }
 
-/// Another process may read the word too, or write it: nothing may be made of what it says but a
-/// notification more or less.
+/// Another process may read or write the word too; the worst effect must be a missing or an
+/// additional notification.
 #[test]
 fn of_two_receivers_on_one_word_one_consumes_a_notification() {
     loom::model(|| {
@@ -257,7 +257,7 @@ fn a_sender_killed_before_its_wake_does_not_silence_another() {
                 pair.notify();
             }
         });
-        // The bound of a sleep: it ends for no reason, if need be after both.
+        // Models a bounded sleep: it ends spuriously, if need be after both senders.
         while sent.load(Relaxed) < 1 {
             let _ = pair.word.sleep_until_notified(|_, _| {
                 hint::spin_loop();
@@ -269,7 +269,7 @@ fn a_sender_killed_before_its_wake_does_not_silence_another() {
     });
 }
 
-/// The descriptor that `adaptive_fd` parks on: what is written stays until it is read.
+/// Model of the descriptor that `adaptive_fd` parks on: writes stay until they are read.
 #[derive(Default)]
 struct Counter {
     writes: Mutex<u32>,
@@ -315,7 +315,7 @@ fn a_receiver_parked_on_a_counter_is_notified_when_it_becomes_readable() {
     });
 }
 
-/// A receiver that looks at a word of work, and parks beside it.
+/// A receiver that checks a word of work, and parks beside it.
 #[derive(Default)]
 struct Parking {
     park: ParkWord,
@@ -334,7 +334,8 @@ impl Parking {
         }
     }
 
-    /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if nothing wakes it.
+    /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if it is not
+    /// woken.
     fn await_work(&self, work_min: u32) {
         while self.work.load(Relaxed) < work_min {
             self.park.declare(Sleep::Word);

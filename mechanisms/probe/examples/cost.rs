@@ -1,7 +1,8 @@
-//! What probes cost on this machine: `cargo run --release --example probe-cost -p handover-probe`.
+//! Cost of probes on this machine: `cargo run --release --example probe-cost -p handover-probe`.
 //!
-//! Cycles are those of the time-stamp counter. Everything is measured in turns, round by round, against a
-//! bare call and two bare time stamps of the same round; printed is the median of the rounds.
+//! Cycles are those of the time-stamp counter. All contenders are measured in every round, in
+//! rotating order, against a bare call and two bare time stamps of the same round; the printed
+//! figures are medians over the rounds.
 
 use handover_base::clock::{self, ticks_fenced};
 use handover_probe::{Config, Recording, disable, enable, probe, span};
@@ -65,7 +66,7 @@ fn two_stamps(x: u64) -> u64 {
     y
 }
 
-/// Cycles a call, over `count` calls in a row.
+/// Cycles of one call, averaged over `count` calls in a row.
 fn cycles(count: u64, call: impl Fn(u64) -> u64) -> f64 {
     let begin = ticks_fenced();
     let mut x = 0;
@@ -82,7 +83,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Each contender's cycles, a row for each round.
+/// Measures the contenders' cycles: a row for each round, a column for each contender.
 fn rounds<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -> Vec<[f64; N]> {
     (0..ROUNDS_COUNT)
         .map(|round| {
@@ -120,7 +121,7 @@ fn in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a stream costs a call, from before the recording begins to when its file is complete.
+/// Cost of one call while streaming, from before the recording begins until its file is complete.
 struct Streamed {
     total: f64,
     in_loop: f64,
@@ -154,7 +155,7 @@ fn stream_once(
     Ok(Streamed { total, in_loop, stamps, cpu_ns, lost: summary.lost, bytes })
 }
 
-/// At full speed, which is some forty million events a second.
+/// Measures at full speed, some forty million events a second.
 fn streamed(what: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Streamed>, _> =
         (0..STREAMS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
@@ -175,7 +176,7 @@ fn streamed(what: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Ten million events a second: a pair each 200 ns.
+/// Measures at ten million events a second: a pair each 200 ns.
 fn streamed_steadily(path: &Path) -> Result<(), Box<dyn Error>> {
     let pause = clock::ticks_from_ns(200);
     let begin = clock::ticks();
@@ -200,7 +201,7 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// A hundred places for each `N`.
+/// Defines a hundred sites for each `N`.
 #[inline(never)]
 fn hundred<const N: usize>() {
     ten!(ten!(probe!("cost.many", N);););

@@ -1,4 +1,4 @@
-//! The five-minute tour: `cargo run --example probe-tour -p handover-probe`.
+//! Five-minute tour: `cargo run --example probe-tour -p handover-probe`.
 
 use handover_probe::read::{EventKind, Trace};
 use handover_probe::{Config, Recording, disable, enable, prepare, probe, probed, sites, span};
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("tour.trace");
 
-    // Off: the sites are there, and cost nothing.
+    // Off: the sites cost nothing.
     work(1);
     println!("sites of this program, switched by {}:", handover_probe::backend());
     for site in sites() {
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // On, for a while and by pattern, on two threads.
     let recording = Recording::start(Config::stream(&path))?;
     enable("tour.*,-tour.sum")?;
-    prepare(); // this thread's ring now, and not within the first span
+    prepare(); // makes this thread's ring now, not within the first span
     let other = std::thread::Builder::new().name("other".into()).spawn(|| work(3))?;
     work(2);
     other.join().map_err(|_| "the other thread panicked")?;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let summary = recording.finish();
     println!("{} events, {} lost, {} bytes", summary.recorded, summary.lost, summary.bytes);
 
-    // Read back: all threads in the order of time.
+    // Reads back the events of all threads, in time order.
     let trace = Trace::open(&path)?;
     let mut begin_ns = None;
     for event in trace.merged() {

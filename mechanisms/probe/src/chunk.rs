@@ -1,48 +1,48 @@
-//! A stretch of one thread's events, put together for the file.
+//! Chunks: consecutive events of one thread, encoded for the file.
 //!
 //! ```text
 //!  packed    │ time since the event before : 16 │ site and form : 16 │           4 bytes an event, no more
 //!  varints   │ time since the event before │ site and form │ value │ value │     a varint each
 //! ```
 //!
-//! **A busy thread's events are packed.** Whether a block of them can be (no values, no pause of 2^16
-//! ticks, no site beyond the 2^14th) is found out while it is done: a fixed width has neither branches nor
-//! lengths, and takes a quarter of the time that varints take. What cannot be packed is spelt, in a chunk of
-//! its own.
+//! **A busy thread's events are packed.** Packing a block fails if an event has values, follows a
+//! pause of 2^16 ticks or more, or has a site number of 2^14 or more; this is found while packing.
+//! A fixed width needs neither branches nor lengths, and takes a quarter of the time of varints.
+//! Events that cannot be packed are encoded as varints, in a chunk of their own.
 
 use crate::format::{
     SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_PACKED, Segment, checksum_of, chunk, write_varint,
 };
 use crate::lane::{CODE_BITS, Drained, words_of};
 
-/// Bytes of an event that is spelt, at most: four varints.
+/// Maximum size of an event in varints: four of them.
 const SPELT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
-/// Bytes of an event that is packed.
+/// Bytes of a packed event.
 const PACKED_BYTES: usize = 4;
-/// Bits of each half.
+/// Bits of each half of a packed event.
 const HALF_BITS: u32 = 16;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const HEADER: usize = SEGMENT_BYTES as usize;
 
-/// Whose chunk it is, and where it stands among that thread's.
+/// Identity of a chunk: its thread, and its position among the thread's events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Whose {
-    /// The thread's number.
+    /// Number of the thread's lane.
     pub lane: u64,
-    /// Events before it, in the stream.
+    /// Events of this thread before the chunk, in the stream.
     pub events_before: u64,
-    /// Events that were lost before it.
+    /// Events of this thread that were lost before the chunk.
     pub lost_before: u64,
-    /// Up to where in the ring it reaches.
+    /// Position in the ring behind the chunk's last event.
     pub position_end: u64,
 }
 
-/// A chunk that is being put together. Its memory is used again for the next.
+/// Encoder of a chunk. Its memory is reused for the next chunk.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Room for the segment's header, the events, and room for more.
+    /// Room for the segment's header, the events so far, and spare room.
     bytes: Vec<u8>,
-    /// Up to where it is filled.
+    /// Length of the header and the events in `bytes`.
     end: usize,
     is_packed: bool,
     count: u64,
@@ -58,18 +58,19 @@ impl Default for Chunk {
 }
 
 impl Chunk {
-    /// Begins the next.
+    /// Empties the chunk, to begin the next one.
     pub fn clear(&mut self) {
         (self.end, self.count, self.is_packed) = (HEADER, 0, false);
     }
 
-    /// Events in it.
+    /// Number of events in the chunk.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Adds an event; `false` when it belongs into the next chunk, as this one is packed.
+    /// Appends an event; returns `false` if the chunk is packed, and the event belongs to the next
+    /// one.
     pub fn push(&mut self, event: &Drained) -> bool {
         if self.is_packed {
             return false;
@@ -79,8 +80,8 @@ impl Chunk {
         true
     }
 
-    /// Adds the events of a block, or of its rest, whose times count from `base`; there may be zeroes behind
-    /// them. `false` when they belong into the next chunk.
+    /// Appends the events of a block, or of the rest of one. Their times count from `base`; zeroes
+    /// may follow them. Returns `false`, without a change, if they belong to the next chunk.
     pub fn push_block(&mut self, base: u64, words: &[u64]) -> bool {
         if self.is_packed || self.count == 0 {
             let is_first = self.count == 0;
@@ -103,7 +104,7 @@ impl Chunk {
         true
     }
 
-    /// The segment that it is in the file.
+    /// Completes the segment with its header and padding, and returns its bytes.
     pub fn segment(&mut self, whose: &Whose) -> &[u8] {
         let payload_bytes = self.end - HEADER;
         let padded_end = self.end.next_multiple_of(8);
@@ -125,14 +126,14 @@ impl Chunk {
         &self.bytes[..padded_end]
     }
 
-    /// Room for `bytes` more behind the end.
+    /// Makes room for `bytes` more behind the end.
     fn make_room(&mut self, bytes: usize) {
         if self.bytes.len() < self.end + bytes {
             self.bytes.resize(self.end + bytes, 0);
         }
     }
 
-    /// Adds all events or none.
+    /// Appends all events as packed, or none; returns `false` if one cannot be packed.
     #[inline]
     fn pack(&mut self, base: u64, words: &[u64]) -> bool {
         let count = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
@@ -145,10 +146,10 @@ impl Chunk {
         let mut odd = 0;
         for (to, word) in room.as_chunks_mut().0.iter_mut().zip(words) {
             let (ticks, code) = (word >> CODE_BITS, word & CODE_MASK);
-            // Huge when time goes back, as another CPU's counter may be behind by a hair.
+            // Huge if time goes back: another CPU's counter may be slightly behind.
             let since = ticks.wrapping_sub(before);
             before = ticks;
-            // Something in the upper half of either, or a form that has values.
+            // Non-zero for a bit in the upper half of either, or for a form that has values.
             odd |= (since | code) >> HALF_BITS | (code ^ code >> 1) & 1;
             *to = (since as u32 | (code as u32) << HALF_BITS).to_le_bytes();
         }
@@ -165,14 +166,14 @@ impl Chunk {
         true
     }
 
-    /// Adds an event for which there is room.
+    /// Appends an event as varints; the caller has made room for it.
     #[inline]
     fn spell(&mut self, event: &Drained) {
         const SHORT: u64 = 1 << 14;
         if self.count == 0 {
             (self.base, self.last) = (event.ticks, event.ticks);
         }
-        // Another CPU's counter may be behind by a hair; a thread's time does not go back.
+        // Another CPU's counter may be slightly behind; a thread's time does not go back.
         let ticks = event.ticks.max(self.last);
         let since = ticks - self.last;
         self.last = ticks;
@@ -180,7 +181,7 @@ impl Chunk {
         let out = &mut self.bytes[self.end..];
         let values_count = words_of(event.code) as usize - 1;
         if since < SHORT && event.code < SHORT && values_count == 0 {
-            // Two numbers of one byte or two, put together in a register.
+            // Two varints of one or two bytes each, combined in a register.
             let (since, since_bytes) = short_varint(since);
             let (code, code_bytes) = short_varint(event.code);
             let both = since | code << (8 * since_bytes);
@@ -197,7 +198,7 @@ impl Chunk {
     }
 }
 
-/// The varint of a number below 2^14, and its length.
+/// Encodes a number below 2^14 as a varint, and returns it with its length in bytes.
 #[inline]
 fn short_varint(number: u64) -> (u32, u32) {
     let (low, high) = ((number & 0x7f) as u32, (number >> 7) as u32);
@@ -205,7 +206,7 @@ fn short_varint(number: u64) -> (u32, u32) {
     (low | is_long << 7 | high << 8, 1 + is_long)
 }
 
-/// The time since the event before, and site and form, of an event that is packed.
+/// Decodes a packed event: ticks since the event before, and its code (site and form).
 #[inline]
 #[must_use]
 pub fn unpack(bytes: [u8; PACKED_BYTES]) -> (u64, u64) {
@@ -220,7 +221,8 @@ mod tests {
     use crate::lane::{FORM_LEAVE, FORM_VALUE, FORM_VALUES};
     use proptest::prelude::*;
 
-    /// A block's words, of events at such times, with such codes, and with values where their forms ask for.
+    /// Words of a block with events at these times and codes, and with values where their forms
+    /// have any.
     fn block(events: &[(u64, u64)]) -> Vec<u64> {
         let words = events.iter().flat_map(|(since, code)| {
             let event = since << CODE_BITS | code;
@@ -229,7 +231,7 @@ mod tests {
         words.chain([0, 0]).collect()
     }
 
-    /// Times and codes, as they are read from the segment.
+    /// Decodes the chunk's segment into times and codes.
     fn read(chunk: &mut Chunk) -> Vec<(u64, u64)> {
         let bytes = chunk.segment(&Whose::default()).to_vec();
         let segment = Segment::decode(&bytes).unwrap();
@@ -268,7 +270,7 @@ mod tests {
         for other in [(10, 4 | FORM_VALUE), (10, 4 | FORM_VALUES), (1 << 17, 4), (10, 1 << 16)] {
             assert!(!chunk.push_block(3000, &block(&[other])), "{other:?}");
         }
-        // A time before the last.
+        // A time before the last event's.
         assert!(!chunk.push_block(2000, &busy));
         let codes = [4, 7, (1 << 16) - 4];
         let expected: Vec<(u64, u64)> = [1010, 1070, 1090, 2010, 2070, 2090]
@@ -301,7 +303,7 @@ mod tests {
             let mut chunk = Chunk::default();
             let (mut expected, mut seen, mut base) = (Vec::new(), Vec::new(), 1 << 40);
             for mut events in blocks {
-                // Blocks that can be packed, that can be but for values, and of anything.
+                // Blocks that can be packed, that could be but for values, and of any events.
                 let mut since = 0;
                 for (step, code) in &mut events {
                     if kind < 2 {

@@ -1,7 +1,7 @@
-//! The file of a recording: whose it is, and what may take whose place.
+//! Ownership of a recording's file, and the rules for replacing one.
 //!
-//! Nothing is replaced but a trace that nobody records into, and that by renaming. Who records holds a lock
-//! on the file, which the kernel gives back when the process is killed.
+//! Only a trace that no process records into is replaced, by renaming. A recording process holds a
+//! lock on its file, which the kernel releases when the process is killed.
 
 use crate::format::{self, Header, PAGE_BYTES};
 use handover_base::clock;
@@ -12,15 +12,16 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Makes the file of a recording, with its first page, and locks it for as long as it is open. An older
-/// trace there is replaced by renaming: whoever has it mapped keeps it.
+/// Creates the file of a recording, with its first page, and locks it for as long as it is open. An
+/// older trace at the path is replaced by renaming: processes that have mapped it keep it.
 ///
 /// # Errors
-/// `AlreadyExists` if somebody records there; `InvalidInput` if what is there is no trace, which then stays.
+/// `AlreadyExists` if a process records there; `InvalidInput` if the path names something that is
+/// not a trace, which then stays.
 pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
-    // Of a link, what it names is replaced.
+    // For a link, its target is replaced.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    // Another round when a file has come or gone meanwhile.
+    // Repeated if a file was created or removed in between.
     for _ in 0..ROUNDS_MAX {
         match options().create_new(true).open(path) {
             Ok(file) => {
@@ -47,10 +48,10 @@ pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "others make and remove it all the time"))
 }
 
-/// How often a file is looked at anew that others change.
+/// Maximum number of attempts, while other processes create and remove the file.
 const ROUNDS_MAX: u32 = 100;
 
-/// How files are opened that may be something else: a FIFO would be waited for.
+/// Options for opening a file that may be something else: opening a FIFO must not block.
 fn options() -> OpenOptions {
     let mut options = File::options();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -58,7 +59,8 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Why what is at `path` is not to be replaced: it is no trace, and not empty.
+/// Returns the reason why `path` must not be replaced: it names something that is not an empty file
+/// or a trace.
 fn refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
@@ -71,10 +73,10 @@ fn refusal(path: &Path) -> Option<io::Error> {
     }
 }
 
-/// Refuses what [`create`] would refuse, and a folder in which no file can be made.
+/// Checks that [`create`] would not refuse, and that a file can be created in the folder.
 ///
 /// # Errors
-/// As [`create`].
+/// Like [`create`].
 pub fn check(path: &Path) -> io::Result<()> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if let Some(refusal) = refusal(path) {
@@ -85,12 +87,12 @@ pub fn check(path: &Path) -> io::Result<()> {
     std::fs::remove_file(&beside)
 }
 
-/// A name for a file that is to take the place of another.
+/// Returns a temporary name beside `path`, for a file that will replace it.
 fn beside(path: &Path) -> PathBuf {
     with_suffix(path, &format!("{}.{:x}.new", std::process::id(), clock::now_ns()))
 }
 
-/// Whether a file begins as traces do.
+/// Returns `true` if the file begins like a trace.
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     let mut magic = [0; 8];
@@ -98,9 +100,9 @@ pub fn is_trace(path: &Path) -> bool {
     read.is_ok() && magic == format::MAGIC.to_le_bytes()
 }
 
-/// Puts a new file in the place of `old`, a trace; `None` if `old` is not at `path` any more.
+/// Puts a new file in the place of the trace `old`; returns `None` if `old` is no longer at `path`.
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
-    // As long as it is locked, nobody else replaces it.
+    // While this process holds the lock, no other replaces the file.
     if !lock(old) || is_recorded(old) {
         let why = "a process records there";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
@@ -113,7 +115,7 @@ fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     let made = if lock(&file) { Ok(()) } else { Err(Errno::WOULDBLOCK.into()) };
     let renamed =
         made.and_then(|()| begin(&file, page)).and_then(|()| std::fs::rename(&beside, path));
-    // If this fails too, an empty file is left.
+    // If this removal fails too, the new file is left behind.
     renamed.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
     Ok(Some(file))
 }
@@ -123,29 +125,29 @@ fn begin(file: &File, page: &[u8]) -> io::Result<()> {
     file.write_all_at(page, 0)
 }
 
-/// Returns `false` if somebody else has locked it. Where files cannot be locked, their header says who
-/// records.
+/// Locks the file; returns `false` if another process has locked it. Where files cannot be locked,
+/// it returns `true`, and only the header tells whether a process records.
 #[must_use]
 pub fn lock(file: &File) -> bool {
     let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
     locked != Err(Errno::WOULDBLOCK)
 }
 
-/// Lets others replace what [`create`] has made: processes that were forked meanwhile keep it open.
+/// Unlocks a file made by [`create`]. Closing it is not enough: forked processes keep it open.
 pub fn release(file: &File) {
-    // If this fails, it is released when the last of them has ended.
+    // If this fails, the lock ends when the last process that has the file open ends.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
-/// Whether `file` is what `path` names.
+/// Returns `true` if `path` names `file`.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let identity = |data: std::fs::Metadata| (data.dev(), data.ino());
     let there = std::fs::symlink_metadata(path).map(identity);
     file.metadata().map(identity).is_ok_and(|ours| there.is_ok_and(|there| there == ours))
 }
 
-/// Whether the process lives that has begun to write a trace and has not finished it. This one counts too:
-/// it may have recorded there before it became another program.
+/// Returns `true` if the trace is not finished and the process that writes it is alive. This
+/// process counts too: it may have recorded there before it executed this program.
 fn is_recorded(file: &File) -> bool {
     let mut page = vec![0; PAGE_BYTES as usize];
     let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| Header::decode(&page));
@@ -159,8 +161,8 @@ pub fn lives(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Whether the rings at `path` are written still, or complete a trace that was not finished. What is no rings
-/// is none of ours, and needed.
+/// Returns `true` if the rings at `path` are still written, or complete a trace that was not
+/// finished; also if the file is not one of rings, and must be left alone.
 #[must_use]
 pub fn is_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, Header)> {
@@ -178,12 +180,12 @@ pub fn is_needed(path: &Path) -> bool {
         Some((_, trace)) => {
             trace.session == rings.session && trace.state == format::STATE_RECORDING
         }
-        // Gone, or in a folder that cannot be seen from here.
+        // The trace was removed, or its folder cannot be seen from this process.
         None => !stream.parent().is_some_and(|folder| folder.is_dir()),
     }
 }
 
-/// `path.suffix`.
+/// Returns `path.suffix`.
 #[must_use]
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut whole = path.as_os_str().to_owned();
@@ -192,11 +194,12 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     whole.into()
 }
 
-/// Blocks of the disk for a stretch of a file, so that touching it when it is mapped cannot fail.
+/// Allocates disk blocks for a part of a file, so that access to its mapping cannot fail for lack
+/// of them.
 pub(crate) fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
         Ok(()) => Ok(()),
-        // Some network file systems cannot; zeroes do the same, slowly.
+        // Some network file systems do not support it; writing zeroes has the same effect, slowly.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             let zeroes = vec![0; PAGE_BYTES as usize];
             for at in (offset..offset + bytes).step_by(zeroes.len()) {

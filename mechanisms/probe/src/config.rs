@@ -1,4 +1,4 @@
-//! What to record into, and how much.
+//! Configuration of a recording.
 
 use crate::error::{StartError, VariableError};
 use std::fmt;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What is kept when there is more than there is room for.
+/// Policy for events that exceed the rings' room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Each thread's newest events, in bounded memory: the ring is the file.
+    /// Keeps each thread's newest events in memory of a fixed size: the rings are the file.
     Last,
-    /// Everything: a thread of our own empties the rings into the file. What it is too slow for is lost
-    /// and counted.
+    /// Keeps everything: a thread of this crate drains the rings into the file. Events that it is
+    /// too slow for are lost and counted.
     Stream,
 }
 
@@ -40,7 +40,7 @@ impl FromStr for Policy {
     }
 }
 
-/// What [`Recording::start`](crate::Recording::start) is given.
+/// Configuration of a [`Recording`](crate::Recording).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     path: PathBuf,
@@ -54,15 +54,16 @@ pub struct Config {
 /// Bounds of [`Config::ring_bytes`].
 const RING_BYTES_MIN: u64 = 1 << 13;
 const RING_BYTES_MAX: u64 = 1 << 32;
-/// Bounds of [`Config::threads_max`].
+/// Upper bound of [`Config::threads_max`].
 const THREADS_MAX: u64 = 1 << 16;
-/// Bound of [`Config::wait_max`].
+/// Upper bound of [`Config::wait_max`], in milliseconds.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 impl Config {
     /// Keeps each thread's newest events in `path`: 1 MiB a thread, about 130,000 events.
     ///
-    /// The file is written by the processor alone: on a disk, the kernel's writing-back can hold up a
+    /// Events reach the file by stores to mapped memory. On a disk, the kernel's write-back can
+    /// delay a
     /// thread now and then; in `/dev/shm` nothing does.
     #[must_use]
     pub fn last(path: impl Into<PathBuf>) -> Self {
@@ -76,58 +77,58 @@ impl Config {
         }
     }
 
-    /// Records everything into `path`, through rings of 4 MiB a thread: enough for 50 ms in which the
-    /// writing thread does not run, at ten million events a second.
+    /// Records everything into `path`, through rings of 4 MiB a thread: at ten million events a
+    /// second, enough for 50 ms in which the writing thread does not run.
     #[must_use]
     pub fn stream(path: impl Into<PathBuf>) -> Self {
         Self { policy: Policy::Stream, ring_bytes: 1 << 22, ..Self::last(path) }
     }
 
-    /// A ring's size for each thread, `8 KiB..=4 GiB`, rounded up to a power of two.
+    /// Sets the size of each thread's ring, `8 KiB..=4 GiB`, rounded up to a power of two.
     #[must_use]
     pub fn ring_bytes(self, ring_bytes: u64) -> Self {
         Self { ring_bytes, ..self }
     }
 
-    /// For how many threads there are rings, `1..=65536`. Beyond it, a new thread takes the ring of one
-    /// that has ended (with [`Policy::Last`] its events go, and are counted as overwritten); where none
-    /// has, its events are lost and counted.
+    /// Sets the number of rings, `1..=65536`. A thread beyond them takes the ring of a thread that
+    /// has ended (with [`Policy::Last`] the old events are discarded, and counted as overwritten);
+    /// if no thread has ended, its events are lost and counted.
     #[must_use]
     pub fn threads_max(self, threads_max: u64) -> Self {
         Self { threads_max, ..self }
     }
 
-    /// Where the rings of a stream lie while it is recorded; without this, in `/dev/shm`, or beside the
-    /// file where there is none.
+    /// Sets the path of a stream's rings while it is recorded. The default is a file in `/dev/shm`,
+    /// or beside the trace if that folder does not exist or is not writable.
     #[must_use]
     pub fn rings_path(self, path: impl Into<PathBuf>) -> Self {
         Self { rings_path: Some(path.into()), ..self }
     }
 
-    /// How long a thread is held up at most when its ring is full, before its event is lost; without this, not
-    /// at all. For [`Policy::Stream`]: a program that may be slowed down then loses nothing, however fast it
-    /// is.
+    /// Sets the time that a thread waits at most for room in its ring before its event is lost, up
+    /// to an hour; the default is zero. For [`Policy::Stream`]: a program that may be slowed down
+    /// then loses nothing, however fast it is.
     ///
-    /// A thread that has waited in vain (the disk hangs, say) loses what comes without waiting again, until
-    /// there is room. Up to an hour.
+    /// After a wait in vain (because the disk hangs, say), the thread's events are lost without
+    /// waiting until there is room again.
     #[must_use]
     pub fn wait_max(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// Where to.
+    /// Path of the recording.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is kept.
+    /// Policy of the recording.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// How large each thread's ring is asked to be.
+    /// Configured size of each thread's ring, before rounding.
     pub(crate) fn ring_bytes_asked(&self) -> u64 {
         self.ring_bytes
     }
@@ -152,15 +153,15 @@ impl Config {
         self.rings_path.as_deref()
     }
 
-    /// The wait in whole milliseconds, rounded up.
+    /// Maximum wait in whole milliseconds, rounded up.
     pub(crate) fn wait_ms(&self) -> u64 {
         self.wait.as_nanos().div_ceil(1_000_000) as u64
     }
 
-    /// Whether all numbers are within their bounds.
+    /// Checks that all numbers are within their bounds.
     ///
     /// # Errors
-    /// [`StartError::OutOfRange`] names the first that is not.
+    /// [`StartError::OutOfRange`] names the first number that is not.
     pub fn validate(&self) -> Result<(), StartError> {
         let bounds = [
             ("ring_bytes", self.ring_bytes, RING_BYTES_MIN, RING_BYTES_MAX),

@@ -1,11 +1,11 @@
-//! Where a section lies in an ELF file of 64 bits: the little of it that is needed, without a library.
+//! Finds a section in a 64-bit ELF file: a minimal parser, to avoid a dependency.
 //!
 //! Source: System V ABI, "ELF-64 Object File Format".
 
 use crate::read::ReadAt;
 use std::io;
 
-/// A section's place in its file.
+/// Position of a section in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Section {
     pub offset: u64,
@@ -14,10 +14,10 @@ pub(crate) struct Section {
 
 const HEADER_BYTES: usize = 64;
 const SECTION_BYTES: u64 = 64;
-/// Names are looked at up to here.
+/// Maximum length of a section's name that is compared.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The section called `name`; `None` if there is none, or this is no such file.
+/// Finds the section called `name`; `None` if there is none, or the file is not 64-bit ELF.
 pub(crate) fn section(file: &impl ReadAt, name: &str) -> io::Result<Option<Section>> {
     let mut header = [0; HEADER_BYTES];
     if read(file, 0, &mut header)? < HEADER_BYTES || header[..6] != *b"\x7fELF\x02\x01" {

@@ -1,26 +1,27 @@
-//! What the environment asks for.
+//! Configuration from environment variables.
 
 use crate::config::{Config, Policy};
 use crate::error::VariableError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which sites to switch on when the program starts.
+/// Name of the variable with the pattern of sites to switch on when the program starts.
 pub const PATTERN_VARIABLE: &str = "HANDOVER_TRACE";
-/// Where to record to; `%p` becomes the process's number. Without it, `handover.%p.trace`.
+/// Name of the variable with the trace's path, where `%p` stands for the process ID. The default is
+/// `handover.%p.trace`.
 pub const FILE_VARIABLE: &str = "HANDOVER_TRACE_FILE";
-/// `stream`, the default here, or `last`.
+/// Name of the variable with the policy: `stream` (the default here) or `last`.
 pub const POLICY_VARIABLE: &str = "HANDOVER_TRACE_POLICY";
-/// Bytes of each thread's ring.
+/// Name of the variable with the size of each thread's ring in bytes.
 pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
-/// For how many milliseconds a thread is held up, at most, rather than lose an event of a stream; 0, the
-/// default: not at all.
+/// Name of the variable with the time, in milliseconds, that a thread waits at most rather than
+/// lose an event of a stream. The default, 0, is not to wait.
 pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
 const FILE_DEFAULT: &str = "handover.%p.trace";
 
-/// Switches on what [`PATTERN_VARIABLE`] says, when the program starts. What is wrong is said on stderr, as
-/// nobody else is there to be told.
+/// Switches on the sites that [`PATTERN_VARIABLE`] selects, when the program starts. Reports errors
+/// on stderr, as there is no caller to return them to.
 pub(crate) fn apply() {
     let Ok(pattern) = std::env::var(PATTERN_VARIABLE) else { return };
     if pattern.is_empty() {
@@ -36,7 +37,7 @@ pub(crate) fn apply() {
     }
 }
 
-/// The configuration that the variables describe.
+/// Parses the variables into a configuration.
 fn plan(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;

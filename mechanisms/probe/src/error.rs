@@ -1,63 +1,63 @@
-//! What can go wrong, by operation.
+//! Error types, one for each operation.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Sites could not be switched.
+/// Error of switching sites.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
-    /// The program may change its code neither through `/proc/self/mem` nor by `mprotect`.
+    /// The program may change its code neither through `/proc/self/mem` nor after `mprotect`.
     #[error(
         "this process may not change its own code, neither by /proc/self/mem nor by mprotect: \
          build with the feature `flags` of handover-probe"
     )]
     Refused(#[source] io::Error),
-    /// More sites than events have numbers for; those beyond stay off.
+    /// More sites match than an event's number can hold; those beyond stay off.
     #[error("{sites_count} sites match, but one program can record {} at most", crate::SITES_MAX)]
     TooMany {
-        /// How many there are.
+        /// Number of sites that match.
         sites_count: usize,
     },
 }
 
-/// Recording could not begin.
+/// Error of starting a recording.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// Another recording runs in this process.
     #[error("a recording to {path} runs already: finish it first")]
     Running {
-        /// Where it is recorded to.
+        /// Path of the running recording.
         path: PathBuf,
     },
-    /// The process ends: its exit handlers run, which finish recordings.
+    /// The process is ending: its exit handlers, which finish recordings, have begun to run.
     #[error("the process is ending: nothing more is recorded")]
     Ending,
-    /// A number is out of its bounds.
+    /// A configured number is out of its bounds.
     #[error("{name} = {value}: must lie in {min}..={max}")]
     OutOfRange {
-        /// Which.
+        /// Name of the setting.
         name: &'static str,
-        /// What was given.
+        /// Value that was given.
         value: u64,
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The most.
+        /// Maximum.
         max: u64,
     },
-    /// A file could not be made.
+    /// A file could not be created.
     #[error("cannot write {path}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// A text names no policy or size.
+/// Text that is no valid policy, size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}={text}: {wanted}")]
 pub struct VariableError {
@@ -66,74 +66,75 @@ pub struct VariableError {
     pub(crate) wanted: &'static str,
 }
 
-/// A trace could not be read at all. Damage within one is no error: it is counted and passed over.
+/// Error of opening a trace. Damage within a trace is not an error: it is counted and skipped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The file could not be opened or read.
     #[error("cannot read the trace")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// The file is not a trace.
     #[error("this is no trace: it does not begin like one")]
     Foreign,
-    /// It begins like a trace, but its first page is cut off or damaged.
+    /// The file begins like a trace, but its first page is cut off or damaged.
     #[error("the trace's first page is damaged: nothing behind it can be understood")]
     Header,
 }
 
-/// Another process's sites could not be switched.
+/// Error of switching another process's sites.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutsideError {
-    /// There is no such process.
+    /// The process does not exist.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// Its number.
+        /// ID of the process.
         pid: u32,
     },
-    /// Its memory may not be written.
+    /// The process's memory may not be written.
     #[error(
         "process {pid} may not be traced: it is another user's, or the kernel lets only its parent \
          (kernel.yama.ptrace_scope)"
     )]
     Forbidden {
-        /// Its number.
+        /// ID of the process.
         pid: u32,
-        /// What the kernel says.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// None of the files that it runs has a section of sites.
+    /// None of the files that the process maps has a section of sites.
     #[error(
         "process {pid} has no sites: no probes, or probes built as flags, or a file that was replaced; \
          functions of C and C++ programs are recorded from their start, by `handover trace record`"
     )]
     NoSites {
-        /// Its number.
+        /// ID of the process.
         pid: u32,
     },
-    /// It has sites of `handover_probe.h`, and nothing that would record at them.
+    /// The process has sites of `handover_probe.h`, but not the library that records them.
     #[error(
         "process {pid} has probes, and nothing that records at them: start it with \
          LD_PRELOAD=DIR/libhandover-trace.so, which `handover trace library DIR` writes out, or by \
          `handover trace record`"
     )]
     NoRecorder {
-        /// Its number.
+        /// ID of the process.
         pid: u32,
     },
-    /// The recording's file must be named in full, in less than 900 bytes and on one line.
+    /// The recording's path is not absolute, too long for the 1,024 bytes of the whole request, or
+    /// has more than one line.
     #[error("{path}: another process asks for an absolute path, short and on one line")]
     Path {
-        /// As it was given.
+        /// Path that was given.
         path: PathBuf,
     },
-    /// It ended meanwhile, or its memory is not what it was.
+    /// The process has ended, or its memory is no longer mapped as it was.
     #[error("the memory of process {pid} cannot be read or written any more")]
     Memory {
-        /// Its number.
+        /// ID of the process.
         pid: u32,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

@@ -1,4 +1,4 @@
-//! The files of a recording, and what there is to know about the process.
+//! The files of a recording, and the facts about the process that they hold.
 
 use crate::claim::{self, reserve, with_suffix};
 use crate::config::Config;
@@ -12,16 +12,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The file that is mapped: a header, the sites' names, and lanes.
+/// The mapped file: a header, segments of sites, and lanes.
 #[derive(Debug)]
 pub(crate) struct RingsFile {
     file: File,
     end: u64,
-    /// Lanes that were given out, those given out again included.
+    /// Number of lanes given out; a lane that is reused counts again.
     pub lanes_count: u64,
-    /// Where the lane that was made last lies.
+    /// Offset of the lane that was given out last.
     pub last_offset: u64,
-    /// Events that went from the rings to the stream.
+    /// Number of events written from the rings to the stream.
     pub streamed: u64,
 }
 
@@ -34,7 +34,7 @@ impl RingsFile {
         Ok(rings)
     }
 
-    /// Its kind is put right: the header may be the stream's.
+    /// Writes the header with the kind of a rings file: the argument may be the stream's header.
     pub(crate) fn write_header(&self, header: &Header) -> io::Result<()> {
         let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
@@ -42,7 +42,7 @@ impl RingsFile {
 
     pub(crate) fn add_sites(&mut self, sites: &[Site]) -> io::Result<()> {
         let mut payload = format::encode_sites(sites);
-        // Up to the next page, where a lane may begin.
+        // Padded to a whole page: lanes begin at page boundaries.
         let bytes = format::SEGMENT_BYTES + payload.len() as u64;
         let padded = bytes.next_multiple_of(PAGE_BYTES) - format::SEGMENT_BYTES;
         payload.resize(padded as usize, 0);
@@ -52,20 +52,20 @@ impl RingsFile {
         Ok(())
     }
 
-    /// Nothing more is written to it.
+    /// Releases the lock on the file; nothing is written to it from now on.
     pub(crate) fn release(&self) {
         claim::release(&self.file);
     }
 
-    /// Removes it from the folder, unless its name is another file's now.
+    /// Removes the file from its folder, unless the path names another file by now.
     pub(crate) fn remove(&self, path: &Path) {
         if claim::is_at(&self.file, path) {
-            // Nothing depends on it: it only takes room.
+            // A failure only leaves the file in place.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// A new lane at the file's end, with blocks of the disk behind each of its pages.
+    /// Adds a lane at the file's end, with disk blocks allocated for all of its pages.
     pub(crate) fn add_lane(&mut self, words_count: u64) -> io::Result<Memory> {
         let bytes = PAGE_BYTES + words_count * 8;
         reserve(&self.file, self.end, bytes)?;
@@ -76,7 +76,7 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// The lane at `offset`, as if it were new.
+    /// Maps the lane at `offset` again and clears it.
     pub(crate) fn clear_lane(&mut self, offset: u64, words_count: u64) -> io::Result<Memory> {
         let memory = Memory::map(&self.file, offset, words_count)?;
         memory.clear(0, words_count);
@@ -88,7 +88,7 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// Says whose lane it is.
+    /// Writes the thread's description into the lane's header.
     pub(crate) fn name_lane(&self, seat: &Seat, overwrites: bool) -> io::Result<()> {
         let name = clipped(&seat.name);
         let mut words = thread_words(seat);
@@ -100,7 +100,7 @@ impl RingsFile {
     }
 }
 
-/// A thread's segment, for the stream.
+/// Encodes a thread's segment for the stream.
 pub(crate) fn thread_segment(seat: &Seat) -> Vec<u8> {
     Segment::wrap(format::SEGMENT_THREAD, thread_words(seat), clipped(&seat.name))
 }
@@ -118,18 +118,18 @@ fn thread_words(seat: &Seat) -> [u64; 8] {
     words
 }
 
-/// As much of a name as there is room for, in whole characters.
+/// Truncates a name to [`thread::NAME_BYTES_MAX`] bytes, at a character boundary.
 fn clipped(name: &str) -> &[u8] {
     let end =
         (0..=name.len().min(thread::NAME_BYTES_MAX)).rev().find(|at| name.is_char_boundary(*at));
     &name.as_bytes()[..end.unwrap_or(0)]
 }
 
-/// Where rings lie, so that they outlive their process without a disk in the way.
+/// Default folder of the rings: in memory, so that they outlive their process without disk I/O.
 const MEMORY: &str = "/dev/shm";
 const RINGS_PREFIX: &str = "handover-rings.";
 
-/// Where a stream's rings go.
+/// Path of a stream's rings.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings() {
         return path.to_owned();
@@ -146,13 +146,13 @@ pub(crate) fn sweep() {
     for entry in std::fs::read_dir(MEMORY).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
         if is_rings && !claim::is_needed(&entry.path()) {
-            // Another user's stay; nothing depends on it.
+            // Fails for another user's file, which then stays.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// The machine's boot: time stamps of two boots are not comparable.
+/// ID of the machine's boot: time stamps of two boots are not comparable.
 pub(crate) fn boot() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -162,13 +162,13 @@ pub(crate) fn boot() -> [u64; 2] {
     [half(0..16), half(16..32)]
 }
 
-/// The program's path.
+/// Path of the program.
 pub(crate) fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.to_string_lossy().into_owned()
 }
 
-/// What the thread is called: by Rust, or by the kernel.
+/// Name of the calling thread, from Rust or else from the kernel.
 pub(crate) fn thread_name() -> String {
     if let Some(name) = std::thread::current().name() {
         return name.to_owned();

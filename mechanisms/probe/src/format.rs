@@ -1,4 +1,4 @@
-//! How a trace lies in a file: pure, little-endian, and every number a 64-bit word.
+//! File format of a trace: little-endian, all numbers 64-bit words; without I/O.
 //!
 //! ```text
 //!  file      │ header, 4096 bytes │ segment │ segment │ …
@@ -7,13 +7,14 @@
 //!  rings     │ header │ sites │ lane: a page of header, then the ring │ lane │ …      (mapped by the process)
 //!  stream    │ header │ sites │ thread │ chunk │ chunk │ thread │ chunk │ …             (appended)
 //! ```
-//! A chunk is a stretch of one thread's events; [`chunk`](crate::chunk) says how they lie in it.
+//! A chunk holds consecutive events of one thread; [`chunk`](crate::chunk) describes their
+//! encoding.
 
 use crate::site::{KIND_SPAN, Kind, Site};
 
-/// The first word of a file.
+/// First word of a file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"HANDPRB1");
-/// The lower half of a segment's first word.
+/// Lower half of a segment's first word.
 pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"hpsg");
 /// Bytes of a file's header, and of a lane's.
 pub const PAGE_BYTES: u64 = 4096;
@@ -21,7 +22,7 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const SEGMENT_WORDS: usize = 12;
 /// Bytes of a segment's header.
 pub const SEGMENT_BYTES: u64 = 8 * SEGMENT_WORDS as u64;
-/// A segment is no longer: what says so is damaged.
+/// Maximum size of a segment; a header with a larger size is damaged.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
 
 /// Kinds of file.
@@ -33,19 +34,19 @@ pub const SEGMENT_SITES: u32 = 1;
 pub const SEGMENT_LANE: u32 = 2;
 pub const SEGMENT_THREAD: u32 = 3;
 pub const SEGMENT_CHUNK: u32 = 4;
-/// A program or shared object whose functions were traced: [`Module`].
+/// Programs and shared objects whose functions were traced, each a [`Module`].
 pub const SEGMENT_MODULES: u32 = 5;
-/// A page of header and a table of functions' addresses, by their numbers: [`functions`].
+/// A page of header and a table of functions' addresses, indexed by number: [`functions`].
 pub const SEGMENT_FUNCTIONS: u32 = 6;
-/// A chunk of events of four bytes each; its words are a chunk's.
+/// A chunk of packed events, four bytes each; its words are those of a chunk.
 pub const SEGMENT_PACKED: u32 = 7;
 
-/// [`Header::state`].
+/// Values of [`Header::state`].
 pub const STATE_RECORDING: u64 = 0;
 pub const STATE_FINISHED: u64 = 1;
 pub const STATE_FAILED: u64 = 2;
 
-/// A moment on all clocks.
+/// One moment on all clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Anchor {
     pub ticks: u64,
@@ -53,35 +54,36 @@ pub struct Anchor {
     pub realtime_ns: u64,
 }
 
-/// The first page of a file.
+/// First page of a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Header {
     pub kind: u64,
     pub session: u64,
     pub pid: u32,
     pub parent_pid: u32,
-    /// Whether ticks are the processor's; otherwise they are ns of CLOCK_MONOTONIC.
+    /// `true` if ticks are the processor's time-stamp counter; otherwise they are ns of
+    /// CLOCK_MONOTONIC.
     pub is_tsc: bool,
     pub ticks_hz: f64,
     pub begin: Anchor,
     pub boot: [u64; 2],
     pub ring_words: u64,
-    // From here on the words are written again and again.
+    // The words from here on change while recording; the checksum does not cover them.
     pub end: Anchor,
     pub state: u64,
-    /// The error's number, when recording failed.
+    /// The operating system's error number, if recording failed; 0 if it was another error.
     pub errno: u64,
-    /// Events that are lost, of all threads; complete once it is finished.
+    /// Lost events of all threads; complete once the recording is finished.
     pub lost: u64,
-    /// Threads that got no lane.
+    /// Threads for which there was no lane.
     pub threads_refused: u64,
-    /// Events of threads whose lane another has taken since.
+    /// Events of threads whose lane was given to another thread.
     pub overwritten: u64,
-    /// The program.
+    /// Path of the program.
     pub program: String,
-    /// Where the rings are that a stream is fed from.
+    /// Path of the rings from which a stream is written.
     pub rings: String,
-    /// Where the stream is that rings are emptied into.
+    /// Path of the stream into which rings are drained.
     pub stream: String,
 }
 
@@ -129,7 +131,7 @@ impl Header {
         page
     }
 
-    /// `None` when this is no header, or a damaged one.
+    /// Decodes a header; `None` if the page is not a header, or is damaged.
     pub fn decode(page: &[u8]) -> Option<Self> {
         if page.len() < PAGE_BYTES as usize {
             return None;
@@ -181,17 +183,17 @@ fn text(from: &[u8]) -> String {
     String::from_utf8_lossy(&from[..end]).into_owned()
 }
 
-/// The header of a segment; what the words from 3 to 10 mean is its kind's.
+/// Header of a segment; its kind defines the meaning of `words`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub kind: u32,
-    /// With the header, and with what pads the payload to 8 bytes.
+    /// Length with the header and with the padding of the payload to 8 bytes.
     pub bytes: u64,
     pub payload_checksum: u64,
     pub words: [u64; 8],
 }
 
-/// Where, in [`Segment::words`], is what.
+/// Indices into [`Segment::words`] of a chunk.
 pub mod chunk {
     pub const LANE: usize = 0;
     pub const EVENTS: usize = 1;
@@ -203,7 +205,8 @@ pub mod chunk {
     pub const PAYLOAD_BYTES: usize = 7;
 }
 
-/// Of a thread and of a lane: the latter's counts stand behind it, as they are written all the time.
+/// Indices into [`Segment::words`] of a thread and of a lane. A lane's counts change all the time,
+/// and are words of its page (`PAGE_*`) behind the segment's header.
 pub mod thread {
     pub const LANE: usize = 0;
     pub const TID: usize = 1;
@@ -212,29 +215,29 @@ pub mod thread {
     pub const RECORDED: usize = 4;
     pub const LOST: usize = 5;
     pub const NAME_BYTES: usize = 6;
-    /// Words of a lane's page.
+    /// Indices into the words of a lane's page.
     pub const PAGE_RECORDED: usize = 16;
     pub const PAGE_LOST: usize = 17;
     pub const PAGE_END: usize = 18;
-    /// Blocks that another process has emptied, and whether the lane may be given to another thread.
+    /// Blocks that another process has drained, and the flag that another thread may take the lane.
     pub const PAGE_DRAINED: usize = 19;
     pub const PAGE_FREE: usize = 20;
     pub const PAGE_OVERWRITES: usize = 7;
-    /// Bytes of a lane's page.
+    /// Byte offset of the name in a lane's page.
     pub const PAGE_NAME: usize = 256;
     pub const NAME_BYTES_MAX: usize = 64;
 }
 
-/// Of a table of functions: a page of header, and a word for each.
+/// Layout of a table of functions: a page of header, and one word for each function.
 pub mod functions {
-    /// The number of the first.
+    /// Index of the first function's number.
     pub const FIRST: usize = 0;
     pub const COUNT: usize = 1;
-    /// Set in a word that says something.
+    /// Flag of a word that holds a function.
     const IS_SET: u64 = 1 << 63;
     const MODULE_SHIFT: u32 = 48;
 
-    /// The module of a function, and its address in the module's file.
+    /// Decodes a word into the function's module and its address in the module's file.
     #[must_use]
     pub fn decode(word: u64) -> Option<(u64, u64)> {
         let module = (word & !IS_SET) >> MODULE_SHIFT;
@@ -242,21 +245,21 @@ pub mod functions {
     }
 }
 
-/// Where a program or shared object lay in memory.
+/// A program or shared object as it was mapped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Module {
     pub index: u64,
-    /// An address in memory less the one in the file.
+    /// Address in memory minus address in the file.
     pub bias: u64,
     pub start: u64,
     pub end: u64,
-    /// As the linker wrote it; empty if it did not.
+    /// The linker's build ID; empty if there is none.
     pub build_id: Vec<u8>,
     pub path: String,
 }
 
 impl Module {
-    /// `None` when it is none.
+    /// Decodes a module; `None` if the payload is not one.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut rest = payload;
@@ -274,7 +277,7 @@ impl Module {
         Some(Self { index, bias, start, end, build_id: build_id.to_vec(), path })
     }
 
-    /// What a function is called as long as nothing better is known.
+    /// Returns a name for a function without a symbol: file name and offset.
     #[must_use]
     pub fn unnamed(&self, offset: u64) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
@@ -282,7 +285,7 @@ impl Module {
     }
 }
 
-/// The site that a function is.
+/// Makes the site that stands for a function.
 #[must_use]
 pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site {
     Site { number, name, file, line, kind: Kind::Span, values_count: 0, is_on: false }
@@ -303,7 +306,7 @@ impl Segment {
         bytes
     }
 
-    /// `None` when this is no segment's header, or a damaged one.
+    /// Decodes a segment's header; `None` if the bytes are not a header, or are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..SEGMENT_BYTES as usize)?;
         let mut words = [0; SEGMENT_WORDS];
@@ -323,7 +326,7 @@ impl Segment {
         sound.then_some(segment)
     }
 
-    /// A whole segment around a payload.
+    /// Encodes a whole segment with this payload.
     pub fn wrap(kind: u32, words: [u64; 8], payload: &[u8]) -> Vec<u8> {
         let padded = payload.len().next_multiple_of(8);
         let segment = Self {
@@ -348,7 +351,7 @@ fn mix(hash: u64, word: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// A checksum against accidents, not against malice: 8 bytes a multiplication.
+/// Computes a checksum against accidental damage, not against forgery: 8 bytes a multiplication.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks();
     let mut last = [0; 8];
@@ -358,8 +361,8 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// The checksum of a segment's payload. That of many packed events, which are to cost next to nothing, is
-/// four at once: one alone waits for each multiplication.
+/// Computes the checksum of a segment's payload. For packed events, which must cost almost nothing,
+/// four lanes are computed side by side: a single one would wait for each multiplication.
 pub fn checksum_of(kind: u32, payload: &[u8]) -> u64 {
     if kind != SEGMENT_PACKED {
         return checksum(payload);
@@ -388,7 +391,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Writes a number at `at` and says where it ends; there must be room for ten bytes.
+/// Writes a number at `at` and returns its end. Panics if `out` is too short; ten bytes are enough.
 #[inline]
 pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
     while number >= 0x80 {
@@ -400,7 +403,7 @@ pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
     at + 1
 }
 
-/// The number at the front of `bytes`, and what is behind it.
+/// Parses the varint at the front of `bytes`, and returns it with the rest.
 #[inline]
 pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
@@ -417,7 +420,7 @@ pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The payload of a sites' segment.
+/// Encodes the payload of a segment of sites.
 pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, sites.len() as u64);
@@ -434,12 +437,12 @@ pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
     out
 }
 
-/// Around a payload of sites, whose length its first word says.
+/// Wraps a payload of sites in a segment whose first word is the payload's length.
 pub fn sites_segment(payload: &[u8]) -> Vec<u8> {
     Segment::wrap(SEGMENT_SITES, [payload.len() as u64, 0, 0, 0, 0, 0, 0, 0], payload)
 }
 
-/// The sites in such a payload; `None` when it is none.
+/// Decodes a payload of sites; `None` if it is not one.
 pub fn decode_sites(mut payload: &[u8]) -> Option<Vec<Site>> {
     let number = |payload: &mut &[u8]| {
         let (number, rest) = take_varint(payload)?;

@@ -1,29 +1,30 @@
-//! A lane: the ring into which one thread writes its events, and from which one other may read them.
+//! Lane: a ring into which one thread writes its events, and from which one other thread may read.
 //!
 //! ```text
 //!  block   │ seq │ base │ recorded │ lost │ event │ event │ value │ event │ … │ 0 │ 0 │     512 words
 //!  event   │ ticks since the block's base : 44 │ site's number : 18 │ form : 2 │          and its values
 //! ```
 //!
-//! **A word says itself whether it is there.** A block is cleared before it is used, an event is never
-//! zero, and its values are stored before it: what is read as not zero is complete. So nothing is
-//! published apart, nothing is shared but the words, and a process that is killed leaves a ring that can
-//! be read up to its last event.
+//! **A word tells by itself whether it is written.** A block is cleared before it is used, an event
+//! is never zero, and its values are stored before it: an event that is read as non-zero is
+//! complete. So there is no separate index to publish, the words are all that is shared, and a
+//! process that is killed leaves a ring that can be read up to its last event.
 //!
-//! **A block stands for itself.** Its base is a full time stamp, so that events need 44 bits (two hours),
-//! and its first word its number, so that a reader of the bare ring finds the oldest. An event does not
-//! straddle blocks.
+//! **A block is self-contained.** Its base is a full time stamp, so that 44 bits (two hours) are
+//! enough for an event, and its first word is its number, so that a reader of the bare ring finds
+//! the oldest. An event does not straddle blocks.
 //!
-//! Time is an argument, and the words are a trait, so that the protocol is model-checked as it stands
+//! Time is an argument, and the memory is a trait, so that this very code is model-checked
 //! (`tests/model.rs`).
 //!
-//! Source: the state beside the value is FastForward's (Giacomoni, Moseley, Vachharajani, PPoPP 2008).
+//! Source: keeping the state beside the value is FastForward's idea (Giacomoni, Moseley,
+//! Vachharajani, PPoPP 2008).
 
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::cell::Cell;
 
-/// Words in a block, its header included; fewer under the model and under Miri, which have no files.
+/// Words in a block, header included; fewer under loom and under Miri, which map no files.
 pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
     6
 } else if cfg!(miri) {
@@ -31,22 +32,22 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
 } else {
     512
 };
-/// Words of a block's header: number, base, and how many events were recorded and lost before it.
+/// Words of a block's header: number, base, and the events recorded and lost before the block.
 pub const BLOCK_HEADER_WORDS: u64 = 4;
-/// Bits of an event below its time.
+/// Bits of an event below its time: site number and form.
 pub const CODE_BITS: u32 = 20;
-/// Time since the block's base that an event can hold, in ticks.
+/// Exclusive upper bound, in ticks, of an event's time since its block's base.
 pub const DELTA_END: u64 = 1 << (64 - CODE_BITS);
-/// The lowest two bits of an event without values.
+/// Form of an event without values: its lowest two bits.
 pub const FORM_PLAIN: u64 = 0;
-/// ... of one with a value behind it, and with two.
+/// Form of an event with one value.
 pub const FORM_VALUE: u64 = 1;
-/// Two values.
+/// Form of an event with two values.
 pub const FORM_VALUES: u64 = 2;
-/// ... of the end of a span.
+/// Form of the end of a span.
 pub const FORM_LEAVE: u64 = 3;
 
-/// How many words an event with these lowest bits takes.
+/// Number of words of an event with this form in its lowest bits, values included.
 #[inline(always)]
 #[must_use]
 pub fn words_of(event: u64) -> u64 {
@@ -57,20 +58,20 @@ pub fn words_of(event: u64) -> u64 {
     }
 }
 
-/// The memory of a lane: a power of two of words, addressed by positions that only grow.
+/// Memory of a lane: a power of two of words, addressed by positions that only grow.
 pub trait Words {
-    /// How many there are.
+    /// Number of words.
     fn count(&self) -> u64;
-    /// The word at `position`, modulo their number. Acquire: pairs with [`store`](Words::store), so
-    /// that who sees an event sees its values.
+    /// Loads the word at `position`, modulo [`count`](Words::count). Acquire: pairs with
+    /// [`store`](Words::store), so that a reader that sees an event sees its values.
     fn load(&self, position: u64) -> u64;
-    /// Release: publishes what was stored before to [`load`](Words::load).
+    /// Stores a word. Release: publishes earlier stores to [`load`](Words::load).
     fn store(&self, position: u64, word: u64);
-    /// Makes words zero; nobody reads them at the time, or whoever does will notice by the block's number.
+    /// Clears words. A concurrent reader detects it by the block's number.
     fn clear(&self, position: u64, count: u64);
-    /// Leaves word, for who finds the ring after a crash, of how many events were recorded and lost.
+    /// Notes the counts of recorded and lost events, for a reader of the ring after a crash.
     fn note(&self, recorded: u64, lost: u64);
-    /// Returns `false` if what is stored reaches nobody any more.
+    /// Returns `false` if stores no longer reach the file.
     fn is_intact(&self) -> bool {
         true
     }
@@ -80,39 +81,39 @@ const OPEN: u8 = 0;
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// What becomes of an event for which there is no room.
+/// Treatment of an event for which there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It takes the place of the oldest block; nobody drains such a lane.
+    /// The oldest block is overwritten; no thread drains such a lane.
     Overwrite,
-    /// It is lost, and counted.
+    /// The event is lost and counted.
     Lose,
-    /// Its thread is told, and may wait.
+    /// The writing thread is told, and may wait.
     Wait,
 }
 
-/// What a lane's writer and whoever drains and closes it share.
+/// A lane, shared by its writer and the thread that drains and closes it.
 #[derive(Debug)]
 pub struct Lane<W> {
     words: W,
-    /// The position that the writer may not reach; zero sends it to the slow path.
+    /// Position that the writer may not reach; zero makes it take the slow path.
     limit: AtomicU64,
-    /// Blocks that the drainer has done with.
+    /// Number of blocks that the drainer has released.
     drained_blocks: AtomicU64,
-    /// As far as the writer knows; exact once it has gone.
+    /// Events recorded, as of the writer's last block; exact once the writer is dropped.
     recorded: AtomicU64,
     lost: AtomicU64,
-    /// Events of signal handlers that interrupted the writer.
+    /// Events of signal handlers that interrupted a use of the writer.
     interrupted: AtomicU64,
     state: AtomicU8,
     when_full: WhenFull,
 }
 
 impl<W: Words> Lane<W> {
-    /// An empty lane over `words`, which are zero.
+    /// Makes an empty lane over `words`, which are zero.
     ///
     /// # Panics
-    /// When they are fewer than two blocks, or no whole number of them.
+    /// If there are fewer than two blocks, or not a whole number of them.
     pub fn new(words: W, when_full: WhenFull) -> Self {
         let count = words.count();
         assert!(count >= 2 * BLOCK_WORDS && count.is_multiple_of(BLOCK_WORDS));
@@ -128,55 +129,58 @@ impl<W: Words> Lane<W> {
         }
     }
 
-    /// The lane's memory.
+    /// Memory of the lane.
     pub fn words(&self) -> &W {
         &self.words
     }
 
-    /// Nothing is recorded from now on; the writer gives the lane up at its next event. An event that is
-    /// being recorded at this moment may still appear.
+    /// Closes the lane: its writer is refused from its next event on. An event that is being
+    /// recorded at this moment may still be stored.
     pub fn close(&self) {
         self.shut(CLOSED);
     }
 
-    /// Nothing is recorded from now on; events are counted as lost.
+    /// Stops recording because of an error: further events are counted as lost.
     pub fn fail(&self) {
         self.shut(FAILED);
     }
 
     fn shut(&self, state: u8) {
         self.state.store(state, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in begin_block(). Either the writer sees the state behind its
-        // fence, or this zero comes after its limit.
+        // SeqCst: pairs with the fence in begin_block(). Either the writer sees the state after its
+        // fence, or this zero is stored after the writer's limit.
         fence(Ordering::SeqCst);
         self.limit.store(0, Ordering::Relaxed);
     }
 
-    /// Whether [`close`](Lane::close) was called.
+    /// Returns `true` if [`close`](Lane::close) was called.
     pub fn is_closed(&self) -> bool {
         self.state.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Events that were recorded, those since overwritten included, and events that were lost. Exact
-    /// once the writer has gone; before that the first may be a block behind.
+    /// Returns the numbers of recorded events, including those overwritten since, and of lost
+    /// events. Both are exact once the writer is dropped; before that, the first may be a block
+    /// behind.
     pub fn counts(&self) -> (u64, u64) {
         let lost = self.lost.load(Ordering::Relaxed) + self.interrupted.load(Ordering::Relaxed);
         (self.recorded.load(Ordering::Relaxed), lost)
     }
 
-    /// Counts an event of a signal handler that has interrupted the writer, which cannot write it then.
+    /// Counts an event of a signal handler that interrupted a use of the writer, and cannot be
+    /// written.
     pub fn count_interrupted(&self) {
-        // Relaxed: a count; that of the writer is another, which it may be about to change.
+        // Relaxed: a count of its own, as the interrupted writer may be updating `lost`.
         self.interrupted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a block may be begun, when so many are drained.
+    /// Returns `true` if the block numbered `block` may be started when `drained` blocks are
+    /// released.
     fn is_free(&self, block: u64, drained: u64) -> bool {
         block - drained < self.words.count() / BLOCK_WORDS
     }
 
-    /// Counts what is in the ring: the events that it holds, and all that were ever recorded. Exact
-    /// while nobody writes.
+    /// Counts the events that the ring holds, and all that were ever recorded. Exact if no thread
+    /// writes meanwhile.
     pub fn survey(&self) -> (u64, u64) {
         let blocks = self.words.count() / BLOCK_WORDS;
         let numbers = (0..blocks).map(|block| (self.words.load(block * BLOCK_WORDS), block));
@@ -194,39 +198,39 @@ impl<W: Words> Lane<W> {
     }
 }
 
-/// What became of an event.
+/// Result of writing an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrote {
-    /// It is in the ring.
+    /// The event is in the ring.
     Recorded,
-    /// There was no room, or recording has failed: it is counted.
+    /// There was no room, or recording has failed: the event is counted as lost.
     Lost,
-    /// There is no room, and it is not counted: it may be tried again once there [is](Writer::has_room), or
-    /// [given up](Writer::give_up).
+    /// There is no room, and the event is not counted: the caller may retry once there
+    /// [is room](Writer::has_room), or [give up](Writer::give_up).
     Full,
-    /// The lane is closed, and the event not counted: its writer should be dropped.
+    /// The lane is closed, and the event is not counted: the caller should drop the writer.
     Closed,
 }
 
-/// The end of a lane into which its thread writes.
+/// The writing end of a lane, used by one thread.
 #[derive(Debug)]
 pub struct Writer<W: Words> {
     lane: Arc<Lane<W>>,
     cursor: Cell<u64>,
     base: Cell<u64>,
-    /// Where the block's first event stands, and how many words from there on are values.
+    /// Position of the block's first event, and the number of words since then that are values.
     block_start: Cell<u64>,
     values_count: Cell<u64>,
     blocks_count: Cell<u64>,
-    /// Events in the blocks before.
+    /// Events in all blocks before the current one.
     recorded: Cell<u64>,
     lost: Cell<u64>,
-    /// It has waited for room in vain, and loses what comes until there is some.
+    /// `true` after a wait for room in vain: events are lost without waiting until there is room.
     has_given_up: Cell<bool>,
 }
 
 impl<W: Words> Writer<W> {
-    /// The only writer of `lane`, which nobody has written to.
+    /// Makes the only writer of `lane`, which has not been written to.
     pub fn new(lane: Arc<Lane<W>>) -> Self {
         let zero = || Cell::new(0);
         Self {
@@ -242,12 +246,13 @@ impl<W: Words> Writer<W> {
         }
     }
 
-    /// Its lane.
+    /// Lane of this writer.
     pub fn lane(&self) -> &Arc<Lane<W>> {
         &self.lane
     }
 
-    /// Records an event without values: `code` is the site's number, shifted by two, and the form.
+    /// Records an event without values: `code` is the site's number, shifted left by two, and the
+    /// form.
     #[inline(always)]
     pub fn write(&self, code: u64, now_ticks: u64) -> Wrote {
         match self.begin(now_ticks, 1) {
@@ -286,13 +291,14 @@ impl<W: Words> Writer<W> {
         }
     }
 
-    /// Takes `count` words: the position of the first, and the time since the block's base.
+    /// Reserves `count` words; returns the position of the first, and the time since the block's
+    /// base.
     #[inline(always)]
     fn begin(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), Wrote> {
         let at = self.cursor.get();
         let ticks = now_ticks.wrapping_sub(self.base.get());
-        // Relaxed: the limit hands nothing over. That the drainer has left a block is acquired in
-        // begin_block(), and a limit of zero only leads there.
+        // Relaxed: the limit publishes nothing. begin_block() acquires the drainer's release of a
+        // block, and a limit of zero only leads there.
         if at + count > self.lane.limit.load(Ordering::Relaxed) || ticks >= DELTA_END {
             return self.begin_slowly(now_ticks, count);
         }
@@ -307,7 +313,7 @@ impl<W: Words> Writer<W> {
     #[inline(never)]
     fn begin_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), Wrote> {
         let behind = self.base.get().wrapping_sub(now_ticks);
-        // Another CPU's counter may be behind by a hair: no time has passed, then.
+        // Another CPU's counter may be slightly behind: then no time has passed.
         let now_ticks = if behind < DELTA_END { self.base.get() } else { now_ticks };
         let ticks = now_ticks.wrapping_sub(self.base.get());
         let fits = self.cursor.get() + count <= self.lane.limit.load(Ordering::Relaxed);
@@ -328,7 +334,8 @@ impl<W: Words> Writer<W> {
             _ => return Err(Wrote::Closed),
         }
         let block = self.blocks_count.get();
-        // Acquire: pairs with Release in Drainer::release(), which has read the block that is overwritten.
+        // Acquire: pairs with Release in Drainer::release(), which has read the block to be
+        // overwritten.
         let drained = lane.drained_blocks.load(Ordering::Acquire);
         if lane.when_full != WhenFull::Overwrite && !lane.is_free(block, drained) {
             let waits = lane.when_full == WhenFull::Wait && !self.has_given_up.get();
@@ -336,7 +343,7 @@ impl<W: Words> Writer<W> {
         }
         self.has_given_up.set(false);
         self.recorded.set(self.recorded_now());
-        // Only this thread writes the count.
+        // Relaxed, and no read-modify-write: only this thread writes the count.
         lane.recorded.store(self.recorded.get(), Ordering::Relaxed);
         lane.words.note(self.recorded.get(), lane.counts().1);
         let start = block * BLOCK_WORDS;
@@ -351,8 +358,8 @@ impl<W: Words> Writer<W> {
         self.block_start.set(start + BLOCK_HEADER_WORDS);
         self.values_count.set(0);
         lane.limit.store(start + BLOCK_WORDS, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in shut(), whose zero comes after our limit unless we see its
-        // state here.
+        // SeqCst: pairs with the fence in shut(): either the state is seen here, or the zero of
+        // shut() is stored after this limit.
         fence(Ordering::SeqCst);
         if lane.state.load(Ordering::Relaxed) != OPEN {
             lane.limit.store(0, Ordering::Relaxed);
@@ -361,7 +368,8 @@ impl<W: Words> Writer<W> {
         Ok(())
     }
 
-    /// Whether an event for which there was no room would find some, or would be refused for another reason.
+    /// Returns `true` if an event would not be refused as [`Wrote::Full`]: there is room, or the
+    /// lane is not open.
     pub fn has_room(&self) -> bool {
         let lane = &*self.lane;
         // Acquire: pairs with Release in Drainer::release(), as in begin_block().
@@ -370,22 +378,23 @@ impl<W: Words> Writer<W> {
         !is_open || lane.is_free(self.blocks_count.get(), drained)
     }
 
-    /// Counts an event that was waited for in vain. Those after it do not wait, until there is room.
+    /// Counts the event that was waited for in vain as lost. Later events do not wait until there
+    /// is room.
     pub fn give_up(&self) -> Wrote {
         self.has_given_up.set(true);
         self.lose()
     }
 
-    /// Counts an event that has no place.
+    /// Counts an event as lost.
     fn lose(&self) -> Wrote {
         self.lost.set(self.lost.get() + 1);
-        // Only this thread writes the count.
+        // Relaxed, and no read-modify-write: only this thread writes the count.
         self.lane.lost.store(self.lost.get(), Ordering::Relaxed);
         self.lane.words.note(self.recorded_now(), self.lane.counts().1);
         Wrote::Lost
     }
 
-    /// Events recorded so far.
+    /// Number of events recorded so far.
     fn recorded_now(&self) -> u64 {
         let words = self.cursor.get() - self.block_start.get();
         self.recorded.get() + words - self.values_count.get()
@@ -400,29 +409,29 @@ impl<W: Words> Drop for Writer<W> {
     }
 }
 
-/// An event as it is read from a lane.
+/// An event as read from a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Its time stamp.
+    /// Time stamp.
     pub ticks: u64,
-    /// The site's number, shifted by two, and the form.
+    /// Site number, shifted left by two, and form.
     pub code: u64,
-    /// The first as many as the form says.
+    /// Values; those beyond the form's number are unspecified.
     pub values: [u64; 2],
 }
 
-/// The end of a lane that does not overwrite, from which one thread reads.
+/// The reading end of a lane that does not overwrite, used by one thread.
 #[derive(Debug, Clone, Default)]
 pub struct Drainer {
     block: u64,
-    /// Where the next event is looked for; in no block yet when zero.
+    /// Position of the next event; below the block's first event if the block was not entered yet.
     position: u64,
     base: u64,
     lost_before: u64,
 }
 
 impl Drainer {
-    /// The next event; `None` while there is none.
+    /// Returns the next event; `None` if there is none yet.
     #[inline]
     pub fn next<W: Words>(&mut self, lane: &Lane<W>) -> Option<Drained> {
         let words = &lane.words;
@@ -436,7 +445,8 @@ impl Drainer {
                 if event != 0 {
                     return Some(self.take(words, event));
                 }
-                // Yet to come, unless the next block has begun and there still is nothing here.
+                // Not written yet, unless the next block has been started and this word is still
+                // zero.
                 if words.load(end) != self.block + 2 {
                     return None;
                 }
@@ -448,9 +458,9 @@ impl Drainer {
         }
     }
 
-    /// Copies the rest of the block in which it reads, and says what its times count from, if nothing more
-    /// comes into that block. What is behind the last event is zero. It is read once it is
-    /// [passed](Drainer::pass).
+    /// Copies the rest of the current block, and returns it with the base of its times; `None`
+    /// unless the writer has started the next block. Words behind the last event are zero. The
+    /// block stays unread until [`pass`](Drainer::pass).
     #[inline]
     pub fn rest<'a, W: Words>(
         &mut self,
@@ -459,7 +469,7 @@ impl Drainer {
     ) -> Option<(u64, &'a [u64])> {
         let words = &lane.words;
         let end = (self.block + 1) * BLOCK_WORDS;
-        // The next block is begun behind the last event of this one.
+        // The writer starts the next block after the last event of this one.
         if !self.enter(words) || words.load(end) != self.block + 2 {
             return None;
         }
@@ -470,13 +480,13 @@ impl Drainer {
         Some((self.base, rest))
     }
 
-    /// Goes on behind what [`rest`](Drainer::rest) has given.
+    /// Skips the rest of the current block, which [`rest`](Drainer::rest) has copied.
     pub fn pass(&mut self) {
         self.block += 1;
         self.position = self.block * BLOCK_WORDS;
     }
 
-    /// Whether its block has been begun; then it stands at an event, or where one will be.
+    /// Enters the current block; returns `false` if the writer has not started it.
     #[inline]
     fn enter<W: Words>(&mut self, words: &W) -> bool {
         let start = self.block * BLOCK_WORDS;
@@ -501,25 +511,25 @@ impl Drainer {
         Drained { ticks, code: event & ((1 << CODE_BITS) - 1), values }
     }
 
-    /// Whether more than `blocks_count` blocks are there to be read.
+    /// Returns `true` if more than `blocks_count` blocks are ready to be read.
     pub fn is_behind<W: Words>(&self, lane: &Lane<W>, blocks_count: u64) -> bool {
         let block = self.block + blocks_count;
         lane.words.load(block * BLOCK_WORDS) == block + 1
     }
 
-    /// Up to where it has read: a word's position.
+    /// Position of the next word to read.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Events that were lost before the block in which it reads.
+    /// Events that were lost before the current block.
     pub fn lost_before(&self) -> u64 {
         self.lost_before
     }
 
-    /// Lets the writer have what was read; what is read is in safety, then.
+    /// Releases the blocks that were read to the writer; to be called once their events are stored.
     pub fn release<W: Words>(&self, lane: &Lane<W>) {
-        // Release: pairs with Acquire in Writer::begin_block(); what we read, we read before.
+        // Release: pairs with Acquire in Writer::begin_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);
     }
 }
@@ -529,7 +539,7 @@ mod tests {
     use super::*;
     use handover_base::sync::atomic::AtomicU64;
 
-    /// Words in memory.
+    /// Words on the heap.
     #[derive(Debug)]
     struct Boxed(Vec<AtomicU64>);
 
@@ -681,7 +691,7 @@ mod tests {
         }
         let ticks: Vec<u64> =
             drain(&mut Drainer::default(), &lane).iter().map(|event| event.ticks).collect();
-        // The third says that no time has passed: it was behind the base of its block.
+        // The third event was stamped before its block's base: it has the base's time.
         assert_eq!(ticks, [1_000, 1_000 + DELTA_END, 1_000 + DELTA_END, u64::MAX / 2]);
     }
 

@@ -37,7 +37,7 @@ pub use registry::{Backend, backend, disable, enable, sites};
 pub use session::{Recording, Summary, prepare, unrecorded};
 pub use site::{Kind, SITES_MAX, Site, Value};
 
-/// For the macros alone.
+/// Items that the macros' expansions use.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::record::{record, record_1, record_2, record_leave};

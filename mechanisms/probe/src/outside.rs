@@ -1,8 +1,9 @@
 //! Switching the sites of another process.
 //!
-//! Nothing in that process waits for it: no thread, no signal, no socket. Its sites are found in the
-//! sections of the files that it runs, and switched by writing the byte that decides into its memory.
-//! Where to record to is written beside, for its first event to find.
+//! The other process does not take part: it needs no thread, signal or socket for this. Its sites
+//! are found in the ELF sections of the files that it maps, and switched by writing the opcode byte
+//! into its memory. The recording's configuration is written into its memory too; its first event
+//! reads it.
 //!
 //! ```no_run
 //! use handover_probe::{Config, outside::Process};
@@ -24,35 +25,36 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The section that lists the sites.
+/// Name of the ELF section that lists the sites.
 const SECTION: &str = "handover_probes";
-/// Bytes of an entry: two distances.
+/// Bytes of an entry: two 32-bit relative addresses.
 const ENTRY_BYTES: usize = 8;
-/// A larger section is none of ours.
+/// Maximum size of a section; a larger one is not ours and is skipped.
 const SECTION_BYTES_MAX: u64 = 1 << 28;
-/// The two opcodes.
+/// Opcodes of a site that is off (`test eax, imm32`) and on (`jmp rel32`).
 const OFF: u8 = 0xa9;
 const ON: u8 = 0xe9;
 
-/// A process whose sites are known.
+/// A process whose sites have been found.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
     memory: File,
     sites: Vec<Site>,
-    /// Of each site, in the same order.
+    /// Addresses of each site, in the order of `sites`.
     places: Vec<Places>,
-    /// Where wishes are left, of each object with sites.
+    /// Addresses of the configuration texts, one for each loaded object with sites.
     controls: Vec<u64>,
 }
 
+/// Addresses of a site: its [`Meta`](crate::site::Meta), and each of its instructions.
 #[derive(Debug, Clone, Default)]
 struct Places {
     meta: u64,
     at: Vec<u64>,
 }
 
-/// A stretch of a file in memory.
+/// A line of `/proc/PID/maps`: a part of a file that is mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mapping {
     start: u64,
@@ -65,7 +67,8 @@ impl Process {
     /// Finds the sites of process `pid`, in its program and in its shared objects.
     ///
     /// # Errors
-    /// When there is no such process, it may not be traced by this one (as by a debugger), or has no
+    /// If there is no such process, this process may not trace it (as a debugger would), or it has
+    /// no
     /// sites.
     pub fn attach(pid: u32) -> Result<Self, OutsideError> {
         let folder = format!("/proc/{pid}");
@@ -95,21 +98,23 @@ impl Process {
         Ok(process)
     }
 
-    /// Its sites, as they were when it was attached to or switched from here.
+    /// Returns the process's sites. `is_on` is as read by `attach`, or as last switched by this
+    /// value.
     #[must_use]
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
-    /// Switches on the sites whose names match, and says how many there are. Each CPU that runs the process
-    /// notices by itself, at its next interrupt at the latest.
+    /// Switches on the sites whose names match, and returns how many match. Each CPU that runs the
+    /// process sees the change by its next interrupt at the latest.
     ///
-    /// Unless the process records already, the first event begins a recording as `config` says, in the
-    /// process's own name and folder. It ends with the process; it can be read before. A C program keeps its
-    /// newest events, whatever the policy.
+    /// If the process is not recording yet, its first event starts a recording with `config`, under
+    /// the process's user and working directory. The recording ends with the process; its trace can
+    /// be read at any time. A C program keeps its newest events, whatever the policy.
     ///
     /// # Errors
-    /// When the path is not absolute or too long, the process has ended, or it is a C program without the
+    /// If the path is not absolute or is too long, the process has ended, or it is a C program
+    /// without the
     /// recording library.
     pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OutsideError> {
         let wishes = wishes(config)?;
@@ -123,10 +128,10 @@ impl Process {
         self.switch(pattern, true)
     }
 
-    /// Switches off the sites whose names match, and says how many there are.
+    /// Switches off the sites whose names match, and returns how many match.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// If the process has ended.
     pub fn disable(&mut self, pattern: &str) -> Result<usize, OutsideError> {
         self.switch(pattern, false)
     }
@@ -207,16 +212,16 @@ fn absent_or(pid: u32, source: io::Error) -> OutsideError {
     }
 }
 
-/// Our section in one of the process's files, as the process sees it.
+/// Finds the section of sites in one of the process's files, as seen in the process's root folder.
 fn section_of(folder: &str, path: &str) -> Option<elf::Section> {
     let seen = format!("{folder}/root{path}");
-    // A program that was rebuilt or removed since is still there by this name.
+    // `exe` still leads to a program whose file was replaced or removed.
     let program = std::fs::read_link(format!("{folder}/exe")).ok()?;
     let open = if program == Path::new(path) { format!("{folder}/exe") } else { seen };
     elf::section(&File::open(open).ok()?, SECTION).ok()?
 }
 
-/// A line of `/proc/PID/maps`, if it is of a file.
+/// Parses a line of `/proc/PID/maps`; `None` if the mapping is not of a file.
 fn mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -232,7 +237,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     (path.starts_with('/') && mapping.start <= mapping.end).then_some(mapping)
 }
 
-/// As the process reads it: see `remote`.
+/// Encodes the configuration as `remote::plan_of` parses it.
 fn wishes(config: &Config) -> Result<Vec<u8>, OutsideError> {
     let wrong = || OutsideError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(wrong)?;

@@ -1,14 +1,14 @@
-//! Patterns over names: `*` stands for any text, `?` for one character, a comma between patterns for
-//! "or", and `-` before one for "but not".
+//! Patterns over names: `*` matches any text, `?` one character; a comma separates alternatives,
+//! and a leading `-` excludes.
 //!
-//! Own rather than a library's: names are no paths (`*` crosses `::` and `/`), and a crate that others
-//! build into everything should bring little with it.
+//! Not a library's glob: names are no paths (`*` crosses `::` and `/`), and a crate that many
+//! programs link should have few dependencies.
 
-/// Whether `name` matches `pattern`.
+/// Returns `true` if `pattern` selects `name`.
 ///
-/// Parts between commas are taken in their order, and the last one that matches decides:
-/// `lock.*,-lock.spin` is everything of `lock` but its spinning. A first part with `-` excludes from
-/// everything.
+/// The parts between commas are tried in order, and the last one that matches decides:
+/// `lock.*,-lock.spin` selects every name under `lock` except `lock.spin`. If the first part begins
+/// with `-`, names that match no part are selected.
 ///
 /// ```
 /// use handover_probe::matches;
@@ -34,7 +34,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     decided
 }
 
-/// Goes back to the last `*` only, which is enough: an earlier one can take no more than it has.
+/// Matches one part, backtracking to the last `*` only: an earlier `*` cannot do better by taking
+/// more.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -95,7 +96,7 @@ mod tests {
         assert!(matches(" a , b ", "b"));
     }
 
-    /// What a star may mean, tried without cleverness.
+    /// Matches by trying every length for each `*`.
     fn simply(pattern: &[u8], name: &[u8]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),

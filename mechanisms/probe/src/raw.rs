@@ -1,5 +1,6 @@
-//! The crate's only home of `unsafe`: the sites' instructions and their section, changing them while
-//! they run, mapped rings and what becomes of them when their file is cut short, and each thread's writer.
+//! All of this crate's `unsafe`: the sites' instructions and their section, patching of code that
+//! runs, mapped rings, the handler of SIGBUS for files that are cut short, and each thread's
+//! writer.
 
 pub(crate) mod bus;
 pub(crate) mod current;

@@ -1,4 +1,4 @@
-//! Reading a trace: what its threads did, in the order of time, and how much of it is missing.
+//! Reader of traces: the events of each thread in time order, and counts of the missing ones.
 //!
 //! ```
 //! # use handover_probe::{Config, Recording, disable, enable, probe, span, read::Trace};
@@ -20,9 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Whatever the bytes are, nothing here panics and nothing is believed without its checksum: damage is
-//! passed over and counted. A file is read twice, once when it is opened and once by the iterators, which
-//! hold one stretch of each thread in memory and no more.
+//! No input makes the reader panic, and data counts only if its checksum is right: damage is
+//! skipped and counted. A file is read twice, once when it is opened and once by the iterators,
+//! which hold one chunk or block of each thread in memory.
 
 mod events;
 mod index;
@@ -45,21 +45,21 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// How many numbers of sites there are; the two bits below tell an event's form.
+/// Number of distinct site numbers; the two lowest bits of a code are the event's form.
 const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 
-/// Bytes that can be read in any order: a file, or memory.
+/// Random access to bytes: a file, or memory.
 pub trait ReadAt {
-    /// Reads from `offset` on; fewer than asked for where the bytes end.
+    /// Reads bytes from `offset` on, and returns their number; 0 at the end.
     ///
     /// # Errors
-    /// When the bytes cannot be read.
+    /// If the bytes cannot be read.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<usize>;
 
-    /// How many there are.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// If the length cannot be determined.
     fn bytes(&self) -> io::Result<u64>;
 }
 
@@ -86,7 +86,8 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Fills `to`, or as much of it as there are bytes.
+/// Fills `to` from `offset` on, or as much of it as the source has, and returns the number of
+/// bytes.
 pub(crate) fn read_full(source: &impl ReadAt, mut offset: u64, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {
@@ -103,23 +104,24 @@ pub(crate) fn read_full(source: &impl ReadAt, mut offset: u64, to: &mut [u8]) ->
     Ok(done)
 }
 
-/// What should be in a trace and is not, in events.
+/// Counts of events that are missing from a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missing {
-    /// Lost while recording, as it was counted: no room, a full disk, no ring for the thread.
+    /// Events counted as lost while recording: no room, a full disk, or no ring for the thread.
     pub lost: u64,
-    /// Given up for newer ones, as [`Policy::Last`](crate::Policy::Last) does; not part of `total`.
+    /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of
+    /// `total`.
     pub overwritten: u64,
-    /// Recorded, but in a stretch of the file that is damaged or cut off.
+    /// Events that were recorded in a part of the file that is damaged or cut off.
     pub damaged: u64,
-    /// At most so many were in rings that are not there any more. Zero unless the process was killed and
-    /// its rings removed.
+    /// Upper bound of the events in rings that no longer exist. Zero unless the process was killed
+    /// and its rings were removed.
     pub unread_max: u64,
 }
 
 impl Missing {
-    /// All but those that newer ones took the place of: at most so many are missing.
+    /// Returns an upper bound of the missing events, without the overwritten ones.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)
@@ -133,36 +135,37 @@ impl Missing {
     }
 }
 
-/// How a recording ended.
+/// State of a recording when its header was written last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {
-    /// It was finished.
+    /// The recording was finished.
     Finished,
-    /// It stopped early: the number of the operating system's error, 28 for a full disk, 0 if it was
-    /// none of its.
+    /// Recording stopped early, with this errno (28 for a full disk), or 0 if the error was not the
+    /// operating system's.
     Failed(u64),
-    /// It was not finished: the process was killed, or is still at it.
+    /// The recording is not finished: the process was killed, or is still recording.
     Open,
 }
 
-/// A thread, with its events.
+/// A recorded thread.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Thread {
-    /// Its number in the trace, as the recording counted threads.
+    /// The thread's number in the trace, in the order in which threads began to record.
     pub number: u64,
-    /// The kernel's number of it.
+    /// The kernel's thread ID.
     pub tid: u64,
-    /// What it was called.
+    /// The thread's name.
     pub name: String,
-    /// When it recorded its first event.
+    /// Time stamp at which the thread began to record.
     pub begin_ticks: u64,
-    /// When it ended; `None` if it outlived the recording, or nobody can tell.
+    /// Time stamp at which the thread ended; `None` if it outlived the recording, or the end is
+    /// unknown.
     pub end_ticks: Option<u64>,
-    /// Events that can be read.
+    /// Number of events that can be read.
     pub events_count: u64,
-    /// Events that cannot.
+    /// Events that cannot be read.
     pub missing: Missing,
     pieces: Vec<Piece>,
 }
@@ -174,7 +177,7 @@ pub struct Trace<S = File> {
     rings: Option<S>,
     header: Header,
     sites: HashMap<u32, Site>,
-    /// Of each site's number, whether it is a span: asked for each event.
+    /// `true` at the numbers of sites that are spans: a vector, as each event looks it up.
     is_span: Vec<bool>,
     threads: Vec<Thread>,
     missing: Missing,
@@ -184,23 +187,24 @@ pub struct Trace<S = File> {
 }
 
 impl Trace {
-    /// Opens the trace at `path`, with the rings that a killed process has left, if they are there.
+    /// Opens the trace at `path`, and the rings that a killed process has left, if they exist.
     ///
     /// # Errors
-    /// When the file cannot be read, is none, or its first page is damaged.
+    /// If the file cannot be read, is not a trace, or its first page is damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         let file = File::open(path)?;
         let header = header(&file)?;
         let rings_path =
             (header.kind == FILE_STREAM && !header.rings.is_empty()).then(|| header.rings.into());
-        // Those of another recording by that name are passed over in read().
+        // read() ignores rings of another recording at this path.
         let rings = rings_path.as_ref().and_then(|path: &PathBuf| File::open(path).ok());
         let mut trace = Self::read(file, rings)?;
         trace.rings_path = rings_path.filter(|_| trace.rings.is_some());
         Ok(trace)
     }
 
-    /// Where the rings are that the trace was completed from: they may be removed once it was copied.
+    /// Path of the rings that completed the trace; they may be removed once the trace has been
+    /// copied.
     #[must_use]
     pub fn rings_path(&self) -> Option<&Path> {
         self.rings_path.as_deref()
@@ -211,7 +215,7 @@ impl Trace<Vec<u8>> {
     /// Reads a trace from memory.
     ///
     /// # Errors
-    /// As [`Trace::open`].
+    /// Like [`Trace::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ReadError> {
         Self::read(bytes, None)
     }
@@ -227,10 +231,10 @@ fn header(source: &impl ReadAt) -> Result<Header, ReadError> {
 }
 
 impl<S: ReadAt> Trace<S> {
-    /// Reads a trace and, where it is a stream, the rings that it was fed from.
+    /// Reads a trace and, if it is a stream, the rings that it was written from.
     ///
     /// # Errors
-    /// When the bytes cannot be read, are no trace, or their first page is damaged.
+    /// If the bytes cannot be read, are not a trace, or their first page is damaged.
     pub fn read(stream: S, rings: Option<S>) -> Result<Self, ReadError> {
         let header = header(&stream)?;
         let is_ours = |rings: &S| {
@@ -247,13 +251,13 @@ impl<S: ReadAt> Trace<S> {
         let (threads, sites, damaged_bytes) = index.finish(&header, has_rings);
         let mut missing = Missing::default();
         threads.iter().for_each(|thread| missing.add(thread.missing));
-        // What belongs to no thread, or to threads whose rings others have taken.
+        // The header's counts include events of no thread, and of threads whose rings were reused.
         missing.lost = missing.lost.max(header.lost);
         missing.overwritten = missing.overwritten.saturating_add(header.overwritten);
         let ns_per_tick = ns_per_tick(&header);
         let mut is_span = Vec::new();
         for site in sites.values().filter(|site| site.kind == Kind::Span) {
-            // An event has no larger number.
+            // An event cannot hold a larger number.
             let number = site.number as usize & (SITE_NUMBERS - 1);
             is_span.resize(is_span.len().max(number + 1), false);
             is_span[number] |= number == site.number as usize;
@@ -272,25 +276,25 @@ impl<S: ReadAt> Trace<S> {
         })
     }
 
-    /// The process.
+    /// ID of the recorded process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.header.pid
     }
 
-    /// Its parent.
+    /// ID of the recorded process's parent.
     #[must_use]
     pub fn parent_pid(&self) -> u32 {
         self.header.parent_pid
     }
 
-    /// The program's path.
+    /// Path of the program.
     #[must_use]
     pub fn program(&self) -> &str {
         &self.header.program
     }
 
-    /// How recording ended.
+    /// Returns the state in which the recording ended.
     #[must_use]
     pub fn end(&self) -> End {
         match self.header.state {
@@ -300,25 +304,25 @@ impl<S: ReadAt> Trace<S> {
         }
     }
 
-    /// What is missing, of all threads and of those that have no place in the trace.
+    /// Missing events of all threads, those without a ring included.
     #[must_use]
     pub fn missing(&self) -> Missing {
         self.missing
     }
 
-    /// Bytes of the file that could not be made sense of.
+    /// Bytes of the file that could not be parsed.
     #[must_use]
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes
     }
 
-    /// Threads for which there was no ring.
+    /// Number of threads for which there was no ring.
     #[must_use]
     pub fn threads_refused(&self) -> u64 {
         self.header.threads_refused
     }
 
-    /// The sites, in the order of their numbers.
+    /// Returns the sites, ordered by number.
     #[must_use]
     pub fn sites(&self) -> Vec<&Site> {
         let mut sites: Vec<&Site> = self.sites.values().collect();
@@ -326,7 +330,7 @@ impl<S: ReadAt> Trace<S> {
         sites
     }
 
-    /// The site of an event; `None` if the trace does not name it.
+    /// Returns the site of an event; `None` if the trace does not name it.
     #[must_use]
     pub fn site(&self, number: u32) -> Option<&Site> {
         self.sites.get(&number)
@@ -338,38 +342,38 @@ impl<S: ReadAt> Trace<S> {
         &self.threads
     }
 
-    /// The events of the thread at `index` of [`threads`](Trace::threads), in the order of time; none
-    /// for an index beyond.
+    /// Iterates over the events of the thread at `index` of [`threads`](Trace::threads), in time
+    /// order; over none if `index` is out of range.
     pub fn events(&self, index: usize) -> Events<'_, S> {
         Events::new(self, index)
     }
 
-    /// The events of all threads, in the order of time.
+    /// Iterates over the events of all threads, in time order.
     ///
     /// # Cost
-    /// Memory for one stretch of each thread, some 200 kB.
+    /// Memory for one chunk or block of each thread, some 200 kB.
     pub fn merged(&self) -> Merged<'_, S> {
         Merged::new(self)
     }
 
-    /// When recording ended, or was last known to go on; `None` if nobody knows.
+    /// Time stamp of the recording's end, or of the last update of the header; `None` if unknown.
     #[must_use]
     pub fn end_ticks(&self) -> Option<u64> {
         let end_ticks = self.header.end.ticks;
         (end_ticks != 0).then_some(end_ticks)
     }
 
-    /// A time stamp in ns on CLOCK_MONOTONIC's time line, which all processes since the machine's start
-    /// share. Negative where a damaged one lies before that.
+    /// Converts a time stamp to ns of CLOCK_MONOTONIC, which all processes since the machine's boot
+    /// share. Negative if a damaged time stamp lies before the boot.
     #[must_use]
     pub fn ns(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
         let since_begin = ticks.wrapping_sub(begin.ticks) as i64 as f64;
-        // Whatever a damaged rate makes of it, `as` saturates.
+        // A damaged rate may give any number: `as` saturates.
         (begin.monotonic_ns as i64).saturating_add((since_begin * self.ns_per_tick) as i64)
     }
 
-    /// As [`ns`](Trace::ns), in ns since 1970, as the clock stood when recording began.
+    /// Like [`ns`](Trace::ns), in ns since 1970, by the wall clock's offset when recording began.
     #[must_use]
     pub fn realtime_ns(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
@@ -377,7 +381,7 @@ impl<S: ReadAt> Trace<S> {
         self.ns(ticks).saturating_add(shift)
     }
 
-    /// Recordings whose time stamps can be compared have the same.
+    /// Identifies the clock and the boot: time stamps are comparable if these are equal.
     fn time_line(&self) -> (bool, [u64; 2]) {
         (self.header.is_tsc, self.header.boot)
     }
@@ -392,7 +396,7 @@ impl<S: ReadAt> Trace<S> {
 
 fn ns_per_tick(header: &Header) -> f64 {
     let (begin, end) = (header.begin, header.end);
-    // The longer the recording, the better its two ends tell the rate.
+    // The two ends of a long recording give the rate more precisely than the calibration.
     const SPAN_NS_MIN: u64 = 1_000_000_000;
     let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
     if header.is_tsc && span_ns > SPAN_NS_MIN {
@@ -402,11 +406,11 @@ fn ns_per_tick(header: &Header) -> f64 {
     }
 }
 
-/// The traces of a process and of those that were forked from it while it was recorded: `path`, and
-/// `path.PID` for each of them.
+/// Finds the traces of a process and of its forks that were recorded too: `path` first, then each
+/// `path.PID`, sorted.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn family(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![path.to_owned()];
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! What a site calls while it is on.
+//! Functions that a site calls while it is on.
 
 use crate::lane::{FORM_LEAVE, Writer, Wrote};
 use crate::raw::current;
@@ -7,28 +7,28 @@ use crate::session;
 use crate::site::Meta;
 use handover_base::clock;
 
-/// An event without values.
+/// Records an event without values.
 #[cold]
 #[inline(never)]
 pub fn record(meta: &'static Meta) {
     event(|writer, now| writer.write(u64::from(meta.code()), now));
 }
 
-/// The end of a span.
+/// Records the end of a span.
 #[cold]
 #[inline(never)]
 pub fn record_leave(meta: &'static Meta) {
     event(|writer, now| writer.write(u64::from(meta.code()) | FORM_LEAVE, now));
 }
 
-/// An event with a value.
+/// Records an event with a value.
 #[cold]
 #[inline(never)]
 pub fn record_1(meta: &'static Meta, value: u64) {
     event(|writer, now| writer.write_1(u64::from(meta.code()), now, value));
 }
 
-/// An event with two values.
+/// Records an event with two values.
 #[cold]
 #[inline(never)]
 pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
@@ -37,8 +37,8 @@ pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
 
 #[inline(always)]
 fn event(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {
-    // Where there is a writer, the clock is calibrated. Elsewhere this thread may be calibrating it: its
-    // allocations must not ask what the time is.
+    // If the thread has a writer, the clock is calibrated. If not, this thread may be calibrating
+    // it just now, and its allocations must not read the clock.
     let wrote = current::with(|writer| {
         let now = clock::ticks();
         (write(writer, now), now)
@@ -50,7 +50,7 @@ fn event(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {
     }
 }
 
-/// Records what has no room, once there is some.
+/// Waits for room and records the event, or counts it as lost.
 #[cold]
 #[inline(never)]
 fn wait(write: impl Fn(&Writer<Memory>) -> Wrote) {
@@ -61,8 +61,8 @@ fn wait(write: impl Fn(&Writer<Memory>) -> Wrote) {
     }
 }
 
-/// Records what has no writer, or one of a recording that is finished. The site's number is known behind
-/// attach() at the latest.
+/// Gives the thread a writer, if it has none or one of a finished recording, and records the event.
+/// The site has its number by the time that session::attach() returns.
 #[cold]
 #[inline(never)]
 fn attach(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {

@@ -1,4 +1,4 @@
-//! Which sites there are, and which of them are on.
+//! Registry of sites and their states.
 
 use crate::error::SwitchError;
 use crate::raw::current::{self, Inside, Phase};
@@ -7,7 +7,7 @@ use crate::site::{Meta, SITES_MAX, STATE_OFF, STATE_ON, Site};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How sites are switched.
+/// Method by which sites are switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
@@ -29,16 +29,16 @@ impl fmt::Display for Backend {
     }
 }
 
-/// Whether sites of this build are instructions, or flags.
+/// `true` if sites of this build are instructions, `false` if they are flags.
 const IS_PATCHED: bool =
     cfg!(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))));
 
 #[derive(Debug, Default)]
 struct Registry {
     sites: Vec<&'static Meta>,
-    /// Where the instructions of each site stand.
+    /// Addresses of each site's instructions.
     places: Vec<Vec<usize>>,
-    /// What was asked for so far, for sites that make themselves known later.
+    /// Patterns switched so far, for sites of the flag form that register later.
     rules: Vec<(String, bool)>,
     backend: Option<Backend>,
     is_read: bool,
@@ -52,7 +52,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     is_read: false,
 });
 
-/// The registry, and what keeps this thread's events from asking for it meanwhile.
+/// The locked registry, with a guard that keeps this thread's events from locking it again.
 struct Locked {
     registry: MutexGuard<'static, Registry>,
     _inside: Inside,
@@ -67,12 +67,13 @@ fn lock() -> Locked {
     Locked { registry, _inside: inside }
 }
 
-/// Nothing in here panics half-way through a change, so that a poisoned registry is a good one.
+/// Locks the registry. A poisoned one is still consistent: no code panics half-way through a
+/// change.
 fn raw_lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held around a fork, so that the child finds it free and whole.
+/// Lock held around a fork, so that the child finds the registry unlocked and consistent.
 #[derive(Debug)]
 pub(crate) struct Held(#[allow(dead_code)] MutexGuard<'static, Registry>);
 
@@ -92,7 +93,7 @@ impl Registry {
             };
             if let Some(index) = Some(index).filter(|index| *index < SITES_MAX as usize) {
                 self.places[index].push(place.at);
-                // Another process may have been here before us.
+                // Another process may have switched sites on before.
                 if flip::is_on(place.at) == Some(true) {
                     place.meta.set_state(STATE_ON);
                 }
@@ -100,7 +101,7 @@ impl Registry {
         }
     }
 
-    /// Gives a site its number, if there is one left; beyond, it is known but stays off.
+    /// Registers a site and gives it a number, if one is left; without a number it stays off.
     fn add(&mut self, meta: &'static Meta) -> usize {
         self.sites.push(meta);
         self.places.push(Vec::new());
@@ -140,8 +141,8 @@ impl Registry {
     }
 }
 
-/// Every site that is known: in the usual form all that were compiled into this object, otherwise those
-/// that have run.
+/// Returns all registered sites: those compiled into this object, or in the flag form those that
+/// have run.
 ///
 /// # Cost
 /// A copy of all names.
@@ -150,7 +151,7 @@ pub fn sites() -> Vec<Site> {
     lock().registry.sites.iter().map(|meta| meta.site()).collect()
 }
 
-/// As [`sites`], from the one at `index` on.
+/// Like [`sites`], from `index` on and without sites that have no number.
 pub(crate) fn sites_from(index: usize) -> Vec<Site> {
     let locked = lock();
     let sites = locked.registry.sites.get(index..).unwrap_or_default();
@@ -161,17 +162,18 @@ pub(crate) fn sites_count() -> usize {
     lock().registry.sites.len()
 }
 
-/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)), and says how many
-/// there are. When it returns, every thread records at them.
+/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)), and returns
+/// how many match. When it returns, every thread records at them.
 ///
-/// In the flag form, sites that have not run yet follow when they do.
+/// In the flag form, sites that have not run yet are switched when they first run.
 ///
 /// # Errors
-/// When the process may not change its code; all sites then stay as they were.
+/// If the process may not change its code; all sites then stay as they were. Also if more than
+/// [`SITES_MAX`] sites match; those with a number are then on.
 ///
 /// # Blocking
-/// Waits for other switching, and for all CPUs that run this process to notice: some 10 µs. Where the kernel
-/// has no `membarrier` for that, they notice by themselves, at their next interrupt at the latest.
+/// Waits for other switching, and for all CPUs that run this process to see the change: some 10 µs.
+/// If the kernel has no `membarrier` for it, each CPU sees it by its next interrupt at the latest.
 ///
 /// # Cost
 /// About 1 µs for each place in the code.
@@ -179,16 +181,17 @@ pub fn enable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, true)
 }
 
-/// Switches off the sites whose names match, and says how many there are. A thread that was within one
-/// may still record its event.
+/// Switches off the sites whose names match, and returns how many match. A thread that is executing
+/// one of them may still record its event.
 ///
 /// # Errors
-/// As [`enable`].
+/// Like [`enable`].
 pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, false)
 }
 
-/// How sites are switched: as it was done the last time, or, before the first time, as it will be tried.
+/// Returns the method by which sites were switched last, or, before the first time, the method that
+/// will be tried first.
 #[must_use]
 pub fn backend() -> Backend {
     let _inside = current::enter();
@@ -196,7 +199,7 @@ pub fn backend() -> Backend {
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
 }
 
-/// Whether a site is on, in the flag form; makes it known the first time.
+/// Returns `true` if the site is on, in the flag form; registers it the first time.
 #[doc(hidden)]
 #[inline(always)]
 #[must_use]
@@ -212,7 +215,7 @@ pub fn is_on(meta: &'static Meta) -> bool {
 #[inline(never)]
 fn introduce(meta: &'static Meta) -> bool {
     if current::phase() == Phase::Inside {
-        return false; // the registry may be this thread's: it makes itself known the next time
+        return false; // this thread may hold the registry: the site registers the next time
     }
     let is_on = {
         let mut locked = lock();

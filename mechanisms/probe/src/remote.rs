@@ -1,4 +1,4 @@
-//! What another process asks of this one: it writes into this one's memory, and nobody here waits for it.
+//! Requests that another process writes into this process's memory; no thread here waits for them.
 
 use crate::config::{Config, Policy};
 use crate::environment;
@@ -7,21 +7,21 @@ use crate::site::Meta;
 use handover_base::sync::shared::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-/// Room for what the other process wants recorded, and how.
+/// Size of the memory that another process writes its configuration to.
 pub(crate) const CONTROL_BYTES: usize = 1024;
-/// It is found by its entry in the section, and written to by `/proc/PID/mem`.
+/// Entry that another process finds in the section of sites, and writes to through `/proc/PID/mem`.
 pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
 
 /// Bytes of the line with the checksum.
 const CHECKSUM_BYTES: usize = 17;
-/// How often a text is read that is just being written, and how long is waited in between.
+/// Number of attempts to read a text that is just being written, and the pause between them.
 const READINGS_MAX: u32 = 20;
 const READING_STEP: Duration = Duration::from_micros(50);
 
 static IS_FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
-/// What was left there: a line for the file, one for the policy, one for the size of a ring, one for the
-/// wait, and one for the checksum of these.
+/// Reads the configuration that another process has written: a line each for the file, the policy,
+/// the ring's size, the wait, and the checksum of these.
 pub(crate) fn plan() -> Option<Config> {
     if IS_FORGOTTEN.load(Ordering::Relaxed) {
         return None;
@@ -39,12 +39,12 @@ pub(crate) fn plan() -> Option<Config> {
     None
 }
 
-/// The text that asks for `lines`; the last line is a checksum, as it may be read while it is written.
+/// Appends a checksum to `lines`, as the text may be read while it is written.
 pub(crate) fn text_of(lines: &str) -> String {
     format!("{lines}{:016x}\n", checksum(lines.as_bytes()))
 }
 
-/// What such a text asks for; `None` if it is not whole.
+/// Parses such a text; `None` if it is incomplete or invalid.
 pub(crate) fn plan_of(text: Vec<u8>) -> Option<Config> {
     let text = String::from_utf8(text).ok()?;
     let (text, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_BYTES)?)?;
@@ -59,7 +59,7 @@ pub(crate) fn plan_of(text: Vec<u8>) -> Option<Config> {
     Some(environment::described(file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
-/// It cannot be followed.
+/// Discards the request, after a recording could not be started with it.
 pub(crate) fn forget_plan() {
     IS_FORGOTTEN.store(true, Ordering::Relaxed);
 }

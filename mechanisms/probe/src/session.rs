@@ -1,4 +1,4 @@
-//! A recording: its files, its lanes, and who has them.
+//! Recordings: files, lanes, and the threads that own the lanes.
 
 use crate::claim;
 use crate::config::{Config, Policy};
@@ -20,19 +20,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A thread's place in the recording.
+/// A thread's entry in the recording.
 #[derive(Debug, Clone)]
 pub(crate) struct Seat {
-    /// Counts the threads that had a lane, from 0; no two of a recording have the same.
+    /// Number of the thread among those that got a lane, from 0; unique within a recording.
     pub index: u64,
     pub tid: u64,
     pub name: String,
     pub begin_ticks: u64,
-    /// Zero while it lives.
+    /// Zero while the thread lives.
     pub end_ticks: u64,
-    /// Where its lane lies in the rings' file.
+    /// Offset of the thread's lane in the rings' file.
     pub offset: u64,
-    /// Everything it recorded is in the stream, and another may have its place.
+    /// `true` if all events are in the stream, so that another thread may take the lane.
     pub is_done: bool,
     pub lane: Arc<Lane<Memory>>,
 }
@@ -41,20 +41,21 @@ pub(crate) struct Seat {
 struct Seats {
     all: Vec<Seat>,
     rings: RingsFile,
-    /// The sites that are named in the rings' file.
+    /// Number of sites that are listed in the rings' file.
     sites_count: usize,
     overwritten: u64,
     threads_refused: u64,
-    /// No event is counted for it any more.
+    /// `true` once the recording has ended, with events without a lane counted in `lost_before`.
     has_ended: bool,
-    /// Counts of seats that were given away, and of events without a seat once it has ended.
+    /// Counts of seats that were given to other threads, and of events without a lane once it has
+    /// ended.
     recorded_before: u64,
     lost_before: u64,
-    /// The first thing that went wrong.
+    /// First error.
     failure: Option<io::Error>,
 }
 
-/// Shared by the recording's owner, its threads and its writing thread.
+/// State shared by the recording's owner, the recorded threads and the writing thread.
 #[derive(Debug)]
 pub(crate) struct Session {
     config: Config,
@@ -71,73 +72,74 @@ struct Current {
 #[derive(Debug)]
 struct Control {
     current: Option<Current>,
-    /// What to begin at the first event, when nothing is being recorded.
+    /// Configuration to begin a recording with at the first event, if none runs.
     plan: Option<Config>,
-    /// In a forked process, what its files' names have behind those that its parent was given.
+    /// In a forked process, the suffix of its files' names after the parent's name.
     suffix: String,
-    /// The exit handlers run: what is begun now would never be finished.
+    /// `true` once the exit handlers run: a recording that begins later would never be finished.
     is_ending: bool,
 }
 
 static CONTROL: Mutex<Control> =
     Mutex::new(Control { current: None, plan: None, suffix: String::new(), is_ending: false });
-/// Whether there is a recording. Both words are for events that find no lane, in places where no lock can
-/// be taken; a recording that begins or ends just then may miss one, which is counted as unrecorded.
+/// `true` while there is a recording. This and the next word are for events without a lane, in
+/// places where no lock can be taken; at the moment a recording begins or ends, such an event may
+/// be counted as unrecorded instead.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
-/// Events of its threads that have no lane.
+/// Lost events of the recording's threads that have no lane.
 static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
-/// Whether the clock is calibrated, which is done by one thread while it holds the control.
+/// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
-/// How long an event may wait for room, in ns, as the recording wants it that began last.
+/// Maximum wait of an event for room, in ns, as configured by the recording that began last.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
-/// How long a thread sleeps before it looks for room again.
+/// Pause between two checks of a waiting thread for room.
 const WAIT_STEP: Duration = Duration::from_micros(20);
-/// Events while nothing was being recorded.
+/// Number of events while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A recording of this process; one at a time.
+/// A recording of this process; there is one at a time.
 ///
-/// Dropping it finishes it; so does the process's end by `exit` or from `main`. A process that is killed
-/// leaves files that can be read up to its last event.
+/// Dropping it finishes the recording, and so does the process's end by `exit` or by returning from
+/// `main`. A process that is killed leaves files that can be read up to its last event.
 #[derive(Debug)]
 #[must_use = "dropping it ends the recording"]
 pub struct Recording {
     session: Arc<Session>,
 }
 
-/// What became of a recording.
+/// Result of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Where it is.
+    /// Path of the trace.
     pub path: PathBuf,
-    /// Threads that recorded.
+    /// Number of threads that recorded.
     pub threads_count: u64,
     /// Events in the file, or in the rings with [`Policy::Last`].
     pub recorded: u64,
-    /// Events that should be there and are not: there was no room, the disk was full, a thread had no
-    /// ring.
+    /// Events that were lost: there was no room, the disk was full, or a thread had no ring.
     pub lost: u64,
-    /// Events that newer ones took the place of, with [`Policy::Last`].
+    /// Events that newer ones have overwritten, with [`Policy::Last`].
     pub overwritten: u64,
-    /// The file's length.
+    /// Length of the file.
     pub bytes: u64,
-    /// Why recording stopped early, or threads had no ring.
+    /// First error: recording stopped early, or threads had no ring.
     pub failure: Option<io::Error>,
 }
 
 impl Recording {
-    /// Begins to record what the sites that are on, now or later, say.
+    /// Begins to record the events of all sites that are on, now or later.
     ///
     /// # Errors
-    /// When one runs already, a number is out of bounds, or the files cannot be made.
+    /// If a recording runs already, the process is ending, a number is out of bounds, or the files
+    /// cannot be created.
     ///
     /// # Blocking
-    /// Calibrates the clock once a process, some 10 ms.
+    /// Calibrates the clock once a process, for some 10 ms.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let _inside = current::enter();
         let mut control = lock(&CONTROL);
@@ -151,7 +153,7 @@ impl Recording {
         Ok(Self { session })
     }
 
-    /// Events that are lost so far.
+    /// Number of events lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let _inside = current::enter();
@@ -159,17 +161,17 @@ impl Recording {
         self.session.totals(&seats).1
     }
 
-    /// Where it goes.
+    /// Path of the trace.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.session.config.path()
     }
 
-    /// Stops recording, writes what is not yet written, and says what became of it. Sites stay as they
-    /// are; an event that is being recorded at this moment may be in it or not.
+    /// Stops recording, writes all events that are not written yet, and returns a summary. Sites
+    /// stay on or off; an event that is being recorded at this moment may be missing.
     ///
     /// # Blocking
-    /// Until the rings are empty and written.
+    /// Waits until the rings are drained and written.
     #[must_use = "it says what was lost"]
     pub fn finish(self) -> Summary {
         let _inside = current::enter();
@@ -185,9 +187,9 @@ impl Drop for Recording {
     }
 }
 
-/// Makes the calling thread's ring now, rather than at its first event: some milliseconds for one of 4 MiB,
-/// which would otherwise stand in the trace between the first event and the second. Whether the thread
-/// has one; it has none when nothing is being recorded.
+/// Makes the calling thread's ring now rather than at its first event, and returns `true` if the
+/// thread has one. It takes some milliseconds for 4 MiB, which would otherwise pass between the
+/// first event and the second. Returns `false` if there is no recording.
 pub fn prepare() -> bool {
     let is_open = |writer: &Writer<Memory>| !writer.lane().is_closed();
     if current::with(is_open).unwrap_or(false) {
@@ -201,7 +203,7 @@ pub fn prepare() -> bool {
     session.is_some_and(|session| take_seat(&session))
 }
 
-/// How many events sites that were on had, while nothing was being recorded.
+/// Number of events of sites that were on while there was no recording.
 #[must_use]
 pub fn unrecorded() -> u64 {
     UNRECORDED.load(Ordering::Relaxed)
@@ -213,8 +215,8 @@ fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartErr
     bus::install();
     clock::calibration();
     IS_CALIBRATED.store(true, Ordering::Relaxed);
-    // Before the process has the writing thread: the kernel takes tens of milliseconds for it in a process
-    // of several threads.
+    // Before the process has the writing thread: in a process of several threads, the kernel takes
+    // tens of milliseconds for the registration.
     flip::register();
     WAIT_NS.store(config.wait().as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
@@ -222,7 +224,7 @@ fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartErr
     let streamer = match session.config.policy() {
         Policy::Last => None,
         Policy::Stream => {
-            // Without a stream, nobody would ever empty or remove the rings.
+            // Without a writing thread, the rings would never be drained or removed.
             let removed = |_: &StartError| session.remove_rings();
             Some(Streamer::start(&session).inspect_err(removed)?)
         }
@@ -232,13 +234,14 @@ fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartErr
     Ok(session)
 }
 
-/// The time on all clocks.
+/// Reads all clocks.
 pub(crate) fn anchor() -> Anchor {
     let ns = |clock| {
         let now = rustix::time::clock_gettime(clock);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     };
-    // The tightest of a few: a preemption in between would shift the clocks against each other.
+    // The narrowest of five readings: a preemption in between would shift the clocks against each
+    // other.
     let tries = (0..5).map(|_| {
         let before = clock::ticks();
         let monotonic_ns = ns(rustix::time::ClockId::Monotonic);
@@ -298,7 +301,7 @@ impl Session {
         &self.config
     }
 
-    /// The header as it is at the moment.
+    /// Returns the header with current counts.
     pub(crate) fn header(&self, state: u64) -> Header {
         let seats = lock(&self.seats);
         self.header_of(&seats, state)
@@ -308,7 +311,7 @@ impl Session {
         let (recorded, lost) = self.totals(seats);
         let unwritten = match self.config.policy() {
             Policy::Last => 0,
-            // What came into a ring and did not reach the file.
+            // Events in the rings that did not reach the file.
             Policy::Stream => recorded.saturating_sub(seats.rings.streamed),
         };
         let errno = seats.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
@@ -324,7 +327,7 @@ impl Session {
         }
     }
 
-    /// Events recorded and lost, by threads that have gone too.
+    /// Sums the recorded and the lost events, those of ended threads included.
     fn totals(&self, seats: &Seats) -> (u64, u64) {
         let recorded: u64 = seats.all.iter().map(|seat| seat.lane.survey().1).sum();
         let lost: u64 = seats.all.iter().map(|seat| seat.lane.counts().1).sum();
@@ -333,12 +336,12 @@ impl Session {
         (seats.recorded_before + recorded, seats.lost_before + lost + without_lane)
     }
 
-    /// The threads so far.
+    /// Returns the entries of all threads so far.
     pub(crate) fn seats(&self) -> Vec<Seat> {
         lock(&self.seats).all.clone()
     }
 
-    /// Everything of the thread `index` is in the stream: another may have its ring.
+    /// Marks the thread `index` as completely streamed: another thread may take its ring.
     pub(crate) fn is_done(&self, index: u64) {
         let mut seats = lock(&self.seats);
         if let Some(seat) = seats.all.iter_mut().find(|seat| seat.index == index) {
@@ -346,14 +349,14 @@ impl Session {
         }
     }
 
-    /// Recording stops, for `error`; the program goes on.
+    /// Stops recording because of `error`; the program goes on.
     pub(crate) fn fail(&self, error: io::Error) {
         let mut seats = lock(&self.seats);
         seats.all.iter().for_each(|seat| seat.lane.fail());
         seats.failure.get_or_insert(error);
     }
 
-    /// A ring for the calling thread.
+    /// Makes an entry and a ring for the calling thread.
     fn sit_down(&self) -> io::Result<Writer<Memory>> {
         let mut seats = lock(&self.seats);
         let seats = &mut *seats;
@@ -378,7 +381,7 @@ impl Session {
         Ok(writer)
     }
 
-    /// New memory, or that of a thread that has gone.
+    /// Makes a lane in new memory, or in that of a thread that has ended.
     fn empty_lane(&self, seats: &mut Seats) -> io::Result<Arc<Lane<Memory>>> {
         let overwrites = self.config.policy() == Policy::Last;
         let words = self.config.ring_words();
@@ -406,7 +409,7 @@ impl Session {
         Ok(Arc::new(Lane::new(memory, when_full)))
     }
 
-    /// Once; nothing afterwards.
+    /// Ends the recording; does nothing after the first call.
     fn end(&self) {
         let current = {
             let mut control = lock(&CONTROL);
@@ -438,7 +441,7 @@ impl Session {
         self.remove_rings();
     }
 
-    /// Of a stream; those of the other policy are the trace.
+    /// Removes a stream's rings; with the other policy, the rings are the trace.
     fn remove_rings(&self) {
         if self.config.policy() == Policy::Stream {
             lock(&self.seats).rings.remove(Path::new(&self.header.rings));
@@ -469,14 +472,14 @@ impl Session {
         }
     }
 
-    /// `count` more events are in the stream's file.
+    /// Counts `count` more events as written to the stream's file.
     pub(crate) fn streamed(&self, count: u64) {
         lock(&self.seats).rings.streamed += count;
     }
 }
 
-/// Gets the calling thread a writer, and says what the time was before that. `None` when it has none now: its
-/// event is counted.
+/// Gives the calling thread a writer, and returns the time read before that. Returns `None` if the
+/// thread gets none; the event is then counted.
 #[cold]
 pub(crate) fn attach() -> Option<u64> {
     if current::is_busy() {
@@ -495,7 +498,8 @@ pub(crate) fn attach() -> Option<u64> {
     }
     let _inside = current::enter();
     if !IS_CALIBRATED.load(Ordering::Relaxed) {
-        // Under the lock, which a fork waits for: a child would wait for ever for half a calibration.
+        // Under the lock, which a fork waits for: a child forked during the calibration would wait
+        // for it for ever.
         let _control = lock(&CONTROL);
         clock::calibration();
         IS_CALIBRATED.store(true, Ordering::Relaxed);
@@ -515,13 +519,13 @@ pub(crate) fn attach() -> Option<u64> {
     is_seated.then_some(now)
 }
 
-/// Gets the calling thread a writer; `false` if there is none to be had.
+/// Gives the calling thread a writer; returns `false` if it cannot have one.
 fn take_seat(session: &Session) -> bool {
-    // A signal handler may have done it in between.
+    // A signal handler may have made one since.
     if current::with(|writer| !writer.lane().is_closed()).unwrap_or(false) {
         return true;
     }
-    drop(current::take()); // of a recording that is finished
+    drop(current::take()); // of a finished recording
     if current::refused_by() == session.header.session {
         return false;
     }
@@ -541,12 +545,12 @@ fn take_seat(session: &Session) -> bool {
     }
 }
 
-/// Waits until the calling thread's ring has room, or what it waits for is over; `false` when that took too
-/// long, or is not to be waited for.
+/// Waits until the calling thread's ring has room or its lane is closed. Returns `false` after the
+/// maximum wait, or if the thread must not wait.
 #[cold]
 pub(crate) fn wait_for_room() -> bool {
     if current::phase() != Phase::Ready {
-        return false; // this thread may hold what the room waits for
+        return false; // this thread may hold a lock that the writing thread needs
     }
     let begin = clock::ticks();
     let wait_ticks = clock::ticks_from_ns(WAIT_NS.load(Ordering::Relaxed));
@@ -554,9 +558,9 @@ pub(crate) fn wait_for_room() -> bool {
         if clock::ticks().saturating_sub(begin) > wait_ticks {
             return false;
         }
-        // While this thread has the lock, a signal handler that interrupts it must not ask for it.
+        // While this thread holds the lock, a signal handler that interrupts it must not take it.
         let _inside = current::enter();
-        // Not for long, and not at all where that would be waited for.
+        // Held briefly, and not waited for: a thread in begin() or end() may hold it for long.
         if let Ok(control) = CONTROL.try_lock()
             && let Some(streamer) = control.current.as_ref().and_then(|it| it.streamer.as_ref())
         {
@@ -567,7 +571,7 @@ pub(crate) fn wait_for_room() -> bool {
     true
 }
 
-/// How many files of a name's are looked at for one that nobody records in.
+/// Maximum number of file names that are tried for one that no process records into.
 const FILES_MAX: u32 = 1000;
 
 fn begin_as_planned(control: &mut Control) {
@@ -586,8 +590,8 @@ fn begin_as_planned(control: &mut Control) {
         _ => false,
     };
     let mut begun = begin(control, plan.clone());
-    // Others may have been given the same file: programs that inherit the environment, and shared objects
-    // with a copy of this crate.
+    // The same path may have been given to others: to programs that inherit the environment, and to
+    // shared objects with a copy of this crate.
     for again in 1..FILES_MAX {
         if !begun.as_ref().is_err_and(is_taken) {
             break;
@@ -596,7 +600,7 @@ fn begin_as_planned(control: &mut Control) {
         begun = begin(control, plan.at(claim::with_suffix(plan.path(), &suffix)));
     }
     if let Err(error) = begun {
-        control.plan = None; // said once, not for each event
+        control.plan = None; // reported once, not for each event
         remote::forget_plan();
         let variable = environment::PATTERN_VARIABLE;
         let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
@@ -622,10 +626,10 @@ pub(crate) fn set_plan(plan: Config) {
     lock(&CONTROL).plan = Some(plan);
 }
 
-/// In the flag form, a site has made itself known: it is named in the rings' file.
+/// Lists sites of the flag form that have registered since in the rings' file.
 pub(crate) fn sites_grew() {
     if current::phase() != Phase::Ready {
-        return; // it will be named with the next
+        return; // it is listed with the next site that registers
     }
     let _inside = current::enter();
     let Some(session) = lock(&CONTROL).session() else { return };
@@ -641,10 +645,10 @@ pub(crate) fn sites_grew() {
     }
 }
 
-/// The calling thread ends, and gives its writer back.
+/// Records the calling thread's end, and drops its writer.
 pub(crate) fn thread_ends(writer: Writer<Memory>) {
     let lane = Arc::clone(writer.lane());
-    drop(writer); // the counts are exact now
+    drop(writer); // makes the counts exact
     let end_ticks = clock::ticks();
     lane.words().header(format::thread::PAGE_END).store(end_ticks, Ordering::Relaxed);
     let Some(session) = lock(&CONTROL).session() else { return };
@@ -654,7 +658,7 @@ pub(crate) fn thread_ends(writer: Writer<Memory>) {
     }
 }
 
-/// What a fork must find free: held from before to after it, on the thread that forks.
+/// Locks held around a fork by the forking thread, so that the child finds them free.
 struct HeldForFork {
     control: MutexGuard<'static, Control>,
     _registry: registry::Held,
@@ -667,14 +671,14 @@ thread_local! {
 
 pub(crate) fn before_fork() {
     if current::phase() == Phase::Inside {
-        return; // from a signal handler, say: the locks may be this thread's
+        return; // in a signal handler, for example: this thread may hold the locks
     }
     let inside = current::enter();
-    // In the order in which they are taken elsewhere. A session's own lock may be held by another
-    // thread: the child leaves the session alone.
+    // In the same order as elsewhere. Another thread may hold the session's own lock: the child
+    // does not use the session.
     let held =
         HeldForFork { control: lock(&CONTROL), _registry: registry::hold(), _inside: inside };
-    // Where the thread's storage is gone already, nothing can be held over the fork.
+    // If the thread's local storage is destroyed already, nothing can be held over the fork.
     let _ = HELD.try_with(|slot| slot.replace(Some(held)));
 }
 
@@ -682,8 +686,8 @@ pub(crate) fn after_fork_in_parent() {
     let _ = HELD.try_with(|slot| slot.take());
 }
 
-/// The rings are the parent's: the child begins files of its own at its first event, whatever the parent
-/// has or would have recorded into.
+/// Prepares the child: the rings belong to the parent, so that the child begins files of its own at
+/// its first event, derived from the parent's current or planned ones.
 pub(crate) fn after_fork_in_child() {
     current::forget();
     let held = HELD.try_with(|slot| slot.take());
@@ -701,15 +705,15 @@ pub(crate) fn after_fork_in_child() {
     }
     control.suffix.push_str(&pid);
     IS_RECORDING.store(false, Ordering::Relaxed);
-    // Its threads do not exist here, and its files are not ours to close in order.
+    // The parent's threads do not exist here, and its files must not be finished by the child.
     std::mem::forget(parents);
 }
 
-/// The process ends in order: what is not yet written is written, and threads that outlive it begin nothing
-/// new.
+/// Finishes the recording when the process exits, and prevents threads that still run from starting
+/// a new one.
 pub(crate) fn process_ends() {
     if current::phase() == Phase::Inside {
-        return; // from a signal handler, say: the locks may be this thread's
+        return; // in a signal handler, for example: this thread may hold the locks
     }
     let _inside = current::enter();
     let session = {

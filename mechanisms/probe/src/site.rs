@@ -1,29 +1,30 @@
-//! What a site is: its name, where it stands, and whether it is on.
+//! Sites: name, position in the source, and state.
 
 use handover_base::sync::shared::{AtomicU8, AtomicU32, Ordering};
 
-/// The version of [`Meta`]'s layout and of the section's entries.
+/// Version of [`Meta`]'s layout and of the section's entries.
 pub(crate) const LAYOUT_VERSION: u8 = 1;
-/// How many distinct sites one program can record: what the bits of an event's number hold.
+/// Maximum number of distinct sites in one program: an event has 18 bits for the number.
 pub const SITES_MAX: u32 = (1 << 18) - 1;
 
-/// Where in a Meta its state, its numbers and its texts lie: for who reads one in another process.
+/// Offset of the state in a Meta, for readers of another process's memory.
 pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, state);
-/// As above.
+/// Offset of the texts in a Meta.
 pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, text);
 
+/// State of a site that is not registered yet, in the flag form.
 pub(crate) const STATE_UNKNOWN: u8 = 0;
 pub(crate) const STATE_OFF: u8 = 1;
 pub(crate) const STATE_ON: u8 = 2;
 
-/// What kind of site `probe!` makes.
+/// Kind of the sites of `probe!`.
 pub const KIND_MARK: u8 = 0;
-/// What kind of site `span!` makes.
+/// Kind of the sites of `span!`.
 pub const KIND_SPAN: u8 = 1;
-/// The kind of the entry behind which another process leaves its wishes.
+/// Kind of the entry whose text another process overwrites with a configuration.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
-/// What a site does when it is on.
+/// Events that a site records while it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -33,17 +34,17 @@ pub enum Kind {
     Span,
 }
 
-/// What lies in memory for each site: the layout that a C header will share.
+/// Static data of a site, in a layout that C code can share.
 ///
-/// Position-independent and complete in itself, so that it can be read from the program's file as well:
-/// 16 bytes of header, then the name, then the file's name.
+/// It is position-independent and has no pointers, so that it can be read from the program's file
+/// too: a header of 16 bytes, then the name, then the file's name.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Meta<T: ?Sized = [u8]> {
-    /// The site's number shifted by two, zero as long as it has none.
+    /// The site's number shifted left by two; zero until it has a number.
     code: AtomicU32,
     line: u32,
-    /// Whether it is on; in the flag form this is what the site reads.
+    /// State, on or off; in the flag form the site itself reads it.
     state: AtomicU8,
     kind: u8,
     values_count: u8,
@@ -54,7 +55,8 @@ pub struct Meta<T: ?Sized = [u8]> {
 }
 
 impl<const N: usize> Meta<[AtomicU8; N]> {
-    /// What no site is: room for what another process writes here.
+    /// Makes the control entry: not a site, but memory that another process writes a configuration
+    /// to.
     pub(crate) const fn control() -> Self {
         Self {
             code: AtomicU32::new(0),
@@ -69,7 +71,7 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
         }
     }
 
-    /// What was written, up to the first zero.
+    /// Returns the bytes written by another process, up to the first zero.
     pub(crate) fn written(&self) -> Vec<u8> {
         let bytes = self.text.iter().map(|byte| byte.load(Ordering::Relaxed));
         bytes.take_while(|byte| *byte != 0).collect()
@@ -77,21 +79,21 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
 }
 
 impl<T: ?Sized> Meta<T> {
-    /// Bytes of both texts.
-    #[allow(dead_code)] // as below
+    /// Length of both texts in bytes.
+    #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn text_bytes(&self) -> usize {
         usize::from(self.name_bytes) + usize::from(self.file_bytes)
     }
 }
 
-/// How many bytes of a site's name are kept.
+/// Maximum length of a site's name, and of its file's name, in bytes.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
 impl<const N: usize> Meta<[u8; N]> {
-    /// For the macros: `N` is the length of both texts together.
+    /// Makes a site's data, for the macros: `N` is the length of both texts together.
     ///
     /// # Panics
-    /// When it is not, or a text is longer than 65,535 bytes: while compiling.
+    /// If `N` is another length, or a text is longer than 65,535 bytes: at compile time.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(name: &str, file: &str, line: u32, kind: u8, values_count: u8) -> Self {
@@ -119,8 +121,9 @@ impl<const N: usize> Meta<[u8; N]> {
 }
 
 impl Meta {
-    /// The number shifted by two: what the low bits of each of its events are. It never changes once
-    /// it is there, and whoever records has seen it written (see `Registry`), hence relaxed.
+    /// Returns the number shifted left by two: the low bits of the site's events. Relaxed: the
+    /// number never changes once it is set, and it is set before the site is switched on (see
+    /// `Registry`).
     #[inline(always)]
     pub(crate) fn code(&self) -> u32 {
         self.code.load(Ordering::Relaxed)
@@ -143,12 +146,12 @@ impl Meta {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    #[allow(dead_code)] // asked of sections, which the flag form does not have
+    #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn is_control(&self) -> bool {
         self.kind == KIND_CONTROL
     }
 
-    #[allow(dead_code)] // as above
+    #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn version(&self) -> u8 {
         self.version
     }
@@ -176,7 +179,7 @@ impl Meta {
     }
 }
 
-/// A Meta as it lies in another process.
+/// Header of a Meta in another process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Foreign {
     pub kind: u8,
@@ -189,7 +192,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// From the bytes before its texts.
+    /// Decodes the bytes before the texts.
     pub(crate) fn decode(header: &[u8; TEXT_OFFSET]) -> Self {
         let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
         Self {
@@ -203,7 +206,7 @@ impl Foreign {
         }
     }
 
-    /// The site that it describes, with texts of the lengths that it says.
+    /// Makes the site from the header and its texts.
     pub(crate) fn site(&self, number: u32, text: &[u8]) -> Site {
         let (name, file) = text.split_at(self.name_bytes.min(text.len()));
         Site {
@@ -218,30 +221,29 @@ impl Foreign {
     }
 }
 
-/// A site, as [`sites`](crate::sites) lists them and as a trace names them.
+/// A site, as listed by [`sites`](crate::sites) and as named in a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Site {
-    /// Its number in this process and in the traces that it records, from 1.
+    /// Number of the site in this process and in its traces, from 1.
     pub number: u32,
-    /// What it is called.
+    /// Name of the site.
     pub name: String,
-    /// The source file, as the compiler was given it.
+    /// Path of the source file, as given to the compiler.
     pub file: String,
-    /// The line in it.
+    /// Line in the source file.
     pub line: u32,
-    /// One event, or two around a span.
+    /// Kind of the site: one event, or two around a span.
     pub kind: Kind,
-    /// How many values it records, 0 to 2.
+    /// Number of values that the site records, 0 to 2.
     pub values_count: u8,
-    /// Whether it is on at the moment; false in a trace.
+    /// `true` if the site was on when this was read; `false` in a trace.
     pub is_on: bool,
 }
 
-/// What a site can record beside its time: integers, kept as 64 bits (negative ones in two's
-/// complement).
+/// Types that a site can record: integers, stored as 64 bits (negative ones in two's complement).
 pub trait Value: Copy {
-    /// As it is recorded.
+    /// Converts the value to the word that is recorded.
     fn to_word(self) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! The thread that empties the rings into a file.
+//! Thread that drains the rings into a stream's file.
 
 use crate::chunk::{Chunk, Whose};
 use crate::claim;
@@ -17,20 +17,20 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it looks while there is little to take. A ring of 4 MiB holds half a million events: 50 ms at ten
-/// million a second.
+/// Polling interval while there are few events. A ring of 4 MiB holds half a million events: 50 ms
+/// at ten million a second.
 const PERIOD: Duration = Duration::from_millis(4);
-/// And while there is much: what a thread has written a millisecond ago is still in the caches, and three
-/// quarters of its ring are left for a moment in which this thread does not run.
+/// Polling interval while there are many events: events written a millisecond ago are still in the
+/// caches, and three quarters of a ring are left for times in which this thread does not run.
 const PERIOD_BUSY: Duration = Duration::from_millis(1);
-/// It takes a thread's events when there are so many blocks of them, so that a chunk's header is lost in
-/// it. They are in safety before: the ring outlives the process.
+/// Minimum number of a thread's blocks to drain, so that a chunk's header is small beside its
+/// events. The events are safe before: the ring outlives the process.
 const BLOCKS_WORTHWHILE: u64 = 16;
-/// A chunk is written when it has so many events: what is read, put together and written stays in a core's
-/// caches on the way.
+/// Number of events at which a chunk is written: few enough for events, chunk and written bytes to
+/// stay in a core's caches.
 const CHUNK_EVENTS: u64 = 1 << 14;
 
-/// The thread, from the outside.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(crate) struct Streamer {
     stop: Arc<AtomicBool>,
@@ -55,7 +55,8 @@ impl Streamer {
                 has_failed: false,
             };
             move || {
-                // It would wait for itself, and have itself to do for ever.
+                // Its own events are not recorded: it would wait for itself, and produce events for
+                // ever.
                 current::become_own();
                 work.run(&stop);
             }
@@ -65,17 +66,18 @@ impl Streamer {
         Ok(Self { stop, thread })
     }
 
-    /// Has it look now: somebody waits for room.
+    /// Makes the thread poll at once, because another thread waits for room.
     pub(crate) fn wake(&self) {
         self.thread.thread().unpark();
     }
 
-    /// Has everything written, and returns when it is.
+    /// Makes the thread write all events, and returns when it has ended.
     pub(crate) fn finish(self) {
-        // Release: pairs with Acquire in run(): what was recorded is there to be read.
+        // Release: pairs with Acquire in run(): events recorded before are visible to the last
+        // pass.
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        // It fails only if the thread panicked, and then there is nothing to be had from it.
+        // An error means that the thread panicked; there is no result to return then.
         let _ = self.thread.join();
     }
 }
@@ -112,10 +114,11 @@ impl StreamFile {
         Ok(())
     }
 
-    /// All of it or nothing, as far as readers are concerned: what a full disk cuts off is cut away.
+    /// Appends a whole segment. On an error, such as a full disk, cuts the file back to its end
+    /// before.
     fn append(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.end) {
-            // If this fails too, readers find the rest by its checksum.
+            // If this fails too, readers detect the partial segment by its checksum.
             let _ = self.file.set_len(self.end);
             return Err(error);
         }
@@ -124,7 +127,7 @@ impl StreamFile {
     }
 }
 
-/// A thread whose ring is emptied.
+/// A thread whose ring is drained.
 #[derive(Debug)]
 struct Source {
     seat: Seat,
@@ -139,7 +142,7 @@ struct Work {
     file: StreamFile,
     sources: Vec<Source>,
     chunk: Chunk,
-    /// Where a block is read before its events are put together.
+    /// Buffer for a block's words.
     block: Box<[u64; BLOCK_WORDS as usize]>,
     has_failed: bool,
 }
@@ -169,7 +172,7 @@ impl Work {
         claim::release(&self.file.file);
     }
 
-    /// Takes what is worthwhile, or everything; whether there was any.
+    /// Drains threads with enough events, or all; returns `true` if it wrote any.
     fn look(&mut self, everything: bool) -> io::Result<bool> {
         let mut has_taken = false;
         self.meet();
@@ -195,7 +198,7 @@ impl Work {
         Ok(has_taken)
     }
 
-    /// Finds new threads, and those that have ended.
+    /// Adds new threads, and notes which have ended.
     fn meet(&mut self) {
         for seat in self.session.seats() {
             match self.sources.iter_mut().find(|source| source.seat.index == seat.index) {
@@ -211,8 +214,9 @@ impl Work {
         }
     }
 
-    /// Writes a chunk of a thread's events; `false` when there was none. Of a block that is being written,
-    /// only `to_its_end`: the line in which a thread writes is best left with it.
+    /// Writes a chunk of a thread's events; returns `false` if there were none. Events of a block
+    /// that is not complete are read only if `to_its_end`: reading takes the cache line away from
+    /// the writing thread.
     fn take(&mut self, at: usize, to_its_end: bool) -> io::Result<bool> {
         let source = &mut self.sources[at];
         let lane = &*source.seat.lane;
@@ -231,7 +235,7 @@ impl Work {
                 false
             };
             if !is_taken {
-                // Nothing there, or something for the next chunk.
+                // No event is left, or the next one belongs to the next chunk.
                 source.drainer = position;
                 break;
             }
@@ -257,7 +261,7 @@ impl Work {
         Ok(true)
     }
 
-    /// Says how a thread ended, once it has and is written.
+    /// Writes the final segment of a thread that has ended and is drained.
     fn end(&mut self, at: usize) -> io::Result<()> {
         let source = &self.sources[at];
         self.file.append(&files::thread_segment(&source.seat))?;

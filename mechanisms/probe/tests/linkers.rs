@@ -1,6 +1,7 @@
 //! Sites in other kinds of program: with several linkers, with and without fat LTO, position-independent
-//! or not, inlined from another crate, in a shared object, stripped, and without any site at all. Each is
-//! a little workspace that is built and run; what is not installed is said to be skipped.
+//! or not, inlined from another crate, in a shared object, stripped, and a program without any
+//! site. Each is a small workspace that is built and run; a linker that is not installed is
+//! reported as skipped.
 #![cfg(not(any(handover_loom, miri, feature = "flags")))]
 
 use handover_probe::read::{End, Trace, family};
@@ -95,13 +96,13 @@ const BARE: &str = r#"
 
 fn write(path: PathBuf, text: &str) {
     if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
-        return; // and what was built from it still stands
+        return; // the build products stay up to date
     }
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
 
-/// The little workspace, with the same versions of everything as this one.
+/// Writes the small workspace, with this workspace's versions of all dependencies.
 fn workspace(root: &Path) {
     let house = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = |name: &str, rest: &str| {
@@ -123,7 +124,7 @@ fn workspace(root: &Path) {
     write(root.join("program/src/main.rs"), PROGRAM);
     write(root.join("bare/Cargo.toml"), &manifest("bare", ""));
     write(root.join("bare/src/main.rs"), BARE);
-    // Where the workspace has one, so that nothing newer is fetched.
+    // If this workspace has a lock file, it keeps cargo from looking for newer versions.
     let lock = house.join("../../Cargo.lock");
     if lock.exists() {
         fs::copy(lock, root.join("Cargo.lock")).unwrap();
@@ -157,9 +158,9 @@ fn run(program: &Path, arguments: &[&Path]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Builds all, runs all.
+/// Builds and runs all programs.
 fn works(profile: &str, flags: &[&str], has_plugin: bool) {
-    // With it the whole program is compiled anew each time.
+    // With fat LTO, each build compiles the whole program anew.
     if profile == "fat" && std::env::var_os("HANDOVER_LONG").is_none() {
         println!("skipped: sites with fat LTO: HANDOVER_LONG is not set");
         return;
@@ -185,7 +186,8 @@ fn works(profile: &str, flags: &[&str], has_plugin: bool) {
     }
 }
 
-/// A program and its plugin, each with a copy of the recorder, are given one file by the environment.
+/// Runs a program and its plugin, each with a copy of the recorder, with one file from the
+/// environment.
 fn both_keep_their_traces(program: &Path, folder: &Path, plugin: &Path) {
     let path = folder.join("both");
     let mut command = Command::new(program);
@@ -204,7 +206,7 @@ fn is_installed(linker: &str) -> bool {
     Command::new(linker).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns `true` if `HANDOVER_LONG` asks for the builds that take long; prints what is left out otherwise.
+/// Returns `true` if `HANDOVER_LONG` is set; otherwise prints which builds are skipped.
 fn is_long(what: &str) -> bool {
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     if !is_long {
@@ -213,7 +215,8 @@ fn is_long(what: &str) -> bool {
     is_long
 }
 
-/// Not the compiler's own, which is lld on this platform.
+/// Flag that selects the system's linker rather than the compiler's own, which is lld on this
+/// platform.
 const SYSTEM_LINKER: &str = "-Clinker-features=-lld";
 
 #[test]

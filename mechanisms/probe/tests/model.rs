@@ -1,11 +1,11 @@
 //! The lane's protocol under loom: `RUSTFLAGS="--cfg handover_loom" cargo test --release --test model`.
 //!
-//! Blocks have six words here, two of them for events, so that a few events are enough to begin, fill and
-//! use a block again.
+//! Blocks have six words here, two of them for events, so that a few events are enough to start,
+//! fill and reuse a block.
 //!
 //! # Which calls are mixed
-//! In each row, every call of one column meets every call of the other at every point that three preemptions
-//! allow. Each lane has two blocks, and loses what it has no room for.
+//! In each row, every call of one column meets every call of the other at every point that three
+//! preemptions allow. Each lane has two blocks, and loses events for which there is no room.
 //!
 //! | model | writer | another thread |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | `a_lane_that_is_closed_*` | `write` three times | `close` |
 //! | `mixed_*` | `write`, `write_1`, drop | drainer: `next`, `release`, `close`, `next` to the end |
 //!
-//! Not modelled: a writer that waits for room, whose futex is the kernel's; `give_up`; signal handlers that
-//! write while they interrupt the writer, which is one thread.
+//! Not modelled: a writer that waits for room, which sleeps and retries; `give_up`; signal handlers
+//! that write while they interrupt the writer, all on one thread.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use handover_probe::lane::{
     BLOCK_WORDS, CODE_BITS, Drained, Drainer, Lane, WhenFull, Words, Writer, Wrote,
 };
 
-/// Words that loom watches.
+/// Words that loom checks.
 struct Modelled(Vec<AtomicU64>);
 
 impl Modelled {
@@ -68,7 +68,7 @@ fn events_arrive_whole_and_in_order_while_blocks_are_used_again() {
     model(|| {
         let lane = lane(2);
         let writer = Writer::new(Arc::clone(&lane));
-        // Two words for events in a block: one with a value fills it.
+        // A block has two words for events: one event with a value fills it.
         let thread = thread::spawn(move || {
             (1..=3u64)
                 .filter(|value| writer.write_1(4, *value, 10 * value) == Wrote::Recorded)
@@ -98,7 +98,7 @@ fn a_block_that_is_taken_whole_is_complete() {
         let writer = Writer::new(Arc::clone(&lane));
         let thread = thread::spawn(move || {
             for ticks in 1..=3u64 {
-                // Two events fill a block; the third begins another.
+                // Two events fill a block; the third starts another.
                 let _ = writer.write(4, ticks);
             }
         });
@@ -147,7 +147,7 @@ fn mixed_writes_reads_and_a_close_give_each_recorded_event_once_and_in_order() {
                 0 => writer.write_1(4, ticks, 10 * ticks),
                 _ => writer.write(4, ticks),
             };
-            // A writer to a closed lane is dropped.
+            // The writer stops at a closed lane.
             let wrote = (1..=4u64).map(write).take_while(|it| *it != Wrote::Closed);
             wrote.filter(|it| *it == Wrote::Recorded).count()
         });

@@ -1,5 +1,5 @@
-//! The reader, on files that are damaged, cut off, or something else: it never panics, and what it says
-//! of undamaged parts stays true.
+//! Reading files that are damaged, cut off, or no traces: the reader never panics, and the
+//! undamaged parts are read correctly.
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_probe::read::Trace;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 const EVENTS: u64 = 3_000;
 
-/// A stream and a ring's file, with the same events.
+/// Returns the bytes of a stream and of a rings file, with the same events.
 fn samples() -> &'static [Vec<u8>; 2] {
     static SAMPLES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
     SAMPLES.get_or_init(|| {
@@ -29,7 +29,7 @@ fn samples() -> &'static [Vec<u8>; 2] {
     })
 }
 
-/// Reads all there is; how many events and how many that are missing.
+/// Reads all events; returns the number of events, and of missing events.
 fn read(bytes: Vec<u8>) -> Result<(u64, u64), ReadError> {
     let trace = Trace::from_bytes(bytes)?;
     let mut last = 0;
@@ -72,7 +72,8 @@ fn a_damaged_stretch_is_passed_over_and_its_events_are_counted_as_missing() {
     assert!(missing > 0);
 }
 
-/// Exact for a stream, whose every byte has a checksum; a ring has none, and only does not panic.
+/// Reads damaged bytes. A stream must not yield additional events, as all of its bytes are
+/// checksummed; the events of a rings file are not, and it only must not panic.
 fn check(bytes: Vec<u8>, is_stream: bool) {
     let Ok((count, _)) = read(bytes) else { return };
     assert!(!is_stream || count <= EVENTS, "{count} events were made up");

@@ -1,4 +1,4 @@
-//! Recording and reading back, in one process. Not under Miri, which maps no files.
+//! Recording and reading back in one process. Not under Miri, which cannot map files.
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_probe::read::{End, Event, EventKind, Trace};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One recording at a time.
+/// Excludes the other tests, as a process has one recording at a time, and makes a folder.
 fn alone() -> (MutexGuard<'static, ()>, tempfile::TempDir) {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +82,7 @@ fn each_thread_is_named_and_its_end_is_known() {
             let events: Vec<Event> = trace.events(index).collect();
             assert_eq!(events.len() as u64, thread.events_count);
             assert!(events.iter().all(|event| event.values() == [index as u64]));
-            // The first event's time is taken before the thread has its ring.
+            // The first event's time is read before the thread has its ring.
             assert!(events[1..].iter().all(|event| (begin..=end).contains(&event.ticks)));
         }
         assert_eq!(trace.threads().len(), 3);
@@ -186,8 +186,8 @@ fn a_long_stream_of_several_threads_loses_nothing_and_is_small() {
     assert_eq!(depths, [0; 4]);
 }
 
-/// Returns `true` if the stream has the end of its first thread, and the thread that writes it sleeps again: the ring
-/// is free then.
+/// Returns `true` if the stream has the end of its first thread, and the thread that writes it
+/// sleeps again: the ring is free then.
 fn is_written(path: &Path) -> bool {
     let trace = Trace::open(path).unwrap();
     let has_ended = trace.threads().first().is_some_and(|thread| thread.end_ticks.is_some());
@@ -209,8 +209,8 @@ fn threads_beyond_the_rings_are_refused_and_counted_and_rings_are_used_again() {
             std::thread::yield_now();
         }
         std::thread::spawn(move || {
-            work(); // in the ring of the first
-            std::thread::spawn(work).join().unwrap(); // without one
+            work(); // in the ring of the first thread
+            std::thread::spawn(work).join().unwrap(); // without a ring
             work();
         })
         .join()
@@ -236,7 +236,7 @@ fn there_is_one_recording_at_a_time_and_threads_go_on_to_the_next() {
     enable("next.*").unwrap();
     probe!("next.mark");
     assert_eq!(first.finish().recorded, 1);
-    probe!("next.mark"); // nowhere
+    probe!("next.mark"); // not recorded
     let second = Recording::start(Config::stream(folder.path().join("b"))).unwrap();
     probe!("next.mark");
     disable("*").unwrap();
@@ -295,7 +295,7 @@ fn what_is_no_trace_is_refused_and_stays() {
         }
     }
     assert_eq!(std::fs::read(&text).unwrap(), b"mine");
-    // An empty file, an older trace, and a link to one give way; the link stays.
+    // An empty file, an older trace, and the target of a link are replaced; the link stays.
     let link = folder.path().join("link");
     std::fs::write(path(&folder), "").unwrap();
     std::os::unix::fs::symlink(path(&folder), &link).unwrap();
@@ -308,7 +308,7 @@ fn what_is_no_trace_is_refused_and_stays() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5, "nothing is left beside");
 }
 
-/// How often sites are switched under fire; `HANDOVER_PROBE_FLIPS` asks for more.
+/// Number of times that sites are switched while threads run; `HANDOVER_PROBE_FLIPS` sets another.
 fn flips_count() -> u64 {
     std::env::var("HANDOVER_PROBE_FLIPS").map_or(100_000, |text| text.parse().expect("a number"))
 }
@@ -325,7 +325,7 @@ fn a_pass_after_switching_has_returned_follows_it() {
             while number < TURNS {
                 let now = turn.load(Ordering::Acquire);
                 if now == number {
-                    // The instruction is fetched again and again meanwhile.
+                    // Meanwhile the instruction is fetched again and again.
                     let _ = std::hint::black_box(|| probe!("follows.mark"));
                     std::hint::spin_loop();
                     continue;
@@ -370,7 +370,7 @@ fn sites_are_switched_while_four_threads_run_through_them() {
                     probe!("fire.value", sum, number);
                     count.store(number, Ordering::Relaxed);
                 }
-                // No register was disturbed on the way.
+                // Recording has changed no register.
                 let n = u128::from(number);
                 assert_eq!(sum, (n * (n + 1) * (2 * n + 1) / 6) as u64);
             });
@@ -380,7 +380,7 @@ fn sites_are_switched_while_four_threads_run_through_them() {
             assert!(enable(pattern).unwrap() >= 1);
             disable(pattern).unwrap();
         }
-        // All threads have gone on, and all of them obey.
+        // All threads still run, and all of them record.
         enable("fire.*").unwrap();
         let before: Vec<u64> = passes.iter().map(|it| it.load(Ordering::Relaxed)).collect();
         while passes.iter().zip(&before).any(|(now, then)| now.load(Ordering::Relaxed) <= then + 2)

@@ -1,13 +1,13 @@
-//! Sites: what they are called, and that they are on when they should be. Under Miri too, where they are
-//! flags and nothing can be mapped.
+//! Sites: their names, and their states. Under Miri too, where sites are flags and no file can be
+//! mapped.
 #![cfg(not(handover_loom))]
-#![deny(unsafe_code)] // as in a crate that uses probes: the macros let their own pass
+#![deny(unsafe_code)] // as in a crate that uses probes: the macros allow their own `unsafe`
 
 use handover_probe::{Kind, backend, disable, enable, probe, probed, sites, span, unrecorded};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Sites are the process's: one test at a time.
+/// Excludes the other tests, as sites belong to the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -15,7 +15,7 @@ fn alone() -> MutexGuard<'static, ()> {
     alone
 }
 
-/// How many events `what` makes. Nothing is being recorded here, and that is counted.
+/// Counts the events that `what` makes, by the counter of events without a recording.
 fn events(what: impl FnOnce()) -> u64 {
     let before = unrecorded();
     what();
@@ -56,7 +56,7 @@ fn a_span_has_two_ends_in_every_way_out_of_it() {
         }
         2
     }
-    early(false); // in the flag form it is known now
+    early(false); // in the flag form, this registers the site
     enable("ways.*").unwrap();
     assert_eq!(events(|| assert_eq!(early(true), 1)), 2);
     assert_eq!(events(|| assert_eq!(early(false), 2)), 2);

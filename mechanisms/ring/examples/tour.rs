@@ -1,4 +1,4 @@
-//! The five-minute tour: a queue that refuses, many producers, a stream, a request and its reply.
+//! Five-minute tour: a queue that refuses, many producers, a stream, a request and its reply.
 //!
 //! `cargo run --release -p handover-ring --example ring-tour`
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 const ITEMS_COUNT: u64 = 1_000_000;
 
 fn main() {
-    // 1. Bounded: what does not fit comes back, and its owner decides.
+    // 1. Bounded: a refused value is returned, and the caller decides.
     let (mut producer, mut consumer) = spsc::ring(2).expect("two slots are allowed");
     producer.push("first").expect("there is room");
     producer.push("second").expect("there is room");
@@ -18,12 +18,12 @@ fn main() {
     }
     println!("popped: {:?}", consumer.pop());
 
-    // 2. Closing drains: what was accepted is still there.
+    // 2. Closing drains: accepted values can still be popped.
     drop(producer);
     println!("closed: {}, finished: {}", consumer.is_closed(), consumer.is_finished());
     println!("popped: {:?}, finished: {}", consumer.pop(), consumer.is_finished());
 
-    // 3. Many producers: one consumer sees each one's values in order.
+    // 3. Many producers: the consumer sees each producer's values in order.
     let (producer, mut consumer) = mpsc::ring(64).expect("64 slots are allowed");
     thread::scope(|scope| {
         for name in ['a', 'b', 'c'] {
@@ -65,7 +65,7 @@ fn main() {
     other.join().expect("the server");
 }
 
-/// Sends a million items to another thread; ns for each.
+/// Sends a million items to another thread; returns the ns for each.
 fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {
@@ -84,12 +84,12 @@ fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
             thread::yield_now();
         }
     }
-    drop(producer); // publishes what is left, and closes
+    drop(producer); // publishes the remaining items, and closes
     assert_eq!(other.join().expect("the consumer"), (0..ITEMS_COUNT).sum());
     start.elapsed().as_secs_f64() * 1e9 / ITEMS_COUNT as f64
 }
 
-/// The same in batches of 64 at both ends.
+/// Measures the same in batches of 64 at both ends.
 fn batches() -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {

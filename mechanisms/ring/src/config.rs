@@ -1,15 +1,15 @@
-//! How many slots a ring may have.
+//! Bounds of a ring's capacity.
 
 use crate::CapacityError;
 
-/// The most slots that a ring may have.
+/// Maximum number of slots of a ring.
 pub const SLOTS_COUNT_MAX: u32 = 1 << 31;
 
-/// Whether a ring may have so many slots; [`spsc::ring`](crate::spsc::ring) and
-/// [`mpsc::ring`](crate::mpsc::ring) ask this first.
+/// Checks a number of slots; [`spsc::ring`](crate::spsc::ring) and
+/// [`mpsc::ring`](crate::mpsc::ring) call this first.
 ///
 /// # Errors
-/// Outside `1..=SLOTS_COUNT_MAX`.
+/// If `slots_count` lies outside `1..=SLOTS_COUNT_MAX`.
 pub fn validate(slots_count: u32) -> Result<(), CapacityError> {
     if !(1..=SLOTS_COUNT_MAX).contains(&slots_count) {
         return Err(CapacityError::OutOfRange { slots_count, max: SLOTS_COUNT_MAX });

@@ -1,25 +1,26 @@
-//! Popping several values at once, the same for each ring.
+//! Draining of several values at once, for each ring.
 
-/// The popping end of a ring, as a drain needs it.
+/// The popping end of a ring, as [`Drain`] uses it.
 pub trait Take {
-    /// What is popped.
+    /// Type of the values.
     type Value;
 
-    /// Takes the oldest value, if one is there, without giving its slot back.
+    /// Takes the oldest value, if there is one, without releasing its slot.
     fn take(&mut self) -> Option<Self::Value>;
 
-    /// Gives back the slots of all that was taken.
+    /// Releases the slots of all values taken so far.
     fn leave(&self);
 
-    /// How many values have been taken since the beginning.
+    /// Number of values taken since the ring was made.
     fn head(&self) -> u64;
 }
 
-/// A drain gives slots back after so many, at the latest.
+/// Number of values after which a drain releases their slots, at the latest.
 const LEAVE_EVERY: u64 = 32;
 
-/// An iterator over what is ready in a ring: it ends when nothing more is there. What it is not asked for
-/// stays in the ring. Slots are given back to producers after every 32, and when it is dropped.
+/// Iterator over the values that are ready in a ring; it ends when there are no more. Values that
+/// it has not returned stay in the ring. It releases slots to producers after every 32 values, and
+/// when it is dropped.
 #[derive(Debug)]
 pub struct Drain<'a, C: Take>(&'a mut C);
 

@@ -1,42 +1,42 @@
-//! What refuses, and what comes back with the refusal.
+//! Error types; those of refused calls hold the refused value.
 
 use core::fmt;
 
-/// Why a ring could not be made.
+/// Error of making a ring.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// No ring has so many slots.
+    /// The number of slots is out of range.
     #[error("slots_count={slots_count}: must lie in 1..={max}")]
     OutOfRange {
-        /// What was asked for.
+        /// Requested number of slots.
         slots_count: u32,
-        /// The most there may be: [`SLOTS_COUNT_MAX`](crate::SLOTS_COUNT_MAX).
+        /// Maximum: [`SLOTS_COUNT_MAX`](crate::SLOTS_COUNT_MAX).
         max: u32,
     },
-    /// The memory for the slots could not be had.
+    /// There is no memory for the slots.
     #[error("{slots_count} slots of {slot_bytes} bytes each do not fit into memory: ask for fewer")]
     OutOfMemory {
-        /// What was asked for.
+        /// Requested number of slots.
         slots_count: u32,
-        /// The size of what is pushed.
+        /// Size of a value.
         slot_bytes: usize,
     },
 }
 
-/// Why a push was refused; the value comes back with it.
+/// Error of a push, with the refused value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError<T> {
     /// Every slot is taken. Once the consumer has popped, a push can succeed.
     #[error("the ring is full")]
     Full(T),
-    /// Somebody closed the ring, or its consumer is gone. No push will ever succeed again.
+    /// The ring was closed, or its consumer dropped. No push will ever succeed again.
     #[error("the ring is closed")]
     Closed(T),
 }
 
 impl<T> PushError<T> {
-    /// The value that was refused.
+    /// Returns the refused value.
     #[inline]
     pub fn into_inner(self) -> T {
         match self {
@@ -44,14 +44,14 @@ impl<T> PushError<T> {
         }
     }
 
-    /// Whether it is worth trying again.
+    /// Returns `true` if the ring was full, so that a later push may succeed.
     #[inline]
     pub fn is_full(&self) -> bool {
         matches!(self, PushError::Full(_))
     }
 }
 
-/// Without the value, so that `expect` works with what cannot be shown.
+/// Shows no value, so that `expect` works for values without `Debug`.
 impl<T> fmt::Debug for PushError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -61,19 +61,19 @@ impl<T> fmt::Debug for PushError<T> {
     }
 }
 
-/// Why a request was not sent; it comes back.
+/// Error of sending a request, with the request.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<Q> {
-    /// The last request has not been answered yet, or its answer not been received.
+    /// The last request has not been answered yet, or its reply not been received.
     #[error("a request is under way")]
     Busy(Q),
-    /// The server is gone.
+    /// The server was dropped.
     #[error("the server is gone")]
     Closed(Q),
 }
 
 impl<Q> SendError<Q> {
-    /// The request that was refused.
+    /// Returns the refused request.
     pub fn into_inner(self) -> Q {
         match self {
             SendError::Busy(request) | SendError::Closed(request) => request,
@@ -81,7 +81,7 @@ impl<Q> SendError<Q> {
     }
 }
 
-/// Without the request, so that `expect` works with what cannot be shown.
+/// Shows no request, so that `expect` works for requests without `Debug`.
 impl<Q> fmt::Debug for SendError<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -91,18 +91,18 @@ impl<Q> fmt::Debug for SendError<Q> {
     }
 }
 
-/// Why a request that was sent will not be answered.
+/// Error of receiving a reply: the sent request will not be answered.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered<Q> {
-    /// The server went before it read the request, which comes back.
+    /// The server was dropped before it received the request, which is returned.
     #[error("the server is gone and has not read the request")]
     Unread(Q),
-    /// The server read the request and went without an answer.
+    /// The server received the request and was dropped without a reply.
     #[error("the server is gone and has not answered")]
     Abandoned,
 }
 
-/// Without the request, so that `expect` works with what cannot be shown.
+/// Shows no request, so that `expect` works for requests without `Debug`.
 impl<Q> fmt::Debug for Unanswered<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -112,19 +112,19 @@ impl<Q> fmt::Debug for Unanswered<Q> {
     }
 }
 
-/// Why a reply was not sent; it comes back.
+/// Error of sending a reply, with the reply.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError<R> {
-    /// There is no request that has been received and not been answered.
+    /// There is no received request without a reply.
     #[error("there is no request to reply to")]
     NothingAsked(R),
-    /// The caller is gone.
+    /// The caller was dropped.
     #[error("the caller is gone")]
     Closed(R),
 }
 
 impl<R> ReplyError<R> {
-    /// The reply that was refused.
+    /// Returns the refused reply.
     pub fn into_inner(self) -> R {
         match self {
             ReplyError::NothingAsked(reply) | ReplyError::Closed(reply) => reply,
@@ -132,7 +132,7 @@ impl<R> ReplyError<R> {
     }
 }
 
-/// Without the reply, so that `expect` works with what cannot be shown.
+/// Shows no reply, so that `expect` works for replies without `Debug`.
 impl<R> fmt::Debug for ReplyError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

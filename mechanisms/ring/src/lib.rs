@@ -12,18 +12,18 @@ mod stage;
 pub use config::{SLOTS_COUNT_MAX, validate};
 pub use error::{CapacityError, PushError, ReplyError, SendError, Unanswered};
 
-/// One producer, one consumer.
+/// Ring with one producer and one consumer.
 ///
 /// # The algorithm
 /// Slots in a circle and two positions that count from zero and never wrap (64 bits): the producer's,
-/// up to which values are published, and the consumer's, below which they have been popped. Each
-/// stands in a line of its own and is stored with every push and pop, but looked at by the other side
-/// only when, by what it remembers, the ring is full or empty. So in a stream most pushes and pops
-/// touch their own line and the slot's alone.
+/// below which values are published, and the consumer's, below which they have been popped. Each
+/// has a cache line of its own and is stored with every push and pop. The other side loads it only
+/// when the ring, by the position that it remembers, is full or empty. So in a stream most pushes
+/// and pops access only their own line and the slot's.
 ///
-/// What then costs is the slots' lines on their way from core to core, and both sides ask for them
-/// ahead: the consumer for lines that it knows to be filled, the producer for lines that it knows to
-/// be vacant. Never for others: that would take a line from who is still at work on it.
+/// The remaining cost is the transfer of the slots' lines from core to core, and both sides
+/// prefetch them: the consumer lines that it knows to be filled, the producer lines that it knows
+/// to be vacant. Prefetching any other line would take it from the side that still works on it.
 ///
 /// # Source
 /// The remembered opposite index: Lee, Bu, Chandranmenon, "A lock-free, cache-efficient shared ring
@@ -32,17 +32,18 @@ pub mod spsc {
     pub use crate::raw::spsc::{Consumer, Drain, Producer, ring};
 }
 
-/// Many producers, one consumer.
+/// Ring with many producers and one consumer.
 ///
 /// # The algorithm
-/// Each slot has a sequence beside it. A producer takes a position by moving the tail (one
-/// compare-and-swap, repeated only if another was quicker), fills the slot, and writes the position
-/// into the sequence. The consumer looks at the sequence of the next slot and at nothing else: while
-/// it waits it does not disturb the producers, and with one producer a value costs one line's trip.
+/// Each slot has a sequence beside it. A producer reserves a position by moving the tail (one
+/// compare-and-swap, repeated only if another producer came first), fills the slot, and writes the
+/// position into the sequence. The consumer only reads the sequence of the next slot: while it
+/// waits it does not disturb the producers, and with one producer a value costs the transfer of one
+/// line.
 ///
-/// A producer that is interrupted between taking a position and filling the slot holds up what
-/// others push after it: the consumer sees nothing until it goes on, but nobody else is blocked and
-/// nothing is lost.
+/// If a producer is interrupted between reserving a position and filling the slot, the consumer
+/// does not see values that others push after it until the producer continues; no other thread is
+/// blocked, and no value is lost.
 ///
 /// # Source
 /// D. Vyukov, "Bounded MPMC queue" (1024cores.net, 2010), with one consumer, and with the
@@ -51,13 +52,13 @@ pub mod mpsc {
     pub use crate::raw::mpsc::{Consumer, Drain, Producer, ring};
 }
 
-/// One request at a time from one thread to another, and its reply back, in one cache line.
+/// Mailbox for one request at a time from one thread to another and its reply, in one cache line.
 ///
 /// # The algorithm
-/// A baton: one word says whose the line is. The caller writes the request and hands the line over, the
-/// server writes the reply into the same line and hands it back. Nothing else is shared, so that a
-/// request and its reply cost what one line costs to the other CPU and back, if both fit into
-/// 56 bytes.
+/// One word tells which side owns the line. The caller writes the request and hands the line over,
+/// the server writes the reply into the same line and hands it back. Nothing else is shared, so
+/// that a request and its reply cost the transfer of one line to the other CPU and back, if both
+/// fit into 56 bytes.
 pub mod mailbox {
     pub use crate::raw::mailbox::{Caller, Server, pair};
 }

@@ -1,64 +1,64 @@
-//! What the rings have in common, for code (tests, benchmarks) that runs with each.
+//! Traits of the rings, for generic code (tests, benchmarks).
 
 use crate::{CapacityError, PushError, mpsc, spsc};
 
-/// A bounded queue, by its two ends.
+/// A bounded queue with two ends.
 pub trait Queue {
-    /// Its name in tables and messages.
+    /// Name in tables and messages.
     const NAME: &'static str;
-    /// The end that pushes.
+    /// Type of the pushing end.
     type Producer<T: Send>: Push<T> + Send;
-    /// The end that pops.
+    /// Type of the popping end.
     type Consumer<T: Send>: Pop<T> + Send;
 
-    /// A queue of exactly so many slots.
+    /// Makes a queue of exactly `slots_count` slots.
     ///
     /// # Errors
-    /// [`CapacityError`]: no slot or too many, or no memory for them.
+    /// [`CapacityError`]: zero slots, too many, or no memory for them.
     #[allow(clippy::type_complexity)]
     fn ring<T: Send>(
         slots_count: u32,
     ) -> Result<(Self::Producer<T>, Self::Consumer<T>), CapacityError>;
 }
 
-/// What every producing end can do.
+/// A pushing end.
 pub trait Push<T> {
-    /// Pushes a value, or gives it back.
+    /// Pushes a value.
     ///
     /// # Errors
-    /// Full, or closed.
+    /// If the queue is full or closed; the error returns the value.
     fn push(&mut self, value: T) -> Result<(), PushError<T>>;
-    /// Pushes values while there are slots; how many.
+    /// Pushes values while there are slots; returns how many.
     fn push_batch(&mut self, values: &mut impl ExactSizeIterator<Item = T>) -> usize;
-    /// How many values are in the queue.
+    /// Number of values in the queue.
     fn len(&self) -> usize;
-    /// Whether the queue is empty.
+    /// Returns `true` if the queue is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Whether the queue is closed.
+    /// Returns `true` if the queue is closed.
     fn is_closed(&self) -> bool;
-    /// Refuses every further push.
+    /// Closes the queue: every further push is refused.
     fn close(&mut self);
 }
 
-/// What every popping end can do.
+/// A popping end.
 pub trait Pop<T> {
     /// Pops the oldest value.
     fn pop(&mut self) -> Option<T>;
-    /// Pops up to `values_max` values; how many.
+    /// Pops up to `values_max` values; returns how many.
     fn pop_batch(&mut self, values_max: usize, each: impl FnMut(T)) -> usize;
-    /// What is ready, one by one.
+    /// Iterates over the values that are ready.
     fn drain(&mut self) -> impl Iterator<Item = T>;
-    /// How many values there are to pop, or nearly.
+    /// Number of values to pop, or nearly.
     fn len(&self) -> usize;
-    /// Whether nothing is ready.
+    /// Returns `true` if no value is ready.
     fn is_empty(&self) -> bool;
-    /// Whether the queue is closed.
+    /// Returns `true` if the queue is closed.
     fn is_closed(&self) -> bool;
-    /// Whether nothing is there and nothing will ever come.
+    /// Returns `true` if the queue is empty and no value will ever come.
     fn is_finished(&self) -> bool;
-    /// Refuses every further push.
+    /// Closes the queue: every further push is refused.
     fn close(&mut self);
 }
 

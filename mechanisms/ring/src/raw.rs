@@ -1,4 +1,4 @@
-//! The crate's only home of `unsafe`: the memory, and the three algorithms upon it.
+//! All of this crate's `unsafe`: the memory, and the three algorithms on it.
 
 mod look;
 pub(crate) mod mailbox;

@@ -1,37 +1,37 @@
-//! The stages of a hand-over, by name: where the probe sites stand.
+//! Probe sites at the stages of a hand-over.
 //!
-//! Values are a position and which ring: what was published up to a position is popped up to the
-//! same; in a mailbox, a request is 1 and a reply 2. Without the feature `probes`, in a model and under
-//! Miri each is nothing. Where there is one producer, a site would make a loop of 1 to 3 ns longer by more
-//! than what can be measured: there it has the feature `probes-hot`.
+//! Their values are a position and the ring's address: values published up to a position are popped
+//! up to the same; in a mailbox, a request is 1 and a reply 2. Without the feature `probes`, in a
+//! model and under Miri, each function is empty. In the ring with one producer, whose loops take 1
+//! to 3 ns, a site would add a measurable time: its sites have the feature `probes-hot`.
 
 use handover_base::stage::{address, stage};
 
-/// The consumer can see what lies below `position`.
+/// The values below `position` are published.
 #[inline(always)]
 pub(crate) fn published<R>(position: u64, ring: &R) {
     stage!("probes", "ring.published", position, address(ring));
 }
 
-/// What lies below `position` has been popped.
+/// The values below `position` have been popped.
 #[inline(always)]
 pub(crate) fn popped<R>(position: u64, ring: &R) {
     stage!("probes", "ring.popped", position, address(ring));
 }
 
-/// As [`published`], where there is one producer.
+/// Records like [`published`], for the ring with one producer.
 #[inline(always)]
 pub(crate) fn published_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.published", position, address(ring));
 }
 
-/// As [`popped`], where there is one producer.
+/// Records like [`popped`], for the ring with one producer.
 #[inline(always)]
 pub(crate) fn popped_of_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.popped", position, address(ring));
 }
 
-/// A producer was refused: full, or closed.
+/// A push was refused: the ring is full or closed.
 #[inline(always)]
 pub(crate) fn refused<R>(position: u64, ring: &R) {
     stage!("probes", "ring.refused", position, address(ring));

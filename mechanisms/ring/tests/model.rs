@@ -1,5 +1,5 @@
 //! The rings and the mailbox under loom, which tries every interleaving and every reordering that the
-//! memory model allows. Rows have two slots there, so that three values go around a small ring.
+//! memory model allows. Lines have two slots there, so that three values go around a small ring.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --test model --release \
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! # Which calls are mixed
-//! In each row, every call of one column meets every call of the others at every point. Two threads are
-//! tried without a bound unless the row names one; three with up to three preemptions, or as many as the
-//! row says and one more with `HANDOVER_LONG`.
+//! In each row, every call of one column meets every call of the others at every point. Models of
+//! two threads are tried without a bound unless the row names one; those of three with up to three
+//! preemptions, or as many as the row says and one more with `HANDOVER_LONG`.
 //!
 //! | model | producer | another producer | consumer |
 //! |---|---|---|---|
@@ -35,22 +35,24 @@
 //! | `what_a_mailbox_holds_*` | `send`, drop | `receive`, `reply`, drop |
 //! | `mailbox_mixed_*` | `send` twice, `receive`, drop while waiting | `receive`, `reply`, drop while owing |
 //!
-//! Seen to fail: `give_back` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a store in place
-//! of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`).
+//! Mutations that loom has detected: `give_back` without the skip marks (`mpsc_mixed`,
+//! `mpsc_closed`), or with a store in place of its compare-and-swap (`mpsc_closed`); a value
+//! published by a Relaxed store (all of `mpsc_*`).
 #![cfg(handover_loom)]
 
 use handover_base::sync::{hint, thread};
 use handover_ring::{PushError, Unanswered, mailbox, mpsc, spsc};
 use std::sync::Arc as Counted;
 
-/// Tries everything with two threads, and what takes up to three preemptions with more.
+/// Tries every interleaving of two threads; those of more threads with up to three preemptions.
 fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = (threads_count > 2).then_some(3);
     builder.check(run);
 }
 
-/// Tries what takes up to so many preemptions, and one more with `HANDOVER_LONG`.
+/// Tries every interleaving with up to `preemptions` preemptions, and one more with
+/// `HANDOVER_LONG`.
 fn bounded_model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     let more = usize::from(std::env::var_os("HANDOVER_LONG").is_some());
@@ -58,7 +60,7 @@ fn bounded_model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     builder.check(run);
 }
 
-/// Gives the values, and claims to have `more` behind them.
+/// Returns the values, and claims to have `more` after them.
 struct Claims<I> {
     values: I,
     more: usize,
@@ -77,7 +79,7 @@ impl<I: ExactSizeIterator> Iterator for Claims<I> {
 
 impl<I: ExactSizeIterator> ExactSizeIterator for Claims<I> {}
 
-/// Pops until nothing can come any more.
+/// Pops until no more values can come.
 macro_rules! pop_all {
     ($consumer:ident) => {{
         let mut popped = Vec::new();
@@ -348,7 +350,7 @@ fn mpsc_mixed_calls_pass_each_accepted_value_once_and_each_producer_s_in_order()
             thread::spawn(move || {
                 let mut accepted: Vec<_> =
                     first.push(Box::new(10)).ok().map(|()| 10).into_iter().collect();
-                // One value, and room for two: the other is given back, or passed over.
+                // One value, but two slots reserved: the second is given back, or skipped.
                 let values = [11].map(Box::new).into_iter();
                 let pushed = first.push_batch(&mut Claims { values, more: 1 });
                 accepted.extend([11].into_iter().take(pushed));
@@ -515,7 +517,7 @@ fn mailbox_mixed_calls_end_each_request_once_whichever_side_goes_first() {
                     Some(request) if replied == 0 => {
                         replied += usize::from(server.reply(request).is_ok());
                     }
-                    Some(_) => break, // dropped while it owes the reply
+                    Some(_) => break, // dropped without a reply to it
                     None => hint::spin_loop(),
                 }
             }
@@ -530,7 +532,7 @@ fn mailbox_mixed_calls_end_each_request_once_whichever_side_goes_first() {
         assert!(matches!(first, Ok(Some(_))), "the first is answered");
         drop(caller.send(Counted::clone(&counted)));
         let second = caller.receive();
-        drop(caller); // waits for the second reply, or not
+        drop(caller); // while it waits for the second reply, or not
         drop((first, second));
         other.join().unwrap();
         assert_eq!(Counted::strong_count(&counted), 1);

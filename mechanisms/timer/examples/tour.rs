@@ -1,4 +1,4 @@
-//! The five-minute tour: time is a number that we make up.
+//! Five-minute tour, with made-up times.
 //!
 //! `cargo run --release -p handover-timer --example timer-tour`
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 const MS: u64 = 1_000_000;
 
 fn main() {
-    // 1. Timers hand over what they were given, when they are due and not before.
+    // 1. Timers return their payload when they are due, and not before.
     let mut wheel = Wheel::new(Config::default(), 0).expect("the defaults are valid");
     wheel.start(30 * MS, "tea").expect("room");
     let eggs = wheel.start(10 * MS, "eggs").expect("room");
@@ -20,7 +20,7 @@ fn main() {
     println!("at 29 ms: {:?}", wheel.pop_due(29 * MS));
     println!("at 31 ms: {:?}", wheel.pop_due(31 * MS).map(|expired| expired.payload));
 
-    // 2. A periodic timer keeps to its grid, and tells what was missed.
+    // 2. A periodic timer keeps to its grid, and reports missed deadlines.
     let period_ns = NonZeroU64::new(10 * MS).expect("not zero");
     let beat = wheel.start_periodic(40 * MS, period_ns, "beat").expect("room");
     for now_ns in [41 * MS, 55 * MS, 99 * MS] {
@@ -44,7 +44,7 @@ fn main() {
         wheel.next_deadline_ns()
     );
 
-    // 4. The bound is yours, and refusal returns the goods.
+    // 4. The number of timers is bounded, and a refusal returns the payload.
     let config = Config { timers_max: 1, timers_reserved: 1 };
     let mut small = Wheel::new(config, 0).expect("a valid configuration");
     small.start(1, "first").expect("room for one");
@@ -52,11 +52,11 @@ fn main() {
         println!("no room for the {payload}");
     }
 
-    // 5. A million of them. The lab measures this properly; here are round figures.
+    // 5. A million timers. These are rough figures; the lab measures properly.
     const COUNT: u32 = 1_000_000;
     let config = Config { timers_max: COUNT, timers_reserved: COUNT };
     let mut wheel = Wheel::new(config, 0).expect("a valid configuration");
-    // Scattered over 10 s, by a multiplication that has no pattern to speak of.
+    // Scattered over 10 s by a multiplicative hash.
     let deadline_ns = |i: u32| u64::from(i).wrapping_mul(0x9E37_79B9_7F4A_7C15) % (10_000 * MS);
     let began = Instant::now();
     let ids: Vec<_> = (0..COUNT).map(|i| wheel.start(deadline_ns(i), i).expect("room")).collect();

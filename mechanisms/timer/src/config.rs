@@ -1,11 +1,11 @@
-//! How many timers, and how many of them without allocating.
+//! Configuration of a wheel: maximum number of timers, and preallocation.
 
 use crate::ConfigError;
 
-/// The most timers that one wheel may be asked to hold: 2^28.
+/// Upper bound of [`Config::timers_max`]: 2^28.
 const TIMERS_LIMIT: u32 = 1 << 28;
 
-/// The bounds of a wheel.
+/// Configuration of a wheel.
 ///
 /// ```
 /// use handover_timer::Config;
@@ -19,18 +19,19 @@ const TIMERS_LIMIT: u32 = 1 << 28;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// How many timers may be outstanding at once; one more is refused. Default 1,048,576.
+    /// Maximum number of timers that run at once; a further one is refused. Default 1,048,576.
     ///
-    /// Memory follows the most timers that ever were outstanding, not this bound: at most 110 bytes
-    /// for each, with a payload of 8 bytes, and 400 KiB besides. A place is used for 2^31 timers and
-    /// then given up; so is its memory, a few bytes for many seconds of starting and cancelling.
+    /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110
+    /// bytes for each, with a payload of 8 bytes, and 400 KiB besides. A slot is used for 2^31
+    /// timers and then retired, and with it its memory: a few bytes for many seconds of starting
+    /// and cancelling.
     pub timers_max: u32,
-    /// For how many timers memory is set aside at once; the rest is allocated when needed, by
-    /// doubling, and kept. Default 0.
+    /// Number of timers for which memory is allocated at once; for others it is allocated when
+    /// needed, by doubling, and kept. Default 0.
     ///
-    /// Doubling moves what is there, which takes milliseconds at a million timers: set this to what
-    /// you expect where one such pause would hurt. What is set aside and not used yet is address
-    /// space only.
+    /// Doubling moves the existing timers, which takes milliseconds for a million: set this to the
+    /// expected number if such a pause matters. Memory that is allocated and not used yet is
+    /// address space only.
     pub timers_reserved: u32,
 }
 
@@ -41,10 +42,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether the bounds are within their ranges.
+    /// Checks that both fields are within their ranges.
     ///
     /// # Errors
-    /// [`ConfigError`] names the bound, its value and its range.
+    /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let within = |knob, value, min, max| {
             if (min..=max).contains(&value) {

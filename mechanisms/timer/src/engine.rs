@@ -1,4 +1,4 @@
-//! The wheel: pure transitions, to which the time is told.
+//! The wheel: pure transitions. Time is an argument.
 //!
 //! ```text
 //!              start                                    pop_due
@@ -11,17 +11,17 @@
 //!                                          └──────────┘        └───────────┘
 //! ```
 //!
-//! `levels` holds what is to come, coarsely ordered. When everything earlier is gone its first slot
-//! is opened: a small one is sorted whole, a great one is spread over the levels below. Opening moves
-//! the floor up; what is started below the floor goes to `late`. To tell the next deadline exactly, a
-//! slot is opened before its time, and the floor runs ahead of the clock; when many timers are started
-//! in between, [`Levels::rewind`] takes it back.
+//! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot
+//! is opened: a small one is sorted as a whole, a large one is spread over the levels below.
+//! Opening raises the floor; timers started below the floor go to `late`. To give the next deadline
+//! exactly, a slot is opened before its time, and the floor runs ahead of the clock; if many timers
+//! are started in between, [`Levels::rewind`] takes the floor back.
 //!
-//! A cancelled timer leaves its entry behind, as a stale one, which is dropped when it is met. Whether
-//! there are too many of them is looked at when a block of entries is begun, so that cancelling keeps
-//! no count: at a million timers the processor waits for memory, and what it can wait for at once
-//! depends on how few instructions lie between one access and the next. [`Levels::sweep`] then frees
-//! more than is begun.
+//! A cancelled timer leaves its entry behind, which is then stale and is dropped when it is met.
+//! The number of blocks is checked only when a block of entries is started, so that cancelling
+//! keeps no count: at a million timers the processor waits for memory, and the number of accesses
+//! that it can have in flight depends on how few instructions lie between them. [`Levels::sweep`]
+//! then frees more than is started.
 
 mod entry;
 mod heap;
@@ -37,43 +37,43 @@ use records::{Records, Standing};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// So many timers below the floor are fine in any case.
+/// Number of timers below the floor that is always accepted.
 const LATE_MIN: usize = 128;
-/// A rewind moves entries that were opened ahead of the time; it waits for one late timer for so many
-/// of them, so that moving them is paid for.
+/// Number of entries opened ahead of time for each late timer that a rewind requires, so that the
+/// late timers pay for moving the entries.
 const AHEAD_PER_LATE: usize = 8;
-/// When slots are opened whose time has come, so many entries are gathered at least.
+/// Minimum number of entries to gather when slots are opened whose time has come.
 const GATHERED_MIN: usize = 96;
-/// When a timer is popped from among the sorted ones, the place of the one that is so many after it is
-/// asked for.
+/// Distance ahead of the popped timer, among the sorted ones, at which the slot of another is
+/// prefetched.
 const FETCHED_AHEAD: usize = 16;
-/// In place of a slot of the wheel: in the heap of late ones.
+/// Stands for the heap of late timers in place of a slot of the wheel.
 const LATE: usize = usize::MAX;
-/// The key of no timer.
+/// Key that no timer has.
 const NOBODY: u64 = 0;
-/// When a block is begun while there are too many of them, so many steps are taken to free others, of
-/// which two look at a block.
+/// Number of sweep steps when a block is started while there are too many; two steps process a
+/// block.
 const SWEEPS_PER_BLOCK: usize = 8;
 
-/// A timer that is due.
+/// An expired timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expired<T> {
-    /// Its handle. That of a one-shot timer has ceased to be valid.
+    /// Handle of the timer; no longer valid for a one-shot timer.
     pub id: TimerId,
-    /// When it was due. Of a periodic timer that is due several times, the first of them.
+    /// Deadline of the timer; the first one, if a periodic timer has missed several.
     pub deadline_ns: u64,
-    /// How many more deadlines of a periodic timer have passed by now: they are told once, here,
-    /// rather than handed over one by one. Always 0 for a one-shot timer.
+    /// Number of further deadlines of a periodic timer that have passed by now; they are reported
+    /// only here. Always 0 for a one-shot timer.
     pub missed_count: u64,
-    /// What was handed over at the start; a clone of it if the timer goes on.
+    /// Payload given at the start; a clone of it if the timer goes on.
     pub payload: T,
 }
 
-/// Timers by their deadlines, each with something to hand over when it is due.
+/// Timers by deadline, each with a payload that is returned when it expires.
 ///
-/// Deadlines are in ns on any clock that does not go backwards; all of `u64` will do. Timers expire
-/// in the order of their deadlines, to the nanosecond, and never early; those with the same
-/// deadline expire in no particular order.
+/// Deadlines are in ns on any clock that does not go backwards, over the full range of `u64`.
+/// Timers expire in the order of their deadlines, to the nanosecond, and never early; those with
+/// the same deadline expire in no particular order.
 ///
 /// ```
 /// use handover_timer::{Config, Wheel};
@@ -89,38 +89,39 @@ pub struct Expired<T> {
 /// ```
 ///
 /// # Cost
-/// Start, cancel and expire take a time that does not depend on how many timers there are. Apart from
-/// growth (see [`Config::timers_reserved`]) nothing allocates.
+/// Start, cancel and expire take a time that does not depend on the number of timers. Nothing
+/// allocates except for growth (see [`Config::timers_reserved`]).
 pub struct Wheel<T> {
     records: Records<T>,
     levels: Levels,
-    /// Below everything in `levels`, the earliest first, from `sorted_at` on.
+    /// Entries below all in `levels`, the earliest first, from `sorted_at` on.
     sorted: Vec<Entry>,
     sorted_at: usize,
-    /// Below the floor of `levels`.
+    /// Entries that were below the floor of `levels` when they were filed.
     late: Heap,
-    /// How many may be in `late` before something is done about it.
+    /// Number of entries in `late` above which [`relieve_late`](Self::relieve_late) runs.
     late_max: usize,
-    /// How many entries a rewind would have to move, at a guess.
+    /// Estimated number of entries that a rewind would move.
     ahead_count: usize,
-    /// The key of the timer that was started last, if its entry is where it was put then: the newest of its slot
-    /// or the last of the heap. Whoever cancels it at once leaves nothing behind.
+    /// Key of the timer that was started last, if its entry is still where it was put: the newest
+    /// of its slot or the last of the heap. Cancelling this timer leaves no stale entry. Otherwise
+    /// [`NOBODY`].
     newest: u64,
-    /// Where that one was put.
+    /// Slot of that entry, or [`LATE`].
     newest_slot: usize,
     now_ns: u64,
-    /// How to clone the payload of a periodic timer; known once there is one.
+    /// Function that clones the payload of a periodic timer; set once there is one.
     clone: Option<fn(&T) -> T>,
 }
 
-/// The earliest entry of all, which speaks for a timer.
+/// The earliest entry of all, if it is not stale.
 struct Top {
     entry: Entry,
     side: Side,
     standing: Standing,
 }
 
-/// Which of the two holds the earliest entry.
+/// The one of two containers that holds the earliest entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Sorted,
@@ -128,10 +129,10 @@ enum Side {
 }
 
 impl<T> Wheel<T> {
-    /// A wheel without timers; `now_ns` is the time.
+    /// Makes a wheel without timers; `now_ns` is the current time.
     ///
     /// # Errors
-    /// [`ConfigError`] when the configuration is not valid.
+    /// [`ConfigError`] if the configuration is not valid.
     pub fn new(config: Config, now_ns: u64) -> Result<Self, ConfigError> {
         config.validate()?;
         let reserved = config.timers_reserved as usize;
@@ -150,45 +151,45 @@ impl<T> Wheel<T> {
         })
     }
 
-    /// How many timers are running.
+    /// Number of running timers.
     pub fn len(&self) -> usize {
         self.records.live_count()
     }
 
-    /// Whether no timer is running.
+    /// Returns `true` if no timer is running.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether this timer is running.
+    /// Returns `true` if this timer is running.
     pub fn contains(&self, id: TimerId) -> bool {
         self.records.find(id).is_some()
     }
 
-    /// What this timer will hand over; None when it is not running.
+    /// Returns the timer's payload; `None` if it is not running.
     pub fn get(&self, id: TimerId) -> Option<&T> {
         self.records.payload(self.records.find(id)?)
     }
 
-    /// The same, to be changed.
+    /// Returns the timer's payload, mutable; `None` if it is not running.
     pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
         let index = self.records.find(id)?;
         self.records.payload_mut(index)
     }
 
-    /// When this timer is due; None when it is not running.
+    /// Returns the timer's deadline; `None` if it is not running.
     pub fn deadline_ns(&self, id: TimerId) -> Option<u64> {
         Some(self.records.deadline_ns(self.records.find(id)?))
     }
 
-    /// Starts a timer that is due once, at `deadline_ns`; if that is over, with the next
+    /// Starts a timer that expires once, at `deadline_ns`; if that has passed, at the next
     /// [`pop_due`](Self::pop_due).
     ///
     /// # Errors
-    /// [`Full`] gives the payload back when `timers_max` timers are running.
+    /// [`Full`] returns the payload if `timers_max` timers are running.
     ///
     /// # Cost
-    /// Constant; but for a deadline that is over, the logarithm of how many such there are.
+    /// Constant; for a deadline that has passed, logarithmic in the number of such timers.
     #[inline]
     pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, Full<T>> {
         let id = self.records.occupy(deadline_ns, payload).map_err(Full)?;
@@ -197,14 +198,15 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
-    /// Starts a timer that is due at `first_ns` and then every `period_ns`.
+    /// Starts a timer that expires at `first_ns` and then every `period_ns`.
     ///
     /// It does not drift: its deadlines are `first_ns` and whole periods later, however late it is
-    /// popped. Deadlines that have passed unnoticed by then come as one [`Expired`] that counts them.
-    /// It goes on until it is cancelled, or the next deadline would exceed `u64::MAX`.
+    /// popped. Several deadlines that have passed by then are returned as one [`Expired`] that
+    /// counts them. The timer goes on until it is cancelled, or the next deadline would exceed
+    /// `u64::MAX`.
     ///
     /// # Errors
-    /// [`Full`] gives the payload back when `timers_max` timers are running.
+    /// [`Full`] returns the payload if `timers_max` timers are running.
     pub fn start_periodic(
         &mut self,
         first_ns: u64,
@@ -221,11 +223,10 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
-    /// Ends a timer and returns what it would have handed over; None, and nothing is touched, when it
-    /// is over already.
+    /// Cancels a timer and returns its payload; `None`, without a change, if it is not running.
     ///
     /// # Cost
-    /// Constant: a look at the timer's own place. Its remains are cleared away later.
+    /// Constant: an access to the timer's own slot. Its stale entry is removed later.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let payload = self.records.end(id)?;
@@ -239,12 +240,12 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Gives a running timer another deadline; false, and nothing is touched, when it is over
-    /// already. A periodic timer goes on from the new deadline, with its period.
+    /// Gives a running timer another deadline; returns `false`, without a change, if it is not
+    /// running. A periodic timer goes on from the new deadline, with its period.
     ///
     /// # Cost
-    /// Putting a timer off is one store, however often it is done before the timer would have been
-    /// due, when it is moved once. Moving it to an earlier deadline costs as much as cancel and start.
+    /// A later deadline is one store, any number of times; the entry is moved once, when the timer
+    /// would have expired. An earlier deadline costs as much as cancel and start.
     pub fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> bool {
         let Some(comes_late) = self.records.reschedule(id, deadline_ns) else { return false };
         if comes_late {
@@ -254,24 +255,24 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// The earliest deadline of all, exactly; None when no timer is running.
+    /// Returns the exact earliest deadline; `None` if no timer is running.
     ///
-    /// A caller that sleeps until then finds a timer due when it wakes: the wheel has no housekeeping
-    /// of its own to be woken for.
+    /// A caller that sleeps until then finds a timer due when it wakes: the wheel has no
+    /// housekeeping that needs a wake-up.
     ///
     /// # Cost
-    /// Mostly a look at one entry and its timer. Work that it has to do (sorting, dropping what was
-    /// cancelled) is done once and not again when the timer is popped.
+    /// Mostly an access to one entry and its timer. Work on the way (sorting, dropping stale
+    /// entries) is done once, and not again when the timer is popped.
     pub fn next_deadline_ns(&mut self) -> Option<u64> {
         self.settle(u64::MAX).map(|top| top.entry.deadline_ns)
     }
 
-    /// The earliest timer that is due at `now_ns`, if any. A one-shot timer is over with this, a
-    /// periodic one goes on.
+    /// Returns the earliest timer that is due at `now_ns`; `None` if there is none. A one-shot
+    /// timer ends with this, a periodic one goes on.
     ///
-    /// Call it until it returns None, or as often as is fair to whoever else wants the thread. Timers
-    /// may be started, cancelled and rescheduled in between; one that is started with a deadline
-    /// that is over is due at once.
+    /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers
+    /// may be started, cancelled and rescheduled in between; a timer started with a deadline that
+    /// has passed is due at once.
     ///
     /// # Cost
     /// Constant, amortised: a timer is moved a few times between its start and its end.
@@ -294,8 +295,8 @@ impl<T> Wheel<T> {
         Some(Expired { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
     }
 
-    /// Hands what is due at `now_ns` to `f`, earliest first, but no more than `expired_max`; returns
-    /// how many. Where it returns `expired_max` there may be more.
+    /// Passes the timers that are due at `now_ns` to `f`, earliest first, at most `expired_max`;
+    /// returns how many. If it returns `expired_max`, there may be more.
     pub fn expire(
         &mut self,
         now_ns: u64,
@@ -341,8 +342,8 @@ impl<T> Wheel<T> {
         Some(Expired { id, deadline_ns, missed_count, payload })
     }
 
-    /// Finds the earliest timer and where its entry is on top; opens no slot that begins after
-    /// `limit_ns`.
+    /// Finds the earliest timer, and brings its entry to the top of a side; opens no slot that
+    /// begins after `limit_ns`.
     #[inline]
     fn settle(&mut self, limit_ns: u64) -> Option<Top> {
         loop {
@@ -367,7 +368,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Drops the entry on top of that side, as no timer is due at its deadline.
+    /// Drops the top entry of a side, whose timer is not due at the entry's deadline.
     fn drop_top(&mut self, entry: Entry, side: Side, standing: Standing) {
         self.remove(side);
         if standing == Standing::PutOff {
@@ -376,8 +377,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Opens the first slot, unless it begins after `limit_ns`, and further ones if there is little
-    /// in it and their time has come.
+    /// Opens the first slot, unless it begins after `limit_ns`, and further slots while few entries
+    /// are gathered and their time has come. Returns `true` if it opened one.
     #[inline(never)]
     fn open(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
@@ -396,7 +397,7 @@ impl<T> Wheel<T> {
             let begin = self.sorted.len();
             self.ahead_count += self.levels.open(first, &mut self.sorted);
             opened = true;
-            // Slots follow each other in order: each is sorted for itself.
+            // Slots are opened in order, so that sorting each by itself sorts all.
             self.sorted[begin..].sort_unstable_by_key(|entry| entry.deadline_ns);
         }
         if !opened {
@@ -407,13 +408,13 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Files an entry anew.
+    /// Files an entry, but does not note it as the newest.
     fn refile(&mut self, entry: Entry) {
         self.newest = NOBODY;
         self.add(entry);
     }
 
-    /// Files an entry where it belongs, and returns which slot of the wheel that is, or [`LATE`].
+    /// Files an entry, and returns the slot of the wheel or [`LATE`].
     #[inline]
     fn add(&mut self, entry: Entry) -> usize {
         if entry.deadline_ns >= self.levels.floor_ns() {
@@ -429,8 +430,8 @@ impl<T> Wheel<T> {
         LATE
     }
 
-    /// There are many timers below the floor. If they are there because the floor ran ahead of the
-    /// time, takes it back, so that starting a timer remains a matter of constant time.
+    /// Drops stale entries from `late`. If there are still many because the floor runs ahead of the
+    /// time, takes the floor back, so that starting a timer stays constant in time.
     #[cold]
     #[inline(never)]
     fn relieve_late(&mut self) {
@@ -459,7 +460,7 @@ impl<T> Wheel<T> {
         self.late_max = LATE_MIN.max(2 * self.late.len());
     }
 
-    /// Drops the entry on top of that side.
+    /// Removes the top entry of a side.
     fn remove(&mut self, side: Side) {
         match side {
             Side::Sorted => {
@@ -472,7 +473,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// The rest of a cancel that found the timer to be the newest, and that in the heap.
+    /// Completes a cancel of the newest timer, whose entry is in the heap.
     #[cold]
     #[inline(never)]
     fn cancel_late(&mut self, payload: T) -> Option<T> {
@@ -481,8 +482,8 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Files an entry that begins a block of its slot. If there are many blocks, clears away the
-    /// remains of some timers: more of them than are left behind before the next block is begun.
+    /// Files an entry in a new block of its slot. If there are many blocks, removes the stale
+    /// entries of some: more of them than arise before the next block is started.
     #[cold]
     #[inline(never)]
     fn add_grown(&mut self, slot: usize, entry: Entry) -> usize {
@@ -492,7 +493,7 @@ impl<T> Wheel<T> {
             if !self.levels.is_crowded(records.peak_count()) {
                 break;
             }
-            self.newest = NOBODY; // perhaps not where it was put any more
+            self.newest = NOBODY; // its entry may have moved
             self.levels.sweep(
                 |entry| records.fetch(entry),
                 |entry| records.standing(entry) != Standing::Stale,

@@ -1,26 +1,26 @@
-//! What can go wrong: one type per operation that can fail.
+//! Error types, one for each operation.
 
 use std::{error, fmt};
 
-/// Why a [`Config`](crate::Config) is refused.
+/// Error of validating a [`Config`](crate::Config).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A bound is outside its range.
+    /// A field is outside its range.
     #[error("{knob}={value}: must lie in {min}..={max}")]
     OutOfRange {
-        /// The field's name.
+        /// Name of the field.
         knob: &'static str,
-        /// What it was set to.
+        /// Value of the field.
         value: u32,
-        /// The least it may be.
+        /// Minimum.
         min: u32,
-        /// The most it may be.
+        /// Maximum.
         max: u32,
     },
 }
 
-/// No timer was started: `timers_max` of them are outstanding. Here is what was to be handed over.
+/// Error of starting a timer: `timers_max` timers are running. It holds the payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 

@@ -1,4 +1,4 @@
-//! The guarded cell: the word decides, the guard is the permission.
+//! The guarded cell: a word that grants access, and a guard that has it.
 
 use crate::RawTryLock;
 use core::fmt;
@@ -6,17 +6,17 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use handover_base::sync::UnsafeCell;
 
-/// A value behind a lock that can be tried and never waited for.
+/// A value behind a lock that can be tried but not waited for.
 ///
-/// [`try_lock`](Self::try_lock) looks before it writes: while somebody holds the lock, asking
-/// costs a load from the asker's own cache, however many ask. There is no queue and no fairness:
-/// whoever exchanges first has it. There is no poisoning: a holder that panics frees the lock, and
-/// what it left half done is the next holder's to find.
+/// [`try_lock`](Self::try_lock) reads before it writes: while a thread holds the lock, each try of
+/// the others is a load from their own cache, however many they are. There is no queue and no
+/// fairness: the first exchange gets the lock. There is no poisoning: a holder that panics frees
+/// the lock, and the next holder finds the value as it was left.
 ///
 /// # Layout
-/// The word is one byte beside the value, so a small value travels to the next holder on the same
-/// cache line as the lock: one transfer instead of two. Where others keep asking while the holder
-/// writes, that sharing costs the holder; then give the value lines of its own with
+/// The word is one byte beside the value, so that a small value travels to the next holder on the
+/// same cache line as the lock: one transfer instead of two. If other threads keep trying while the
+/// holder writes, this sharing costs the holder; then give the value lines of its own with
 /// `TryLock<CachePadded<T>>`, which puts the word on a line of its own too.
 ///
 /// ```
@@ -37,7 +37,7 @@ use handover_base::sync::UnsafeCell;
 /// assert_eq!(journal.into_inner(), ["first"]);
 /// ```
 ///
-/// A lock never stands for one of a value that lives shorter (it is invariant in `T`):
+/// A lock is invariant in `T`: it cannot stand for a lock of a value with a shorter lifetime.
 ///
 /// ```compile_fail,E0597
 /// let lock = handover_lock::TryLock::new("static");
@@ -54,29 +54,29 @@ pub struct TryLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by `&mut self`, by value, or through a Guard, of which the word
-// admits one at a time; sharing the lock therefore only moves access to T from thread to thread,
-// which is what T: Send allows.
+// SAFETY: the value is reached by `&mut self`, by value, or through a Guard, and the word allows
+// one Guard at a time. So sharing the lock only moves access to T between threads, which T: Send
+// allows.
 unsafe impl<T: ?Sized + Send> Sync for TryLock<T> {}
 
-// SAFETY: the word is plain data and owns no thread; the value goes along as T: Send allows.
+// SAFETY: the word is plain data that belongs to no thread; T: Send allows moving the value.
 unsafe impl<T: ?Sized + Send> Send for TryLock<T> {}
 
 impl<T> TryLock<T> {
-    /// A free lock around `value`.
+    /// Makes a free lock around `value`.
     #[cfg(not(handover_loom))]
     #[inline]
     pub const fn new(value: T) -> Self {
         Self { word: RawTryLock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// A free lock around `value`; loom's atomics cannot be made in a constant.
+    /// Makes a free lock around `value`; not `const`, as loom's atomics are not.
     #[cfg(handover_loom)]
     pub fn new(value: T) -> Self {
         Self { word: RawTryLock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the value out. No lock is needed: owning it means that nobody else can hold it.
+    /// Takes the value out. No lock is needed: no guard can borrow a lock that is moved.
     #[inline]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -86,30 +86,30 @@ impl<T> TryLock<T> {
 impl<T: ?Sized> TryLock<T> {
     /// Takes the lock if it is free; dropping the guard frees it.
     ///
-    /// `None` means that somebody (perhaps this very thread) held the lock at some moment during
-    /// the call. There are no failures without cause.
+    /// `None` means that a thread (perhaps the calling one) held the lock at some moment during the
+    /// call. There are no spurious failures.
     ///
     /// # Cost
-    /// As [`RawTryLock::try_lock`].
+    /// Like [`RawTryLock::try_lock`].
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.word.try_lock().then(|| Guard { lock: self, as_if: PhantomData })
     }
 
-    /// Whether somebody holds the lock; stale as soon as it is said.
+    /// Returns `true` if the lock was held when it was read; this may have changed since.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.word.is_locked()
     }
 
-    /// The value, without locking: `&mut` proves that no guard is about.
+    /// Returns the value without locking: `&mut` proves that there is no guard.
     ///
-    /// It works after a guard was leaked with [`core::mem::forget`], too, when `try_lock` never
-    /// will again.
+    /// This works even after a guard was leaked with [`core::mem::forget`], which makes every later
+    /// `try_lock` fail.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
-        // SAFETY: a guard borrows the lock, so `&mut self` means that none is alive (a forgotten
-        // one can no longer be used), and the reference made here borrows `self` in its turn.
+        // SAFETY: a guard borrows the lock, so that `&mut self` excludes a live guard (a forgotten
+        // one cannot be used); the reference made here borrows `self` mutably.
         self.value.with_mut(|value| unsafe { &mut *value })
     }
 }
@@ -121,7 +121,7 @@ impl<T> From<T> for TryLock<T> {
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
-    /// Shows the value if the lock can be had, `<locked>` if not.
+    /// Shows the value if the lock is free, `<locked>` if not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.try_lock() {
             Some(held) => f.debug_struct("TryLock").field("value", &&*held).finish(),
@@ -130,11 +130,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
     }
 }
 
-/// The permission to use what a [`TryLock`] guards; dropping it frees the lock.
+/// Exclusive access to the value of a [`TryLock`]; dropping it frees the lock.
 ///
-/// It may be sent to another thread (where `T: Send`) and dropped there: the unlock is a store
-/// that any thread may make, and a guard handed over with the work it protects is what such a lock
-/// is for. A lock of the operating system would forbid that.
+/// A guard may be sent to another thread (if `T: Send`) and dropped there: the unlock is a store
+/// that any thread may make, so that a guard can be handed over with the work that it protects.
+/// POSIX forbids this for its locks.
 ///
 /// ```
 /// let lock = handover_lock::TryLock::new(1);
@@ -145,7 +145,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 /// assert_eq!(*lock.try_lock().unwrap(), 2);
 /// ```
 ///
-/// Sharing one between threads needs `T: Sync`, as sharing a `&mut T` does:
+/// Sharing a guard between threads needs `T: Sync`, as sharing a `&mut T` does:
 ///
 /// ```compile_fail,E0277
 /// let lock = handover_lock::TryLock::new(std::cell::Cell::new(1));
@@ -155,7 +155,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 /// });
 /// ```
 ///
-/// Nor does a guard stand for one of a value that lives shorter:
+/// A guard is invariant in `T` too: it cannot stand for a guard of a value with a shorter lifetime.
 ///
 /// ```compile_fail,E0597
 /// let lock = handover_lock::TryLock::new("static");
@@ -169,8 +169,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct Guard<'a, T: ?Sized> {
     lock: &'a TryLock<T>,
-    /// Send and Sync exactly where `&mut T` is; the reference above alone would make the guard
-    /// of a `T: Send + !Sync` shareable.
+    /// Makes the guard Send and Sync exactly if `&mut T` is; the reference above alone would make
+    /// the guard of a `T: Send + !Sync` Sync.
     as_if: PhantomData<&'a mut T>,
 }
 
@@ -179,8 +179,8 @@ impl<T: ?Sized> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard exists, so its lock's word was taken and not freed since: nobody
-        // else has access. The reference borrows the guard, so it ends before the unlock.
+        // SAFETY: while this guard lives, its lock's word stays taken, so that no other guard
+        // exists. The reference borrows the guard, so it ends before the unlock.
         self.lock.value.with(|value| unsafe { &*value })
     }
 }
@@ -188,7 +188,8 @@ impl<T: ?Sized> Deref for Guard<'_, T> {
 impl<T: ?Sized> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in deref(), and `&mut self` means that no other reference came from here.
+        // SAFETY: no other guard exists (see deref()), and `&mut self` excludes other references
+        // from this one.
         self.lock.value.with_mut(|value| unsafe { &mut *value })
     }
 }

@@ -1,4 +1,4 @@
-//! The C library's locks, in place and pinned, with a guard as the only way to unlock them.
+//! The C library's locks, in place and pinned, which only a guard can unlock.
 
 use crate::contend::Contender;
 use core::cell::UnsafeCell;
@@ -6,14 +6,15 @@ use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 
-/// One kind of lock of the C library. Each function is the C function of that name on `raw`.
+/// A kind of lock of the C library. Each function calls the C function of the same purpose on
+/// `raw`.
 ///
 /// # Safety
-/// For implementors: `try_lock` gives true to one caller at a time, until `unlock`.
+/// For implementors: `try_lock` returns true to one caller at a time, until `unlock`.
 ///
-/// For callers: `raw` was initialised by `init` at this very address and not destroyed since;
-/// `unlock` is called by the thread whose `try_lock` gave true, once for each; `destroy` is called
-/// when nobody holds the lock and nobody will use it again.
+/// For callers: `raw` was initialised by `init` at this address and not destroyed since; `unlock`
+/// is called by the thread whose `try_lock` returned true, once for each; `destroy` is called when
+/// no thread holds the lock and none will use it again.
 pub unsafe trait Primitive: 'static {
     const NAME: &'static str;
     const WHAT: &'static str;
@@ -27,26 +28,27 @@ pub unsafe trait Primitive: 'static {
 
 /// A lock of the C library as a [`Contender`]: [`PthreadMutex`], [`PthreadSpin`] or [`PosixSem`].
 ///
-/// It lies in place (no pointer to follow on the way to the word, which would be charged to it)
-/// and is pinned, because POSIX forbids moving it. Its guard stays on its thread, because POSIX
-/// forbids unlocking from another.
+/// It lies in place, so that no pointer must be followed to reach the word, and is pinned, because
+/// POSIX forbids moving it. Its guard stays on its thread, because POSIX forbids unlocking from
+/// another.
 #[repr(align(128))]
 pub struct Posix<P: Primitive> {
     raw: UnsafeCell<P::Raw>,
     _never_moves: PhantomPinned,
 }
 
-/// The permission that a [`Posix`] lock gives; dropping it unlocks. Not `Send`.
+/// Guard of a [`Posix`] lock; dropping it unlocks. Not `Send`.
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct PosixHeld<'a, P: Primitive> {
     lock: &'a Posix<P>,
     stays_here: PhantomData<*const ()>,
 }
 
-// SAFETY: every use of `raw` is a call of a thread-safe C function on its address.
+// SAFETY: `raw` is only used by calls of thread-safe C functions on its address.
 unsafe impl<P: Primitive> Sync for Posix<P> {}
 
-// SAFETY: the lock owns no thread; a guard borrows it, so it cannot be sent away while it is held.
+// SAFETY: the lock belongs to no thread; a guard borrows it, so that it cannot move while it is
+// held.
 unsafe impl<P: Primitive> Send for Posix<P> {}
 
 impl<P: Primitive> Contender for Posix<P> {
@@ -56,7 +58,7 @@ impl<P: Primitive> Contender for Posix<P> {
 
     fn new_free() -> Pin<Box<Self>> {
         let lock = Box::pin(Self { raw: UnsafeCell::new(P::ZEROED), _never_moves: PhantomPinned });
-        // SAFETY: the address is final (pinned, !Unpin), and nobody else knows it yet.
+        // SAFETY: the address is final (pinned, !Unpin), and no other thread knows it yet.
         let rc = unsafe { P::init(lock.raw.get()) };
         assert_eq!(rc, 0, "the C library cannot initialise a {}", P::NAME);
         lock
@@ -64,7 +66,7 @@ impl<P: Primitive> Contender for Posix<P> {
 
     #[inline]
     fn try_lock(&self) -> Option<PosixHeld<'_, P>> {
-        // SAFETY: the only way to a `Self` is new_free(), which initialised it where it lies.
+        // SAFETY: a `Self` is only made by new_free(), which initialised the lock at this address.
         let taken = unsafe { P::try_lock(self.raw.get()) };
         taken.then(|| PosixHeld { lock: self, stays_here: PhantomData })
     }
@@ -73,22 +75,22 @@ impl<P: Primitive> Contender for Posix<P> {
 impl<P: Primitive> Drop for PosixHeld<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: a PosixHeld is made by a successful try_lock alone, once for each, and cannot
-        // leave its thread: this thread is the holder, and this is the one unlock.
+        // SAFETY: each successful try_lock makes one PosixHeld, which cannot leave its thread: this
+        // thread holds the lock, and this is the only unlock of that try.
         unsafe { P::unlock(self.lock.raw.get()) }
     }
 }
 
 impl<P: Primitive> Drop for Posix<P> {
     fn drop(&mut self) {
-        // A lock whose guard was forgotten is still held, and destroying a held lock is undefined:
-        // it is then left as it is. In glibc it owns nothing outside its own bytes.
+        // If a guard was forgotten, the lock is still held, and destroying a held lock is undefined
+        // behaviour: it is left as it is. In glibc it owns nothing outside its own bytes.
         let raw = self.raw.get();
-        // SAFETY: initialised where it lies, as in try_lock(); `&mut self` means no other user.
+        // SAFETY: initialised at this address by new_free(); `&mut self` excludes other users.
         if unsafe { P::try_lock(raw) } {
-            // SAFETY: taken by this thread one line above.
+            // SAFETY: this thread took the lock one line above.
             unsafe { P::unlock(raw) };
-            // SAFETY: free, and nobody can use it again: it is being dropped.
+            // SAFETY: the lock is free, and `&mut self` in drop excludes any later use.
             unsafe { P::destroy(raw) };
         }
     }
@@ -112,8 +114,8 @@ pub struct MutexCalls;
 /// The C library's mutex of the default kind, tried with `pthread_mutex_trylock`.
 pub type PthreadMutex = Posix<MutexCalls>;
 
-// SAFETY: POSIX promises mutual exclusion for a default mutex that is initialised, unlocked by its
-// owner and not moved; the callers' side of the trait says just that.
+// SAFETY: POSIX guarantees mutual exclusion for a default mutex that is initialised, unlocked by
+// its owner and not moved, which the trait demands of callers.
 unsafe impl Primitive for MutexCalls {
     const NAME: &'static str = "pthread_mutex";
     const WHAT: &'static str = "pthread_mutex_trylock and _unlock";
@@ -126,16 +128,16 @@ unsafe impl Primitive for MutexCalls {
     }
     #[inline]
     unsafe fn try_lock(raw: *mut Self::Raw) -> bool {
-        // SAFETY: the caller's promise: initialised, in place.
+        // SAFETY: the caller guarantees that it is initialised at this address.
         (unsafe { libc::pthread_mutex_trylock(raw) }) == 0
     }
     #[inline]
     unsafe fn unlock(raw: *mut Self::Raw) {
-        // SAFETY: the caller's promise: this thread holds it.
+        // SAFETY: the caller guarantees that this thread holds the mutex.
         unsafe { libc::pthread_mutex_unlock(raw) };
     }
     unsafe fn destroy(raw: *mut Self::Raw) {
-        // SAFETY: the caller's promise: free and never used again.
+        // SAFETY: the caller guarantees that the mutex is free and never used again.
         unsafe { libc::pthread_mutex_destroy(raw) };
     }
 }
@@ -146,7 +148,8 @@ pub struct SpinCalls;
 /// The C library's spinlock, tried with `pthread_spin_trylock`.
 pub type PthreadSpin = Posix<SpinCalls>;
 
-// SAFETY: as for MutexCalls, with POSIX's words on spin locks.
+// SAFETY: POSIX guarantees mutual exclusion for a spin lock that is initialised, unlocked by its
+// owner and not moved, which the trait demands of callers.
 unsafe impl Primitive for SpinCalls {
     const NAME: &'static str = "pthread_spin";
     const WHAT: &'static str = "pthread_spin_trylock and _unlock";
@@ -159,16 +162,16 @@ unsafe impl Primitive for SpinCalls {
     }
     #[inline]
     unsafe fn try_lock(raw: *mut Self::Raw) -> bool {
-        // SAFETY: the caller's promise: initialised, in place.
+        // SAFETY: the caller guarantees that it is initialised at this address.
         (unsafe { libc::pthread_spin_trylock(raw) }) == 0
     }
     #[inline]
     unsafe fn unlock(raw: *mut Self::Raw) {
-        // SAFETY: the caller's promise: this thread holds it.
+        // SAFETY: the caller guarantees that this thread holds the lock.
         unsafe { libc::pthread_spin_unlock(raw) };
     }
     unsafe fn destroy(raw: *mut Self::Raw) {
-        // SAFETY: the caller's promise: free and never used again.
+        // SAFETY: the caller guarantees that the lock is free and never used again.
         unsafe { libc::pthread_spin_destroy(raw) };
     }
 }
@@ -176,16 +179,16 @@ unsafe impl Primitive for SpinCalls {
 /// [`Primitive`] of [`PosixSem`].
 pub struct SemCalls;
 
-/// A POSIX semaphore of one, tried with `sem_trywait` and freed with `sem_post`.
+/// A POSIX semaphore with the initial value 1, tried with `sem_trywait` and freed with `sem_post`.
 pub type PosixSem = Posix<SemCalls>;
 
-// SAFETY: a semaphore that starts at one, and is posted only by those who took it down, lets one
-// at a time through.
+// SAFETY: a semaphore that starts at 1, and is only posted by a thread after its successful
+// sem_trywait, admits one thread at a time.
 unsafe impl Primitive for SemCalls {
     const NAME: &'static str = "posix_sem";
     const WHAT: &'static str = "sem_trywait and sem_post";
     type Raw = libc::sem_t;
-    // SAFETY: sem_t is a union of a byte array and a long, for which zeroes are a value.
+    // SAFETY: sem_t is a union of a byte array and a long, for which zeroes are a valid value.
     const ZEROED: Self::Raw = unsafe { core::mem::zeroed() };
 
     unsafe fn init(raw: *mut Self::Raw) -> i32 {
@@ -194,16 +197,16 @@ unsafe impl Primitive for SemCalls {
     }
     #[inline]
     unsafe fn try_lock(raw: *mut Self::Raw) -> bool {
-        // SAFETY: the caller's promise: initialised, in place.
+        // SAFETY: the caller guarantees that it is initialised at this address.
         (unsafe { libc::sem_trywait(raw) }) == 0
     }
     #[inline]
     unsafe fn unlock(raw: *mut Self::Raw) {
-        // SAFETY: the caller's promise: this thread took it down.
+        // SAFETY: the caller guarantees that this thread has taken the semaphore.
         unsafe { libc::sem_post(raw) };
     }
     unsafe fn destroy(raw: *mut Self::Raw) {
-        // SAFETY: the caller's promise: nobody waits on it and nobody will.
+        // SAFETY: the caller guarantees that no thread waits on the semaphore or will use it again.
         unsafe { libc::sem_destroy(raw) };
     }
 }

@@ -1,4 +1,4 @@
-//! The lock by example: each promise of its documentation, once.
+//! The lock's API: one test for each promise of its documentation.
 
 use handover_base::sync::{CachePadded, auto_traits};
 use handover_lock::{Guard, RawTryLock, TryLock, contend};

@@ -1,6 +1,6 @@
-//! One contract, run over every lock of [`handover_lock::contend`].
+//! Contract of every lock in [`handover_lock::contend`].
 //!
-//! Under Miri `pthread_spin` and `posix_sem` are left out: it knows neither.
+//! Under Miri, which does not support them, `pthread_spin` and `posix_sem` are left out.
 
 use handover_lock::contend::{
     Contender, Handover, ParkingLotMutex, PthreadMutex, RawCas, StdMutex,
@@ -45,9 +45,9 @@ fn busy_is_reported_busy_and_free_after_the_unlock<L: Contender>() {
     assert!(lock.try_lock().is_some(), "{} is free after the other's unlock", L::NAME);
 }
 
-/// Two counters, incremented by a load and a store that only exclusion makes one step; Relaxed, so
-/// that (under Miri, which lets a relaxed load be stale) only the lock's own ordering shows one
-/// holder's writes to the next.
+/// Increments two counters by a load and a store each, which only mutual exclusion makes atomic.
+/// Relaxed, so that only the lock's own ordering shows one holder's writes to the next (Miri lets a
+/// relaxed load be stale).
 fn one_at_a_time_and_each_sees_what_the_last_one_wrote<L: Contender>() {
     let lock = L::new_free();
     let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -72,12 +72,12 @@ fn one_at_a_time_and_each_sees_what_the_last_one_wrote<L: Contender>() {
                     let seen = first.load(Relaxed);
                     assert_eq!(seen, second.load(Relaxed), "a half-written pair");
                     first.store(seen + 1, Relaxed);
-                    // One of them holds it until another has found it busy.
+                    // The first thread holds the lock until another has found it busy.
                     while index == 0 && wins == 0 && busy_count.load(Relaxed) == 0 {
                         thread::yield_now();
                     }
                     if wins % 64 == 0 {
-                        thread::yield_now(); // be found busy now and then
+                        thread::yield_now(); // so that others find it busy now and then
                     }
                     second.store(seen + 1, Relaxed);
                     inside.store(false, Relaxed);

@@ -1,4 +1,4 @@
-//! Ours: spin adaptively, then park on a futex, and wake only if somebody sleeps.
+//! This crate's mechanism: spins adaptively, then parks on a futex; a sender wakes only a sleeper.
 //!
 //! ```
 //! use handover_notify::{Config, Notify, Wait, adaptive};
@@ -11,7 +11,7 @@
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 //!
-//! Across processes, both sides stand on a [`Core`] that lies in memory both have mapped; see
+//! Across processes, both sides use a [`Core`] in memory that both have mapped; see
 //! [`shared`](crate::shared).
 
 use super::shared::SLEEP_MAX;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use super::waiting::Core;
 
-/// The mechanism as a type, for code that runs with each of them.
+/// The mechanism as a type, for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum Adaptive {}
 
@@ -41,10 +41,10 @@ impl Mechanism for Adaptive {
     }
 }
 
-/// Two sides within this process.
+/// Makes a connected sender and receiver within this process.
 ///
 /// # Errors
-/// [`ConfigError`] when `config` is not valid.
+/// [`ConfigError`] if `config` is not valid.
 ///
 /// # Cost
 /// One allocation; the first call in a process also times the spin loop, some tens of µs.
@@ -54,12 +54,12 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
     Ok((Sender::over(core, Scope::Private), receiver))
 }
 
-/// The side that wakes.
+/// The sending side.
 ///
 /// # Cost of a notification
-/// Reading the own CPU's number and one exchange, 5 to 10 ns when the line is at hand; a line's
-/// trip more when the receiver has looked since; a futex wake, about 1 µs, only when the receiver
-/// truly sleeps.
+/// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the
+/// transfer of a line if the receiver has accessed it since; a futex wake, about 1 µs, only if the
+/// receiver sleeps.
 #[derive(Debug, Clone)]
 pub struct Sender<C = Arc<Core>> {
     core: C,
@@ -67,8 +67,8 @@ pub struct Sender<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Sender<C> {
-    /// A sender on a core of your own. `scope` must be the receiver's: [`Scope::Shared`] when they
-    /// are in different processes.
+    /// Makes a sender on a core of the caller. `scope` must be the receiver's: [`Scope::Shared`] if
+    /// they are in different processes.
     pub fn over(core: C, scope: Scope) -> Self {
         Self { core, scope }
     }
@@ -83,13 +83,14 @@ impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
     }
 }
 
-/// The side that waits.
+/// The receiving side.
 ///
 /// # Cost of a wait
-/// Something pending: an exchange and a line's trip. Nothing pending: spins, for twice
-/// what a sleep costs and at most [`Config::spin_ns_max`], only while that pays and the sender is on
-/// another CPU; then a futex wait, and 1 to 20 µs until it runs again after the wake. Across processes
-/// it wakes by itself every [`SLEEP_MAX`] to look for what a killed sender left.
+/// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins
+/// for twice the cost of a sleep and at most [`Config::spin_ns_max`], only while that pays and the
+/// sender is on another CPU; then a futex wait, and 1 to 20 µs from the wake until it runs again.
+/// Across processes it wakes at least every [`SLEEP_MAX`] to find notifications whose sender was
+/// killed before its wake.
 #[derive(Debug)]
 pub struct Receiver<C = Arc<Core>> {
     core: C,
@@ -98,19 +99,19 @@ pub struct Receiver<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Receiver<C> {
-    /// A receiver on a core of your own. What is pending there is its first notification.
+    /// Makes a receiver on a core of the caller. A notification that is pending there is its first.
     ///
-    /// There must be one receiver to a core at a time. With two, notifications get lost between
-    /// them; memory stays safe.
+    /// A core must have at most one receiver at a time. Two would take notifications from each
+    /// other; memory stays safe.
     ///
     /// # Errors
-    /// [`ConfigError`] when `config` is not valid.
+    /// [`ConfigError`] if `config` is not valid.
     pub fn over(core: C, scope: Scope, config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self { core, scope, waiting: Waiting::new(config) })
     }
 
-    /// How the waits ended so far.
+    /// Returns counts of the waits so far, by the way in which they ended.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

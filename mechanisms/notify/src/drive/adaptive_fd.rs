@@ -1,5 +1,6 @@
-//! Ours with a descriptor: the same word, but it parks on an eventfd, so that the receiver can
-//! sleep in an epoll set among its sockets and still be spared the system calls while it is awake.
+//! This crate's mechanism with a descriptor: the same state word, but the receiver parks on an
+//! eventfd. So it can sleep in an epoll set with its sockets, and senders make no system calls
+//! while it is awake.
 //!
 //! ```
 //! use handover_notify::{Config, Notify, Wait, adaptive_fd};
@@ -32,15 +33,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the two sides share.
+/// State shared by the two sides.
 #[derive(Debug)]
 struct Ends {
     core: Core,
-    /// Not blocking, so that it can be emptied without knowing whether there is anything in it.
+    /// An eventfd; not blocking, so that a read returns at once if it is empty.
     counter: OwnedFd,
 }
 
-/// The mechanism as a type, for code that runs with each of them.
+/// The mechanism as a type, for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum AdaptiveFd {}
 
@@ -56,11 +57,11 @@ impl Mechanism for AdaptiveFd {
     }
 }
 
-/// Two sides within this process.
+/// Makes a connected sender and receiver within this process.
 ///
 /// # Errors
-/// [`PairError::Config`] when `config` is not valid, [`PairError::Refused`] when there is no
-/// descriptor to be had.
+/// [`PairError::Config`] if `config` is not valid, [`PairError::Refused`] if the kernel gives no
+/// descriptor.
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
     let counter = descriptor::eventfd(descriptor::Blocking::No)?;
@@ -70,8 +71,8 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     Ok((Sender { ends }, receiver))
 }
 
-/// The side that wakes. Costs as [`adaptive::Sender`](crate::adaptive::Sender), with a write to an
-/// eventfd in place of the futex wake.
+/// The sending side. It costs as much as [`adaptive::Sender`](crate::adaptive::Sender), with a
+/// write to an eventfd in place of the futex wake.
 #[derive(Debug, Clone)]
 pub struct Sender {
     ends: Arc<Ends>,
@@ -84,35 +85,35 @@ impl Notify for Sender {
     }
 }
 
-/// The side that waits: by itself, with the methods of [`Wait`], or in an epoll set, with
+/// The receiving side. It waits by itself with the methods of [`Wait`], or in an epoll set with
 /// [`prepare_park`](Self::prepare_park) before and [`cancel_park`](Self::cancel_park) after.
 #[derive(Debug)]
 pub struct Receiver {
     ends: Arc<Ends>,
     waiting: Waiting,
-    /// Since when the word says SLEEPING on behalf of an epoll set, if it does.
+    /// Time since which the word is SLEEPING on behalf of an epoll set; `None` if it is not.
     parked: Option<Asleep>,
-    /// Writes to the counter that senders have made or are about to make, less those read. Each
-    /// notification that ends a declared sleep is one write, and it may still be on its way when
-    /// the notification is consumed; negative when it was read first.
+    /// Writes to the counter that senders have made or are about to make, minus the writes read. A
+    /// sender makes one write for each notification that ends a declared sleep; the write may still
+    /// be on its way when the notification is consumed. Negative if the write was read first.
     writes_owed: i64,
 }
 
 impl Receiver {
-    /// Spins as long as has paid lately and consumes what comes meanwhile: what to do between
-    /// having run out of work and [`prepare_park`](Self::prepare_park).
+    /// Spins as long as has paid lately, and consumes a notification that comes meanwhile. To be
+    /// called between running out of work and [`prepare_park`](Self::prepare_park).
     ///
     /// # Blocking
-    /// [`Config::spin_ns_max`] at most.
+    /// At most [`Config::spin_ns_max`].
     pub fn spin_wait(&mut self) -> Option<u64> {
         (self.look_unparked() || self.waiting.spin(&self.ends.core, None)).then_some(1)
     }
 
     /// Declares that the receiver is about to sleep on its descriptor.
     ///
-    /// True: nothing is pending, and the next sender makes the descriptor readable; sleep now, in
-    /// epoll or however. False: a notification is pending; do not sleep, but consume it by
-    /// [`cancel_park`](Self::cancel_park) or [`try_wait`](Wait::try_wait).
+    /// Returns `true` if nothing is pending: the next sender makes the descriptor readable, so
+    /// sleep now, in epoll for example. Returns `false` if a notification is pending: do not sleep,
+    /// but consume it with [`cancel_park`](Self::cancel_park) or [`try_wait`](Wait::try_wait).
     ///
     /// # Blocking
     /// Never.
@@ -126,13 +127,13 @@ impl Receiver {
         true
     }
 
-    /// Takes the declaration back, and consumes a notification if one came meanwhile.
+    /// Withdraws the declaration, and consumes a notification if one came meanwhile.
     ///
-    /// Call it when the sleep is over, whatever ended it. Until then the next notification costs
+    /// Call it when the sleep is over, for whatever reason. Until then the next notification costs
     /// its sender a system call.
     ///
-    /// The descriptor is emptied here too. It may become readable once more for a sender whose
-    /// write was still on its way: one sleep then ends for nothing.
+    /// This empties the descriptor too. It may become readable once more because of a sender whose
+    /// write was still on its way: one sleep then ends without a notification.
     ///
     /// # Blocking
     /// Never.
@@ -146,13 +147,14 @@ impl Receiver {
         self.try_wait()
     }
 
-    /// How the waits ended so far, those in an epoll set included.
+    /// Returns counts of the waits so far, including those in an epoll set, by the way in which
+    /// they ended.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()
     }
 
-    /// Consumes what is pending and, if nothing is, ends the park that is under way.
+    /// Consumes a pending notification; if there is none, ends a park that is under way.
     fn look_unparked(&mut self) -> bool {
         match self.parked {
             Some(_) => self.cancel_park().is_some(),
@@ -170,7 +172,7 @@ impl Receiver {
                 return false;
             }
             descriptor::wait_readable(&ends.counter, left);
-            // If that was the late write of an earlier sender, the next sleep must not see it.
+            // If this was the late write of an earlier sender, the next sleep must not see it.
             settle(&ends.counter, writes_owed);
             true
         });
@@ -182,7 +184,7 @@ impl Receiver {
     }
 }
 
-/// Reads the writes that are owed, as far as they have arrived.
+/// Reads the owed writes that have arrived.
 fn settle(counter: &OwnedFd, writes_owed: &mut i64) {
     if *writes_owed > 0 {
         let writes = descriptor::read_count(counter).unwrap_or(0);
@@ -208,7 +210,7 @@ impl Wait for Receiver {
         self.wait_until(deadline(timeout)).then_some(1)
     }
 
-    /// As [`Wait::try_wait`]; a park that is under way goes on if nothing is pending.
+    /// Like [`Wait::try_wait`]; a park that is under way continues if nothing is pending.
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
         let Some(asleep) = self.parked else {
@@ -217,7 +219,7 @@ impl Wait for Receiver {
         if !self.waiting.wake(&self.ends.core, asleep) {
             return None;
         }
-        // The word went from SLEEPING to PENDING, so one sender owes (or has made) its write.
+        // The word went from SLEEPING to PENDING, so that one sender makes, or has made, a write.
         self.parked = None;
         self.writes_owed += 1;
         settle(&self.ends.counter, &mut self.writes_owed);
@@ -225,7 +227,7 @@ impl Wait for Receiver {
     }
 }
 
-/// The descriptor to put into an epoll set. Only poll it: the receiver reads it itself.
+/// The descriptor for an epoll set. Only poll it: the receiver itself reads it.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ends.counter.as_fd()

@@ -1,4 +1,4 @@
-//! The few system calls on descriptors that the mechanisms share, with EINTR dealt with.
+//! System calls on descriptors that several mechanisms use, retried on EINTR.
 
 use crate::PairError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
@@ -6,7 +6,7 @@ use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Whether reading an empty descriptor waits.
+/// Mode of a descriptor: a read of an empty one waits, or fails with EAGAIN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocking {
     Yes,
@@ -21,8 +21,8 @@ pub(crate) fn eventfd(blocking: Blocking) -> Result<OwnedFd, PairError> {
     rustix::event::eventfd(0, flags).map_err(|errno| PairError::Refused { call: "eventfd2", errno })
 }
 
-/// Adds one to an eventfd. EAGAIN would mean a counter at its maximum: readable, which is all that
-/// a notification needs.
+/// Adds one to an eventfd. EAGAIN means that the counter is at its maximum: it is readable, which
+/// is enough for a notification.
 #[inline]
 pub(crate) fn add_one(counter: &OwnedFd) {
     match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
@@ -31,8 +31,7 @@ pub(crate) fn add_one(counter: &OwnedFd) {
     }
 }
 
-/// Takes an eventfd's count and resets it; `None` if it was zero and the descriptor does not
-/// block.
+/// Reads and resets an eventfd's count; `None` if it was zero and the descriptor does not block.
 #[inline]
 pub(crate) fn read_count(counter: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];
@@ -43,13 +42,13 @@ pub(crate) fn read_count(counter: &OwnedFd) -> Option<u64> {
     }
 }
 
-/// Sleeps until `fd` is readable or `timeout` has passed (`None`: for ever); whether it is
-/// readable.
+/// Sleeps until `fd` is readable or `timeout` has passed (`None`: no timeout); returns `true` if it
+/// is readable.
 pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map(|deadline| {
-            // A timeout that reached its deadline still looks once: ppoll with zero.
+            // At the deadline, still polls once, with a timeout of zero.
             timespec(deadline.saturating_duration_since(Instant::now()))
         });
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {

@@ -1,7 +1,7 @@
-//! The kernel's counter: `eventfd(2)`, one system call a notification and one a wait.
+//! The kernel's counter, `eventfd(2)`: one system call for a notification and one for a wait.
 //!
-//! What one uses by default, and what libraries use: it works in an epoll set and across processes
-//! without further ado. Each notification enters the kernel, whether anybody sleeps or not.
+//! This is the usual way, and that of libraries: it works in an epoll set and across processes
+//! without further effort. Each notification enters the kernel, even if no thread sleeps.
 
 use super::descriptor::{self, Blocking};
 use crate::{Mechanism, Notify, PairError, Wait};
@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The mechanism as a type, for code that runs with each of them.
+/// The mechanism as a type, for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum EventFd {}
 
@@ -26,7 +26,7 @@ impl Mechanism for EventFd {
     }
 }
 
-/// The side that wakes.
+/// The sending side.
 #[derive(Debug, Clone)]
 pub struct Sender {
     counter: Arc<OwnedFd>,
@@ -39,7 +39,7 @@ impl Notify for Sender {
     }
 }
 
-/// The side that waits; readable in an epoll set while something is pending.
+/// The receiving side; its descriptor is readable while a notification is pending.
 #[derive(Debug)]
 pub struct Receiver {
     counter: Arc<OwnedFd>,
@@ -52,13 +52,14 @@ impl Wait for Receiver {
             if let Some(count) = descriptor::read_count(&self.counter) {
                 return count;
             }
-            // Somebody made the open file non-blocking, as another process that shares it may.
+            // Another process that shares the open file has made it non-blocking.
             descriptor::wait_readable(&*self.counter, None);
         }
     }
 
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64> {
-        // Only this receiver reads, so what is readable stays so, and the read does not block.
+        // Only this receiver reads, so that a readable descriptor stays readable and the read does
+        // not block.
         descriptor::wait_readable(&*self.counter, Some(timeout))
             .then(|| descriptor::read_count(&self.counter))
             .flatten()
@@ -69,34 +70,34 @@ impl Wait for Receiver {
     }
 }
 
-/// To send from another process: pass it there, and make a [`Sender`] of it by `From`.
+/// The descriptor for sending from another process: pass it there, and convert it to a [`Sender`].
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.counter.as_fd()
     }
 }
 
-/// A sender on an eventfd that came from elsewhere.
+/// Makes a sender on an eventfd from elsewhere.
 ///
-/// Its [`notify`](Notify::notify) blocks while the counter is at its maximum, 2^64 - 2, to which another
-/// process that has the descriptor can set it, and panics if it is no eventfd: take it from a process
-/// that is trusted.
+/// [`notify`](Notify::notify) blocks while the counter is at its maximum, 2^64 - 2, which another
+/// process with the descriptor can set, and panics if the descriptor is no eventfd: only use one
+/// from a trusted process.
 impl From<OwnedFd> for Sender {
     fn from(counter: OwnedFd) -> Self {
         Self { counter: Arc::new(counter) }
     }
 }
 
-/// The descriptor to put into an epoll set. Only poll it: the receiver reads it itself.
+/// The descriptor for an epoll set. Only poll it: the receiver itself reads it.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.counter.as_fd()
     }
 }
 
-/// A receiver on an eventfd (blocking, not a semaphore) that came from elsewhere. It must be the
-/// only one that reads: if another process reads what this one was about to, a wait with a timeout
-/// blocks beyond it.
+/// Makes a receiver on an eventfd (blocking, not a semaphore) from elsewhere. It must be the only
+/// reader: if another process reads a count that this one was about to read, a wait with a timeout
+/// blocks beyond its timeout.
 impl From<OwnedFd> for Receiver {
     fn from(counter: OwnedFd) -> Self {
         Self { counter: Arc::new(counter) }

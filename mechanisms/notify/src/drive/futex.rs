@@ -1,5 +1,5 @@
-//! A futex that is woken each time: a counter in memory, and a system call whether anybody sleeps
-//! or not. The simplest thing that works, and the floor for what parks.
+//! A counter in memory and a futex that is woken at each notification, even if no thread sleeps. It
+//! is the simplest mechanism, and the floor for mechanisms that park.
 
 use super::waiting::{Deadline, deadline, time_left};
 use crate::{Mechanism, Notify, PairError, Wait};
@@ -9,9 +9,9 @@ use handover_base::sync::shared::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The word that the two sides share: how many notifications there were, modulo 2^32.
+/// The word shared by the two sides: the number of notifications, modulo 2^32.
 ///
-/// All zeroes are a fresh one, fit for memory that several processes have mapped.
+/// All zeroes are a fresh core, so that it can lie in memory that several processes map.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Core {
@@ -19,14 +19,14 @@ pub struct Core {
 }
 
 impl Core {
-    /// A fresh one: nothing pending.
+    /// Makes a core with nothing pending.
     #[must_use]
     pub const fn new() -> Self {
         Self { notified_count: AtomicU32::new(0) }
     }
 }
 
-/// The mechanism as a type, for code that runs with each of them.
+/// The mechanism as a type, for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum Futex {}
 
@@ -44,7 +44,7 @@ impl Mechanism for Futex {
     }
 }
 
-/// The side that wakes.
+/// The sending side.
 #[derive(Debug, Clone)]
 pub struct Sender<C = Arc<Core>> {
     core: C,
@@ -52,7 +52,7 @@ pub struct Sender<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Sender<C> {
-    /// A sender on a core of your own. `scope` must be the receiver's.
+    /// Makes a sender on a core of the caller. `scope` must be the receiver's.
     pub fn over(core: C, scope: Scope) -> Self {
         Self { core, scope }
     }
@@ -62,14 +62,14 @@ impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
     #[inline]
     fn notify(&self) {
         let count = &self.core.notified_count;
-        // Release: publishes what this sender wrote to the Acquire in Receiver::consume(); further
+        // Release: publishes this sender's writes to the Acquire in Receiver::consume(); later
         // increments continue its release sequence.
         count.fetch_add(1, Ordering::Release);
         futex::wake(count, 1, self.scope);
     }
 }
 
-/// The side that waits.
+/// The receiving side.
 #[derive(Debug)]
 pub struct Receiver<C = Arc<Core>> {
     core: C,
@@ -78,15 +78,15 @@ pub struct Receiver<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Receiver<C> {
-    /// A receiver on a core of your own, which counts from the core's beginning. There must be one
-    /// receiver to a core at a time.
+    /// Makes a receiver on a core of the caller. It counts all notifications since the core was
+    /// made. A core must have at most one receiver at a time.
     pub fn over(core: C, scope: Scope) -> Self {
         Self { core, scope, consumed_count: 0 }
     }
 
     #[inline]
     fn consume(&mut self) -> Option<u64> {
-        // Acquire: pairs with the Release of every increment that this value contains.
+        // Acquire: pairs with the Release of every increment that this value includes.
         let count = self.core.notified_count.load(Ordering::Acquire);
         let new = count.wrapping_sub(self.consumed_count);
         self.consumed_count = count;
@@ -102,7 +102,8 @@ impl<C: Deref<Target = Core>> Receiver<C> {
             if left == Some(Duration::ZERO) {
                 return None;
             }
-            // Refused by the kernel if an increment has come between: nothing can be missed.
+            // The kernel refuses to sleep if an increment came in between, so that no notification
+            // is missed.
             futex::wait(&self.core.notified_count, self.consumed_count, left, self.scope);
         }
     }

@@ -1,4 +1,5 @@
-//! Spin, then park, for a receiver that looks at something of its own: a queue, a ring, a flag.
+//! Spinning, then parking, for a receiver that checks a condition of its own: a queue, a ring, a
+//! flag.
 //!
 //! ```
 //! use handover_notify::{Bell, Config, Parker};
@@ -30,26 +31,27 @@ use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::thread::sched_yield;
 use std::time::Duration;
 
-/// What the senders ring: whether the receiver sleeps, alone on its cache lines.
+/// State of a receiver that senders read to wake it, alone on its cache lines.
 ///
-/// Ring *after* the work is where the receiver looks. While it is awake that costs a fence and a
-/// load of a line that nobody writes.
+/// Ring *after* publishing the work that the receiver checks for. While the receiver is awake,
+/// ringing costs a fence and a load of a line that no thread writes.
 ///
-/// For threads of one process: whoever finds the receiver asleep must live to wake it, as nobody else
-/// will. Across processes use an [`adaptive::Core`](crate::adaptive::Core).
+/// For threads of one process: the sender that finds the receiver asleep is the only one that wakes
+/// it, so it must not be killed before that. Across processes use an
+/// [`adaptive::Core`](crate::adaptive::Core).
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Bell {
     word: ParkWord,
-    /// When a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC: so that the receiver
-    /// learns what sleeping costs.
+    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; from it the
+    /// receiver learns the cost of a sleep.
     woken_at_ns: AtomicU64,
-    /// Which CPU the receiver was last seen to run on, plus one; zero is not known.
+    /// CPU on which the receiver was last seen to run, plus one; zero if unknown.
     cpu_plus_one: AtomicU32,
 }
 
 impl Bell {
-    /// A bell whose receiver is awake.
+    /// Makes a bell whose receiver is awake.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -59,7 +61,8 @@ impl Bell {
         }
     }
 
-    /// Wakes the receiver if it sleeps on the bell itself ([`Parker::park`]); whether it did.
+    /// Wakes the receiver if it sleeps on the bell itself ([`Parker::park`]); returns `true` if it
+    /// slept.
     ///
     /// # Panics
     /// If the kernel refuses futexes.
@@ -69,10 +72,11 @@ impl Bell {
     }
 
     /// Wakes the receiver if it sleeps: on the bell, or by calling `rouse` if it sleeps elsewhere
-    /// ([`Parker::park_with`]); whether it did.
+    /// ([`Parker::park_with`]). Returns `true` if it slept.
     ///
     /// # Panics
-    /// If `rouse` does. The receiver is then not woken, and sleeps on until what it sleeps on ends.
+    /// If `rouse` panics. The receiver is then not woken, and sleeps until something else ends its
+    /// sleep.
     #[inline]
     pub fn ring_with(&self, rouse: impl FnOnce()) -> bool {
         match self.word.must_wake(raw::current_cpu) {
@@ -97,88 +101,87 @@ impl Bell {
         }
     }
 
-    /// Whether the receiver sleeps; stale as soon as it is said.
+    /// Returns `true` if the receiver slept when the word was read; it may have been woken since.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         self.word.is_asleep()
     }
 }
 
-/// How a park ended.
+/// End of a park.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Parked {
-    /// It did not sleep: the last look found something.
+    /// The receiver did not sleep: the last check found work.
     Found,
     /// A sender rang.
     Rung,
-    /// Something else ended the sleep: the deadline, a signal, a descriptor.
+    /// The sleep ended otherwise: by the deadline, a signal, a descriptor.
     Otherwise,
 }
 
-/// The receiver's side: how long to spin, when to let others run, and when to sleep, learnt as it
-/// goes.
+/// The receiving side. It learns from its waits how long to spin, when to yield, and when to sleep.
 ///
-/// A wait that found nothing has up to four steps, each of which is left out while it does not pay:
-/// [`look_eagerly`](Self::look_eagerly), for an answer that is under way; then
-/// [`spin`](Self::spin), which spins, with pauses, while the sender is on another CPU, and yields
-/// to other threads, which is how a sender on this very CPU gets to run; then
-/// [`park`](Self::park).
+/// A wait that found nothing has up to four steps, each of which is skipped while it does not pay:
+/// [`look_eagerly`](Self::look_eagerly), for an answer that is about to come;
+/// [`spin`](Self::spin), which spins with pauses while the sender is on another CPU, and then
+/// yields to other threads, so that a sender on the same CPU can run; and [`park`](Self::park).
 ///
-/// It does not know what the receiver waits for: `look` does. A look is called very often; make it
-/// one load.
+/// The caller's `look` checks the condition that the receiver waits for. It is called very often;
+/// make it one load.
 #[derive(Debug)]
 pub struct Parker {
     waiting: Waiting,
-    /// Whether to yield, and how often, learnt as for spinning.
+    /// Engine that learns whether to yield and how often, in the same way as for spinning.
     yields: Engine,
-    /// Yielding has ended the last waits: others want this CPU, so do not spin.
+    /// `true` if yielding ended the last waits: other threads need this CPU, so do not spin.
     is_yielding: bool,
-    /// Waits since an eager look was tried while yielding.
+    /// Waits since many looks were last tried while yielding pays.
     waits_unprobed: u32,
-    /// The CPU this thread was last seen to run on, plus one; zero is not known.
+    /// CPU on which this thread was last seen to run, plus one; zero if unknown.
     cpu_plus_one: u32,
-    /// Where the wait's end may come from, as far as is known.
+    /// Expected source of the next wait's end.
     expected: Expected,
 }
 
-/// From where an answer may come. The greater one is to be reckoned with where there are several.
+/// Place that an answer may come from. The greatest counts if there are several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expected {
-    /// Nothing is known.
+    /// Unknown.
     Anywhere,
-    /// Who was asked needs this very CPU to answer.
+    /// The thread that was asked needs this very CPU to answer.
     Here,
-    /// Somebody who was asked runs on another CPU.
+    /// A thread that was asked runs on another CPU.
     Elsewhere,
 }
 
-/// So many looks go without a pause between them, which takes 20 to 60 ns: who hands to and fro
-/// without delay finds the answer within these.
+/// Number of looks without a pause, which takes 20 to 60 ns, in between: an answer that is given
+/// without delay comes within these.
 const EAGER_LOOKS: u32 = 128;
-/// So many where yielding has paid lately and the answer may come from another CPU: half of what a
-/// switch to another thread and back takes. Suite event/serve with 10 and 100 clients, 2026-11: 0.17
-/// and 0.19 µs a request, with 1024 the same, with a single look 1.0 µs.
+/// Number of looks while yielding has paid lately and the answer may come from another CPU: half
+/// the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients,
+/// 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single look 1.0 µs.
 const YIELDING_LOOKS: u32 = 512;
-/// While yielding pays, one wait in so many looks eagerly, to see whether that would do again.
+/// While yielding pays, one wait in this many looks eagerly, to see whether that is enough again.
 const PROBE_WAITS: u32 = 64;
-/// What yielding is taken to cost, in ps.
+/// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
-/// A CPU that comes back from so many yields in a row had nobody else to run.
+/// Number of yields in a row after which the CPU has evidently no other thread to run.
 const YIELDS_ALONE: u32 = 4;
-/// From then on it yields no longer than this: where others compute for their whole turn, who sleeps
-/// comes to run sooner, once woken, than who stands in line.
+/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_ALONE`]. Where other
+/// threads compute for their whole time slice, a thread that sleeps runs sooner, once woken, than
+/// one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
-/// With less than this until the deadline, yielding would miss it.
+/// Minimum time to the deadline for yielding: with less, yielding would miss it.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
 impl Parker {
-    /// A parker that knows nothing yet.
+    /// Makes a parker that has learnt nothing yet.
     ///
     /// # Errors
-    /// [`ConfigError`] when `config` is not valid.
+    /// [`ConfigError`] if `config` is not valid.
     ///
     /// # Cost
-    /// The first in a process times the spin loop, some tens of µs.
+    /// The first parker in a process times the spin loop, some tens of µs.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -191,8 +194,8 @@ impl Parker {
         })
     }
 
-    /// Says on `bell` where this thread runs, which [`expect`](Self::expect) reads: before a wait, and
-    /// when a thread begins to receive.
+    /// Publishes on `bell` the CPU that this thread runs on, for [`expect`](Self::expect). To be
+    /// called before a wait, and when a thread begins to receive.
     ///
     /// # Cost
     /// Reading the CPU's number, 2 to 3 ns.
@@ -206,8 +209,9 @@ impl Parker {
         }
     }
 
-    /// What ends the next wait may well be the answer of the receiver at `of`, which was just rung. If
-    /// that one runs on this very CPU, looking on would only keep it from answering.
+    /// Notes that the next wait probably ends with an answer from the receiver at `of`, which was
+    /// just rung. If that receiver runs on this very CPU, spinning would only keep it from
+    /// answering.
     ///
     /// # Cost
     /// A load of the line that ringing has read.
@@ -220,12 +224,12 @@ impl Parker {
         self.expected = self.expected.max(expected);
     }
 
-    /// Looks many times at once, without a pause; true as soon as `look` is. Where the answer can only
-    /// come from this very CPU, and as a rule where waits end by yielding and nothing is known, it
-    /// looks but once.
+    /// Calls `look` many times without a pause, until it returns `true`; returns `true` if it did.
+    /// If the answer can only come from this CPU, it looks once; also, as a rule, if waits end by
+    /// yielding and the source of the answer is unknown.
     ///
     /// # Blocking
-    /// For 128 looks, 0.1 to 0.2 µs.
+    /// For 128 looks, 0.1 to 0.2 µs; up to 512 looks while yielding pays.
     #[inline]
     pub fn look_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let looks = match self.expected {
@@ -237,7 +241,8 @@ impl Parker {
         let found = (0..looks).any(|_| look());
         if found {
             self.expected = Expected::Anywhere;
-            // Where it took the longer look, others still want this CPU when there is none.
+            // If it took the greater number of looks, other threads still need this CPU when no
+            // answer comes.
             self.is_yielding &= looks != EAGER_LOOKS;
         }
         found
@@ -252,14 +257,14 @@ impl Parker {
         EAGER_LOOKS
     }
 
-    /// Spins as long as has paid lately, then yields as often as has paid lately; true as soon as
-    /// `look` is. It does not spin on one CPU with whom the answer is expected from, or the sender
-    /// that woke it last.
+    /// Spins as long as has paid lately, then yields as often as has paid lately, until `look`
+    /// returns `true`; returns `true` if it did. It does not spin if the expected answer, or the
+    /// sender that woke it last, needs this CPU.
     ///
-    /// `deadline_ns`, on CLOCK_MONOTONIC, bounds it.
+    /// `deadline_ns`, on CLOCK_MONOTONIC, bounds the wait.
     ///
     /// # Blocking
-    /// [`Config::spin_ns_max`] at most, and where it yields, until this thread has its turn again.
+    /// At most [`Config::spin_ns_max`], and where it yields, until this thread gets the CPU again.
     #[inline(always)]
     pub fn spin(&mut self, deadline_ns: Option<u64>, look: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
@@ -270,9 +275,10 @@ impl Parker {
         left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(look)
     }
 
-    /// Inlined all the way up into the loop that waits, system call included: after a switch from
-    /// another thread the processor mispredicts each return to a caller that was entered before (the
-    /// kernel overwrites the predictor's stack), which takes 0.3 µs for the first.
+    /// Yields until `look` returns `true`. Inlined all the way up into the loop that waits, system
+    /// call included: after a switch from another thread the processor mispredicts each return to a
+    /// caller that was entered before (the kernel overwrites the return-address predictor), 0.3 µs
+    /// for the first.
     #[inline(always)]
     fn yield_until(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
@@ -298,11 +304,11 @@ impl Parker {
         false
     }
 
-    /// Sleeps on `bell` until somebody rings or `deadline_ns` (on CLOCK_MONOTONIC) has passed,
-    /// unless `look` finds something after the sleep was declared.
+    /// Sleeps on `bell` until a sender rings or `deadline_ns` (on CLOCK_MONOTONIC) has passed,
+    /// unless `look` returns `true` after the sleep was declared.
     ///
     /// # Blocking
-    /// Up to the deadline, and the kernel's timer slack; for ever without one.
+    /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender rings.
     pub fn park(
         &mut self,
         bell: &Bell,
@@ -317,9 +323,9 @@ impl Parker {
         })
     }
 
-    /// As [`park`](Self::park), but sleeps by calling `sleep`, which must end when a sender calls
-    /// what it gave to [`Bell::ring_with`], whether that came before or comes during the sleep (a
-    /// descriptor that stays readable does so). `sleep` is given the time, in ns on CLOCK_MONOTONIC.
+    /// Like [`park`](Self::park), but sleeps by calling `sleep`. It must end when a sender calls
+    /// the closure that it gave to [`Bell::ring_with`], before or during the sleep (a descriptor
+    /// that stays readable does so). `sleep` is given the time, in ns on CLOCK_MONOTONIC.
     pub fn park_with(
         &mut self,
         bell: &Bell,
@@ -348,7 +354,7 @@ impl Parker {
         stage::woken(bell);
         match bell.word.withdraw() {
             Some(sender_cpu) => {
-                // Relaxed: see Bell::wake(). A time that is not within this sleep is not its own.
+                // Relaxed: see Bell::wake(). A time outside this sleep belongs to another sleep.
                 let woken_at_ns = bell.woken_at_ns.load(Ordering::Relaxed);
                 self.yields.woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
                 self.waiting.woken_at(woken_at_ns, sender_cpu, asleep);
@@ -362,7 +368,8 @@ impl Parker {
         }
     }
 
-    /// How the waits ended so far. A wait that neither spin nor sleep was needed for is not one.
+    /// Returns counts of the waits so far, by the way in which they ended. A wait that needed
+    /// neither spinning nor sleeping is not counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

@@ -1,7 +1,7 @@
-//! A pipe: what was used before eventfd, and is where there is none. A byte is a notification.
+//! A pipe, the way before eventfd and on systems without it. One byte is one notification.
 //!
-//! The pipe is shrunk to one page, so that one read takes everything there is. When it is full,
-//! further notifications are dropped: thousands are pending, and none of those is lost.
+//! The pipe is shrunk to one page, so that one read takes everything. When it is full, further
+//! notifications are dropped: thousands are pending, and none of those is lost.
 
 use super::descriptor;
 use crate::{Mechanism, Notify, PairError, Wait};
@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One page: the least a pipe can hold, and what one read takes.
+/// One page: the minimum size of a pipe, and the length of a read.
 const PIPE_BYTES: usize = 4096;
 
-/// The mechanism as a type, for code that runs with each of them.
+/// The mechanism as a type, for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum Pipe {}
 
@@ -28,9 +28,9 @@ impl Mechanism for Pipe {
     fn pair() -> Result<(Sender, Receiver), PairError> {
         let refused = |call| move |errno| PairError::Refused { call, errno };
         let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
-        // Where the size cannot be set (an old kernel, Miri), a wait may need several reads.
+        // If the size cannot be set (an old kernel, Miri), a wait may need several reads.
         let _ = fcntl_setpipe_size(&write_end, PIPE_BYTES);
-        // The write end alone must not block; the flag belongs to the end, not to the pipe.
+        // Only the write end must not block; the flag belongs to the end, not to the pipe.
         let flags = rustix::fs::fcntl_getfl(&write_end).map_err(refused("fcntl"))?;
         rustix::fs::fcntl_setfl(&write_end, flags | rustix::fs::OFlags::NONBLOCK)
             .map_err(refused("fcntl"))?;
@@ -39,15 +39,15 @@ impl Mechanism for Pipe {
     }
 }
 
-/// Both sides hold both ends: a receiver that is left alone then waits, as with every other
-/// mechanism, instead of reading an end of file; a sender that is left alone raises no SIGPIPE.
+/// Both ends, held by both sides: a receiver without senders then waits, as with every other
+/// mechanism, instead of reading an end of file; a sender without a receiver raises no SIGPIPE.
 #[derive(Debug)]
 struct Ends {
     read_end: OwnedFd,
     write_end: OwnedFd,
 }
 
-/// The side that wakes.
+/// The sending side.
 #[derive(Debug, Clone)]
 pub struct Sender {
     ends: Arc<Ends>,
@@ -57,15 +57,15 @@ impl Notify for Sender {
     #[inline]
     fn notify(&self) {
         match retry_on_intr(|| rustix::io::write(&self.ends.write_end, &[1])) {
-            // AGAIN: full, so a notification is pending.
+            // AGAIN: the pipe is full, so a notification is pending.
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(errno) => panic!("write to a pipe failed: {errno}"),
         }
     }
 }
 
-/// The side that waits; readable in an epoll set while something is pending. The count it gives is
-/// exact up to 4096.
+/// The receiving side; its descriptor is readable while a notification is pending. The count that
+/// it returns is exact up to 4096.
 #[derive(Debug)]
 pub struct Receiver {
     ends: Arc<Ends>,
@@ -81,7 +81,7 @@ impl Wait for Receiver {
                 Ok(count) => total += count as u64,
                 Err(errno) => panic!("read from a pipe failed: {errno}"),
             }
-            // A full buffer may have left some behind, if the pipe could not be shrunk.
+            // After a full buffer there may be more bytes, if the pipe could not be shrunk.
             let maybe_more = total % PIPE_BYTES as u64 == 0;
             if !(maybe_more && descriptor::wait_readable(&self.ends.read_end, Some(Duration::ZERO)))
             {
@@ -91,7 +91,8 @@ impl Wait for Receiver {
     }
 
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64> {
-        // Only this receiver reads, so what is readable stays so, and the read does not block.
+        // Only this receiver reads, so that a readable descriptor stays readable and the read does
+        // not block.
         descriptor::wait_readable(&self.ends.read_end, Some(timeout)).then(|| self.wait())
     }
 
@@ -100,7 +101,7 @@ impl Wait for Receiver {
     }
 }
 
-/// The descriptor to put into an epoll set. Only poll it: the receiver reads it itself.
+/// The descriptor for an epoll set. Only poll it: the receiver itself reads it.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ends.read_end.as_fd()

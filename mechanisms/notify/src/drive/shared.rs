@@ -1,8 +1,8 @@
-//! A core in memory that another process can map: for notifications across processes.
+//! Cores in memory that other processes can map, for notifications across processes.
 //!
-//! One process makes it, the other maps the same file, and each puts its side on it. The file is a
-//! memfd, sealed so that it cannot shrink under those who have mapped it; pass its descriptor by
-//! inheritance, over a Unix socket, or as `/proc/PID/fd/N`.
+//! One process makes the core, another maps the same file, and each puts its side on it. The file
+//! is a memfd, sealed so that it cannot shrink while processes have it mapped; pass its descriptor
+//! by inheritance, over a Unix socket, or as `/proc/PID/fd/N`.
 //!
 //! ```
 //! use handover_base::futex::Scope;
@@ -19,18 +19,19 @@
 //! ```
 //!
 //! # Processes that die or misbehave
-//! The words in a core are atomics without pointers. Whatever another process writes there, memory stays
-//! safe, no call panics, and no call spins longer than the other process writes.
+//! The words in a core are atomics without pointers. Whatever another process writes there, memory
+//! stays safe, no call panics, and no call spins longer than the other process writes.
 //!
 //! - An adaptive receiver over [`Scope::Shared`](handover_base::futex::Scope::Shared) sleeps for
-//!   [`SLEEP_MAX`] at a time, and then looks at the word. So a sender that is killed between its
+//!   [`SLEEP_MAX`] at a time, and then checks the word. So a sender that is killed between its
 //!   exchange and its wake, or a process that overwrites the word of a sleeper, delays notifications
-//!   by that much at most, and silences no other sender.
+//!   by at most this time, and does not block other senders' notifications.
 //! - A notification that a process overwrites, or consumes with a receiver of its own, is lost. A
-//!   process that writes notifications, or wakes without one, makes the receiver wake for nothing, as
-//!   often as it does so. Against both, wait with a timeout and look at the work itself.
-//! - A receiver is not told that its senders have died: wait with a timeout, and look whether they live.
-//! - A [`futex::Core`](crate::futex::Core) needs no such look, since each of its senders wakes.
+//!   process that writes notifications, or wakes without one, makes the receiver return without a
+//!   cause, as often as it does so. Against both, wait with a timeout and check the work itself.
+//! - A receiver does not learn that its senders have died: wait with a timeout, and check that they
+//!   live.
+//! - A [`futex::Core`](crate::futex::Core) needs no such check, since each of its senders wakes.
 
 use crate::MapError;
 use crate::raw::{Mapping, ZeroFresh};
@@ -43,15 +44,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest single sleep of an adaptive receiver whose senders may be other processes: how late a
-/// notification comes if a sender was killed in the middle of one.
+/// Maximum single sleep of an adaptive receiver whose senders may be other processes: the delay of
+/// a notification if a sender was killed while sending one.
 ///
-/// An idle receiver wakes ten times a second for it. To recover at once, each sender would have to make
-/// a system call for every notification that finds one pending.
+/// An idle receiver wakes ten times a second for this. To recover at once, each sender would have
+/// to make a system call for every notification that finds one pending.
 pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// A core of one of the mechanisms ([`adaptive::Core`](crate::adaptive::Core) or
-/// [`futex::Core`](crate::futex::Core)) in a mapped file. Cloning gives another handle to the same
+/// A core of a mechanism ([`adaptive::Core`](crate::adaptive::Core) or
+/// [`futex::Core`](crate::futex::Core)) in a mapped file. A clone is another handle to the same
 /// mapping, which ends with its last handle.
 #[derive(Debug)]
 pub struct Shared<C> {
@@ -60,10 +61,10 @@ pub struct Shared<C> {
 }
 
 impl<C: ZeroFresh> Shared<C> {
-    /// Makes a fresh core in an anonymous file, and gives the file to pass on.
+    /// Makes a fresh core in an anonymous file; returns it with the file to pass on.
     ///
     /// # Errors
-    /// [`MapError::Refused`] when descriptors or memory are short, or memfds forbidden.
+    /// [`MapError::Refused`] if descriptors or memory are short, or memfds are forbidden.
     pub fn create() -> Result<(Self, OwnedFd), MapError> {
         let refused = |call| move |errno| MapError::Refused { call, errno };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -73,15 +74,16 @@ impl<C: ZeroFresh> Shared<C> {
         Ok((Self::map(&file)?, file))
     }
 
-    /// Maps the core that [`create`](Self::create) made, of the same type, in this process or
-    /// another. The file may be closed afterwards.
+    /// Maps a core of the same type that [`create`](Self::create) made, in this process or another.
+    /// The file may be closed afterwards.
     ///
     /// # Errors
-    /// [`MapError::TooSmall`] and [`MapError::NotSealed`] when the file is something else;
-    /// [`MapError::Refused`] when it cannot be mapped.
+    /// [`MapError::TooSmall`] and [`MapError::NotSealed`] if the file is something else;
+    /// [`MapError::Refused`] if it cannot be mapped.
     pub fn map(file: impl AsFd) -> Result<Self, MapError> {
         let refused = |call| move |errno| MapError::Refused { call, errno };
-        // Not a memfd: EINVAL. Anything without the seal could be cut off while it is mapped.
+        // Fails with EINVAL if it is no memfd. A file without the seal could be truncated while it
+        // is mapped.
         let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed);

@@ -1,4 +1,4 @@
-//! What both adaptive mechanisms share: the core, and the receiver's way to look, spin and sleep.
+//! Parts of both adaptive mechanisms: the core, and the receiver's ways to look, spin and sleep.
 
 use crate::engine::{Engine, Plan, Stats};
 use crate::word::SenderCpu;
@@ -10,33 +10,33 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How many looks [`look_ps`] times at once; some µs.
+/// Number of looks that [`look_ps`] times together; some µs.
 const LOOKS_TIMED: u32 = 128;
-/// Of so many timings the least counts: the others were interrupted.
+/// Number of timings, of which the shortest counts: the others were interrupted.
 const TIMINGS_COUNT: u32 = 5;
 
 /// The words that the two sides share, alone on their cache lines.
 ///
-/// All zeroes are a fresh one. It holds no pointers, so it may lie in memory that several processes
-/// have mapped, and whatever another process writes there, nothing worse than a notification too
-/// many or too few can follow.
+/// All zeroes are a fresh core. It holds no pointers, so that it may lie in memory that several
+/// processes map: whatever another process writes there, the worst effect is a missing or an
+/// additional notification.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Core {
     pub(crate) word: StateWord,
-    /// When a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC: so that the receiver
-    /// learns what sleeping costs.
+    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; from it the
+    /// receiver learns the cost of a sleep.
     woken_at_ns: AtomicU64,
 }
 
 impl Core {
-    /// A fresh one: nothing pending, nobody asleep.
+    /// Makes a core with nothing pending and the receiver awake.
     #[must_use]
     pub const fn new() -> Self {
         Self { word: StateWord::new(), woken_at_ns: AtomicU64::new(0) }
     }
 
-    /// Makes a notification pending, and wakes the receiver by `wake` if it sleeps.
+    /// Makes a notification pending, and calls `wake` if the receiver sleeps.
     #[inline]
     pub(crate) fn notify(&self, wake: impl FnOnce(&AtomicU32)) {
         let sleeps = self.word.notify(raw::current_cpu());
@@ -50,36 +50,36 @@ impl Core {
     }
 }
 
-/// CLOCK_MONOTONIC, some 25 ns. The TSC clock is not worth its calibration here: the first sleep
-/// would take 10 ms.
+/// Reads CLOCK_MONOTONIC, some 25 ns. The TSC clock is not worth its calibration here: the first
+/// sleep would take 10 ms.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
 }
 
-/// When a wait runs out of time; `None` never.
+/// Time at which a wait ends; `None` for no limit.
 pub(crate) type Deadline = Option<Instant>;
 
-/// A deadline so far away that the clock cannot hold it is none.
+/// Converts a timeout to a deadline; `None` if it exceeds the clock's range.
 pub(crate) fn deadline(timeout: Duration) -> Deadline {
     Instant::now().checked_add(timeout)
 }
 
-/// What is left until `deadline`: `None` for ever, zero when it has passed.
+/// Returns the time left until `deadline`: `None` for no limit, zero if it has passed.
 pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// What a receiver knows beside the word.
+/// State of a receiver beside the word.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     engine: Engine,
     stats: Stats,
-    /// Where the last notification came from, if any came and its sender knew.
+    /// CPU of the last notification's sender, if there was one and its CPU is known.
     sender_cpu: SenderCpu,
 }
 
-/// The moment from which a receiver has been asleep, in ns on CLOCK_MONOTONIC.
+/// Time since which a receiver has been asleep, in ns on CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asleep {
     since_ns: u64,
@@ -96,7 +96,7 @@ impl Asleep {
 }
 
 impl Waiting {
-    /// `config` has been validated.
+    /// Makes the state; the caller has validated `config`.
     pub(crate) fn new(config: Config) -> Self {
         let engine = Engine::new(config, look_ps());
         Self { engine, stats: Stats::default(), sender_cpu: None }
@@ -106,7 +106,7 @@ impl Waiting {
         Stats { wake_ns: self.engine.wake_ns(), ..self.stats }
     }
 
-    /// Consumes what is pending.
+    /// Consumes a pending notification; returns `true` if there was one.
     #[inline]
     pub(crate) fn look(&mut self, core: &Core) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
@@ -117,7 +117,7 @@ impl Waiting {
     }
 
     /// Spins, then sleeps by `sleep` (see [`StateWord::sleep_until_notified`]), until notified or
-    /// out of time. For waits that found nothing at once.
+    /// out of time; returns `true` if notified. For waits that found nothing at once.
     #[inline(never)]
     pub(crate) fn wait(
         &mut self,
@@ -139,7 +139,8 @@ impl Waiting {
         match (notified, asleep) {
             (Some(sender_cpu), Some(asleep)) => self.woken(core, sender_cpu, asleep),
             (Some(sender_cpu), None) => {
-                // It came between the last look and the declaration: there was no sleep.
+                // The notification came between the last look and the declaration: there was no
+                // sleep.
                 stage::found(core);
                 self.sender_cpu = sender_cpu;
                 self.found_at_once();
@@ -149,7 +150,7 @@ impl Waiting {
         notified.is_some()
     }
 
-    /// Consumes what ended a sleep; false if nothing has come.
+    /// Consumes the notification that ended a sleep; returns `false` if there is none.
     pub(crate) fn wake(&mut self, core: &Core, asleep: Asleep) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
         self.woken(core, sender_cpu, asleep);
@@ -157,19 +158,20 @@ impl Waiting {
     }
 
     fn woken(&mut self, core: &Core, sender_cpu: SenderCpu, asleep: Asleep) {
-        // Relaxed: see Core::notify(). A time that is not within this sleep belongs to another one.
+        // Relaxed: see Core::notify(). A time outside this sleep belongs to another sleep.
         let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
         self.woken_at(woken_at_ns, sender_cpu, asleep);
     }
 
-    /// A sender ended the sleep, at `woken_at_ns` by its own account.
+    /// Records a sleep that a sender ended, at `woken_at_ns` by the sender's clock reading.
     pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: Asleep) {
         stage::slept(asleep.since_ns);
         self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
         let now_ns = now_ns();
         if (asleep.since_ns..=now_ns).contains(&woken_at_ns) {
-            // On one CPU the receiver waits for its sender to stop running: that says nothing.
+            // On one CPU the receiver waits for its sender to stop running: that is not the cost of
+            // a wake.
             let shares_cpu = self.shares_cpu();
             let wake_ns = (!shares_cpu).then_some(now_ns - woken_at_ns);
             self.engine.woken(woken_at_ns - asleep.since_ns, wake_ns);
@@ -178,24 +180,24 @@ impl Waiting {
         }
     }
 
-    /// What ended the wait was there by the time the receiver declared itself asleep.
+    /// Records a wait whose condition was found when the receiver had declared itself asleep.
     pub(crate) fn found_at_once(&mut self) {
         self.stats.at_once += 1;
     }
 
-    /// Something that no sender did ended the sleep.
+    /// Records a sleep that no sender ended.
     pub(crate) fn ended_otherwise(&mut self) {
         self.engine.timed_out();
         self.stats.timed_out += 1;
     }
 
-    /// A notification came while other threads ran.
+    /// Records a wait that ended while other threads ran.
     pub(crate) fn found_yielding(&mut self) {
         self.stats.by_yielding += 1;
     }
 
-    /// Spins as long as has paid lately, until `look` is true; whether it was. `left` is what
-    /// remains until the deadline.
+    /// Spins as long as has paid lately, until `look` returns `true`; returns `true` if it did.
+    /// `left` is the time to the deadline.
     #[inline(never)]
     pub(crate) fn spin_for(
         &mut self,
@@ -232,7 +234,7 @@ impl Waiting {
         }
     }
 
-    /// Spins as long as has paid lately; whether a notification was consumed.
+    /// Spins as long as has paid lately; returns `true` if a notification was consumed.
     pub(crate) fn spin(&mut self, core: &Core, deadline: Deadline) -> bool {
         let spins_max = self.spins_planned(time_left(deadline));
         for spin in 1..=spins_max {
@@ -246,26 +248,28 @@ impl Waiting {
         false
     }
 
-    /// Whether the sender, as far as is known, needs the very CPU that this thread would spin on.
+    /// Returns `true` if the sender, as far as is known, needs the CPU that this thread would spin
+    /// on.
     fn shares_cpu(&self) -> bool {
         match (self.sender_cpu, raw::current_cpu()) {
             (Some(sender_cpu), Some(here)) => sender_cpu == here,
-            // Nobody has notified yet: where this thread may run on one CPU only, it is likely
-            // that the whole process may (taskset, a container).
+            // No sender is known yet: if this thread may run on one CPU only, the whole process
+            // probably may (taskset, a container).
             _ => affinity::on_one_cpu(),
         }
     }
 }
 
-/// How many looks fit into what is left until the deadline.
+/// Number of looks that fit into the time to the deadline.
 fn spins_left(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(look_ps())).unwrap_or(u32::MAX)
 }
 
-/// What one look in a spin costs on this machine, in ps: measured once, some tens of µs.
+/// Cost of one look in a spin on this machine, in ps: measured once, for some tens of µs.
 ///
-/// The pause instruction takes 10 to 60 ns, depending on the processor; nothing else tells.
+/// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement
+/// tells.
 fn look_ps() -> u64 {
     static LOOK_PS: OnceLock<u64> = OnceLock::new();
     *LOOK_PS.get_or_init(|| {

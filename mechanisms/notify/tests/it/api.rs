@@ -1,6 +1,6 @@
-//! The mechanisms by example: what each promises beyond the common contract.
+//! Properties of single mechanisms, beyond the common contract.
 //!
-//! Under Miri, what needs ppoll, memfds or CPUs is left out: it knows none of them.
+//! Tests that need ppoll, memfds or CPUs are left out under Miri, which does not support them.
 
 use handover_base::futex::Scope;
 use handover_base::sync::auto_traits;
@@ -42,7 +42,8 @@ fn statistics_tell_how_each_wait_ended() {
     waker.join().expect("the waker");
     let stats = receiver.stats();
     assert_eq!((stats.timed_out, stats.by_spinning, stats.spins), (1, 0, 0));
-    // On a stalled machine the second notification may have come before its wait: at once, then.
+    // On a stalled machine the second notification may come before its wait, which then finds it at
+    // once.
     assert!(stats.at_once >= 1);
     assert_eq!(stats.at_once + stats.by_sleeping, 2);
 }
@@ -106,7 +107,7 @@ fn counting_mechanisms_count_beyond_any_buffer() {
     assert_eq!(count::<Futex>(10_000), 10_000);
     assert_eq!(count::<EventFd>(10_000), 10_000);
     assert_eq!(count::<Pipe>(4096), 4096);
-    // A pipe is full then; the rest is dropped, and nothing blocks.
+    // The pipe is then full; further notifications are dropped, and no sender blocks.
     assert_eq!(count::<Pipe>(10_000), 4096);
 }
 
@@ -117,7 +118,7 @@ mod with_cpus {
 
     const ROUNDS_COUNT: u64 = 2_000;
 
-    /// Ping-pong with both threads pinned; the statistics of the two receivers.
+    /// Plays ping-pong with both threads pinned; returns the statistics of the two receivers.
     fn ping_pong(cpus: [u32; 2]) -> [handover_notify::Stats; 2] {
         let (ping, mut pinged) = adaptive::pair(Config::default()).expect("valid");
         let (pong, mut ponged) = adaptive::pair(Config::default()).expect("valid");
@@ -144,7 +145,7 @@ mod with_cpus {
     fn two_sides_on_one_cpu_never_spin_for_each_other() {
         let cpu = affinity::mask()[0];
         let slept = ping_pong([cpu, cpu]).map(|stats| {
-            // Pinned to one CPU before the first wait, so not even that one spins.
+            // Pinned to one CPU before the first wait, so that even this one does not spin.
             assert_eq!(stats.spins, 0, "{stats:?}");
             assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
             // Not equal: a notification that comes between the last look and the declaration of the sleep is
@@ -152,7 +153,7 @@ mod with_cpus {
             assert!(stats.unspun_shared_cpu >= stats.by_sleeping, "{stats:?}");
             stats.by_sleeping
         });
-        // The CPU changes hands by a sleep of one side or the other.
+        // The CPU only passes to the other thread when one of them sleeps.
         assert!(slept[0] + slept[1] > 0, "{slept:?}");
     }
 
@@ -164,7 +165,8 @@ mod with_cpus {
             return;
         };
         for stats in ping_pong([first, second]) {
-            // The first wait of a pinned receiver does not know yet that its sender is elsewhere.
+            // The first wait of a pinned receiver does not know yet that its sender is on another
+            // CPU.
             assert!(stats.unspun_shared_cpu <= 1, "{stats:?}");
             assert!(stats.spins > 0, "{stats:?}");
         }
@@ -181,12 +183,12 @@ mod with_cpus {
         affinity::pin(there).expect("allowed");
         sender.notify();
         affinity::pin(here).expect("allowed");
-        receiver.wait(); // the last notification came from over there
-        // Far more than a preempted thread waits for its CPU: a wait whose time is over does not spin.
+        receiver.wait(); // the last notification came from the other CPU
+        // Longer than any preemption: a wait whose time is over does not spin.
         assert_eq!(receiver.wait_timeout(Duration::from_millis(200)), None);
         let spun = receiver.stats();
         assert!(spun.spins > 0 && spun.unspun_shared_cpu == 0, "{spun:?}");
-        sender.notify(); // from here
+        sender.notify(); // from this CPU
         receiver.wait();
         assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
         let unspun = receiver.stats();
@@ -212,7 +214,7 @@ mod in_an_epoll_set {
             Self(set)
         }
 
-        /// How many descriptors are ready within `timeout`.
+        /// Number of descriptors that are ready within `timeout`.
         fn ready_count(&self, timeout: Duration) -> usize {
             let mut events = Vec::with_capacity(4);
             let timeout = timeout.try_into().expect("a timespec");
@@ -275,7 +277,7 @@ mod in_an_epoll_set {
         let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
         let set = Set::with(&receiver);
         assert!(receiver.prepare_park());
-        assert_eq!(set.ready_count(SOON), 0); // another descriptor's turn, say
+        assert_eq!(set.ready_count(SOON), 0); // as if another descriptor were ready
         assert_eq!(receiver.cancel_park(), None);
         sender.notify();
         assert_eq!(set.ready_count(SOON), 0, "not parked: not written to");
@@ -315,14 +317,14 @@ mod in_an_epoll_set {
             let (sent, parked) = (Arc::clone(&sent), Arc::clone(&parked));
             move || {
                 for number in 1..=STORM_COUNT {
-                    // Once it is certain: the last one finds a receiver that is parked.
+                    // The last notification waits until a receiver has parked.
                     while number == STORM_COUNT && !parked.load(Relaxed) {
                         thread::yield_now();
                     }
                     sent.store(number, Relaxed);
                     sender.notify();
                     if number % 64 == 0 {
-                        thread::sleep(Duration::from_micros(60)); // long enough to be parked
+                        thread::sleep(Duration::from_micros(60)); // lets the receiver park
                     }
                 }
             }

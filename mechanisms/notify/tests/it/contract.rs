@@ -1,7 +1,7 @@
-//! One contract, run over every mechanism.
+//! The contract of every mechanism.
 //!
-//! Under Miri only the mechanisms made of memory and a futex are run: it knows no `ppoll`, which
-//! those with a descriptor need for their timed and polled waits.
+//! Under Miri only the mechanisms made of memory and a futex are run: it does not support `ppoll`,
+//! which those with a descriptor need for waits with a timeout and for polls.
 
 use handover_notify::{Adaptive, Futex, Mechanism, Notify, Wait};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,15 +13,15 @@ const STORM_COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
 const ROUNDS_COUNT: u64 = if cfg!(miri) { 20 } else { 5_000 };
 const SENDERS_COUNT: u64 = 4;
 
-/// A lost wake-up shows as a hang: make it a failure. Far above what any machine needs.
+/// Time after which a test fails; a lost wake-up shows as a hang. Far more than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `what` in a thread of its own; fails if it takes longer than [`PATIENCE`].
+/// Runs `what` in a thread of its own; panics if it takes longer than [`PATIENCE`].
 fn in_time<R: Send + 'static>(name: &str, what: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, finished) = mpsc::channel();
     let runner = thread::spawn(move || {
         let result = what();
-        let _ = done.send(()); // nobody listens any more only when the test has failed already
+        let _ = done.send(()); // fails only if the test has failed already
         result
     });
     if finished.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -31,7 +31,7 @@ fn in_time<R: Send + 'static>(name: &str, what: impl FnOnce() -> R + Send + 'sta
 }
 
 /// Pauses of all kinds between notifications: none, a short spin, a yield, a sleep long enough for
-/// the receiver to park. xorshift, so that a failure can be run again.
+/// the receiver to park. From xorshift, so that a failure can be reproduced.
 struct Pauses(u64);
 
 impl Pauses {
@@ -94,7 +94,7 @@ fn a_sleeper_is_woken_from_each_kind_of_wait<M: Mechanism>() {
         move || {
             for _ in 0..4 {
                 asleep.wait();
-                thread::sleep(Duration::from_millis(5)); // let it go to sleep
+                thread::sleep(Duration::from_millis(5)); // let the receiver go to sleep
                 sender.notify();
             }
         }
@@ -128,7 +128,7 @@ fn in_a_storm_with_pauses_none_is_lost<M: Mechanism>() {
         let mut consumed = 0;
         loop {
             consumed += receiver.wait();
-            // Whatever this wait consumed has published its number; so the last one must show.
+            // Each consumed notification has published its number, so the last number is visible.
             if sent.load(Relaxed) == STORM_COUNT {
                 break;
             }
@@ -144,7 +144,7 @@ fn in_a_storm_with_pauses_none_is_lost<M: Mechanism>() {
     }
 }
 
-/// Each notification is awaited by itself, so that none can make up for a lost one.
+/// Awaits each notification by itself, so that no other can stand in for a lost one.
 fn in_ping_pong_each_one_arrives_with_what_was_written_before<M: Mechanism>() {
     let (ping, mut pinged) = M::pair().expect(M::NAME);
     let (pong, mut ponged) = M::pair().expect(M::NAME);
@@ -219,7 +219,7 @@ fn timed_waits_that_race_with_notifications_lose_none<M: Mechanism>() {
     in_time(M::NAME, move || {
         let mut received = 0;
         while received < ROUNDS_COUNT {
-            // About as long as the partner takes: many run out just as the notification comes.
+            // About as long as the partner takes: many time out just as the notification comes.
             if let Some(count) = receiver.wait_timeout(Duration::from_micros(received % 8)) {
                 assert_eq!(count, 1);
                 received += 1;

@@ -1,4 +1,4 @@
-//! API and contract of every notification, parking, and use between processes.
+//! Tests of the API, of every mechanism's contract, of parking, and of use across processes.
 #![cfg(not(handover_loom))]
 
 mod api;

@@ -1,4 +1,4 @@
-//! Parking beside a queue of one's own: the bell and the parker.
+//! Parking beside a queue of the caller's: the bell and the parker.
 
 use handover_notify::{Bell, Config, Parked, Parker};
 use rustix::time::{ClockId, clock_gettime};
@@ -104,9 +104,9 @@ fn a_sleep_of_the_receivers_own_is_ended_by_the_senders_rouse() {
     });
 }
 
-/// How many looks an eager look takes that finds nothing, after `expects` has told the parker what to
-/// expect of a receiver on its own CPU.
-#[cfg(not(miri))] // which has no CPUs
+/// Number of looks of an eager look that finds nothing, after `expects` was called with a parker
+/// and the bell of a receiver on its own CPU.
+#[cfg(not(miri))] // Miri has no CPUs
 fn looks(expects: impl FnOnce(&mut Parker, &Bell)) -> u32 {
     let parker = || Parker::new(Config::default()).expect("valid");
     let (mut parker, mut partner, own, other) = (parker(), parker(), Bell::new(), Bell::new());

@@ -1,6 +1,6 @@
-//! Two processes, one mapped core: the test runs itself again as the partner.
+//! Two processes with one mapped core: the test runs itself again as the partner.
 //!
-//! Not under Miri, which has neither processes nor memfds.
+//! Not under Miri, which supports neither processes nor memfds.
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_base::futex::Scope;
@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Set for the partner: the paths of the core that it waits on and of the one that it notifies.
+/// Name of the variable that gives the partner the paths of the cores that it waits on and
+/// notifies.
 const PARTNER: &str = "HANDOVER_NOTIFY_PARTNER";
 const ROUNDS_COUNT: u64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +26,7 @@ fn open(path: &str) -> File {
     File::options().read(true).write(true).open(path).expect("the other process's file")
 }
 
-/// Runs `test` of this file again in another process, with `paths` to work on.
+/// Runs `test` of this file again in another process, with these `paths`.
 fn run_partner(test: &str, paths: [String; 2]) -> std::process::Child {
     Command::new(std::env::current_exe().expect("this very file"))
         .args(["--exact", &format!("process::{test}")])
@@ -52,7 +53,7 @@ fn ping_pong(sender: &impl Notify, receiver: &mut impl Wait, starts: bool) {
             sender.notify();
         }
         if round % 100 == 0 {
-            std::thread::sleep(Duration::from_micros(200)); // let the other one park
+            std::thread::sleep(Duration::from_micros(200)); // let the other side park
         }
     }
 }
@@ -105,12 +106,11 @@ fn two_processes_hand_over_through_a_mapped_futex_core() {
     assert!(partner.wait().expect("its end").success());
 }
 
-/// The states of the word at the beginning of an adaptive core, as a process that has mapped it may
-/// leave them.
+/// States of the word at the beginning of an adaptive core, as another process may write them.
 const EMPTY: u32 = 0;
 const PENDING: u32 = 1;
 const SLEEPING: u32 = 2;
-/// A hundred times as long as a receiver sleeps at a time.
+/// Patience of these tests: a hundred times the single sleep of a receiver.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 
 /// Waits until the word says that the receiver sleeps.
@@ -122,11 +122,11 @@ fn await_sleeper(file: &File) {
         std::thread::sleep(Duration::from_millis(1));
         file.read_exact_at(&mut word, 0).expect("the word");
     }
-    std::thread::sleep(Duration::from_millis(10)); // long enough to be in the kernel
+    std::thread::sleep(Duration::from_millis(10)); // lets the receiver enter the kernel
 }
 
-/// Has `peer` write into the core of a receiver that sleeps, and then an honest sender notify: the
-/// receiver wakes.
+/// Lets `peer` write into the core of a sleeping receiver, then lets another sender notify, and
+/// checks that the receiver wakes.
 fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
     let (core, file) = Shared::<adaptive::Core>::create().expect("a memfd");
     let file = File::from(file);
@@ -144,7 +144,8 @@ fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
 
 #[test]
 fn sender_killed_before_it_wakes_the_receiver_does_not_silence_the_others() {
-    // All that is left of it is its exchange. The next sender finds that one pending, and wakes nobody.
+    // Only the killed sender's exchange remains. The next sender finds it pending, and wakes no
+    // one.
     is_notified_in_spite_of(|file| {
         file.write_all_at(&PENDING.to_ne_bytes(), 0).expect("the word");
     });

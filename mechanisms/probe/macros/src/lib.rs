@@ -3,13 +3,13 @@
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
-/// A span around the body of a function, named `module::function`, or as `#[probed("name")]` says.
+/// Wraps the body of a function in a span named `module::function`, or as `#[probed("name")]` says.
 ///
-/// It is entered before the first statement and left when the function returns or unwinds.
+/// The span is entered before the first statement and left when the function returns or unwinds.
 ///
 /// # Errors
-/// Does not compile on an `async fn`, whose body runs in pieces on whatever threads (put
-/// `span!` around the pieces), on a `const fn`, and on what is no function or has no body.
+/// Does not compile on an `async fn`, whose body runs in pieces on any thread (put `span!` around
+/// the pieces instead), on a `const fn`, and on anything but a function with a body.
 #[proc_macro_attribute]
 pub fn probed(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, item).unwrap_or_else(|(message, span)| error(message, span))
@@ -37,7 +37,7 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refu
     Ok(tokens.into_iter().collect())
 }
 
-/// The name behind `fn`, and refusals of what stands before it.
+/// Returns the name behind `fn`, or refuses by the keywords before it.
 fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
     let mut tokens = tokens.iter();
     while let Some(token) = tokens.next() {
@@ -67,7 +67,7 @@ fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
     Err(("#[probed] asks for a function", Span::call_site()))
 }
 
-/// What is written within `span!(..)`.
+/// Returns the argument of `span!(..)`.
 fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next()) {

@@ -1,14 +1,14 @@
-//! Going on when a mapped file is cut short: the kernel sends SIGBUS to whoever touches what is gone.
+//! Handling of SIGBUS, which the kernel sends for an access to a mapping whose file was cut short.
 //!
-//! Nothing but a handler helps. A file that outlives the process has a name, and whoever may write it may
-//! cut it short; only anonymous memory can be sealed against that.
+//! Only a handler helps: a file that outlives the process has a name, and anyone who may write to
+//! the file may truncate it; only anonymous memory can be sealed against truncation.
 
 use handover_base::sync::shared::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// A stretch of mapped memory.
+/// A mapped range of addresses.
 #[derive(Debug)]
 pub(super) struct Range {
     start: AtomicUsize,
@@ -22,35 +22,35 @@ pub(super) struct Range {
 // SAFETY: `next` is written before the range is published and never again; the rest are atomics.
 unsafe impl Sync for Range {}
 
-// SAFETY: as above; ranges are never freed.
+// SAFETY: `next` only points to ranges that are never freed; the other fields are atomics.
 unsafe impl Send for Range {}
 
-/// The range that was made last; each leads to the one before. They are used again, and never freed: the
-/// handler walks them without a lock.
+/// The range that was made last; each links to the one before it. Ranges are reused and never
+/// freed, so that the handler can walk them without a lock.
 static LAST: AtomicPtr<Range> = AtomicPtr::new(ptr::null_mut());
 
-/// The action that was there before ours.
+/// The action that SIGBUS had before [`install`].
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Range {
-    /// Watches over a mapping, until [`release`](Range::release).
+    /// Registers a mapping, until [`release`](Range::release).
     pub(super) fn watch(start: usize, bytes: usize) -> &'static Self {
         let range = Self::all().find(|range| range.take()).unwrap_or_else(Self::push);
         range.is_cut.store(false, Ordering::Relaxed);
         range.start.store(start, Ordering::Relaxed);
-        // Release: pairs with Acquire in holds(); who sees the length sees the start.
+        // Release: pairs with Acquire in holds(), which reads the start after the length.
         range.bytes.store(bytes, Ordering::Release);
         range
     }
 
-    /// To be called before the memory is unmapped.
+    /// Unregisters the mapping; to be called before it is unmapped.
     pub(super) fn release(&self) {
         self.bytes.store(0, Ordering::Relaxed);
         // Release: pairs with Acquire in take().
         self.is_taken.store(false, Ordering::Release);
     }
 
-    /// Whether its file was cut short, and what is stored there reaches nobody.
+    /// Returns `true` if the file was cut short, so that stores no longer reach it.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Relaxed)
     }
@@ -69,18 +69,20 @@ impl Range {
             next: ptr::null(),
         }));
         let publish = |last: *mut Self| {
-            // SAFETY: nobody else has it before it is published.
+            // SAFETY: the range is a live allocation that no other thread can reach before it is
+            // published.
             unsafe { (*range).next = last };
             Some(range)
         };
-        // Release: pairs with Acquire in all(). It ends, as publish() never refuses.
+        // Release: pairs with Acquire in all(). The result is never Err, as publish() always
+        // returns Some.
         let _ = LAST.fetch_update(Ordering::Release, Ordering::Relaxed, publish);
-        // SAFETY: made above, and never freed.
+        // SAFETY: allocated above, and never freed.
         unsafe { &*range }
     }
 
     fn all() -> impl Iterator<Item = &'static Self> {
-        // Acquire: pairs with Release in push(), for this one and all before it.
+        // Acquire: pairs with Release in push(), for this range and all that it links to.
         let mut next: *const Self = LAST.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             // SAFETY: null, or a range that push() has leaked.
@@ -90,41 +92,43 @@ impl Range {
         })
     }
 
-    /// Whoever asks from within the mapping keeps it, so that its own range does not change meanwhile.
+    /// Returns `true` if the mapping contains `at`. A caller that faulted within a mapping keeps it
+    /// from being released meanwhile, so that its range does not change.
     fn holds(&self, at: usize) -> bool {
         // Acquire: pairs with Release in watch().
         let bytes = self.bytes.load(Ordering::Acquire);
         at.wrapping_sub(self.start.load(Ordering::Relaxed)) < bytes
     }
 
-    /// Puts memory of our own in the file's place; `false` if there is none.
+    /// Maps anonymous memory in the file's place; returns `false` if the kernel refuses.
     fn replace(&self) -> bool {
         let start = ptr::with_exposed_provenance_mut(self.start.load(Ordering::Relaxed));
         let bytes = self.bytes.load(Ordering::Relaxed);
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // First: what is stored from now on is not believed.
+        // Before the mapping changes: stores from now on do not reach the file.
         self.is_cut.store(true, Ordering::Relaxed);
-        // SAFETY: the whole of a mapping of ours, reached as atomics alone, of any content; it is mapped
-        // still, as the access that has faulted is on its way.
+        // SAFETY: start and length are those of a mapping of this crate, accessed as atomics only,
+        // for which any content is valid. It is still mapped: the access that faulted in it has not
+        // returned.
         unsafe { mmap_anonymous(start, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED) }.is_ok()
     }
 }
 
-/// Has faults in ranges handled, once a process; all others go where they went before.
+/// Installs the handler for faults in ranges; all other signals go to the action from before.
 pub(crate) fn install() {
     BEFORE.get_or_init(|| {
         // SAFETY: all zeroes are a valid sigaction: the default, without flags.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: no new action, and room for the present one.
+        // SAFETY: a null new action only queries; `before` is valid for writing the current one.
         unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) };
         before
     });
-    // SAFETY: as above.
+    // SAFETY: all zeroes are a valid sigaction: the default, without flags.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: an action whose handler has the signature that SA_SIGINFO asks for, and calls nothing that a
-    // signal handler must not.
+    // SAFETY: SA_SIGINFO is set and the handler has its signature; it calls only functions that are
+    // async-signal-safe.
     unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) };
 }
 
@@ -133,12 +137,14 @@ extern "C" fn on_fault(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: SA_SIGINFO was set in install(): the kernel gives a siginfo_t that lives as long as this call.
+    // SAFETY: SA_SIGINFO was set in install(): the kernel passes a siginfo_t that is valid for this
+    // call.
     let info_here = unsafe { &*info };
     let code = info_here.si_code;
-    // SAFETY: that of SIGBUS has an address; what another process has sent is not looked at below.
+    // SAFETY: a siginfo_t of SIGBUS has an address; if another process sent the signal, the value
+    // is not used below.
     let at = unsafe { info_here.si_addr() }.addr();
-    // Negative or zero when another process has sent it.
+    // Zero or negative if a process sent the signal.
     if code > 0
         && let Some(range) = Range::all().find(|range| range.holds(at))
         && range.replace()
@@ -148,7 +154,7 @@ extern "C" fn on_fault(
     pass_on(signal, code, info, context);
 }
 
-/// As if this handler had not been there.
+/// Does with the signal what would happen without this handler.
 fn pass_on(
     signal: libc::c_int,
     code: libc::c_int,
@@ -159,22 +165,25 @@ fn pass_on(
     let with_info = BEFORE.get().is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
     match handler {
         libc::SIG_DFL | libc::SIG_IGN if handler == libc::SIG_DFL || code > 0 => {
-            // SAFETY: the default action needs nothing. A fault that is not ignored comes again.
+            // SAFETY: sets the default action. A fault then occurs again when the handler returns.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
             if code <= 0 {
-                // SAFETY: as above: it ends the process when this handler returns.
+                // SAFETY: raises a signal with its default action; it ends the process when this
+                // handler returns.
                 unsafe { libc::raise(signal) };
             }
         }
         libc::SIG_IGN => {}
         _ if with_info => {
             type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: whoever has installed it with SA_SIGINFO has given such a function.
+            // SAFETY: the action was installed with SA_SIGINFO, so that it is a function of this
+            // type.
             let handler: Handler = unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);
         }
         _ => {
-            // SAFETY: whoever has installed it without SA_SIGINFO has given such a function.
+            // SAFETY: the action was installed without SA_SIGINFO, so that it is a function of this
+            // type.
             let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }

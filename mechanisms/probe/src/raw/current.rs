@@ -1,4 +1,4 @@
-//! The writer of the thread that runs, and what the thread is about.
+//! The calling thread's writer and its phase.
 
 use super::mapping::Memory;
 use crate::lane::Writer;
@@ -6,31 +6,33 @@ use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
 use std::ptr;
 
-/// What a thread can do about a writer.
+/// State of a thread with regard to recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// Program code: events may make a writer, take locks and wait.
     Ready,
-    /// It is in this crate's own code, and may hold its locks: what is recorded on the way (by a probe in
-    /// the global allocator, or in a signal handler) must not come here again.
+    /// Within this crate, whose locks the thread may hold: an event on the way (of a probe in the
+    /// global allocator or in a signal handler) must not enter this crate again.
     Inside,
-    /// It is a thread of this crate, whose events are not the program's.
+    /// A thread of this crate, whose events are not the program's.
     Own,
-    /// It ends, and has given its writer back.
+    /// A thread that ends and has given up its writer.
     Gone,
 }
 
 thread_local! {
-    /// A Box, or null. Without a destructor, so that reading it is one instruction.
+    /// A leaked Box, or null. Without a destructor, so that reading it is one instruction.
     static WRITER: Cell<*const Writer<Memory>> = const { Cell::new(ptr::null()) };
-    /// Whether the writer is in use: a signal handler that interrupts its thread then leaves it alone.
+    /// `true` while the writer is in use: a signal handler that interrupts the thread then leaves
+    /// it alone.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Ready) };
-    /// The session that has no lane for this thread.
+    /// ID of the session that has no lane for this thread.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
     static EXIT: Exit = const { Exit };
 }
 
-/// Its destructor runs when the thread ends.
+/// Guard whose destructor runs when the thread ends.
 struct Exit;
 
 impl Drop for Exit {
@@ -42,65 +44,66 @@ impl Drop for Exit {
     }
 }
 
-/// Calls `f` with the thread's writer; `None` if it has none, or has interrupted itself while it used it.
+/// Calls `f` with the thread's writer; returns `None` if the thread has none, or if this is a
+/// signal handler that interrupted a use of it.
 ///
-/// `f` must not reach `install`, `take` or `forget`, and nothing in this crate passes one that does.
+/// `f` must not call `install`, `take` or `forget`; no caller in this crate does.
 ///
 /// # Cost
-/// Two stores and a branch to keep signal handlers off: the cheapest that is sound, as a handler may come
+/// Two stores and a branch to exclude signal handlers: the cheapest sound way, as a handler may run
 /// between any two instructions.
 #[inline(always)]
 pub(crate) fn with<R>(f: impl FnOnce(&Writer<Memory>) -> R) -> Option<R> {
-    // Relaxed: only this thread and its signal handlers read and write it.
+    // Relaxed: only this thread and its signal handlers access it.
     if is_busy() {
         return None;
     }
     IS_BUSY.with(|is_busy| is_busy.store(true, Ordering::Relaxed));
-    // Pairs with the one below: the compiler moves nothing of the writer's out of the stretch between. A
-    // handler that came before the store has finished its use of the writer.
+    // Pairs with the fence below: the compiler moves no access to the writer out of the code
+    // between them. A handler that ran before the store has finished with the writer.
     compiler_fence(Ordering::SeqCst);
     let writer = WRITER.get();
-    // SAFETY: null, or a Box from install(), which only take() gives back. Both of them run on this thread
-    // alone, and not while IS_BUSY is set: attach() and prepare() return before they reach them, and a
-    // thread's destructor does not run while it is in here, or never returns here.
+    // SAFETY: null, or a Box from install(), which only take() frees. Both run on this thread only,
+    // and not while IS_BUSY is set: attach() and prepare() return before they reach them, and the
+    // thread's destructor does not run during this call, or this call never returns.
     let answer = unsafe { writer.as_ref() }.map(f);
     compiler_fence(Ordering::SeqCst);
     IS_BUSY.with(|is_busy| is_busy.store(false, Ordering::Relaxed));
     answer
 }
 
-/// Whether this thread has interrupted itself while it used its writer.
+/// Returns `true` in a signal handler that interrupted its thread's use of the writer.
 #[inline(always)]
 pub(crate) fn is_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
-/// Counts an event of a signal handler that has interrupted its thread while it used its writer; `false` if
-/// the thread has none, or one of a recording that is finished and adds up no more.
+/// Counts an event of a signal handler that interrupted its thread's use of the writer. Returns
+/// `false` if the thread has no writer, or one of a finished recording, whose counts are final.
 pub(crate) fn count_interrupted() -> bool {
     debug_assert!(is_busy());
-    // SAFETY: as in with(): while IS_BUSY is set, nobody gives the writer back.
+    // SAFETY: null or a Box that is not freed while IS_BUSY is set, as in with().
     let writer = unsafe { WRITER.get().as_ref() };
     let open = writer.map(Writer::lane).filter(|lane| !lane.is_closed());
     open.inspect(|lane| lane.count_interrupted()).is_some()
 }
 
-/// Makes `writer` the thread's, until it ends or `take` is called.
+/// Makes `writer` the thread's writer, until the thread ends or `take` is called.
 pub(crate) fn install(writer: Writer<Memory>) {
     drop(take());
     WRITER.set(Box::into_raw(Box::new(writer)));
-    // The first use registers the destructor.
+    // The first access registers the destructor.
     EXIT.with(|_| ());
 }
 
-/// The thread's writer, which then has none.
+/// Removes and returns the thread's writer.
 pub(crate) fn take() -> Option<Box<Writer<Memory>>> {
     let writer = WRITER.replace(ptr::null()).cast_mut();
-    // SAFETY: it came from Box::into_raw in install(), and is taken out of WRITER here, once.
+    // SAFETY: the pointer came from Box::into_raw in install(), and `replace` above has removed it.
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
 }
 
-/// Leaves the writer to the process that this one was forked from: it is never dropped here.
+/// Leaks the writer in a forked process, as it belongs to the parent's recording.
 pub(crate) fn forget() {
     WRITER.set(ptr::null());
 }
@@ -109,32 +112,32 @@ pub(crate) fn phase() -> Phase {
     PHASE.get()
 }
 
-/// Marks this thread as one of this crate's own.
+/// Marks the calling thread as one of this crate's own.
 pub(crate) fn become_own() {
     PHASE.set(Phase::Own);
 }
 
-/// While it lives, no event of this thread begins a recording, takes a lock or waits.
+/// Guard: while it lives, no event of its thread begins a recording, takes a lock or waits.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Inside {
     before: Phase,
 }
 
-/// Keeps this thread's events from coming back here.
+/// Marks the calling thread as within this crate.
 pub(crate) fn enter() -> Inside {
     let before = PHASE.get();
     if before == Phase::Ready {
         PHASE.set(Phase::Inside);
     }
-    // Pairs with the one in drop(): for this thread's signal handlers, what follows is inside.
+    // Pairs with the fence in drop(): signal handlers that run in between see the phase.
     compiler_fence(Ordering::SeqCst);
     Inside { before }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // Pairs with the one in enter(): what comes before was inside.
+        // Pairs with the fence in enter(): code before this line ran within the phase.
         compiler_fence(Ordering::SeqCst);
         PHASE.set(self.before);
     }

@@ -1,13 +1,14 @@
-//! Changing the first byte of a site while threads run through it.
+//! Patching of a site's first byte while threads execute it.
 //!
-//! **One byte is stored, and no breakpoint is needed.** Where instructions of several bytes change, a thread
-//! may fetch some of the old and some of the new; the kernel's `text_poke` therefore puts an `int3` over the
-//! first byte, changes the others while no thread can get behind it, and puts the new first byte in its
-//! place. That rests on one thing: that a store of a single byte of code is seen whole or not at all, so that
-//! a thread executes the old instruction or the new one. Here the first byte is all that changes: both
-//! instructions are five bytes long, with the same four behind the opcode, so that the first of those steps
-//! is the whole change. What remains is when each CPU sees it: `membarrier(SYNC_CORE)` has every CPU that
-//! runs the process execute a serialising instruction, before switching returns.
+//! **One byte is stored, and no breakpoint is needed.** Where instructions of several bytes change,
+//! a thread may fetch some of the old and some of the new bytes; the kernel's `text_poke` therefore
+//! puts an `int3` over the first byte, changes the others while no thread can get past it, and then
+//! writes the new first byte. This relies on one fact: a thread sees a store of one byte of code
+//! whole or not at all, so that it executes the old instruction or the new one. Here only the first
+//! byte changes: both instructions are five bytes long, with the same four bytes behind the opcode,
+//! so that the first of the kernel's steps is the whole change. For the moment at which each CPU
+//! sees it, `membarrier(SYNC_CORE)` makes every CPU that runs the process execute a serialising
+//! instruction, before switching returns.
 
 use crate::Backend;
 use handover_base::sync::shared::{AtomicU8, Ordering};
@@ -26,7 +27,7 @@ const PAGE_BYTES: usize = 4096;
 const MEMBARRIER_SYNC_CORE: libc::c_int = 1 << 5;
 const MEMBARRIER_REGISTER_SYNC_CORE: libc::c_int = 1 << 6;
 
-/// What the instruction at `at`, one of this object's places, is at the moment; `None` if it is neither.
+/// Reads whether the site's instruction at `at` is on; `None` if it is neither of the two.
 pub(crate) fn is_on(at: usize) -> Option<bool> {
     match byte(at).load(Ordering::Relaxed) {
         OFF => Some(false),
@@ -36,14 +37,15 @@ pub(crate) fn is_on(at: usize) -> Option<bool> {
 }
 
 fn byte(at: usize) -> &'static AtomicU8 {
-    // SAFETY: `at` comes from the section: an instruction of a loaded object, readable as code is. It
-    // is read through an atomic, as another thread may be changing it.
+    // SAFETY: `at` is the address of an instruction of a loaded object, from its section of sites,
+    // and code is readable. The access is atomic, as another thread may be patching the byte.
     unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
 }
 
-/// Turns the sites at `places` on or off, all or none, and returns when every thread sees it.
+/// Switches the sites at `places` on or off, all or none, and returns when every thread sees the
+/// change.
 ///
-/// `/proc/self/mem` first, which needs no page to become writable; where that is refused, `mprotect`.
+/// Writes through `/proc/self/mem`, which needs no writable page; if that fails, after `mprotect`.
 pub(crate) fn write(places: &[usize], on: bool) -> io::Result<Backend> {
     let wanted: Vec<usize> = places.iter().copied().filter(|at| is_on(*at) == Some(!on)).collect();
     let opcode = if on { ON } else { OFF };
@@ -52,24 +54,25 @@ pub(crate) fn write(places: &[usize], on: bool) -> io::Result<Backend> {
         Ok(()) => Ok(Backend::ProcMem),
         Err(_) => through_mprotect(&wanted, opcode).map(|()| Backend::Mprotect),
     };
-    // Refused where a filter or an older kernel has none: an x86 processor then notices the stores by
-    // itself, only later.
+    // Fails under a seccomp filter or an older kernel: an x86 processor then sees the stores
+    // without it, only later.
     membarrier(MEMBARRIER_SYNC_CORE);
     answer
 }
 
-/// What a site's opcode was before it was changed to this.
+/// Returns the opcode that a site had before it was changed to `opcode`.
 fn before(opcode: u8) -> u8 {
     if opcode == ON { OFF } else { ON }
 }
 
 fn through_file(places: &[usize], opcode: u8) -> io::Result<()> {
-    // Opened each time: a descriptor kept over a fork would lead into the parent's memory.
+    // Opened each time: after a fork, a descriptor from before would lead to the parent's memory.
     let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
     for (done, at) in places.iter().enumerate() {
         memory.write_all_at(&[opcode], *at as u64).inspect_err(|_| {
             for at in &places[..done] {
-                // They could be changed a moment ago. If not, their sites are reported as they are.
+                // The write above succeeded for this place. If this one fails, the site is reported
+                // as on or off by its opcode.
                 let _ = memory.write_all_at(&[before(opcode)], *at as u64);
             }
         })?;
@@ -84,7 +87,8 @@ fn through_mprotect(places: &[usize], opcode: u8) -> io::Result<()> {
     for (done, page) in pages.iter().enumerate() {
         change_page(page, opcode).inspect_err(|_| {
             for page in &pages[..done] {
-                // As above.
+                // The change above succeeded for this page; if undoing it fails, its sites are
+                // reported as they are.
                 let _ = change_page(page, before(opcode));
             }
         })?;
@@ -92,35 +96,38 @@ fn through_mprotect(places: &[usize], opcode: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes places of one page, all or none.
+/// Changes places within one page, all or none.
 fn change_page(places: &[usize], opcode: u8) -> io::Result<()> {
     let start = std::ptr::with_exposed_provenance_mut(places[0] & !(PAGE_BYTES - 1));
     let executable = MprotectFlags::READ | MprotectFlags::EXEC;
-    // Release: what was set up before is there for who jumps; x86 orders stores anyway.
+    // Release: orders what was set up before in front of the patch, for threads that take the jump;
+    // x86 does not reorder stores.
     let store = |opcode| places.iter().for_each(|at| byte(*at).store(opcode, Ordering::Release));
-    // SAFETY: a page of code, which stays readable and executable for whoever runs there.
+    // SAFETY: the range is one page of code of a loaded object, and stays readable and executable.
     unsafe { mprotect(start, PAGE_BYTES, executable | MprotectFlags::WRITE) }?;
     store(opcode);
-    // SAFETY: as above; code is never written without being made writable first.
+    // SAFETY: the same page as above, readable and executable again; every writer of code makes the
+    // page writable first.
     let protected = unsafe { mprotect(start, PAGE_BYTES, executable) };
     Ok(protected.inspect_err(|_| store(before(opcode)))?)
 }
 
-/// Once a process, and inherited by its forks: the kernel wants to be told beforehand. Of a process with one
-/// thread it takes that down at once; in one with several it waits until every CPU has noticed, tens of
+/// Registers the process for `membarrier(SYNC_CORE)`, once; forks inherit the registration. With
+/// one thread it takes effect at once; with several, the kernel waits until every CPU has seen it,
+/// tens of
 /// milliseconds.
 pub(crate) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }
 
-/// Makes every CPU that runs a thread of this process serialise, so that none executes what it fetched
-/// before.
+/// Makes every CPU that runs a thread of this process serialise, so that none executes instructions
+/// fetched before. Returns `false` if the kernel refuses.
 fn membarrier(command: libc::c_int) -> bool {
     if cfg!(miri) {
         return false;
     }
-    // SAFETY: three integers, no memory.
+    // SAFETY: the system call takes three integers and accesses no memory.
     let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
     answer == 0
 }
@@ -131,8 +138,9 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     use std::io::Write;
 
-    /// A page that begins with an instruction that is off; of a file that is open for reading only, which
-    /// can be changed neither through its mapping nor through `/proc/self/mem`.
+    /// Maps a page that begins with an instruction that is off. With `is_writable` false, it is a
+    /// shared mapping of a read-only file, which neither its mapping nor `/proc/self/mem` can
+    /// change.
     fn page(is_writable: bool) -> usize {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[OFF; PAGE_BYTES]).unwrap();
@@ -159,7 +167,8 @@ mod tests {
 
     #[test]
     fn by_mprotect_too_all_places_change_or_none() {
-        // The kernel gives memory from above: the one that fails comes second.
+        // The kernel gives out addresses downwards: the page that fails has the higher address and
+        // comes second.
         let fails = page(false);
         let places = [page(true), fails];
         assert!(through_mprotect(&places, ON).is_err());

@@ -1,4 +1,5 @@
-//! A lane's memory: a page of header and a ring, mapped from a file, so that they outlive the process.
+//! A lane's memory: a page of header and a ring, mapped from a file, so that it outlives the
+//! process.
 
 use super::bus::Range;
 use crate::format::PAGE_BYTES;
@@ -18,34 +19,36 @@ const HEADER_WORDS: u64 = PAGE_BYTES / 8;
 pub struct Memory {
     /// The ring's first word; the header lies right before it.
     ring: NonNull<AtomicU64>,
-    /// The ring's words less one; their number is a power of two.
+    /// Number of the ring's words, a power of two, minus one.
     mask: u64,
-    /// Handles faults where the file is cut short.
+    /// Registration of the mapping with the handler of SIGBUS.
     range: &'static Range,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is reached as atomics alone.
+// SAFETY: the mapping belongs to the process, not to a thread, and is accessed through atomics
+// only.
 unsafe impl Send for Memory {}
 
-// SAFETY: as above.
+// SAFETY: shared references give access to atomics only; `ring`, `mask` and `range` never change.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps a header and `words_count` words, a power of two, at `offset` of `file`, where the caller has
-    /// made sure that they are on the disk. Where they are not any more when they are touched, other memory
-    /// takes their place (see [`Range`]).
+    /// Maps a header and `words_count` words, a power of two, at `offset` of `file`. The caller has
+    /// allocated their disk blocks. If the file is truncated later, anonymous memory replaces the
+    /// mapping at the next access (see [`Range`]).
     pub(crate) fn map(file: &File, offset: u64, words_count: u64) -> Result<Self, Errno> {
         if !words_count.is_power_of_two() {
             return Err(Errno::INVAL);
         }
         let bytes = usize::try_from(PAGE_BYTES + words_count * 8).map_err(|_| Errno::NOMEM)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // Populated, so that no event pays for a page.
+        // Populated, so that no event pays for a page fault.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start =
             unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, file.as_fd(), offset) }?;
-        // SAFETY: the mapping is longer than the page of the header.
+        // SAFETY: the mapping is PAGE_BYTES + 8 * words_count long, so that the offset lies within
+        // it.
         let ring = unsafe { start.byte_add(PAGE_BYTES as usize) };
         let ring = NonNull::new(ring.cast()).ok_or(Errno::NOMEM)?;
         let range = Range::watch(start.expose_provenance(), bytes);
@@ -54,19 +57,21 @@ impl Memory {
 
     #[inline(always)]
     fn word(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: masked, the position is below the ring's number of words, all of which are mapped.
+        // SAFETY: the masked position is at most `mask`, and the ring has `mask + 1` mapped words.
         let word = unsafe { self.ring.add((position & self.mask) as usize) };
-        // SAFETY: mapped as long as `self` is; whatever the bytes are, and whoever else writes them, they
-        // are an AtomicU64.
+        // SAFETY: the word is mapped and aligned as long as `self` lives; any bytes are a valid
+        // AtomicU64, and every other access is atomic too.
         unsafe { word.as_ref() }
     }
 
     /// The word at `index` of the page before the ring.
     pub(crate) fn header(&self, index: usize) -> &AtomicU64 {
         assert!((index as u64) < HEADER_WORDS);
-        // SAFETY: the header's words lie right before the ring, mapped as long as `self` is.
+        // SAFETY: `index < HEADER_WORDS` was checked above; the header lies right before the ring,
+        // in the same mapping.
         let word = unsafe { self.ring.sub(HEADER_WORDS as usize - index) };
-        // SAFETY: as above; any bytes are an AtomicU64.
+        // SAFETY: the word is mapped and aligned as long as `self` lives; any bytes are a valid
+        // AtomicU64.
         unsafe { word.as_ref() }
     }
 }
@@ -90,7 +95,8 @@ impl Words for Memory {
     }
 
     fn clear(&self, position: u64, count: u64) {
-        // In order, the block's number first: relaxed, as the number that comes last is a Release.
+        // In order, the block's number first. Relaxed: the number that is written last is a
+        // Release.
         for at in position..position + count {
             self.word(at).store(0, Ordering::Relaxed);
         }
@@ -110,9 +116,9 @@ impl Drop for Memory {
     fn drop(&mut self) {
         self.range.release();
         let bytes = (HEADER_WORDS + self.mask + 1) as usize * 8;
-        // SAFETY: the header lies right before the ring, in the same mapping.
+        // SAFETY: the header of PAGE_BYTES lies right before the ring, in the same mapping.
         let start = unsafe { self.ring.byte_sub(PAGE_BYTES as usize) };
-        // SAFETY: mapped by map() with this very address and length, and no reference outlives `self`.
+        // SAFETY: map() mapped exactly this address and length, and no reference outlives `self`.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), bytes) };
         debug_assert_eq!(unmapped, Ok(()));
     }

@@ -1,14 +1,14 @@
 //! The link section in which this object's sites are listed.
 //!
-//! Each entry is two 32-bit distances from themselves: to the instruction, and to the site's [`Meta`].
-//! So the section needs no relocation when the program is loaded, and lies in read-only memory.
+//! Each entry is two 32-bit addresses relative to themselves: of the instruction, and of the site's
+//! [`Meta`]. The section thus needs no relocation when the program is loaded, and is read-only.
 
 use crate::site::Meta;
 
-/// One place in the code where a site was compiled in; a site that is inlined or unrolled has several.
+/// One instruction of a site; a site that is inlined or unrolled has several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// The instruction's address.
+    /// Address of the instruction.
     pub at: usize,
     pub meta: &'static Meta,
 }
@@ -19,7 +19,7 @@ mod patched {
     use crate::remote::{CONTROL, CONTROL_BYTES};
     use crate::site::{LAYOUT_VERSION, Meta};
 
-    /// As the macro writes it.
+    /// An entry, in the layout that the macro writes.
     #[repr(C)]
     struct Entry {
         at: i32,
@@ -31,8 +31,9 @@ mod patched {
 
     fn bounds() -> (*const Entry, *const Entry) {
         let (start, stop): (*const Entry, *const Entry);
-        // SAFETY: two address computations. The entry that it adds makes the section exist, so that the
-        // linker defines both symbols; hidden, as each object has a section of its own.
+        // SAFETY: the code computes two addresses. The entry that it adds makes the section exist,
+        // so that the linker defines both symbols; they are hidden, as each object has a section of
+        // its own.
         unsafe {
             core::arch::asm!(
                 ".pushsection handover_probes,\"aR\",@progbits",
@@ -53,14 +54,14 @@ mod patched {
         (start, stop)
     }
 
-    /// Every place of this object, but for the control's.
+    /// Returns all places of this object's sites, without the control entry.
     #[inline(never)]
     pub(crate) fn places() -> Vec<Place> {
         const { assert!(CONTROL_BYTES > 0) };
         let (start, stop) = bounds();
         let count = (stop.addr() - start.addr()) / size_of::<Entry>();
-        // SAFETY: the linker laid the entries of this object between the two symbols, each of them
-        // aligned to 4 and 8 bytes long, and nobody writes there.
+        // SAFETY: the linker placed this object's entries between the two symbols, each aligned to
+        // 4 bytes and 8 bytes long, in a read-only section.
         let entries = unsafe { std::slice::from_raw_parts(start, count) };
         entries
             .iter()
@@ -72,20 +73,20 @@ mod patched {
             .collect()
     }
 
-    /// Where a distance leads.
+    /// Resolves an address relative to itself.
     fn absolute(distance: &i32) -> *const u8 {
         std::ptr::from_ref(distance).cast::<u8>().wrapping_offset(*distance as isize)
     }
 
-    /// The Meta at `start`, with its texts.
+    /// Returns the Meta at `start`, with its texts.
     fn meta(start: *const u8) -> &'static Meta {
-        // SAFETY: an entry leads to a Meta, which begins with its header of 16 bytes.
+        // SAFETY: an entry points to a Meta, which begins with a header of 16 bytes.
         let header = unsafe { &*start.cast::<Meta<[u8; 0]>>() };
         let text_bytes = header.text_bytes();
         let thin = std::ptr::slice_from_raw_parts(start, text_bytes);
         const { assert!(size_of::<Meta<[u8; 0]>>() == HEADER_BYTES) };
-        // SAFETY: header and texts are one static, of 16 + text_bytes bytes (Meta::new), and live as
-        // long as the object is loaded. A pointer to it has the length of its last field.
+        // SAFETY: header and texts are one static of 16 + text_bytes bytes (Meta::new), which lives
+        // as long as the object is loaded. The pointer's metadata is the length of the last field.
         unsafe { &*(thin as *const Meta) }
     }
 }
@@ -93,7 +94,7 @@ mod patched {
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 pub(crate) use patched::places;
 
-/// There is no section in the flag form: sites make themselves known when they first run.
+/// Returns none: the flag form has no section, and sites register when they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
 pub(crate) fn places() -> Vec<Place> {
     Vec::new()

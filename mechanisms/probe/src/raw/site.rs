@@ -1,9 +1,9 @@
-//! What `probe!` and `span!` expand to.
+//! The macros `probe!` and `span!`, and their expansions.
 //!
-//! The expansion stands in other crates, so that its `unsafe` (one `asm!`) is allowed right there:
-//! `#![deny(unsafe_code)]` lets it pass, `#![forbid(unsafe_code)]` does not.
+//! An expansion lies in another crate, so that its `unsafe` (one `asm!`) is allowed within it:
+//! `#![deny(unsafe_code)]` accepts the allowance, `#![forbid(unsafe_code)]` does not.
 
-/// An event with up to two integers, recorded while the site is on.
+/// Records an event with up to two integers, if the site is on.
 ///
 /// ```
 /// # use handover_probe::probe;
@@ -13,7 +13,7 @@
 /// probe!("net.wrote", bytes_count, peer);
 /// ```
 ///
-/// The name is a constant expression of type `&str`; `mechanism.stage` is the custom. Values are
+/// The name is a constant expression of type `&str`, by convention `mechanism.stage`. Values are
 /// [`Value`](crate::Value)s, and their expressions are evaluated only while the site is on.
 ///
 /// # Cost
@@ -42,7 +42,7 @@ macro_rules! probe {
     }};
 }
 
-/// A span: an event now, and one when the returned guard is dropped, by unwinding too.
+/// Records an event now, and one when the returned guard is dropped, by unwinding too.
 ///
 /// ```
 /// # use handover_probe::span;
@@ -53,8 +53,9 @@ macro_rules! probe {
 /// # serve(1);
 /// ```
 ///
-/// Both ends are sites of their own, so that the guard has no size and nothing is checked twice. A span
-/// that is switched on or off while it runs leaves one end alone; readers know that.
+/// Both ends are sites of their own, so that the guard has no size and checks nothing itself. A
+/// span that is switched on or off while it runs leaves one end without the other; readers allow
+/// for it.
 ///
 /// # Cost
 /// Off: two instructions that do nothing. On: two time stamps and two stores.
@@ -97,7 +98,8 @@ macro_rules! __span {
     }};
 }
 
-/// The site's name and place, without pointers, so that nothing is to do when the program is loaded.
+/// Defines the site's Meta: name and position without pointers, so that loading needs no
+/// relocation.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __meta {
@@ -116,16 +118,16 @@ macro_rules! __meta {
     };
 }
 
-/// `test eax, imm32`, whose immediate is where a `jmp rel32` in its place would go: five bytes of which
-/// the first decides. Beside it, in the section, where it stands and which site it is.
+/// Emits `test eax, imm32`, whose immediate is the distance of a `jmp rel32` in its place: five
+/// bytes of which the first selects. The section's entry names the instruction and the site.
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __site {
     ($on:block) => {
         #[allow(unsafe_code)]
-        // SAFETY: the instruction reads a register and writes the flags, which asm! takes as written;
-        // the jump, once it is one, goes to the label that asm! was told of.
+        // SAFETY: `test` reads a register and writes the flags, which asm! assumes to be clobbered;
+        // patched to a jump, it goes to the block of the `label` operand.
         unsafe {
             ::core::arch::asm!(
                 "2:",
@@ -144,7 +146,7 @@ macro_rules! __site {
     };
 }
 
-/// A flag in memory.
+/// Reads the site's flag in memory.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
 #[doc(hidden)]
 #[macro_export]

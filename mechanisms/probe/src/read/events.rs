@@ -6,54 +6,54 @@ use crate::chunk::unpack;
 use crate::format::take_varint;
 use crate::lane::{CODE_BITS, FORM_LEAVE, words_of};
 
-/// What an event says.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A `probe!` was passed.
+    /// A `probe!` was executed.
     Mark,
     /// A span was entered.
     Enter,
-    /// A span was left. One whose beginning is missing was switched on within it, or its beginning is
-    /// among what was lost.
+    /// A span was left. If its beginning is missing, the site was switched on within the span, or
+    /// the beginning was lost.
     Leave,
 }
 
-/// Something that happened.
+/// A recorded event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// When; see [`Trace::ns`].
+    /// Time stamp; see [`Trace::ns`].
     pub ticks: u64,
-    /// Where in [`Trace::threads`] its thread is.
+    /// Index of the thread in [`Trace::threads`].
     pub thread: usize,
-    /// Which site; see [`Trace::site`].
+    /// Number of the site; see [`Trace::site`].
     pub site: u32,
-    /// What it says.
+    /// Kind of the event.
     pub kind: EventKind,
     values: [u64; 2],
     values_count: u8,
 }
 
 impl Event {
-    /// What was recorded with it, as 64 bits each.
+    /// Values recorded with the event, as 64 bits each.
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.values[..usize::from(self.values_count)]
     }
 }
 
-/// A thread's events in the order of time; see [`Trace::events`].
+/// Iterator over a thread's events in time order; see [`Trace::events`].
 ///
-/// Times within a thread do not go back: where two CPUs' counters disagree by a hair, the later event
-/// has the time of the earlier.
+/// Times within a thread do not go back: where two CPUs' counters disagree slightly, the later
+/// event gets the time of the earlier.
 #[derive(Debug)]
 pub struct Events<'a, S> {
     trace: &'a Trace<S>,
     thread: usize,
-    /// The piece after the one that is read.
+    /// Index of the piece to load next.
     piece: usize,
-    /// What is loaded: the bytes of a chunk in one form or the other, or the words of a block.
+    /// Current piece: the bytes of a chunk in one of its two forms, or the words of a block.
     loaded: Loaded,
     at: usize,
     base_ticks: u64,
@@ -82,13 +82,13 @@ impl<'a, S: ReadAt> Events<'a, S> {
         }
     }
 
-    /// Whether the file has changed since it was opened, so that events that it had are not there now.
+    /// Returns `true` if the file has lost events since it was opened.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.is_cut_short
     }
 
-    /// Loads the next piece; `false` when there is none.
+    /// Loads the next piece; returns `false` if there is none.
     fn load(&mut self) -> bool {
         let pieces = self.trace.threads.get(self.thread).map(|thread| &thread.pieces);
         let Some(piece) = pieces.and_then(|pieces| pieces.get(self.piece)) else { return false };
@@ -97,7 +97,7 @@ impl<'a, S: ReadAt> Events<'a, S> {
             Piece::Chunk { offset, bytes, base_ticks, is_packed } => {
                 self.base_ticks = base_ticks;
                 self.at = 0;
-                // The old one's memory is used again.
+                // Reuses the previous chunk's memory.
                 let mut to = match std::mem::replace(&mut self.loaded, Loaded::Words(Vec::new())) {
                     Loaded::Bytes(bytes) | Loaded::Packed(bytes) => bytes,
                     Loaded::Words(_) => Vec::new(),
@@ -136,14 +136,14 @@ impl<'a, S: ReadAt> Events<'a, S> {
         Event { ticks, thread, site, kind, values, values_count }
     }
 
-    /// The next event of what is loaded.
+    /// Returns the next event of the loaded piece.
     fn step(&mut self) -> Option<Event> {
         match &self.loaded {
             Loaded::Packed(bytes) => {
                 let (since, code) = unpack(*bytes.get(self.at..)?.first_chunk()?);
                 self.at += 4;
                 self.base_ticks = self.base_ticks.wrapping_add(since);
-                // It has none, whatever the form of a damaged one says.
+                // A packed event has no values, even if a damaged one's form has.
                 Some(self.event(self.base_ticks, code, [0; 2]))
             }
             Loaded::Words(words) => {

@@ -1,4 +1,4 @@
-//! Finding one's way in a file: which stretches there are, whose they are, and what is missing.
+//! Index of a file: its pieces, their threads, and counts of missing events.
 
 use super::{Missing, ReadAt, Thread, read_full};
 use crate::format::{
@@ -11,22 +11,22 @@ use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// A longer payload is damage: none is written.
+/// Maximum size of a payload; the recorder writes none that is larger.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
-/// How far one reading looks for the next segment.
+/// Bytes that one read searches for the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
-/// The largest ring that is written.
+/// Words of the largest ring that the recorder makes.
 const RING_WORDS_MAX: u64 = 1 << 29;
 
-/// Which of a trace's two files.
+/// Selects one of a trace's two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     Stream,
     Rings,
 }
 
-/// A stretch of a thread's events.
+/// A part of a file that holds consecutive events of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Piece {
     Chunk {
@@ -48,10 +48,10 @@ pub(super) enum Piece {
 struct Found {
     thread: Thread,
     chunks: Vec<Piece>,
-    /// Up to where the chunks have emptied the ring.
+    /// Position in the ring behind the chunks' last event.
     position_end: u64,
     chunk_events: u64,
-    /// The most that is known to have been recorded and lost.
+    /// Upper counts of recorded and lost events, from all headers.
     recorded: u64,
     lost: u64,
     blocks: Vec<Block>,
@@ -73,14 +73,15 @@ struct Block {
 pub(super) struct Index {
     threads: BTreeMap<u64, Found>,
     sites: HashMap<u32, Site>,
-    /// Programs, and their functions: number, module, address in its file.
+    /// Programs and shared objects by index, and functions as (number, module, address in its
+    /// file).
     modules: HashMap<u64, format::Module>,
     functions: Vec<(u32, u64, u64)>,
     damaged_bytes: u64,
 }
 
 impl Index {
-    /// Takes in every segment behind the header.
+    /// Reads all segments behind the header.
     pub(super) fn walk(&mut self, source: &impl ReadAt, which: Which) -> io::Result<()> {
         let end = source.bytes()?;
         let mut offset = PAGE_BYTES;
@@ -105,7 +106,7 @@ impl Index {
         Ok(())
     }
 
-    /// `false` when the segment is damaged or cut off.
+    /// Reads one segment; returns `false` if it is damaged or cut off.
     fn take(
         &mut self,
         source: &impl ReadAt,
@@ -120,7 +121,7 @@ impl Index {
         if segment.kind == SEGMENT_FUNCTIONS {
             return self.functions(source, offset, end, segment);
         }
-        // What a chunk's sound header says is known, even if the chunk is not to be had.
+        // A chunk's intact header counts its events, even if the payload cannot be read.
         if is_chunk(segment) {
             let found = self.threads.entry(segment.words[chunk::LANE]).or_default();
             let events =
@@ -138,7 +139,7 @@ impl Index {
             SEGMENT_CHUNK | SEGMENT_PACKED => segment.words[chunk::PAYLOAD_BYTES],
             SEGMENT_THREAD => segment.words[thread::NAME_BYTES],
             SEGMENT_SITES | SEGMENT_MODULES => segment.words[0],
-            _ => return Ok(true), // a later version's, and none of our business
+            _ => return Ok(true), // of a later version
         };
         let Some(payload) = usize::try_from(length).ok().and_then(|end| payload.get(..end)) else {
             return Ok(false);
@@ -196,7 +197,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Functions that nobody has named yet are called by where they are.
+    /// Names functions that have no name yet by module and offset.
     fn name_functions(&mut self) {
         for (number, module, address) in self.functions.drain(..) {
             let Some(module) = self.modules.get(&module) else { continue };
@@ -267,7 +268,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Puts each thread's pieces in order, and adds up what is missing.
+    /// Puts each thread's pieces in order, and counts the missing events.
     pub(super) fn finish(
         mut self,
         header: &Header,
@@ -296,7 +297,7 @@ impl Found {
 
     fn finish(mut self, number: u64, unread_max: u64) -> Thread {
         let position_end = self.position_end;
-        // A block of which the chunks have all, or some.
+        // Keeps blocks that the chunks do not hold, or hold only in part.
         self.blocks.retain_mut(|block| {
             let start = (block.number - 1).saturating_mul(BLOCK_WORDS);
             let done = position_end.saturating_sub(start);
@@ -311,7 +312,7 @@ impl Found {
         };
         let mut in_blocks = 0u64;
         for block in &self.blocks {
-            // Of a block that the chunks have begun, its events before are counted with them.
+            // If chunks hold the beginning of a block, its events there are counted with them.
             let all = block.recorded_before.saturating_add(block.events_count);
             self.recorded = self.recorded.max(all);
             self.lost = self.lost.max(block.lost_before);
@@ -340,7 +341,7 @@ fn is_chunk(segment: &Segment) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
 
-/// The block that is `at`-th in its ring, unless it holds nothing.
+/// Reads the `at`-th block of a ring; `None` if it is empty.
 fn read_block(
     source: &impl ReadAt,
     which: Which,
@@ -350,7 +351,8 @@ fn read_block(
 ) -> io::Result<Option<Block>> {
     let words = block_words(source, offset)?;
     let number = words[0];
-    // A number tells its place; one that does not, or none at all, is of a block that was being begun.
+    // The number determines the block's place. Another number, or none, is of a block that was
+    // being started.
     if number == 0 || (number - 1) % blocks_count != at {
         return Ok(None);
     }
@@ -372,14 +374,14 @@ fn read_block(
     }))
 }
 
-/// The words of a block; zeroes where the file ends.
+/// Reads the words of a block; zeroes behind the file's end.
 pub(super) fn block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     read_full(source, offset, &mut bytes)?;
     Ok(bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
 }
 
-/// Where the next sound segment begins, from `offset` on; `end` if none does.
+/// Returns the offset of the next intact segment, from `offset` on; `end` if there is none.
 fn next_segment(source: &impl ReadAt, offset: u64, end: u64) -> io::Result<u64> {
     let mut window = vec![0; WINDOW_BYTES];
     let mut start = offset;

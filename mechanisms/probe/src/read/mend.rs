@@ -1,16 +1,16 @@
-//! For who tests readers: a checksum keeps damage away from what is behind it, and tests as well.
+//! Repair of checksums, for tests of readers: damage behind a wrong checksum would never be read.
 
 use crate::format::{
     self, MAGIC, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_MAGIC, SEGMENT_PACKED,
     SEGMENT_THREAD, chunk, thread,
 };
 
-/// The words of a header that its checksum is of; it stands behind them.
+/// Number of a header's words that its checksum covers; the checksum follows them.
 const HEADER_WORDS: usize = 15;
-/// Of a segment, likewise.
+/// Number of a segment's words that its checksum covers; the checksum follows them.
 const SEGMENT_WORDS: usize = 11;
 
-/// The same bytes with the checksums that they should have, as far as segment follows segment.
+/// Replaces the checksums by those that fit the bytes, up to the first segment that is not one.
 #[doc(hidden)]
 #[must_use]
 pub fn mended(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -25,7 +25,7 @@ pub fn mended(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// How long it says it is; `None` when it is none.
+/// Repairs a segment, and returns its length; `None` if the bytes are not a segment.
 fn mend_segment(segment: &mut [u8]) -> Option<usize> {
     let payload_at = SEGMENT_BYTES as usize;
     if segment.len() < payload_at || !segment.starts_with(&SEGMENT_MAGIC.to_le_bytes()) {
@@ -53,7 +53,7 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Puts a checksum behind so many words.
+/// Writes the checksum of the first `count` words behind them.
 fn seal(bytes: &mut [u8], count: usize) {
     let words: Vec<u64> = (0..count).map(|index| word(bytes, index)).collect();
     let checksum = format::checksum_of_words(&words);

@@ -1,12 +1,12 @@
-//! The events of several threads, and of several processes, in the order of time.
+//! The events of several threads or processes in time order.
 
 use super::{Event, Events, ReadAt, Trace};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The events of all threads of a trace; see [`Trace::merged`].
+/// Iterator over the events of all threads of a trace; see [`Trace::merged`].
 ///
-/// Of events with the same time stamp, that of the thread that began earlier comes first.
+/// Among events with the same time stamp, the event of the thread that began earlier comes first.
 #[derive(Debug)]
 pub struct Merged<'a, S>(MergedOf<'a, S>);
 
@@ -24,30 +24,30 @@ impl<S: ReadAt> Iterator for Merged<'_, S> {
     }
 }
 
-/// The events of several processes; see [`merge`].
+/// Iterator over the events of several processes; see [`merge`].
 #[derive(Debug)]
 pub struct MergedOf<'a, S> {
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
-    /// The next event's time of each source that has one, but for the current.
+    /// Time of the next event of each source that has one, without the current source.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    /// From which the last event came: mostly the next one does too.
+    /// Source of the last event: the next event is mostly from the same one.
     current: Option<usize>,
 }
 
-/// Time stamps of these traces do not belong to one clock.
+/// Error of merging traces whose time stamps are of different clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "trace {index} was recorded by another clock, or before or after a restart: it has no place on the time line of the first"
 )]
 pub struct Incomparable {
-    /// Which differs from the first.
+    /// Index of the trace that differs from the first.
     pub index: usize,
 }
 
-/// The events of several processes on one time line, each with the index of its trace.
+/// Merges the events of several processes by time, each with the index of its trace.
 ///
 /// # Errors
-/// When they were not recorded on one machine without a restart between, by the same clock.
+/// If they were not recorded on one machine, by the same clock, without a reboot in between.
 pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedOf<'_, S>, Incomparable> {
     let differs = |trace: &Trace<S>| trace.time_line() != traces[0].time_line();
     match traces.iter().position(differs) {
@@ -72,13 +72,13 @@ impl<'a, S: ReadAt> MergedOf<'a, S> {
         merged
     }
 
-    /// Threads whose file has changed since it was opened, so that events that it had are not there now.
+    /// Number of threads whose file has lost events since it was opened.
     #[must_use]
     pub fn cut_short(&self) -> u64 {
         self.sources.iter().map(|(_, events, _)| u64::from(events.is_cut_short())).sum()
     }
 
-    /// The source of the earliest event.
+    /// Returns the source of the earliest event.
     #[inline]
     fn earliest(&mut self) -> Option<usize> {
         let current = self.current.and_then(|current| {

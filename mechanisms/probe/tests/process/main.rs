@@ -1,5 +1,6 @@
-//! Processes that are killed, fork, are traced by their environment or from outside, or find the disk
-//! full: the test runs itself again as such a process. Not under Miri, which has none.
+//! Processes that are killed, fork, are traced by their environment or from outside, or run out of
+//! disk space: the test runs itself again as such a process. Not under Miri, which has no
+//! processes.
 #![cfg(not(any(handover_loom, miri)))]
 #![deny(unsafe_code)]
 
@@ -18,17 +19,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Set for the other process: the path of the trace.
+/// Name of the variable that holds the trace's path for the child process.
 const PATH: &str = "HANDOVER_PROBE_TEST_PATH";
 
-/// The path, in the other process.
+/// Returns the trace's path in the child process; `None` in the test itself.
 fn path_of_child() -> Option<PathBuf> {
     let path = std::env::var_os(PATH).map(PathBuf::from);
-    // A child that hangs ends by SIGALRM, and its test fails.
+    // If the child hangs, SIGALRM ends it, and its test fails.
     path.inspect(|_| raw::die_after(120))
 }
 
-/// This test again, as another process.
+/// Prepares a command that runs this test as a child process.
 fn child(test: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this very file"));
     command.args(["--exact", test, "--nocapture"]).env(PATH, path);
@@ -36,12 +37,12 @@ fn child(test: &str, path: &Path) -> Command {
     command
 }
 
-/// Waits for a line of the child's that begins with `word`, and returns what is behind it.
+/// Waits for a line of the child that contains `word`, and returns the text behind it.
 fn line(child: &mut Child, word: &str) -> String {
     let mut lines = BufReader::new(child.stdout.as_mut().expect("piped")).lines();
     loop {
         let line = lines.next().expect("the child says more").unwrap();
-        // The test harness writes before it, on the same line.
+        // The test harness may write before it on the same line.
         if let Some((_, rest)) = line.split_once(word) {
             return rest.trim().to_owned();
         }
@@ -109,12 +110,13 @@ fn a_killed_stream_is_completed_from_its_rings() {
         count += 1;
     }
     assert!(count >= EVENTS, "{count} events");
-    // What has no room in the rings is counted, up to the last time that anything had.
+    // Events lost for lack of room are counted, as of the last event that was recorded.
     let missing = trace.missing();
     assert!(missing.total() >= gaps, "{gaps} gaps, {missing:?}");
     assert_eq!((missing.damaged, missing.unread_max), (0, 0));
 
-    // Rings are kept for as long as they complete a trace, and removed when the next recording begins.
+    // Rings are kept while they complete a trace, and are removed when the next recording begins
+    // after that.
     let rings = trace.rings_path().expect("they were left").to_owned();
     let next = || drop(Recording::start(Config::stream(folder.path().join("next"))).unwrap());
     next();
@@ -124,7 +126,7 @@ fn a_killed_stream_is_completed_from_its_rings() {
     next();
     assert!(!rings.exists(), "{rings:?}");
 
-    // Without its rings, it says how many may be missing.
+    // Without the rings, the trace gives an upper bound of the missing events.
     std::fs::rename(&kept, &path).unwrap();
     let trace = Trace::open(&path).unwrap();
     assert!(trace.rings_path().is_none());
@@ -150,7 +152,7 @@ fn a_fork_records_into_a_file_of_its_own_on_the_same_time_line() {
             scope.spawn(busy);
             let status = raw::fork(|| {
                 mark(10..20);
-                raw::exit(0); // by exit(), whose handlers finish the recording
+                raw::exit(0); // exit() runs the handlers that finish the recording
             });
             assert_eq!(status, 0);
             mark(20..30);
@@ -185,7 +187,7 @@ fn the_environment_switches_sites_on_before_main() {
         mark(0..10);
         std::thread::spawn(|| mark(10..20)).join().unwrap();
         probe!("other.mark");
-        return; // and the process ends without another word
+        return; // the process ends without finishing the recording explicitly
     }
     let folder = tempfile::tempdir().unwrap();
     for (policy, pattern, events) in
@@ -229,7 +231,7 @@ fn a_full_disk_stops_recording_and_not_the_program_and_the_loss_is_stated() {
     const EVENTS: u64 = 2_000_000;
     const BYTES_MAX: u64 = 3 << 20;
     if let Some(path) = path_of_child() {
-        // No file may grow beyond: what a full disk is like, for one process.
+        // Limits the size of files: a full disk for one process.
         let config = Config::stream(&path).ring_bytes(1 << 20);
         raw::limit_files(BYTES_MAX);
         let recording = Recording::start(config).unwrap();
@@ -288,7 +290,7 @@ fn sites_of_another_process_are_switched_from_outside() {
     let trace = Trace::open(&path).unwrap();
     assert_eq!((trace.end(), trace.pid()), (End::Open, child.id()));
     assert_eq!(trace.merged().count(), 10);
-    drop(child.stdin.take()); // it ends in order
+    drop(child.stdin.take()); // the child exits normally
     assert!(child.wait().unwrap().success());
     let trace = Trace::open(&path).unwrap();
     assert_eq!((trace.end(), trace.merged().count()), (End::Finished, 10));
@@ -313,7 +315,7 @@ fn a_process_without_sites_or_without_a_number_is_refused_clearly() {
     assert!(relative.unwrap_err().to_string().contains(expected));
 }
 
-/// Runs a test again as another process, and asserts that it succeeds.
+/// Runs a test again as a child process, and asserts that it succeeds.
 fn succeeds(mut command: Command) {
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -326,7 +328,8 @@ fn succeeds(mut command: Command) {
     );
 }
 
-/// The single value of each event in these traces, which must all have been finished.
+/// Returns the first value of each event in these traces, sorted; asserts that each trace is
+/// finished and has no missing events.
 fn values_of(paths: &[PathBuf]) -> Vec<u64> {
     let mut values = Vec::new();
     for path in paths {
@@ -451,7 +454,8 @@ fn probes_in_the_global_allocator_are_recorded_or_counted() {
             let summary = recording.finish();
             assert!(summary.failure.is_none(), "{summary:?}");
             assert!(summary.recorded >= 5000, "{summary:?}");
-            // The recording's own thread allocates, too, and is no part of the program.
+            // The recording's own thread allocates too, and its allocations are not events of the
+            // program.
             let counted = summary.recorded + summary.lost + unrecorded() - unrecorded_before;
             assert!(counted <= raw::ALLOCATIONS.load(Ordering::Relaxed), "{summary:?}");
         }
@@ -463,7 +467,7 @@ fn probes_in_the_global_allocator_are_recorded_or_counted() {
 }
 
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
-/// Set in the values of a handler's events.
+/// Flag in the values of a handler's events.
 const OF_HANDLER: u64 = 1 << 62;
 
 extern "C" fn handler(_: i32) {
@@ -485,7 +489,8 @@ fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts
                 send.send(raw::this_thread()).unwrap();
                 let mut all = Vec::new();
                 for round in 0..6 {
-                    // A ring so small that blocks are begun, and that has no room, now and then.
+                    // A ring so small that the writer starts blocks, and finds no room, now and
+                    // then.
                     let config = match round % 3 {
                         0 => Config::last(&path),
                         1 => Config::stream(&path),
@@ -512,7 +517,7 @@ fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts
                     }
                 }
                 stop.store(true, Ordering::Relaxed);
-                // All but those of the handler while nothing was recorded, which are no less counted.
+                // Events of the handler while there was no recording are in unrecorded().
                 let all_made = all.iter().map(|(_, made)| made).sum::<u64>();
                 let counted: u64 =
                     all.iter().map(|(it, _)| it.recorded + it.lost + it.overwritten).sum();
@@ -523,8 +528,8 @@ fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts
             while runs() {
                 let handled = INTERRUPTS.load(Ordering::Relaxed);
                 raw::interrupt(thread);
-                // A signal that is sent while the handler runs would be delivered as it returns, and the
-                // thread would never get on.
+                // A signal that is sent while the handler runs would be delivered as it returns,
+                // and the thread would make no progress.
                 while runs() && INTERRUPTS.load(Ordering::Relaxed) == handled {
                     std::thread::yield_now();
                 }

@@ -1,4 +1,4 @@
-//! A request and its reply in one line; the algorithm is told at [`crate::mailbox`].
+//! A request and its reply in one line; [`crate::mailbox`] describes the algorithm.
 //!
 //! ```text
 //!             send            receive (server)         reply             receive (caller)
@@ -6,9 +6,10 @@
 //!   the caller's     the server's               the server's     the caller's             the caller's
 //! ```
 //!
-//! Only who has the line writes the word. To receive writes nothing: that it has been done, each side
-//! remembers for itself, and tells it when it goes (the server: ABANDONED, the caller: EMPTY), so that the
-//! word says at the end what is still there to be dropped.
+//! Only the side that owns the line writes the word. Receiving writes nothing: each side remembers
+//! for itself that it has received, and tells it in the word when it is dropped (the server:
+//! ABANDONED, the caller: EMPTY), so that the word finally says which content must still be
+//! dropped.
 
 use super::look;
 use crate::stage;
@@ -18,20 +19,21 @@ use core::mem::ManuallyDrop;
 use handover_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use handover_base::sync::{Arc, CachePadded, UnsafeCell};
 
-/// Nothing is in the line.
+/// The line is empty.
 const EMPTY: u8 = 0;
 /// A request is in the line, or has been received from it.
 const REQUEST: u8 = 1;
 /// A reply is in the line, or has been received from it.
 const REPLY: u8 = 2;
-/// The server received a request and went.
+/// The server received a request and was dropped without a reply.
 const ABANDONED: u8 = 3;
 
 struct Shared<Q, R> {
     line: CachePadded<Line<Q, R>>,
-    /// Written at the end only, so that both have a copy of the line. It is not the one that goes to and
-    /// fro: who waits looks here after each look at the turn, and two looks at a line that is being
-    /// written make the round trip 70 to 87 ns long instead of 61 (AMD Zen 4, 2026-11).
+    /// Written only when a side is dropped, so that both sides have a copy of the line. It is not
+    /// the line that is transferred: a waiting side loads it after each load of the turn, and two
+    /// loads from a line that is being written make the round trip 70 to 87 ns long instead of 61
+    /// (AMD Zen 4, 2026-11).
     gone: CachePadded<Gone>,
 }
 
@@ -40,7 +42,7 @@ struct Gone {
     server: AtomicBool,
 }
 
-/// First the word, then what goes to and fro: one line if that takes no more than 56 bytes.
+/// The word, then the content: together one cache line if the content has at most 56 bytes.
 #[repr(C)]
 struct Line<Q, R> {
     turn: AtomicU8,
@@ -57,61 +59,71 @@ union Content<Q, R> {
     reply: ManuallyDrop<R>,
 }
 
-// SAFETY: the content belongs to one side at a time, and goes from thread to thread with the turn, as
-// Q: Send and R: Send allow; the rest is atomic.
+// SAFETY: one side at a time owns the content, and ownership moves between threads with the turn,
+// which Q: Send and R: Send allow; the turn is atomic.
 unsafe impl<Q: Send, R: Send> Sync for Line<Q, R> {}
 
 impl<Q, R> Line<Q, R> {
+    /// Writes `content` to the line.
+    ///
     /// # Safety
-    /// The line is the caller's of this, with nothing in it.
+    /// The calling side owns the line, and the line is empty.
     #[inline(always)]
     unsafe fn put(&self, content: Content<Q, R>) {
         self.content.with_mut(|place| {
-            // SAFETY: nobody else reaches for it, as the caller promises.
+            // SAFETY: the calling side owns the line, as the caller guarantees, so that no other
+            // thread accesses it.
             unsafe { place.write(content) };
         });
     }
 
+    /// Moves the request out of the line.
+    ///
     /// # Safety
-    /// The line is the caller's of this, with a request in it, which it counts as taken from here on.
+    /// The calling side owns the line, a request was put there last, and it was not taken before.
     #[inline(always)]
     unsafe fn take_request(&self) -> Q {
         self.content.with_mut(|place| {
-            // SAFETY: nobody else reaches for it, as the caller promises.
+            // SAFETY: the calling side owns the line, as the caller guarantees, so that no other
+            // thread accesses it.
             let content = unsafe { place.read() };
-            // SAFETY: a request is what was put there last, as the caller promises.
+            // SAFETY: the caller guarantees that a request was put there last.
             ManuallyDrop::into_inner(unsafe { content.request })
         })
     }
 
+    /// Moves the reply out of the line.
+    ///
     /// # Safety
-    /// The line is the caller's of this, with a reply in it, which it counts as taken from here on.
+    /// The calling side owns the line, a reply was put there last, and it was not taken before.
     #[inline(always)]
     unsafe fn take_reply(&self) -> R {
         self.content.with_mut(|place| {
-            // SAFETY: nobody else reaches for it, as the caller promises.
+            // SAFETY: the calling side owns the line, as the caller guarantees, so that no other
+            // thread accesses it.
             let content = unsafe { place.read() };
-            // SAFETY: a reply is what was put there last, as the caller promises.
+            // SAFETY: the caller guarantees that a reply was put there last.
             ManuallyDrop::into_inner(unsafe { content.reply })
         })
     }
 }
 
 impl<Q, R> Drop for Line<Q, R> {
-    /// Drops what was sent and never received.
+    /// Drops a request or reply that was sent and never received.
     fn drop(&mut self) {
-        // Relaxed: both sides are gone, and the Arc has ordered what they did before this.
+        // Relaxed: both sides are dropped, and the Arc has ordered their accesses before this.
         match self.turn.load(Ordering::Relaxed) {
-            // SAFETY: nobody else is left; the server would have written ABANDONED if it had it.
+            // SAFETY: no other handle is left; a server that had received the request wrote
+            // ABANDONED.
             REQUEST => drop(unsafe { self.take_request() }),
-            // SAFETY: nobody else is left; the caller would have written EMPTY if it had it.
+            // SAFETY: no other handle is left; a caller that had received the reply wrote EMPTY.
             REPLY => drop(unsafe { self.take_reply() }),
             _ => {}
         }
     }
 }
 
-/// A mailbox's two sides.
+/// Makes the two sides of a mailbox.
 ///
 /// ```
 /// let (mut caller, mut server) = handover_ring::mailbox::pair();
@@ -146,10 +158,11 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
     (Caller { shared: Arc::clone(&shared), waiting: false }, Server { shared, owing: false })
 }
 
-/// The side that asks. Dropping it closes the mailbox; a request that was sent can still be received.
+/// The side that sends requests. Dropping it closes the mailbox; a request that was sent can still
+/// be received.
 ///
-/// The server's requests are typed by its own `Q`, so a caller never stands for one of requests that
-/// live shorter (both sides are invariant in `Q` and `R`):
+/// A caller is invariant in `Q` and `R`, as is the server: it cannot stand for a caller of requests
+/// with a shorter lifetime, which the server would receive under its own `Q`:
 ///
 /// ```compile_fail,E0597
 /// let (caller, mut server) = handover_ring::mailbox::pair::<&'static str, ()>();
@@ -162,22 +175,22 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
 /// ```
 pub struct Caller<Q, R> {
     shared: Arc<Shared<Q, R>>,
-    /// A request was sent and its reply not received yet.
+    /// `true` if a request was sent whose reply has not been received.
     waiting: bool,
 }
 
 impl<Q, R> Caller<Q, R> {
-    /// Sends a request. One at a time: its reply has to be received before the next.
+    /// Sends a request, one at a time: the reply must be received before the next request.
     ///
     /// # Errors
-    /// [`SendError::Busy`] while the last one is under way, [`SendError::Closed`] once the server is
-    /// gone. The request comes back.
+    /// [`SendError::Busy`] while the last request is under way, [`SendError::Closed`] once the
+    /// server is dropped. Both return the request.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line, a load of one that nobody writes.
+    /// Two stores to the line, and a load of one that no thread writes until a side is dropped.
     #[inline]
     pub fn send(&mut self, request: Q) -> Result<(), SendError<Q>> {
         if self.waiting {
@@ -186,7 +199,8 @@ impl<Q, R> Caller<Q, R> {
         if self.is_closed() {
             return Err(SendError::Closed(request));
         }
-        // SAFETY: nothing is under way, so the line is ours; what was in it has been received.
+        // SAFETY: no request is under way, so that this side owns the line, and its content has
+        // been received.
         unsafe { self.shared.line.put(Content { request: ManuallyDrop::new(request) }) };
         // Release: publishes the request to the Acquire in Server::receive().
         self.shared.line.turn.store(REQUEST, Ordering::Release);
@@ -195,18 +209,18 @@ impl<Q, R> Caller<Q, R> {
         Ok(())
     }
 
-    /// Receives the reply, if it is there: `None` while it is not, or if nothing was asked.
+    /// Receives the reply; `None` if it is not there yet, or no request is under way.
     ///
     /// # Errors
-    /// [`Unanswered`] once the server is gone and the request will not be answered; the request comes
-    /// back if it was not received. Nothing is under way then.
+    /// [`Unanswered`] once the server is dropped without a reply; the request is returned if the
+    /// server had not received it. No request is under way then.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// A load of the line, which hits this core's own copy until the server replies, and of one that
-    /// nobody writes.
+    /// A load of the line, which hits this core's own copy until the server replies, and of one
+    /// that no thread writes until a side is dropped.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<R>, Unanswered<Q>> {
         if !self.waiting {
@@ -218,27 +232,29 @@ impl<Q, R> Caller<Q, R> {
         }
         self.waiting = false;
         stage::popped(REPLY.into(), &*self.shared);
-        // SAFETY: the turn is ours, with a reply that is received once: nothing is under way now.
+        // SAFETY: the turn says that this side owns the line with a reply; `waiting` is false from
+        // now on, so that it is taken once.
         Ok(Some(unsafe { self.shared.line.take_reply() }))
     }
 
-    /// Whether a request was sent whose reply has not been received.
+    /// Returns `true` if a request was sent whose reply has not been received.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.waiting
     }
 
-    /// Whether the server is gone. Once true, true for ever; a reply may still be there.
+    /// Returns `true` if the server is dropped. Once true, it stays true; a reply may still be
+    /// there.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; not_yet() has the Acquire.
         self.shared.gone.server.load(Ordering::Relaxed)
     }
 
-    /// No reply; is one to come?
+    /// Finds out whether a reply can still come.
     #[inline]
     fn not_yet(&mut self) -> Result<Option<R>, Unanswered<Q>> {
-        // Acquire: pairs with the Release in Server's drop: the turn below is its last.
+        // Acquire: pairs with the Release in Server's drop: the turn read below is its last.
         if !self.shared.gone.server.load(Ordering::Acquire) {
             look::found_nothing();
             return Ok(None);
@@ -251,11 +267,12 @@ impl<Q, R> Caller<Q, R> {
         self.waiting = false;
         // Relaxed: ordered by the Acquire in not_yet().
         match self.shared.line.turn.load(Ordering::Relaxed) {
-            // SAFETY: the server is gone, so the line is ours; a reply came in the last moment, and
-            // is received once: nothing is under way now.
+            // SAFETY: the server is dropped, so that this side owns the line. The reply came just
+            // before, and `waiting` is false from now on, so that it is taken once.
             REPLY => Ok(Some(unsafe { self.shared.line.take_reply() })),
-            // SAFETY: the server is gone, so the line is ours; it would have written ABANDONED if it
-            // had the request; nothing is under way now.
+            // SAFETY: the server is dropped, so that this side owns the line. A server that had
+            // received the request would have written ABANDONED; `waiting` is false from now on, so
+            // that it is taken once.
             REQUEST => Err(Unanswered::Unread(unsafe { self.shared.line.take_request() })),
             _ => Err(Unanswered::Abandoned),
         }
@@ -265,8 +282,8 @@ impl<Q, R> Caller<Q, R> {
 impl<Q, R> Drop for Caller<Q, R> {
     fn drop(&mut self) {
         if !self.waiting {
-            // Relaxed: the line is ours, and read at its end only, or by a server that reads on after the
-            // Release below. What was in it has been received.
+            // Relaxed: this side owns the line. Only the Line's drop reads the word, or a server
+            // that polls after the Release below. The line's content has been received.
             self.shared.line.turn.store(EMPTY, Ordering::Relaxed);
         }
         // Release: pairs with the Acquire in Server::is_finished(), which reads the turn after it.
@@ -280,9 +297,10 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
     }
 }
 
-/// The side that answers. Dropping it closes the mailbox; a reply that was sent can still be received.
+/// The side that replies. Dropping it closes the mailbox; a reply that was sent can still be
+/// received.
 ///
-/// As with [`Caller`], replies cannot be made to live shorter:
+/// Like [`Caller`], it is invariant, so that replies cannot have a shorter lifetime:
 ///
 /// ```compile_fail,E0597
 /// let (mut caller, mut server) = handover_ring::mailbox::pair::<(), &'static str>();
@@ -297,12 +315,12 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
 /// ```
 pub struct Server<Q, R> {
     shared: Arc<Shared<Q, R>>,
-    /// A request was received and not answered yet.
+    /// `true` if a request was received and not answered.
     owing: bool,
 }
 
 impl<Q, R> Server<Q, R> {
-    /// Receives a request, if one is there. The last one has to be answered before the next.
+    /// Receives a request, if there is one. The last one must be answered before the next.
     ///
     /// # Blocking
     /// Never.
@@ -318,21 +336,22 @@ impl<Q, R> Server<Q, R> {
         }
         self.owing = true;
         stage::popped(REQUEST.into(), &*self.shared);
-        // SAFETY: the turn is ours, with a request that is received once: we owe for it now.
+        // SAFETY: the turn says that this side owns the line with a request; `owing` is true from
+        // now on, so that it is taken once.
         Some(unsafe { self.shared.line.take_request() })
     }
 
-    /// Answers the request that was received.
+    /// Sends the reply to the request that was received.
     ///
     /// # Errors
-    /// [`ReplyError::NothingAsked`] when none was received since the last reply,
-    /// [`ReplyError::Closed`] once the caller is gone. The reply comes back.
+    /// [`ReplyError::NothingAsked`] if no request was received since the last reply,
+    /// [`ReplyError::Closed`] once the caller is dropped. Both return the reply.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line, a load of one that nobody writes.
+    /// Two stores to the line, and a load of one that no thread writes until a side is dropped.
     #[inline]
     pub fn reply(&mut self, reply: R) -> Result<(), ReplyError<R>> {
         if !self.owing {
@@ -341,7 +360,8 @@ impl<Q, R> Server<Q, R> {
         if self.is_closed() {
             return Err(ReplyError::Closed(reply));
         }
-        // SAFETY: the turn is ours until the store below, and the request has been received.
+        // SAFETY: this side owns the line until the store below, and the request has been taken out
+        // of it.
         unsafe { self.shared.line.put(Content { reply: ManuallyDrop::new(reply) }) };
         // Release: publishes the reply to the Acquire in Caller::receive().
         self.shared.line.turn.store(REPLY, Ordering::Release);
@@ -350,23 +370,25 @@ impl<Q, R> Server<Q, R> {
         Ok(())
     }
 
-    /// Whether a request was received that has not been answered.
+    /// Returns `true` if a request was received and not answered.
     #[inline]
     pub fn is_owing(&self) -> bool {
         self.owing
     }
 
-    /// Whether the caller is gone. Once true, true for ever; a request may still be there.
+    /// Returns `true` if the caller is dropped. Once true, it stays true; a request may still be
+    /// there.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; is_finished() has the Acquire.
         self.shared.gone.caller.load(Ordering::Relaxed)
     }
 
-    /// Whether no request is there and none will ever come. Once true, true for ever.
+    /// Returns `true` if there is no request to receive and none will ever come. Once true, it
+    /// stays true.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in Caller's drop: the turn below is its last.
+        // Acquire: pairs with the Release in Caller's drop: the turn read below is its last.
         let gone = self.shared.gone.caller.load(Ordering::Acquire);
         // Relaxed: ordered by the Acquire above.
         gone && (self.owing || self.shared.line.turn.load(Ordering::Relaxed) != REQUEST)

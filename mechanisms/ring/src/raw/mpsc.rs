@@ -1,4 +1,4 @@
-//! Many producers, one consumer; the algorithm is told at [`crate::mpsc`].
+//! Many producers, one consumer; [`crate::mpsc`] describes the algorithm.
 
 use super::rows::{self, Rows};
 use crate::drain::{self, Take};
@@ -7,22 +7,22 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// In the tail: no position is given out any more.
+/// Flag in the tail: no more positions are given out.
 const CLOSED: u64 = 1 << 63;
 
-/// In a sequence: the slot of this position was left vacant, by an iterator that gave less than it
-/// had claimed while others pushed behind.
+/// Flag in a sequence: the slot of this position stays vacant, because an iterator returned fewer
+/// values than it had claimed while others pushed after it.
 const SKIPPED: u64 = 1 << 63;
 
 struct Shared<T> {
-    /// The producers' lines.
+    /// The producers' cache lines.
     tail: CachePadded<Tail>,
-    /// The consumer's position: what lies below has been popped. The consumer's lines.
+    /// The consumer's position, below which values have been popped. On the consumer's cache lines.
     head: CachePadded<AtomicU64>,
-    /// Written seldom, so that everybody has a copy of the line.
+    /// Written seldom, so that every thread has a copy of the line.
     ends: CachePadded<Ends>,
     rows: Rows<T, true>,
-    /// The rows are a power of two.
+    /// Number of rows, a power of two, minus one.
     mask: u64,
     slots_count: u64,
 }
@@ -30,14 +30,14 @@ struct Shared<T> {
 struct Tail {
     /// The next position to be given out, and [`CLOSED`].
     next: AtomicU64,
-    /// Positions below are vacant, by the head that some producer saw last. Beside `next`, so that
-    /// one look at the consumer's line serves all producers.
+    /// Position below which slots are vacant, by the head that a producer read last. It lies beside
+    /// `next`, so that one read of the consumer's line serves all producers.
     limit: AtomicU64,
 }
 
 struct Ends {
-    /// [`CLOSED`] stands in the tail: told here, where the consumer can look without touching the
-    /// producers' line.
+    /// `true` once [`CLOSED`] is in the tail: a copy that the consumer can read without accessing
+    /// the producers' line.
     closed: AtomicBool,
     producers_count: AtomicUsize,
 }
@@ -50,29 +50,29 @@ impl<T> Shared<T> {
 
     #[inline(always)]
     fn sequence(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: masked, so below the count of rows.
+        // SAFETY: the masked row is below the number of rows.
         unsafe { self.rows.word(self.row(position)) }
     }
 
-    /// Fills the slot of a position that was given to the caller, and publishes it.
+    /// Fills the slot of a reserved position, and publishes it.
     ///
     /// # Safety
-    /// The position was given to the caller by `reserve`, and is filled once.
+    /// `reserve` gave the position to the caller, and it is filled once.
     #[inline(always)]
     unsafe fn fill(&self, position: u64, value: T) {
         let sequence = self.sequence(position);
-        // SAFETY: masked, so below the count of rows.
+        // SAFETY: the masked row is below the number of rows.
         let slot = unsafe { self.rows.slot(self.row(position)) };
-        // SAFETY: the position is the caller's alone. It is below the limit, so the consumer has
-        // taken what last lay in this slot, which reserve() has acquired; it does not look at the
-        // slot again before the sequence says so.
+        // SAFETY: only the caller has this position. It is below the limit, so that the consumer
+        // has taken the slot's last value, which reserve() has acquired; the consumer does not
+        // access the slot again before the sequence is written.
         unsafe { rows::fill(slot, value) };
         // Release: publishes the slot to the Acquire in Consumer::state().
         sequence.store(position + 1, Ordering::Release);
         stage::published(position + 1, self);
     }
 
-    /// Gives out up to `wanted` positions; the first of them, and how many.
+    /// Reserves up to `wanted` positions; returns the first and their number.
     #[inline(always)]
     fn reserve(&self, wanted: u64) -> Result<(u64, u64), PushError<()>> {
         // Relaxed: only a guess at what the exchange will find.
@@ -81,8 +81,8 @@ impl<T> Shared<T> {
             if next & CLOSED != 0 {
                 return Err(PushError::Closed(()));
             }
-            // Acquire: pairs with the Release in find_room(), of whoever looked last: what lay in
-            // the slots below the limit was taken before it is overwritten.
+            // Acquire: pairs with the Release in find_room(), of the producer that called it last:
+            // the values in slots below the limit were taken before they are overwritten.
             let mut limit = self.tail.limit.load(Ordering::Acquire);
             if next >= limit {
                 limit = self.find_room();
@@ -91,7 +91,7 @@ impl<T> Shared<T> {
                     return Err(PushError::Full(()));
                 }
             }
-            // Not `next + wanted`: an iterator may claim any length.
+            // Not `next + wanted`, which may overflow: an iterator may claim any length.
             let end = next + wanted.min(limit - next);
             // Relaxed: it gives out positions and publishes nothing; sequences do.
             match self.tail.next.compare_exchange_weak(
@@ -106,8 +106,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Takes back the positions from `position` to `end`, which were given to the caller and are not
-    /// filled: as if never given out if no later one has been, else marked to be skipped.
+    /// Returns reserved positions, from `position` to `end`, that were not filled: moves the tail
+    /// back if no later position was given out, otherwise marks them to be skipped.
     #[cold]
     #[inline(never)]
     fn give_back(&self, position: u64, end: u64) {
@@ -123,23 +123,24 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Looks at how far the consumer has come; the new limit.
+    /// Reads the consumer's position, and returns the new limit.
     #[cold]
     #[inline(never)]
     fn find_room(&self) -> u64 {
         // Acquire: pairs with the Release in Consumer::leave().
         let limit = self.head.load(Ordering::Acquire) + self.slots_count;
-        // Release: hands on what was acquired to the Acquire in reserve(). A producer that was
-        // quicker may be set back by this, to a limit that is too careful: somebody looks again.
+        // Release: passes on what was acquired to the Acquire in reserve(). This may overwrite a
+        // greater limit that another producer stored; a limit that is too low is read anew when it
+        // is reached.
         self.tail.limit.store(limit, Ordering::Release);
         limit
     }
 
     fn close(&self) {
-        // Relaxed: totally ordered with the exchanges that give positions out, which is all that
-        // matters: no position follows.
+        // Relaxed: totally ordered with the exchanges that give out positions, so that no position
+        // follows; nothing else depends on it.
         self.tail.next.fetch_or(CLOSED, Ordering::Relaxed);
-        // Release: whoever sees this sees CLOSED in the tail; pairs with the Acquire in
+        // Release: a thread that reads true sees CLOSED in the tail; pairs with the Acquire in
         // Consumer::is_finished().
         self.ends.closed.store(true, Ordering::Release);
     }
@@ -149,37 +150,38 @@ impl<T> Shared<T> {
         self.ends.closed.load(Ordering::Relaxed)
     }
 
-    /// Positions given out so far.
+    /// Number of positions given out so far.
     fn given_out(&self) -> u64 {
-        // Relaxed: a figure.
+        // Relaxed: only a count.
         self.tail.next.load(Ordering::Relaxed) & !CLOSED
     }
 
     fn len(&self, head: u64) -> usize {
-        // The head may be older or newer than the tail; more than all slots is never told.
+        // The head may be older or newer than the tail: bounded by the number of slots.
         self.given_out().saturating_sub(head).min(self.slots_count) as usize
     }
 }
 
 impl<T> Drop for Shared<T> {
-    /// Drops what nobody popped.
+    /// Drops the values that were not popped.
     fn drop(&mut self) {
-        // Relaxed: all handles are gone, and the Arc has ordered what they did before this.
+        // Relaxed: all handles are dropped, and the Arc has ordered their accesses before this.
         let mut position = self.head.load(Ordering::Relaxed);
         let end = self.given_out();
         rows::drop_all(|| {
             if position == end {
                 return false;
             }
-            // Relaxed: as above.
+            // Relaxed: as for the head.
             let sequence = self.sequence(position).load(Ordering::Relaxed);
             let row = self.row(position);
             position += 1;
             if sequence == position {
-                // SAFETY: masked, so below the count of rows.
+                // SAFETY: the masked row is below the number of rows.
                 let slot = unsafe { self.rows.slot(row) };
-                // SAFETY: the sequence says that it was filled, nobody took it, as it is not below
-                // the head, and nobody else is left; the position has moved on.
+                // SAFETY: the sequence says that the slot was filled; its value was not taken, as
+                // its position is not below the head; no other handle is left, and `position` has
+                // moved on.
                 drop(unsafe { rows::take(slot) });
             }
             true
@@ -187,7 +189,7 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// A ring of exactly so many slots, its first producer and its consumer.
+/// Makes a ring of exactly `slots_count` slots; returns its first producer and its consumer.
 ///
 /// ```
 /// let (producer, mut consumer) = handover_ring::mpsc::ring(64)?;
@@ -204,11 +206,11 @@ impl<T> Drop for Shared<T> {
 /// ```
 ///
 /// # Errors
-/// [`CapacityError`]: no slot or too many, or no memory for them.
+/// [`CapacityError`]: zero slots, too many, or no memory for them.
 ///
 /// # Cost
-/// The memory of the next power of two of slots, each of its size and 8 bytes, rounded up to 16, 32 or
-/// whole cache lines.
+/// Memory for the next power of two of slots, each of the value's size and 8 bytes, rounded up to
+/// 16, 32 or whole cache lines.
 pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityError> {
     validate(slots_count)?;
     let rows_count = slots_count.next_power_of_two();
@@ -231,13 +233,13 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((Producer { shared: Arc::clone(&shared) }, Consumer { shared, head: 0 }))
 }
 
-/// An end that pushes; clone it for more. Dropping the last one closes the ring; what was pushed can
-/// still be popped.
+/// The pushing end; clone it for more producers. Dropping the last one closes the ring; values that
+/// were pushed can still be popped.
 ///
 /// Values that one thread pushes are popped in the order in which it pushed them.
 ///
-/// The consumer's values are typed by its own `T`, so a producer never stands for one of values that
-/// live shorter (it is invariant in `T`):
+/// A producer is invariant in `T`: it cannot stand for a producer of values with a shorter
+/// lifetime, which the consumer would pop as its own `T`:
 ///
 /// ```compile_fail,E0597
 /// let (producer, mut consumer) = handover_ring::mpsc::ring::<&'static str>(1)?;
@@ -257,21 +259,21 @@ impl<T> Producer<T> {
     /// Pushes a value.
     ///
     /// # Errors
-    /// [`PushError::Full`] when every slot was taken at some moment during the call,
-    /// [`PushError::Closed`] for good once the ring was closed. The value comes back.
+    /// [`PushError::Full`] if every slot was taken at some moment during the call,
+    /// [`PushError::Closed`] for ever once the ring is closed. Both return the value.
     ///
     /// # Blocking
-    /// Never. A try that another producer was quicker than is repeated: as many go through, one at
-    /// least does (lock-free).
+    /// Never. A try that another producer overtakes is repeated; of the producers that try at the
+    /// same time, at least one succeeds (lock-free).
     ///
     /// # Cost
-    /// One compare-and-swap on the producers' line, another for each producer that was quicker; two
-    /// stores to the line that the value lies in. A refusal makes no read-modify-write.
+    /// One compare-and-swap on the producers' line, and another each time that a producer
+    /// overtakes; two stores to the line of the value. A refusal makes no read-modify-write.
     #[inline]
     pub fn push(&self, value: T) -> Result<(), PushError<T>> {
         match self.shared.reserve(1) {
             Ok((position, _)) => {
-                // SAFETY: reserved just now, and filled here only.
+                // SAFETY: reserved just now, and filled only here.
                 unsafe { self.shared.fill(position, value) };
                 Ok(())
             }
@@ -280,26 +282,27 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Pushes values from the iterator while there are slots; how many. What is not pushed is not
-    /// taken from the iterator. What others push may come to lie between them, in few places.
+    /// Pushes values from the iterator while there are slots; returns how many. Values beyond that
+    /// are not taken from the iterator. Values that others push may lie in between, in few places.
     ///
-    /// Less than all does not tell why; ask [`is_closed`](Self::is_closed).
+    /// If fewer than all values were pushed, the ring is full or closed; call
+    /// [`is_closed`](Self::is_closed) to find out.
     ///
-    /// Slots are reserved for as many values as the iterator claims to have. Until it has given them,
-    /// values that others push behind cannot be popped: so if the consumer sleeps, wake it after this
-    /// call *whatever it returned*, and also when the iterator panicked.
+    /// Slots are reserved for as many values as the iterator claims to have. Until it has returned
+    /// them, values that others push later cannot be popped: so if the consumer sleeps, wake it
+    /// after this call *whatever it returned*, and also if the iterator panicked.
     ///
     /// # Panics
-    /// If the iterator does; what it gave before has been pushed.
+    /// If the iterator does; the values that it returned before have been pushed.
     ///
     /// # Blocking
-    /// As the iterator does. One that waits for the consumer may wait for ever.
+    /// If the iterator blocks. An iterator that waits for the consumer may wait for ever.
     ///
     /// # Cost
     /// One compare-and-swap for all, as long as there are slots in one piece; two stores for each
-    /// value. An iterator that gives less than it claims costs another one, which gives the remaining
-    /// slots back, or, if others have pushed behind, one store a slot, which stays unused until the
-    /// consumer has passed them.
+    /// value. If the iterator returns fewer values than it claims, another compare-and-swap returns
+    /// the remaining slots, or, if others have pushed after them, one store a slot, which stays
+    /// unused until the consumer has passed it.
     pub fn push_batch(&self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let mut pushed = 0;
         while let claimed @ 1.. = values.len() as u64 {
@@ -311,7 +314,7 @@ impl<T> Producer<T> {
                 };
                 let position = batch.position;
                 batch.position += 1;
-                // SAFETY: reserved just now, and the batch has moved on.
+                // SAFETY: reserved just now, and the batch's position has moved on.
                 unsafe { self.shared.fill(position, value) };
                 pushed += 1;
             }
@@ -319,34 +322,35 @@ impl<T> Producer<T> {
         pushed
     }
 
-    /// How many values are in the ring, those that are just being pushed included.
+    /// Number of values in the ring, including those being pushed and slots reserved by a batch.
     ///
-    /// Others push and pop meanwhile: a figure for people and for statistics.
+    /// Other threads push and pop meanwhile: use it for display and statistics only.
     ///
     /// # Cost
-    /// Reads the producers' line and the consumer's.
+    /// A load of the producers' line and of the consumer's.
     pub fn len(&self) -> usize {
-        // Relaxed: a figure.
+        // Relaxed: only a count.
         self.shared.len(self.shared.head.load(Ordering::Relaxed))
     }
 
-    /// Whether the ring was empty a moment ago; see [`len`](Self::len).
+    /// Returns `true` if the ring was empty when read; see [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many slots the ring has.
+    /// Number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
 
-    /// Whether the ring is closed. Once true, true for ever.
+    /// Returns `true` if the ring is closed. Once true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Refuses every further push, by any producer. What was pushed can still be popped.
+    /// Closes the ring: every further push, by any producer, is refused. Pushed values can still be
+    /// popped.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -354,7 +358,7 @@ impl<T> Producer<T> {
 
 impl<T> Clone for Producer<T> {
     fn clone(&self) -> Self {
-        // Relaxed: as Arc's own count; a handle is made from a handle.
+        // Relaxed: as in Arc's count, a handle is made from a live handle.
         self.shared.ends.producers_count.fetch_add(1, Ordering::Relaxed);
         Self { shared: Arc::clone(&self.shared) }
     }
@@ -362,8 +366,8 @@ impl<T> Clone for Producer<T> {
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
-        // AcqRel: pairs with itself in the other producers: all that they did comes before the
-        // last one closes.
+        // AcqRel: pairs with itself in the other producers: all of their pushes come before the
+        // last producer closes the ring.
         if self.shared.ends.producers_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.close();
         }
@@ -377,7 +381,7 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Positions given out and not filled yet; those that are left when it is dropped are given back.
+/// Reserved positions that are not filled yet; dropping it returns those that are left.
 struct Batch<'a, T> {
     shared: &'a Shared<T>,
     position: u64,
@@ -393,14 +397,14 @@ impl<T> Drop for Batch<'_, T> {
     }
 }
 
-/// The end that pops. Dropping it closes the ring, and drops what was in it.
+/// The popping end. Dropping it closes the ring, and drops the values in it.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    /// The position of the next pop.
+    /// Position of the next pop.
     head: u64,
 }
 
-/// What the sequence of the next slot says.
+/// State of a slot, by its sequence.
 enum State {
     Filled,
     Skipped,
@@ -409,18 +413,18 @@ enum State {
 }
 
 impl<T> Consumer<T> {
-    /// Pops the oldest value, if it is there.
+    /// Pops the oldest value, if it is ready.
     ///
-    /// `None` may be stale at once; whether more can come says
-    /// [`is_finished`](Self::is_finished). A producer that has begun a push before others and has not
-    /// ended it holds up theirs: `None` until it has.
+    /// `None` may be stale at once; [`is_finished`](Self::is_finished) tells whether more can come.
+    /// While a producer that has reserved a slot has not filled it, later values of others are not
+    /// popped: `None`.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// A load of the line that the value lies in, and a store to a line that producers read seldom;
-    /// no read-modify-write, and no look at the producers' line.
+    /// A load of the value's line, and a store to a line that producers read seldom; no
+    /// read-modify-write, and no access to the producers' line.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
@@ -429,13 +433,13 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Pops up to `values_max` values and hands them to `each`; how many.
+    /// Pops up to `values_max` values and passes them to `each`; returns how many.
     ///
     /// # Panics
-    /// If `each` does; what it was given before, and then, has been popped.
+    /// If `each` does; the value that it panicked with, and all before, have been popped.
     ///
     /// # Cost
-    /// As [`drain`](Self::drain).
+    /// Like [`drain`](Self::drain).
     #[inline]
     pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let mut count = 0;
@@ -446,31 +450,32 @@ impl<T> Consumer<T> {
         count
     }
 
-    /// What is ready, one by one: the iterator ends when nothing more is there. What it is not asked
-    /// for stays in the ring.
+    /// Iterates over the values that are ready; the iterator ends when there are no more. Values
+    /// that it has not returned stay in the ring.
     ///
     /// # Cost
-    /// The slots are given back to the producers after every 32, and when the iterator is dropped:
-    /// less than a store for each value.
+    /// Slots are released to the producers after every 32 values, and when the iterator is dropped:
+    /// less than one store for each value.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_, T> {
         Drain::of(self)
     }
 
-    /// How many values are in the ring, those that are just being pushed included, so that there may
-    /// be fewer to pop than it says. Fewer are never pushed than it says: only this handle takes out.
+    /// Number of values in the ring, including those being pushed and slots reserved by a batch, so
+    /// that fewer values may be ready.
     ///
     /// # Cost
-    /// Reads the producers' line, which slows them: for people and for statistics. To know whether
-    /// there is something to pop, ask [`is_empty`](Self::is_empty).
+    /// A load of the producers' line, which slows them: for display and statistics. To find out
+    /// whether a value is ready, call [`is_empty`](Self::is_empty).
     pub fn len(&self) -> usize {
         self.shared.len(self.head)
     }
 
-    /// Whether nothing is ready. False stays so until this handle pops; true may be stale.
+    /// Returns `true` if no value is ready; this may be stale. `false` stays valid until this
+    /// handle pops.
     ///
     /// # Cost
-    /// A load of the line that the next value will lie in.
+    /// A load of the next value's line.
     #[inline]
     pub fn is_empty(&self) -> bool {
         let mut position = self.head;
@@ -483,30 +488,30 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// How many slots the ring has.
+    /// Number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
 
-    /// Whether the ring is closed: nothing more is pushed, but there may be something to pop. Once
-    /// true, true for ever.
+    /// Returns `true` if the ring is closed: pushes are refused, but there may be values to pop.
+    /// Once true, it stays true.
     ///
     /// # Cost
-    /// A load of a line that nobody writes.
+    /// A load of a line that no thread writes until the ring is closed.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Whether nothing is there and nothing will ever come. Once true, true for ever. While a push
-    /// that began before the ring was closed is under way, it is false.
+    /// Returns `true` if the ring is empty and no value will ever come. Once true, it stays true.
+    /// It is `false` while a push that began before the ring was closed is under way.
     ///
     /// # Cost
-    /// A load of a line that nobody writes, until the ring is closed.
+    /// A load of a line that no thread writes, until the ring is closed.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in close(): the tail below has CLOSED in it, and with that
-        // its last value.
+        // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so
+        // its last position.
         if !self.shared.ends.closed.load(Ordering::Acquire) {
             return false;
         }
@@ -518,8 +523,8 @@ impl<T> Consumer<T> {
         position == end
     }
 
-    /// Refuses every push that begins from now on. What was pushed, and what is being pushed, can
-    /// still be popped.
+    /// Closes the ring: every push that begins from now on is refused. Values that were pushed, or
+    /// are being pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
@@ -537,17 +542,18 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Takes the value at the head and goes on to the next position, without telling the producers.
+    /// Takes the value at the head and moves the head on, without releasing the slot.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         let row = self.shared.row(self.head);
-        // SAFETY: masked, so below the count of rows.
+        // SAFETY: the masked row is below the number of rows.
         let slot = unsafe { self.shared.rows.slot(row) };
         // Acquire: pairs with the Release in Shared::fill() and Shared::give_back().
         let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
         if sequence == self.head + 1 {
-            // SAFETY: the sequence says that it was filled, as was acquired; the head
-            // moves on, so that it is taken once; producers leave it alone until leave().
+            // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head
+            // moves on, so that the value is taken once; producers do not access the slot before
+            // leave().
             let value = unsafe { rows::take(slot) };
             self.head += 1;
             return Some(value);
@@ -558,8 +564,8 @@ impl<T> Consumer<T> {
         None
     }
 
-    /// The same, when the next slot was left vacant. It passes no more of these than the ring has
-    /// slots: producers are given room for others by `leave` alone.
+    /// Does the same as `take` if the next slots are to be skipped. It skips at most as many as the
+    /// ring has slots, as producers only get room for more by `leave`.
     #[cold]
     fn take_behind(&mut self) -> Option<T> {
         let state = loop {
@@ -572,10 +578,10 @@ impl<T> Consumer<T> {
         if matches!(state, State::Filled) { self.take() } else { None }
     }
 
-    /// Gives the slots below the head back to the producers.
+    /// Releases the slots below the head to the producers.
     #[inline(always)]
     fn leave(&self) {
-        // Release: what lay there has been taken; pairs with the Acquire in find_room().
+        // Release: their values have been taken; pairs with the Acquire in find_room().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }
@@ -583,7 +589,7 @@ impl<T> Consumer<T> {
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         self.close();
-        // What is still being pushed is dropped with the ring.
+        // Values that are still being pushed are dropped with the ring.
         rows::drop_all(|| self.pop().is_some());
         self.leave();
     }
@@ -596,7 +602,7 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// What [`Consumer::drain`] gives.
+/// Iterator of [`Consumer::drain`].
 pub type Drain<'a, T> = drain::Drain<'a, Consumer<T>>;
 
 impl<T> Take for Consumer<T> {

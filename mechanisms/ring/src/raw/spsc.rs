@@ -1,4 +1,4 @@
-//! One producer, one consumer; the algorithm is told at [`crate::spsc`].
+//! One producer, one consumer; [`crate::spsc`] describes the algorithm.
 
 use super::look;
 use super::rows::{self, Rows, Slot};
@@ -8,40 +8,40 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// How many lines ahead each side asks for.
+/// Number of lines by which each side prefetches ahead.
 ///
-/// A stream of 8-byte values takes half as long for it: 1.1 ns against 2.3, in batches 1.2 against
-/// 1.9 (suite ring/stream and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that
+/// It halves the time of a stream of 8-byte values: 1.1 ns against 2.3, in batches 1.2 against 1.9
+/// (suite ring/stream and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that
 /// machine, six change nothing.
 const LINES_AHEAD: u64 = 3;
 
-/// A batch is published after so many values, at the latest.
+/// Number of values after which a batch is published, at the latest.
 const PUBLISH_EVERY: u64 = 64;
 
 struct Shared<T> {
-    /// Written at the end of the ring's life only, so that everybody has a copy of the line.
+    /// Written only when an end closes the ring, so that both ends have a copy of the line.
     ends: CachePadded<Ends>,
-    /// The consumer's position: what lies below has been popped. The consumer's line.
+    /// The consumer's position, below which values have been popped. On the consumer's line.
     head: CachePadded<AtomicU64>,
-    /// The producer's position: what lies below is published. The producer's line.
+    /// The producer's position, below which values are published. On the producer's line.
     tail: CachePadded<AtomicU64>,
-    /// As many as the next power of two.
+    /// Rows; their number is the next power of two of `slots_count`.
     rows: Rows<T, false>,
     mask: u64,
     slots_count: u64,
 }
 
 struct Ends {
-    /// Somebody closed the ring.
+    /// `true` once an end closed the ring.
     closed: AtomicBool,
-    /// The producer has seen that, and the tail is its last.
+    /// `true` once the producer has seen `closed` and published its last value: the tail is final.
     sealed: AtomicBool,
 }
 
 impl<T> Shared<T> {
-    /// Slots on a line.
+    /// Number of slots on a line.
     const LINE: u64 = Rows::<T, false>::IN_LINE;
-    /// How many slots ahead each side asks for a line.
+    /// Number of slots by which each side prefetches ahead.
     const AHEAD: u64 = LINES_AHEAD * Self::LINE;
 
     #[inline(always)]
@@ -51,11 +51,12 @@ impl<T> Shared<T> {
 
     #[inline(always)]
     fn slot(&self, position: u64) -> &Slot<T> {
-        // SAFETY: masked, so below the count of rows.
+        // SAFETY: the masked row is below the number of rows.
         unsafe { self.rows.slot(self.row(position)) }
     }
 
-    /// Whether a line begins at `position`, with another one far enough ahead and wholly below `end`.
+    /// Returns `true` if a line begins at `position`, and the line [`AHEAD`](Self::AHEAD) lies
+    /// wholly below `end`.
     #[inline(always)]
     fn asks_ahead(position: u64, end: u64) -> bool {
         position.is_multiple_of(Self::LINE) && end - position >= Self::AHEAD + Self::LINE
@@ -63,7 +64,7 @@ impl<T> Shared<T> {
 
     #[inline(always)]
     fn is_closed(&self) -> bool {
-        // Relaxed: closing publishes nothing; what was pushed is published by the tail.
+        // Relaxed: closing publishes nothing; the tail publishes the values.
         self.ends.closed.load(Ordering::Relaxed)
     }
 
@@ -72,7 +73,7 @@ impl<T> Shared<T> {
         self.ends.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the consumer see what lies below the producer's `tail`.
+    /// Publishes the values below the producer's `tail`.
     #[inline(always)]
     fn publish(&self, tail: u64) {
         // Release: publishes the slots below to the Acquire in Consumer::sees().
@@ -80,23 +81,23 @@ impl<T> Shared<T> {
         stage::published_by_one(tail, self);
     }
 
-    /// The same, but leaves the line alone when the consumer can see it already.
+    /// Publishes like `publish`, but does not write the line if all values are published already.
     #[inline(always)]
     fn publish_rest(&self, tail: u64) {
-        // Relaxed: only the producer writes it, which is who asks.
+        // Relaxed: only the producer, which calls this, writes the tail.
         if self.tail.load(Ordering::Relaxed) != tail {
             self.publish(tail);
         }
     }
 
-    /// Tells that `tail` is the producer's last. After this nothing may be pushed.
+    /// Publishes `tail` as the producer's last; no value may be pushed after this.
     fn seal(&self, tail: u64) {
         self.publish_rest(tail);
-        // Release: the tail comes before; pairs with the Acquire in Consumer::is_finished().
+        // Release: orders the final tail first; pairs with the Acquire in Consumer::is_finished().
         self.ends.sealed.store(true, Ordering::Release);
     }
 
-    /// What is due when the producer is refused; whether that is for good.
+    /// Publishes all values when the producer is refused; returns `true` if the ring is closed.
     #[cold]
     #[inline(never)]
     fn refuse(&self, tail: u64) -> bool {
@@ -109,22 +110,22 @@ impl<T> Shared<T> {
         closed
     }
 
-    /// Looks at how far the consumer has come; below which position slots are vacant.
+    /// Reads the consumer's position, and returns the position below which slots are vacant.
     #[cold]
     #[inline(never)]
     fn find_room(&self) -> u64 {
-        // Acquire: pairs with the Release in Consumer::leave(), so that what lay in the slots was
-        // taken before it is overwritten.
+        // Acquire: pairs with the Release in Consumer::leave(): values in the slots were taken
+        // before they are overwritten.
         self.head.load(Ordering::Acquire) + self.slots_count
     }
 }
 
 impl<T> Drop for Shared<T> {
-    /// Drops what nobody popped.
+    /// Drops the values that were not popped.
     fn drop(&mut self) {
-        // Relaxed: both handles are gone, and the Arc has ordered what they did before this.
+        // Relaxed: both handles are dropped, and the Arc has ordered their accesses before this.
         let mut position = self.head.load(Ordering::Relaxed);
-        // Relaxed: as above. The producer publishes all when it is dropped.
+        // Relaxed: as for the head. The producer publishes all values when it is dropped.
         let end = self.tail.load(Ordering::Relaxed);
         rows::drop_all(|| {
             if position == end {
@@ -132,15 +133,15 @@ impl<T> Drop for Shared<T> {
             }
             let slot = self.slot(position);
             position += 1;
-            // SAFETY: positions from the head to the tail are filled, nobody else is left, and
-            // position has moved on, so that none is taken twice.
+            // SAFETY: positions from the head to the tail are filled, no other handle is left, and
+            // `position` has moved on, so that no value is taken twice.
             drop(unsafe { rows::take(slot) });
             true
         });
     }
 }
 
-/// A ring of exactly so many slots, and its two ends.
+/// Makes a ring of exactly `slots_count` slots; returns its two ends.
 ///
 /// ```
 /// let (mut producer, mut consumer) = handover_ring::spsc::ring(2)?;
@@ -152,10 +153,10 @@ impl<T> Drop for Shared<T> {
 /// ```
 ///
 /// # Errors
-/// [`CapacityError`]: no slot or too many, or no memory for them.
+/// [`CapacityError`]: zero slots, too many, or no memory for them.
 ///
 /// # Cost
-/// The memory of the next power of two of slots.
+/// Memory for the next power of two of slots.
 pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityError> {
     validate(slots_count)?;
     let rows_count = slots_count.next_power_of_two();
@@ -173,10 +174,10 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((producer, Consumer { head: 0, ready: 0, shared }))
 }
 
-/// The end that pushes. Dropping it closes the ring; what was pushed can still be popped.
+/// The pushing end. Dropping it closes the ring; values that were pushed can still be popped.
 ///
-/// The consumer's values are typed by its own `T`, so a producer never stands for one of values that
-/// live shorter (it is invariant in `T`):
+/// A producer is invariant in `T`: it cannot stand for a producer of values with a shorter
+/// lifetime, which the consumer would pop as its own `T`:
 ///
 /// ```compile_fail,E0597
 /// let (producer, mut consumer) = handover_ring::spsc::ring::<&'static str>(1)?;
@@ -189,28 +190,29 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
 /// # Ok::<(), handover_ring::CapacityError>(())
 /// ```
 pub struct Producer<T> {
-    /// The position of the next push.
+    /// Position of the next push.
     tail: u64,
-    /// Positions below are vacant, by the head last seen.
+    /// Position below which slots are vacant, by the head last read.
     limit: u64,
     shared: Arc<Shared<T>>,
 }
 
 impl<T> Producer<T> {
-    /// Pushes a value and publishes it, along with what was left by
-    /// [`push_later`](Self::push_later).
+    /// Pushes a value and publishes it, with all values that [`push_later`](Self::push_later) left
+    /// unpublished.
     ///
     /// # Errors
-    /// [`PushError::Full`] when every slot was taken at some moment during the call,
-    /// [`PushError::Closed`] for good once the ring was closed. The value comes back.
+    /// [`PushError::Full`] if every slot was taken at some moment during the call,
+    /// [`PushError::Closed`] for ever once the ring is closed. Both return the value.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// A store to the slot and one to the producer's line, a load of a line that nobody writes; no
-    /// read-modify-write. A load of the consumer's line when by what is remembered the ring is full: once
-    /// in a turn of the ring if the consumer keeps up, on each push while it is full.
+    /// A store to the slot and one to the producer's line, and a load of a line that no thread
+    /// writes until the ring is closed; no read-modify-write. A load of the consumer's line if the
+    /// ring is full by the position last read: once a turn of the ring if the consumer keeps up, at
+    /// each push while it is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
@@ -221,20 +223,20 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Pushes a value and leaves publishing it for later: to when there is a cache line full of them,
-    /// to the next [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or
-    /// refusal, or to the end of this handle.
+    /// Pushes a value, to be published later: when a cache line of values is full, by the next
+    /// [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or refusal,
+    /// or when this handle is dropped.
     ///
-    /// A consumer that keeps up then takes the producer's line from it once for several values. The
-    /// consumer is not told of the last of them, so **flush before you stop pushing**: a consumer that
-    /// waits for a value which nobody publishes waits for ever. At most [`LATER_MAX`](Self::LATER_MAX)
-    /// values lie so.
+    /// A consumer that keeps up then takes the producer's line once for several values. It does not
+    /// see the last values, so **flush before you stop pushing**: a consumer that waits for an
+    /// unpublished value waits for ever. At most [`LATER_MAX`](Self::LATER_MAX) values are
+    /// unpublished.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// Like [`push`](Self::push).
     ///
     /// # Cost
-    /// A store to the slot, and for every line full of them one to the producer's line.
+    /// A store to the slot, and for each full line of values one to the producer's line.
     #[inline]
     pub fn push_later(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
@@ -244,29 +246,30 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// How many values [`push_later`](Self::push_later) leaves unpublished at most.
+    /// Maximum number of values that [`push_later`](Self::push_later) leaves unpublished.
     pub const LATER_MAX: usize = Shared::<T>::LINE as usize - 1;
 
-    /// Publishes what was left by [`push_later`](Self::push_later).
+    /// Publishes the values that [`push_later`](Self::push_later) left unpublished.
     #[inline]
     pub fn flush(&mut self) {
         self.shared.publish_rest(self.tail);
     }
 
-    /// Pushes values from the iterator while there are slots; how many. What is not pushed is not
-    /// taken from the iterator.
+    /// Pushes values from the iterator while there are slots; returns how many. Values beyond that
+    /// are not taken from the iterator.
     ///
-    /// Less than all does not tell why; ask [`is_closed`](Self::is_closed).
+    /// If fewer than all values were pushed, the ring is full or closed; call
+    /// [`is_closed`](Self::is_closed) to find out.
     ///
     /// # Panics
-    /// If the iterator does; what it gave before has been pushed.
+    /// If the iterator does; the values that it returned before have been pushed.
     ///
     /// # Cost
-    /// A store for each value; they are published after every 64, and at the end.
+    /// A store for each value; values are published after every 64, and at the end.
     #[inline]
     pub fn push_batch(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
         let first = self.tail;
-        // Who has no more is not to look for room that it does not need.
+        // An iterator without further values must not look for room: it needs none.
         while values.size_hint().1 != Some(0) {
             if !self.has_room() {
                 self.shared.refuse(self.tail);
@@ -280,44 +283,46 @@ impl<T> Producer<T> {
         (self.tail - first) as usize
     }
 
-    /// How many values are in the ring, those that are not published yet included.
+    /// Number of values in the ring, including unpublished ones.
     ///
-    /// The consumer may pop at any time: fewer is possible at once, more only by this handle.
+    /// The consumer may pop at any time, so that there may be fewer; only this handle makes them
+    /// more.
     pub fn len(&self) -> usize {
-        // Relaxed: a figure. What may be overwritten is decided in find_room().
+        // Relaxed: only a count. find_room() decides which slots may be overwritten.
         (self.tail - self.shared.head.load(Ordering::Relaxed)) as usize
     }
 
-    /// Whether the ring is empty. Once true, it stays so until this handle pushes; false may be
+    /// Returns `true` if the ring is empty; it stays so until this handle pushes. `false` may be
     /// stale.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a push would now be refused for want of a slot. "Not full" stays true until this
-    /// handle pushes; "full" may be stale.
+    /// Returns `true` if a push would be refused for lack of a slot; this may be stale. `false`
+    /// stays valid until this handle pushes.
     pub fn is_full(&mut self) -> bool {
         !self.finds_slot()
     }
 
-    /// How many slots the ring has.
+    /// Number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
 
-    /// Whether the ring is closed. Once true, true for ever.
+    /// Returns `true` if the ring is closed. Once true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Publishes what was pushed and refuses every further push. What was pushed can still be popped.
+    /// Publishes all values and closes the ring: every further push is refused. Pushed values can
+    /// still be popped.
     pub fn close(&mut self) {
         self.shared.close();
         self.shared.seal(self.tail);
     }
 
-    /// Whether a slot is vacant.
+    /// Returns `true` if a slot is vacant.
     #[inline(always)]
     fn finds_slot(&mut self) -> bool {
         if self.tail == self.limit {
@@ -326,7 +331,7 @@ impl<T> Producer<T> {
         self.tail != self.limit
     }
 
-    /// Whether a push is not refused.
+    /// Returns `true` if a push would be accepted.
     #[inline(always)]
     fn has_room(&mut self) -> bool {
         !self.shared.is_closed() && self.finds_slot()
@@ -341,20 +346,20 @@ impl<T> Producer<T> {
                 false => PushError::Full(value),
             });
         }
-        // SAFETY: there is room, so tail < limit.
+        // SAFETY: has_room() returned true, so that tail < limit.
         unsafe { self.fill(value) };
         Ok(())
     }
 
-    /// Fills the slot of the tail and goes on to the next.
+    /// Fills the slot at the tail and moves the tail on.
     ///
     /// # Safety
     /// The tail is below the limit.
     #[inline(always)]
     unsafe fn fill(&mut self, value: T) {
-        // SAFETY: the tail is below the limit, so the head has passed what last lay in this slot (or
-        // nothing ever did), which find_room() has acquired, and the consumer looks at it again only
-        // once it is published.
+        // SAFETY: the tail is below the limit, so that the head has passed the slot's last value
+        // (or there was none), which find_room() has acquired; the consumer accesses the slot again
+        // only once it is published.
         unsafe { rows::fill(self.shared.slot(self.tail), value) };
         self.tail += 1;
     }
@@ -373,21 +378,21 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Several pushes; published when dropped, also when the iterator panics.
+/// A batch of pushes; dropping it publishes them, also if the iterator panics.
 struct Batch<'a, T>(&'a mut Producer<T>);
 
 impl<T> Batch<'_, T> {
-    /// Fills so many slots, which are vacant; false: there are no more values.
+    /// Fills up to `vacant` slots; returns `false` if the iterator has no more values.
     ///
-    /// It does not ask for lines ahead: a batch fills them faster than they come, and the consumer is
-    /// then still at work on what lies there (2.0 ns instead of 1.2, as at [`LINES_AHEAD`]).
+    /// It does not prefetch: a batch fills lines faster than they arrive, while the consumer still
+    /// works on them (2.0 ns instead of 1.2, measured as for [`LINES_AHEAD`]).
     #[inline(always)]
     fn fill(self, vacant: u64, values: &mut impl Iterator<Item = T>) -> bool {
         for _ in 0..vacant {
             let Some(value) = values.next() else {
                 return false;
             };
-            // SAFETY: so many slots lie between the tail and the limit.
+            // SAFETY: push_batch() passes at most `limit - tail`, and each turn fills one slot.
             unsafe { self.0.fill(value) };
         }
         true
@@ -401,28 +406,27 @@ impl<T> Drop for Batch<'_, T> {
     }
 }
 
-/// The end that pops. Dropping it closes the ring, and drops what was in it.
+/// The popping end. Dropping it closes the ring, and drops the values in it.
 pub struct Consumer<T> {
-    /// The position of the next pop.
+    /// Position of the next pop.
     head: u64,
-    /// Positions below are filled, by the tail last seen.
+    /// Position below which slots are filled, by the tail last read.
     ready: u64,
     shared: Arc<Shared<T>>,
 }
 
 impl<T> Consumer<T> {
-    /// Pops the oldest value, if one is there.
+    /// Pops the oldest value, if one is ready.
     ///
-    /// `None` may be stale at once; whether more can come says
-    /// [`is_finished`](Self::is_finished).
+    /// `None` may be stale at once; [`is_finished`](Self::is_finished) tells whether more can come.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// A load of the line that the value lies in, and a store to a line that the producer reads
-    /// seldom; no read-modify-write. A load of the producer's line when what it had published by the last
-    /// one is used up.
+    /// A load of the value's line, and a store to a line that the producer reads seldom; no
+    /// read-modify-write. A load of the producer's line when the values that it had published by
+    /// the last such load are used up.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
@@ -431,13 +435,13 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Pops up to `values_max` values and hands them to `each`; how many.
+    /// Pops up to `values_max` values and passes them to `each`; returns how many.
     ///
     /// # Panics
-    /// If `each` does; what it was given before, and then, has been popped.
+    /// If `each` does; the value that it panicked with, and all before, have been popped.
     ///
     /// # Cost
-    /// As [`drain`](Self::drain).
+    /// Like [`drain`](Self::drain).
     #[inline]
     pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let first = self.head;
@@ -450,83 +454,85 @@ impl<T> Consumer<T> {
         (self.head - first) as usize
     }
 
-    /// What is ready, one by one: the iterator ends when nothing more is there. What it is not asked
-    /// for stays in the ring.
+    /// Iterates over the values that are ready; the iterator ends when there are no more. Values
+    /// that it has not returned stay in the ring.
     ///
     /// # Cost
-    /// The slots are given back to the producer after every 32, and when the iterator is dropped:
-    /// less than a store for each value.
+    /// Slots are released to the producer after every 32 values, and when the iterator is dropped:
+    /// less than one store for each value.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_, T> {
         Drain::of(self)
     }
 
-    /// How many values are ready. The producer may publish at any time: more is possible at once,
-    /// fewer only by this handle.
+    /// Number of values that are ready. The producer may publish at any time, so that there may be
+    /// more; only this handle makes them fewer.
     ///
     /// # Cost
     /// A load of the producer's line.
     pub fn len(&self) -> usize {
-        // Relaxed: a figure; sees() acquires what is taken.
+        // Relaxed: only a count; sees() acquires the values that are taken.
         (self.shared.tail.load(Ordering::Relaxed) - self.head) as usize
     }
 
-    /// Whether nothing is ready. False stays so until this handle pops; true may be stale.
+    /// Returns `true` if no value is ready; this may be stale. `false` stays valid until this
+    /// handle pops.
     ///
     /// # Cost
-    /// A load of the producer's line, unless more is known to be ready.
+    /// A load of the producer's line, unless more values are known to be ready.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head == self.ready && self.len() == 0
     }
 
-    /// How many slots the ring has.
+    /// Number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
 
-    /// Whether the ring is closed: nothing more is pushed, but there may be something to pop. Once
-    /// true, true for ever.
+    /// Returns `true` if the ring is closed: pushes are refused, but there may be values to pop.
+    /// Once true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Whether nothing is there and nothing will ever come. Once true, true for ever.
+    /// Returns `true` if the ring is empty and no value will ever come. Once true, it stays true.
     ///
-    /// After [`close`](Self::close) from this end it becomes true when the producer has met a
-    /// refusal or is gone; until then a push that had begun before may still come.
+    /// After [`close`](Self::close) from this end it becomes true once the producer has had a push
+    /// refused or is dropped; until then a push that had begun before may still come.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in Shared::seal(): the tail below is the last.
+        // Acquire: pairs with the Release in Shared::seal(): the tail read below is the last.
         self.shared.ends.sealed.load(Ordering::Acquire) && self.is_empty()
     }
 
-    /// Refuses every push that begins from now on. What was pushed, and what is being pushed, can
-    /// still be popped.
+    /// Closes the ring: every push that begins from now on is refused. Values that were pushed, or
+    /// are being pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
 
-    /// Takes the value at the head and goes on to the next position, without telling the producer.
+    /// Takes the value at the head and moves the head on, without releasing the slot.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         if self.head == self.ready && !self.sees() {
             look::found_nothing();
             return None;
         }
-        // SAFETY: head < ready.
+        // SAFETY: head != ready, and ready is never below the head, so that head < ready.
         Some(unsafe { self.take_ready() })
     }
 
-    /// The same, where it is known to be there.
+    /// Takes the value at the head, which is known to be ready.
     ///
     /// # Safety
     /// The head is below `ready`.
     #[inline(always)]
     unsafe fn take_ready(&mut self) -> T {
-        // SAFETY: head < ready, so it was filled and published, which sees() has acquired; the head
-        // moves on, so that it is taken once; the producer leaves it alone until leave().
+        // SAFETY: head < ready, so that the slot was filled and published, which sees() has
+        // acquired; the head moves on, so that the value is taken once; the producer does not
+        // access the slot before leave().
         let value = unsafe { rows::take(self.shared.slot(self.head)) };
         self.head += 1;
         if Shared::<T>::asks_ahead(self.head, self.ready) {
@@ -535,7 +541,7 @@ impl<T> Consumer<T> {
         value
     }
 
-    /// Looks how far the producer has published; whether anything is there.
+    /// Reads the producer's position; returns `true` if a value is ready.
     #[inline(always)]
     fn sees(&mut self) -> bool {
         // Acquire: pairs with the Release in Shared::publish().
@@ -543,10 +549,10 @@ impl<T> Consumer<T> {
         self.head != self.ready
     }
 
-    /// Gives the slots below the head back to the producer.
+    /// Releases the slots below the head to the producer.
     #[inline(always)]
     fn leave(&self) {
-        // Release: what lay there has been taken; pairs with the Acquire in Shared::find_room().
+        // Release: their values have been taken; pairs with the Acquire in Shared::find_room().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }
@@ -554,7 +560,7 @@ impl<T> Consumer<T> {
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         self.close();
-        // What comes after this is dropped with the ring.
+        // Values that are published later are dropped with the ring.
         rows::drop_all(|| self.pop().is_some());
         self.leave();
     }
@@ -567,15 +573,15 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Several pops; told to the producer when dropped, also when who is handed the values panics.
+/// A batch of pops; dropping it releases their slots, also if the receiving closure panics.
 struct Visit<'a, T>(&'a mut Consumer<T>);
 
 impl<T> Visit<'_, T> {
-    /// Hands on the values up to position `end`, which are ready.
+    /// Passes on the values below position `end`, which are ready.
     #[inline(always)]
     fn take_until(&mut self, end: u64, each: &mut impl FnMut(T)) {
         while self.0.head < end {
-            // SAFETY: the head is below `end`, and `end` not above `ready`.
+            // SAFETY: the head is below `end`, and `end` is not above `ready`.
             each(unsafe { self.0.take_ready() });
         }
     }
@@ -589,7 +595,7 @@ impl<T> Drop for Visit<'_, T> {
     }
 }
 
-/// What [`Consumer::drain`] gives.
+/// Iterator of [`Consumer::drain`].
 pub type Drain<'a, T> = drain::Drain<'a, Consumer<T>>;
 
 impl<T> Take for Consumer<T> {

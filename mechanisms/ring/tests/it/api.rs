@@ -1,4 +1,4 @@
-//! The rings and the mailbox by example: each promise of their documentation, once.
+//! API of the rings and the mailbox: one test for each promise of their documentation.
 
 use handover_base::sync::auto_traits;
 use handover_ring::{
@@ -130,7 +130,7 @@ fn any_producer_closes_for_all() {
     assert!(consumer.is_finished());
 }
 
-/// Claims to have five values, gives fewer, and pushes through `beside` before each.
+/// Claims to have five values, returns fewer, and pushes through `beside` before each.
 struct Liar {
     left: u32,
     beside: Option<mpsc::Producer<u32>>,
@@ -180,7 +180,8 @@ fn slots_that_a_batch_leaves_unused_before_another_producers_values_are_passed_o
     assert_eq!(consumer.pop(), Some(100));
     assert!(consumer.is_empty());
 
-    // Closed in the middle of a batch: its slots cannot be given back, and nothing comes behind.
+    // Closed in the middle of a batch: its slots cannot be given out again, and no value comes
+    // after them.
     struct Closes<'a>(&'a mpsc::Producer<u32>);
     impl Iterator for Closes<'_> {
         type Item = u32;
@@ -210,7 +211,7 @@ fn handles_may_be_sent_where_their_values_may() {
     send::<mpsc::Consumer<std::cell::Cell<u8>>>();
     send::<mailbox::Caller<std::cell::Cell<u8>, u8>>();
     send::<mailbox::Server<std::cell::Cell<u8>, u8>>();
-    // A value that must stay on its thread keeps the handles there.
+    // Values that are not `Send` make the handles not `Send` either.
     assert_eq!(auto_traits!(spsc::Producer<Cell<u8>>), "Send + Sync");
     assert_eq!(auto_traits!(spsc::Consumer<Cell<u8>>), "Send + Sync");
     assert_eq!(auto_traits!(spsc::Drain<'static, Cell<u8>>), "Send + Sync");
@@ -231,7 +232,7 @@ fn handles_may_be_sent_where_their_values_may() {
     assert_eq!(auto_traits!(mailbox::Caller<u8, Guard>), "neither");
     assert_eq!(auto_traits!(mailbox::Server<Guard, u8>), "neither");
     assert_eq!(auto_traits!(mailbox::Server<u8, Guard>), "neither");
-    // What may not be sent may be queued on its own thread all the same.
+    // Values that are not `Send` can be queued on their own thread.
     let (mut producer, mut consumer) = spsc::ring(1).unwrap();
     producer.push(Rc::new(1)).unwrap();
     assert_eq!(consumer.pop(), Some(Rc::new(1)));

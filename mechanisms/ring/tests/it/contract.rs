@@ -1,4 +1,4 @@
-//! One contract, run over every ring of [`handover_ring::queue`].
+//! Contract of every ring in [`handover_ring::queue`].
 
 use handover_ring::PushError;
 use handover_ring::queue::{Mpsc, Pop, Push, Queue, Spsc};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So many values go through where threads meet, or as many as there is time for.
+/// Number of values that pass between threads, or as many as [`TIME_MAX`] allows.
 const VALUES_COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Knows where it was dropped, and panics there if it is told to.
+/// Value that records its drop, and panics in it if told to.
 struct Counted {
     number: u64,
     dropped: Arc<Mutex<Vec<u64>>>,
@@ -210,7 +210,7 @@ fn an_iterator_that_panics_leaves_pushed_what_it_gave<Q: Queue>() {
     assert!(count.dropped().into_iter().eq(1..=10), "once each");
 }
 
-/// Gives the values `next..end`, claims a length of its own, and panics before value `panics_at`.
+/// Returns the values `next..end`, claims a length of its own, and panics before value `panics_at`.
 struct Claims<'a> {
     next: u64,
     end: u64,
@@ -262,7 +262,7 @@ fn batch_from_an_iterator_that_lies_about_its_length_pushes_what_it_gave_and_not
             consumer.drain().map(|value| value.number).eq([101, 102].into_iter().chain(0..given)),
             "{case}"
         );
-        // All slots are vacant again, and each is filled once.
+        // All slots are vacant again, and each can be filled once.
         for number in 200..208 {
             producer.push(count.value(number)).unwrap();
         }
@@ -295,7 +295,8 @@ fn batch_of_the_greatest_length_fills_the_vacant_slots<Q: Queue>() {
     }
 }
 
-/// Whoever looks before it pops must find what blocks the producers: else all wait for each other.
+/// A consumer that checks `is_empty` must find what blocks the producers; otherwise all wait for
+/// each other.
 fn ring_of_which_a_batch_used_nothing_is_not_both_empty_and_full<Q: Queue>() {
     for panics_at in [0, u64::MAX] {
         let count = Count::default();
@@ -326,7 +327,7 @@ fn who_is_handed_values_and_panics_has_popped_what_it_was_handed<Q: Queue>() {
     }
 }
 
-/// Pushes and pops by turns in all ways, the one end on this thread, the other on another.
+/// Pushes on one thread and pops on another, each in all ways in turn.
 fn across_threads_every_value_arrives_once_and_in_order<Q: Queue>() {
     for slots_count in [1, 3, 7, 64, 1000] {
         let count = AtomicU64::new(0);

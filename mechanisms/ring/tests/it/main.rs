@@ -1,4 +1,4 @@
-//! API, contract and properties of every ring.
+//! Tests of the API, and of the contract and properties of every ring.
 #![cfg(not(handover_loom))]
 
 mod api;

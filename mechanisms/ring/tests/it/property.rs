@@ -1,4 +1,4 @@
-//! Any sequence of calls, against a `VecDeque` that does the same.
+//! Random sequences of calls, compared with a `VecDeque`.
 
 use handover_ring::queue::{Mpsc, Pop, Push, Queue, Spsc};
 use handover_ring::{PushError, spsc};
@@ -111,7 +111,8 @@ proptest! {
         agrees_with_a_deque::<Mpsc>(slots_count, &steps)?;
     }
 
-    /// What is published is a prefix of what was pushed, not far behind, and all after a flush.
+    /// The published values are a prefix of the pushed ones, not far behind, and all of them after
+    /// a flush.
     #[test]
     fn what_is_pushed_for_later_comes_late_but_in_order(
         slots_count in 1u32..300,

@@ -1,21 +1,23 @@
-//! What the wheel sorts: 16 bytes, so that the timer itself is not touched before it is due.
+//! Entries that the wheel sorts: 16 bytes, so that the timer itself is not accessed before it is
+//! due.
 
 use super::TimerId;
 
-/// Where a timer was told to be looked at. It is *stale* when the timer was cancelled or moved
-/// to an earlier deadline since, and *early* when it was put off since: its record tells.
+/// A time at which a timer is to be checked. It is *stale* if the timer was cancelled or moved to
+/// an earlier deadline since, and *early* if it was put off since; the timer's record tells.
 ///
-/// Two words and not three fields, so that it travels in two registers.
+/// Two words rather than three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// When to look; never after the deadline of the timer that it belongs to.
+    /// Time to check; never after the deadline of its timer.
     pub(super) deadline_ns: u64,
-    /// The timer's place above, the stamp of that place below: as a [`TimerId`] has it.
+    /// Index of the timer's record in the upper half, stamp of the record in the lower: as in
+    /// [`TimerId`].
     pub(super) key: u64,
 }
 
 impl Entry {
-    /// No timer's.
+    /// Entry of no timer.
     pub(super) const NONE: Self = Self { deadline_ns: 0, key: u64::MAX };
 
     #[inline]
@@ -23,19 +25,20 @@ impl Entry {
         Self { deadline_ns, key }
     }
 
-    /// The handle of the timer; None of no timer's entry.
+    /// Handle of the timer; `None` for an entry of no timer.
     #[inline]
     pub(super) fn id(self) -> Option<TimerId> {
         TimerId::of(self.key)
     }
 
-    /// The place of the timer's record.
+    /// Index of the timer's record.
     #[inline]
     pub(super) fn index(self) -> u32 {
         (self.key >> 32) as u32
     }
 
-    /// What told the timer's entries from earlier ones when this was written.
+    /// Stamp of the timer's record when this was written; it differs for other timers of the
+    /// record.
     #[inline]
     pub(super) fn check(self) -> u32 {
         self.key as u32

@@ -1,5 +1,5 @@
-//! A binary heap of entries, earliest first, which lets its last place be looked at and taken:
-//! an entry that was pushed and did not rise stands there, so that cancelling it at once is cheap.
+//! Binary heap of entries, earliest first. Its last element can be read and removed: an entry that
+//! was pushed and did not rise is there, so that cancelling its timer at once is cheap.
 
 use super::entry::Entry;
 
@@ -40,12 +40,12 @@ impl Heap {
         Some(first)
     }
 
-    /// Takes the entry in the last place if it is the one.
+    /// Removes the last element if `is_it` returns `true` for it.
     pub(super) fn take_last(&mut self, is_it: impl FnOnce(Entry) -> bool) -> bool {
         self.0.pop_if(|entry| is_it(*entry)).is_some()
     }
 
-    /// Keeps what `keep` says, and returns how many that were not kept.
+    /// Keeps the entries for which `keep` returns `true`; returns the number of others.
     pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) -> usize {
         let before = self.0.len();
         self.0.retain(keep);
@@ -55,7 +55,7 @@ impl Heap {
         before - self.0.len()
     }
 
-    /// Puts `entry` at `at` or below, where no child is earlier.
+    /// Places `entry` at `at` or below, so that no child is earlier.
     fn sink(&mut self, mut at: usize, entry: Entry) {
         loop {
             let mut child = 2 * at + 1;

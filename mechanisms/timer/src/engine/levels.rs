@@ -1,4 +1,4 @@
-//! The wheel proper: levels of slots, each slot a chain of blocks of entries.
+//! The wheel's levels of slots; each slot is a chain of blocks of entries.
 //!
 //! ```text
 //!             10        9       ...      2        1        0      digits of six bits of a deadline
@@ -12,7 +12,8 @@
 //!                             [ entries │ next ]──▶[ 31 entries │ next ]──▶ ...
 //! ```
 //!
-//! Eleven digits cover 64 bits, hence no deadline is out of range and no turn of the wheel ends.
+//! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns
+//! around.
 
 use super::entry::Entry;
 use crate::raw::fetch;
@@ -20,21 +21,21 @@ use crate::raw::fetch;
 const DIGIT_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
-/// A block is 512 bytes.
+/// Entries of a block, which has 512 bytes.
 const BLOCK_ENTRIES: usize = 31;
 const ENTRIES_PER_LINE: usize = 4;
-/// A slot of at most so many blocks is sorted as it is instead of being spread over lower levels.
+/// Maximum number of blocks of a slot that is sorted instead of being spread over lower levels.
 const SORTED_BLOCKS_MAX: usize = 16;
-/// The most entries that [`Opened::Sorted`] hands over.
+/// Maximum number of entries that [`Levels::open`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// So many blocks are fine in any case, beside the newest of each slot.
+/// Number of blocks that is always accepted, beside the newest of each slot.
 const CROWDED_BLOCKS_MIN: usize = 8;
-/// How many blocks are set aside for as many timers as fit into one.
+/// Number of blocks to preallocate for as many timers as fit into one.
 const BLOCKS_PER_BLOCKFUL: usize = 4;
 const NONE: u32 = u32::MAX;
 
-/// A block and how many entries it holds, told by whoever leads there: so the way through a chain is
-/// known one block ahead.
+/// Reference to a block with the number of its entries, which is stored by the reference, so that a
+/// walk along a chain knows it one block ahead.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     block: u32,
@@ -42,16 +43,16 @@ struct Link {
 }
 
 impl Link {
-    /// Leads nowhere. What it leads to is taken to be full, which spares the commonest path a test.
+    /// Refers to no block. Its block counts as full, which saves the most common path a test.
     const NONE: Self = Self { block: NONE, len: BLOCK_ENTRIES as u32 };
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block {
-    /// On through the chain, or through the free list.
+    /// Next block of the chain, or of the free list.
     next: Link,
-    /// Keeps the entries from lying across cache lines.
+    /// Keeps entries from lying across cache lines.
     _pad: u64,
     entries: [Entry; BLOCK_ENTRIES],
 }
@@ -62,38 +63,39 @@ impl Block {
     const EMPTY: Self = Self { next: Link::NONE, _pad: 0, entries: [Entry::NONE; BLOCK_ENTRIES] };
 }
 
-/// Where the sweep goes on.
+/// Position of the sweep.
 #[derive(Clone, Copy, Debug)]
 struct Sweep {
     slot: usize,
-    /// The block before the one to look at; [`NONE`] for the first of the slot.
+    /// Block before the one to process; [`NONE`] for the first of the slot.
     before: u32,
-    /// Whether the timers that its entries speak of have been asked for.
+    /// `true` if the timers of the block's entries have been prefetched.
     fetched: bool,
 }
 
-/// The earliest slot that holds anything.
+/// The earliest occupied slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct First {
     level: usize,
     slot: usize,
-    /// The earliest and the latest deadline that belong there.
+    /// Earliest deadline that belongs to the slot.
     pub(super) lowest_ns: u64,
     highest_ns: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Levels {
-    /// Deadlines are placed by how they differ from this.
+    /// Reference of the levels: a deadline's level is that of its highest digit that differs from
+    /// this.
     base_ns: u64,
-    /// Deadlines from here on belong in the wheel. It is `base_ns`, or one more once the slot of
-    /// `base_ns` itself has been handed over.
+    /// Deadlines from this one on belong in the wheel. Equal to `base_ns`, or greater by one once
+    /// the slot of `base_ns` itself has been taken.
     floor_ns: u64,
-    /// A bit for each level that holds anything.
+    /// Set of the levels with an occupied slot, one bit each.
     levels: u32,
-    /// A bit for each slot that holds anything.
+    /// Set of the occupied slots of each level, one bit each.
     occupied: [u64; LEVELS_COUNT],
-    /// The newest block of each slot.
+    /// Newest block of each slot.
     slots: Vec<Link>,
     blocks: Vec<Block>,
     free: u32,
@@ -122,15 +124,15 @@ impl Levels {
         }
     }
 
-    /// Whether deadlines that are not below this belong in the wheel.
+    /// Deadlines from this one on belong in the wheel.
     pub(super) fn floor_ns(&self) -> u64 {
         self.floor_ns
     }
 
-    /// Puts an entry into its slot, and returns which one that is; as an error if the slot has no room
-    /// and it has to go there by [`push_grown`](Self::push_grown).
+    /// Puts an entry into its slot, and returns the slot; `Err` with the slot if its newest block
+    /// is full, and [`push_grown`](Self::push_grown) must put the entry there.
     ///
-    /// Its deadline must not be below [`floor_ns`](Self::floor_ns).
+    /// The entry's deadline must not be below [`floor_ns`](Self::floor_ns).
     #[inline]
     pub(super) fn try_push(&mut self, entry: Entry) -> Result<usize, usize> {
         debug_assert!(entry.deadline_ns >= self.floor_ns, "below the floor");
@@ -144,7 +146,7 @@ impl Levels {
         Ok(index)
     }
 
-    /// Puts an entry into its slot, wherever there is room.
+    /// Puts an entry into its slot, with a new block if necessary.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
         if let Err(index) = self.try_push(entry) {
@@ -152,9 +154,9 @@ impl Levels {
         }
     }
 
-    /// Takes the newest entry out of this slot, where [`push`](Self::push) has just put it. The slot
-    /// keeps its block, if only to be found empty, as whoever starts and cancels in turn will want it
-    /// again.
+    /// Removes the newest entry of this slot, which [`push`](Self::push) has just put there. The
+    /// slot keeps its block even if it is empty, as a caller that starts and cancels in turn needs
+    /// it again.
     #[inline]
     pub(super) fn take_newest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
@@ -180,11 +182,11 @@ impl Levels {
         })
     }
 
-    /// Takes the earliest slot: into `sorted` if it is small enough, in any order as yet; else its
-    /// entries go to lower levels, and the answer is how many.
+    /// Takes the earliest slot. If it is small, appends its entries to `sorted`, unsorted, and
+    /// returns 0; otherwise moves them to lower levels and returns their number.
     pub(super) fn open(&mut self, first: First, sorted: &mut Vec<Entry>) -> usize {
         if self.slots[first.slot].len == 0 {
-            self.drop_head(first.slot); // nothing, as yet, to open it for
+            self.drop_head(first.slot); // an empty block: nothing to open
             return 0;
         }
         let is_last_digit = first.level == 0;
@@ -198,7 +200,7 @@ impl Levels {
             }
             let is_rest = self.slots[first.slot].block != NONE;
             self.base_ns = first.highest_ns;
-            // What remains in a slot of the last digit is all due at the same time.
+            // The rest of a slot of the last digit all has the same deadline.
             self.floor_ns = self.base_ns.saturating_add(u64::from(!is_rest));
             return 0;
         }
@@ -207,13 +209,13 @@ impl Levels {
         self.spread(first.slot)
     }
 
-    /// Files everything in a slot anew, and returns how many entries that were.
+    /// Files all entries of a slot anew, and returns their number.
     fn spread(&mut self, index: usize) -> usize {
         let mut moved = 0;
         loop {
             let Link { block, len } = self.slots[index];
             let Some(head) = self.blocks.get(block as usize) else { return moved };
-            // Two blocks ahead: one is dealt with in less time than another takes to come.
+            // Prefetches two blocks ahead: processing one takes less time than fetching one.
             if let Some(next) = self.blocks.get(head.next.block as usize) {
                 self.fetch(next.next);
             }
@@ -225,25 +227,26 @@ impl Levels {
         }
     }
 
-    /// Time has come to `now_ns`, and everything up to it was taken out.
+    /// Advances the base to `now_ns`; everything up to this time has been taken out.
     pub(super) fn advance(&mut self, now_ns: u64) {
-        // Every entry is in a slot that begins after now_ns. Hence now_ns agrees with the base in
-        // the digits above the entry's level and is below the entry in that level's: the entry's
-        // highest digit to differ from now_ns is the one that differs from the base, and it stays.
+        // Every entry is in a slot that begins after now_ns. So now_ns agrees with the base in the
+        // digits above the entry's level, and is below the entry in that level's digit: the highest
+        // digit in which the entry differs from now_ns is the one in which it differs from the
+        // base, and it stays where it is.
         if now_ns > self.base_ns {
             self.base_ns = now_ns;
             self.floor_ns = now_ns;
         }
     }
 
-    /// Takes back what was opened before its time: deadlines from `now_ns` on belong in the wheel
-    /// again. Nothing is done if that is so.
+    /// Takes the base back to `now_ns`, after slots were opened before their time: deadlines from
+    /// `now_ns` on belong in the wheel again. Does nothing if they do already.
     pub(super) fn rewind(&mut self, now_ns: u64) {
         if now_ns >= self.base_ns {
             return;
         }
-        // Entries differ from now_ns where the base does, or above. Only those below that digit,
-        // where they agree with the base, have to move.
+        // Entries differ from now_ns in the digit in which the base does, or in a higher one. Only
+        // entries on lower levels, which agree with the base in that digit, must move.
         let level = self.slot_of(now_ns) / SLOTS_PER_LEVEL;
         self.base_ns = now_ns;
         self.floor_ns = now_ns;
@@ -256,21 +259,20 @@ impl Levels {
         }
     }
 
-    /// Whether there are so many blocks that much of what they hold must be stale, where `timers_count`
-    /// timers are running.
+    /// Returns `true` if there are so many blocks that many of their entries must be stale.
+    /// `timers_count` is an upper bound of the running timers.
     pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
         let slots: u32 = self.occupied.iter().map(|slots| slots.count_ones()).sum();
         let blocks = self.blocks.len() - self.free_count;
-        // The newest block of a slot may hold next to nothing; of others the sweep leaves none with
-        // less than half.
+        // The newest block of a slot may be almost empty; of the others, the sweep leaves none less
+        // than half full.
         blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
     }
 
-    /// Looks at one block further on, drops the entries that `keep` does not want, and returns how
-    /// many. All blocks have their turn.
+    /// Processes the next block: drops the entries that `keep` rejects, and returns their number.
+    /// The sweep visits all blocks in turn.
     ///
-    /// It takes two calls a block, of which the first only asks, by `fetch_timer`, for what `keep` will
-    /// look at.
+    /// A block takes two calls; the first only prefetches by `fetch_timer` what `keep` will read.
     pub(super) fn sweep(
         &mut self,
         fetch_timer: impl Fn(Entry),
@@ -298,7 +300,8 @@ impl Levels {
         let kept = retain(&mut self.blocks[at as usize].entries[..len], keep);
         let link = match before {
             _ if kept > 0 && kept + next.len as usize <= BLOCK_ENTRIES && next.block != NONE => {
-                // The next fits in beside what is left here, and is looked at here.
+                // The next block's entries fit behind those left here, and are checked here with
+                // the next step.
                 let entries = self.blocks[next.block as usize].entries;
                 let (after, rest) = (self.blocks[next.block as usize].next, next.len as usize);
                 let merged = &mut self.blocks[at as usize];
@@ -334,7 +337,7 @@ impl Levels {
         level as usize * SLOTS_PER_LEVEL + digit
     }
 
-    /// Asks for the entries of a block, if there is one.
+    /// Prefetches the entries of a block, if there is one.
     #[inline]
     fn fetch(&self, link: Link) {
         if let Some(block) = self.blocks.get(link.block as usize) {
@@ -344,7 +347,7 @@ impl Levels {
         }
     }
 
-    /// The blocks of a slot.
+    /// Iterates over the blocks of a slot.
     fn chain(&self, index: usize) -> impl Iterator<Item = (Link, &Block)> {
         let block = |link: Link| Some((link, self.blocks.get(link.block as usize)?));
         std::iter::successors(block(self.slots[index]), move |(_, at)| block(at.next))
@@ -354,7 +357,7 @@ impl Levels {
         self.chain(index).nth(SORTED_BLOCKS_MAX).is_none()
     }
 
-    /// Begins a block.
+    /// Puts an entry into a new block of its slot.
     #[cold]
     #[inline(never)]
     pub(super) fn push_grown(&mut self, index: usize, entry: Entry) {
@@ -404,7 +407,8 @@ impl Levels {
         self.free_count += 1;
     }
 
-    /// The first occupied slot from `index` on, round to the first.
+    /// Returns the first occupied slot from `index` on, or else from the beginning; 0 if there is
+    /// none.
     fn next_occupied(&self, index: usize) -> usize {
         let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
         let rest = self.occupied.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));
@@ -421,10 +425,10 @@ impl Levels {
     }
 }
 
-/// Moves what `keep` wants to the front, and returns how many that are.
+/// Moves the entries for which `keep` returns `true` to the front, and returns their number.
 ///
-/// Without a branch on the answer: it cannot be foretold, and a wrong guess would have to wait for the
-/// memory that the answer depends on, again and again, instead of waiting for all of it at once.
+/// It has no branch on the result: that is unpredictable, and each misprediction would wait for the
+/// memory that the result depends on, instead of waiting for all of it at once.
 #[inline]
 pub(super) fn retain(entries: &mut [Entry], mut keep: impl FnMut(Entry) -> bool) -> usize {
     let mut kept = 0;

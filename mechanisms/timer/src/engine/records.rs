@@ -1,16 +1,18 @@
-//! The timers themselves: a slab whose places carry a generation.
+//! The timers' records: a slab whose slots carry a generation.
 
 use super::entry::Entry;
 use crate::raw::fetch;
 use std::num::NonZeroU64;
 
-/// One running timer of one wheel. When the timer is over, no other ever has the same.
+/// Handle of a timer of one wheel. When the timer has ended, no other timer of the wheel ever gets
+/// it.
 ///
-/// A handle of another wheel may name a running timer of this one, and is not told apart from its own:
-/// keep handles with their wheel. It never names a timer where none is running.
+/// A handle of another wheel may name a running timer of this one, and is not distinguished: keep
+/// handles with their wheel. It never names a timer where none is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(
-    /// The place above; below, the stamp of the place while the timer runs, without [`ODD`].
+    /// Index of the record in the upper half; in the lower the record's stamp while the timer runs,
+    /// without [`ODD`].
     NonZeroU64,
 );
 
@@ -30,66 +32,66 @@ impl TimerId {
         self.0.get() as u32
     }
 
-    /// The same, as entries carry it.
+    /// Key of the timer's entries: the whole handle.
     #[inline]
     pub(super) fn key(self) -> u64 {
         self.0.get()
     }
 }
 
-/// In a stamp: the timer was moved or is periodic, and [`Oddity`] has more about it.
+/// Flag in a stamp: the timer was moved or is periodic, and has an [`Oddity`].
 const ODD: u32 = 1;
-/// What a stamp grows by whenever its place falls vacant.
+/// Increment of a stamp whenever its timer ends.
 const GENERATION: u32 = 2;
-/// The stamp of a place that has been through all generations and is not used again.
+/// Stamp of a record that has been through all generations and is not used again.
 const RETIRED: u32 = 0;
 
-/// What is kept of a timer that was moved or is periodic.
+/// Additional data of a timer that was moved or is periodic.
 #[derive(Clone, Copy, Debug, Default)]
 struct Oddity {
-    /// The deadline of the one entry that speaks for the timer; its others are stale.
+    /// Deadline of the one valid entry of the timer; its other entries are stale.
     filed_ns: u64,
-    /// None when the timer is due only once.
+    /// Period; `None` for a timer that expires once.
     period_ns: Option<NonZeroU64>,
 }
 
-/// What an entry says of its timer.
+/// Relation of an entry to its timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is due at the entry's deadline, and is over then.
+    /// The timer is due at the entry's deadline, and then ends.
     Once,
-    /// It was due at the entry's deadline when the entry was filed, and was put off since.
+    /// The timer was due at the entry's deadline when the entry was filed, and was put off since.
     PutOff,
-    /// It is due at the entry's deadline, and again after that.
+    /// The timer is due at the entry's deadline, and again after that.
     Periodic(NonZeroU64),
-    /// Nothing: it was cancelled, or moved to an earlier deadline.
+    /// The timer was cancelled, or moved to an earlier deadline.
     Stale,
 }
 
-/// One place.
+/// A slot of the slab.
 #[derive(Debug)]
 struct Record<T> {
     deadline_ns: u64,
-    /// None when the place is vacant.
+    /// `None` if the slot is vacant.
     payload: Option<T>,
-    /// Its generation and [`ODD`]. Entries and handles carry it.
+    /// Generation and [`ODD`]. Entries and handles carry it.
     stamp: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Records<T> {
-    /// In as little memory as can be: at a million timers, what is at random places in it is what takes
-    /// the time.
+    /// All slots. As small as possible: at a million timers, random accesses to it take most of the
+    /// time.
     places: Vec<Record<T>>,
-    /// By place, as long as odd timers have needed it to be.
+    /// Additional data by slot; only as long as odd timers have required.
     oddities: Vec<Oddity>,
-    /// Apart from the places, so that starting many timers reads it in order instead of following a
-    /// chain through memory.
+    /// Indices of vacant slots, in an array of their own, so that starting many timers reads it in
+    /// order instead of following a chain through memory.
     ///
-    /// As long as there are places; those from `vacant_count` on mean nothing.
+    /// Its length is that of `places`; elements from `vacant_count` on are unused.
     vacant: Vec<u32>,
     vacant_count: usize,
-    /// How many places are retired.
+    /// Number of retired slots.
     retired_count: usize,
     timers_max: u32,
 }
@@ -107,19 +109,20 @@ impl<T> Records<T> {
         }
     }
 
-    /// How many timers are running.
+    /// Number of running timers.
     #[inline]
     pub(super) fn live_count(&self) -> usize {
         self.places.len() - self.vacant_count - self.retired_count
     }
 
-    /// The most timers that ever ran at once.
+    /// Number of slots: an upper bound of the timers that ran at once, exact while no slot is
+    /// retired.
     #[inline]
     pub(super) fn peak_count(&self) -> usize {
         self.places.len()
     }
 
-    /// Occupies a place, or gives the payload back.
+    /// Stores a timer in a slot, or returns the payload if there is none.
     #[inline]
     pub(super) fn occupy(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let Some(&index) = self.vacant.get(self.vacant_count.wrapping_sub(1)) else {
@@ -135,7 +138,7 @@ impl<T> Records<T> {
         Ok(id)
     }
 
-    /// The place that was to be occupied is at its end.
+    /// Occupies another slot, as the vacant one that was chosen is retired.
     #[cold]
     #[inline(never)]
     fn occupy_other(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
@@ -156,12 +159,12 @@ impl<T> Records<T> {
         Ok(id)
     }
 
-    /// Makes the timer in this place, which has just been occupied, a periodic one.
+    /// Makes the timer of this slot, which was just occupied, periodic.
     pub(super) fn set_periodic(&mut self, index: u32, period_ns: NonZeroU64) {
         self.oddity(index).period_ns = Some(period_ns);
     }
 
-    /// Frees the place of a timer that is running, and returns what it held.
+    /// Frees the slot of a running timer, and returns the payload; `None` if it is not running.
     #[inline]
     pub(super) fn end(&mut self, id: TimerId) -> Option<T> {
         let record = self.places.get_mut(id.index() as usize)?;
@@ -169,15 +172,15 @@ impl<T> Records<T> {
             return None;
         }
         let payload = record.payload.take()?;
-        // It may come round to RETIRED.
+        // The stamp may wrap to RETIRED.
         record.stamp = id.stamp().wrapping_add(GENERATION);
         self.vacant[self.vacant_count] = id.index();
         self.vacant_count += 1;
         Some(payload)
     }
 
-    /// Sets another deadline for a timer that is running; whether its entry has to be filed anew, as
-    /// it would come too late. None when the timer is over.
+    /// Sets another deadline for a running timer; returns `true` if its entry must be filed anew,
+    /// as it would be checked too late. `None` if the timer is not running.
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
         let index = self.find(id)?;
         let filed_ns = self.oddity(index).filed_ns;
@@ -185,20 +188,20 @@ impl<T> Records<T> {
         Some(deadline_ns < filed_ns)
     }
 
-    /// Gives the timer that runs in this place, which is an odd one, its deadline.
+    /// Sets the deadline of the timer in this slot, which is odd.
     pub(super) fn set_deadline(&mut self, index: u32, deadline_ns: u64) {
         self.places[index as usize].deadline_ns = deadline_ns;
     }
 
-    /// What is to be filed for the odd timer that runs in this place. Its other entries are stale
-    /// from now on.
+    /// Makes the entry to file for the odd timer in this slot. Its other entries are stale from now
+    /// on.
     pub(super) fn entry(&mut self, index: u32) -> Entry {
         let Record { deadline_ns, stamp, .. } = self.places[index as usize];
         self.oddity(index).filed_ns = deadline_ns;
         Entry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !ODD))
     }
 
-    /// What there is to know about the timer in this place, which is made an odd one if it is not.
+    /// Returns the additional data of the timer in this slot, and makes it odd if it is not.
     fn oddity(&mut self, index: u32) -> &mut Oddity {
         let at = index as usize;
         let record = &mut self.places[at];
@@ -215,9 +218,9 @@ impl<T> Records<T> {
         &mut self.oddities[at]
     }
 
-    /// The place of a timer that is running.
+    /// Returns the slot of a running timer.
     ///
-    /// A vacant place has the stamp of its next timer, which a handle of another wheel may carry.
+    /// A vacant slot has the stamp of its next timer, which a handle of another wheel may carry.
     #[inline]
     pub(super) fn find(&self, id: TimerId) -> Option<u32> {
         let record = self.places.get(id.index() as usize)?;
@@ -237,7 +240,7 @@ impl<T> Records<T> {
         self.places[index as usize].payload.as_mut()
     }
 
-    /// Asks for the timer's place, ahead of taking it out, as `entry` is not stale.
+    /// Prefetches the timer's slot, before the timer is taken out.
     #[inline]
     pub(super) fn fetch(&self, entry: Entry) {
         if let Some(record) = self.places.get(entry.index() as usize) {
@@ -245,7 +248,7 @@ impl<T> Records<T> {
         }
     }
 
-    /// What `entry` says of its timer.
+    /// Returns the relation of `entry` to its timer.
     #[inline]
     pub(super) fn standing(&self, entry: Entry) -> Standing {
         let stamp = self.places[entry.index() as usize].stamp;
@@ -269,7 +272,8 @@ impl<T> Records<T> {
     }
 }
 
-/// The handle of a timer in the place `index`, whose stamp is this and not odd; None if it is retired.
+/// Makes the handle of a timer in slot `index` with this stamp, which is not odd; `None` if it is
+/// retired.
 #[inline]
 fn id(index: u32, stamp: u32) -> Option<TimerId> {
     if stamp == RETIRED {
@@ -287,7 +291,7 @@ mod tests {
         let mut records = Records::new(1, 0);
         let first = records.occupy(1, "first").expect("room");
         assert_eq!(records.end(first), Some("first"));
-        records.places[0].stamp = u32::MAX - ODD; // as after all others
+        records.places[0].stamp = u32::MAX - ODD; // as after all other generations
         let last = records.occupy(2, "last").expect("room");
         assert_eq!(last.index(), 0);
         assert_eq!(records.end(last), Some("last"));

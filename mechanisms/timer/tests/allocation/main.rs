@@ -1,4 +1,4 @@
-//! What is allocated, counted.
+//! Counts of allocations.
 
 #![deny(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 const TIMERS_COUNT: u32 = 4_000;
 const HORIZON_NS: u64 = 10_000_000_000;
 
-/// Timers come and go as they do in a server: most are cancelled, some expire, some are put off.
+/// Timers as in a server: most are cancelled, some expire, some are put off.
 struct Life {
     wheel: Wheel<u32>,
     ids: Vec<TimerId>,
@@ -102,8 +102,8 @@ fn starting_and_cancelling_leaves_nothing_behind() {
 
 #[test]
 fn remains_of_cancelled_timers_are_cleared_away_wherever_they_are() {
-    // A thousand timers stay while a million more come and go, two at a time, so that the one that is
-    // cancelled is never the one that was started last.
+    // A thousand timers stay while a million more come and go, two at a time, so that the cancelled
+    // one is never the one that was started last.
     let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
     let mut random = 1_u64;
     let mut start = |wheel: &mut Wheel<()>| {

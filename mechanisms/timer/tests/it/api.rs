@@ -1,4 +1,4 @@
-//! What the wheel promises, by example.
+//! API of the wheel: a test for each promise.
 
 use handover_base::sync::auto_traits;
 use handover_timer::{Config, Expired, Full, TimerId, Wheel};
@@ -80,7 +80,7 @@ fn a_handle_of_another_wheel_reaches_no_vacant_place() {
     let mut wheel = wheel(0);
     let own = wheel.start(10, "own").unwrap();
     assert_eq!(wheel.cancel(own), Some("own"));
-    // The place of the timer that was cancelled is the next one's, whose handle the other wheel gives.
+    // The other wheel's handle fits the next timer of the slot in which `own` was.
     let mut other = Wheel::new(Config::default(), 0).unwrap();
     let first = other.start(10, "first").unwrap();
     assert_eq!(other.cancel(first), Some("first"));
@@ -94,7 +94,7 @@ fn a_handle_of_another_wheel_reaches_no_vacant_place() {
     assert_eq!(wheel.next_deadline_ns(), None, "the wheel is empty");
     assert_eq!(wheel.cancel(foreign), None);
 
-    // The place still serves: its next timer can be found, moved and cancelled.
+    // The slot is still usable: its next timer can be found, moved and cancelled.
     let next = wheel.start(20, "next").unwrap();
     wheel.start(30, "last").unwrap();
     assert!(wheel.reschedule(next, 25));

@@ -1,4 +1,4 @@
-//! API of the timer wheel, and its comparison with a reference model.
+//! Tests of the timer wheel's API, and its comparison with a reference model.
 
 mod api;
 mod model;

@@ -1,4 +1,4 @@
-//! The wheel against a sorted map, over days of simulated time.
+//! The wheel compared with a sorted map, over days of simulated time.
 
 use handover_timer::{Config, Expired, TimerId, Wheel};
 use proptest::collection::vec;
@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 const DAY_NS: u64 = 24 * HOUR_NS;
-/// Few enough that they are refused now and then.
+/// Few enough that starts are refused now and then.
 const TIMERS_MAX: u32 = 300;
 
 #[derive(Clone, Debug)]
@@ -31,14 +31,14 @@ enum Step {
         pick: usize,
         in_ns: u64,
     },
-    /// Time goes on by this much, and so many timers are popped at most.
+    /// Time advances by `ns`, and at most `expired_max` timers are popped.
     Pass {
         ns: u64,
         expired_max: usize,
     },
-    /// Time goes on to the next deadline, exactly.
+    /// Time advances to the next deadline, exactly.
     PassToNext,
-    /// Many at once: `count` timers, `apart_ns` apart.
+    /// Starts `count` timers, `apart_ns` apart.
     Burst {
         in_ns: u64,
         apart_ns: u64,
@@ -46,7 +46,7 @@ enum Step {
     },
 }
 
-/// From nothing to hours, all magnitudes alike.
+/// Durations from zero to hours, all magnitudes with the same probability.
 fn any_span_ns() -> impl Strategy<Value = u64> {
     (0_u32..44, any::<u64>()).prop_map(|(bits, random)| random & ((1 << bits) - 1))
 }
@@ -70,7 +70,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the wheel promises, done the slow way.
+/// Reference model of the wheel's promises.
 #[derive(Default)]
 struct Model {
     timers: BTreeMap<u64, (u64, Option<u64>)>,
@@ -97,11 +97,11 @@ impl Model {
 struct Pair {
     wheel: Wheel<u64>,
     model: Model,
-    /// Of every timer that ever was: keys are indices.
+    /// Handles of all timers that were ever started; a timer's key is its index.
     ids: Vec<TimerId>,
     now_ns: u64,
-    /// Whether the next deadline is compared after every step. It is cheap, but it also opens slots
-    /// ahead of the time, and both ways must work.
+    /// `true` if the next deadline is compared after every step. This is cheap, but also opens
+    /// slots ahead of time, and the wheel must work in both cases.
     peeks: bool,
     timers_max: u32,
 }
@@ -220,7 +220,7 @@ impl Pair {
         expired_max
     }
 
-    /// Ends what is periodic, and lets the rest come to its end.
+    /// Cancels the periodic timers, and lets the others expire.
     fn finish(mut self) {
         let periodic: Vec<u64> =
             self.model.timers.iter().filter(|(_, (_, p))| p.is_some()).map(|(&k, _)| k).collect();
@@ -249,7 +249,7 @@ proptest! {
         for step in &steps {
             pair.take(step);
         }
-        // Whatever time the steps took, the day is done to its end.
+        // The time that the steps left of the day passes too.
         let left_ns = end_ns.saturating_sub(pair.now_ns);
         for part in 1..=24 {
             pair.take(&Step::Pass { ns: left_ns / 24 + u64::from(part == 24) * (left_ns % 24), expired_max: 100 });
@@ -277,7 +277,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// So many that slots are spread, and so many cancelled that their remains are cleared away.
+    /// Enough timers for slots to be spread, and enough cancelled ones for stale entries to be
+    /// removed.
     #[test]
     fn thousands_of_timers_keep_their_order(
         horizon_bits in 8_u32..50,
