@@ -142,7 +142,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_handed_back()
             let left = Arc::clone(&left);
             thread::spawn(move || {
                 let mut dice = Dice(number as u64 + 77);
-                // Each run ends by its own count, mostly while the other machines go on sending.
+                // Each machine is closed at its own point, mostly while the others go on sending.
                 let ends_at = match number {
                     0 => 0,
                     _ => soak_messages() / 2 * dice.roll(100) / 100,
