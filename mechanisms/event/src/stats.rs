@@ -18,7 +18,7 @@ pub struct Stats {
     pub dropped: u64,
     /// Messages in the queues.
     pub waiting: u64,
-    /// Messages returned to the caller who closed the machine.
+    /// Messages returned by closing the machine.
     pub returned: u64,
     /// Handled messages of a kind without a handler: see [`Context::unhandled`](crate::Context).
     pub unhandled: u64,

@@ -255,7 +255,7 @@ impl<T> Drop for Free<T> {
     }
 }
 
-/// Value in a slot of a [`Pool`], with a single holder, who may write to it.
+/// Value in a slot of a [`Pool`], with a single holder, which may write to it.
 pub struct Parcel<T> {
     slot: NonNull<Slot<T>>,
 }
@@ -267,7 +267,7 @@ unsafe impl<T: Send> Send for Parcel<T> {}
 unsafe impl<T: Sync> Sync for Parcel<T> {}
 
 impl<T> Parcel<T> {
-    /// Makes the value shareable: it may have several holders, who can only read it.
+    /// Makes the value shareable: it may have several holders, which can only read it.
     #[inline]
     #[must_use]
     pub fn share(self) -> Shared<T> {
@@ -349,7 +349,7 @@ impl<T: fmt::Debug> fmt::Debug for Parcel<T> {
     }
 }
 
-/// Value in a slot of a [`Pool`] with any number of holders, who can only read it; the last holder
+/// Value in a slot of a [`Pool`] with any number of holders, which can only read it; the last holder
 /// to be dropped drops the value. For a shared value that can change, use atomics or a mutex in it.
 pub struct Shared<T> {
     slot: NonNull<Slot<T>>,

@@ -198,7 +198,7 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
     /// Runs until told to stop.
     ///
     /// # Panics
-    /// Panics if the scheduler does; the clients are told.
+    /// Panics if the scheduler does; the clients then see that the arbiter has ended.
     ///
     /// # Blocking
     /// Blocks until told to stop. While idle it waits as [`Config::patience`] says.

@@ -19,7 +19,7 @@ pub enum SendError {
     /// The mailbox was full: the arbiter had not taken the packets sent before.
     #[error("the mailbox is full")]
     Full(Offer),
-    /// The arbiter was told to stop. Once returned, always returned.
+    /// The arbiter was told to stop. Every later send fails, too.
     #[error("the arbiter takes no more packets")]
     Closed(Offer),
     /// The packet does not fit into a slot.
