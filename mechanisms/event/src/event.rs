@@ -3,12 +3,12 @@
 /// Readiness that a descriptor is watched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest {
-    /// Wait for data to read, or for the end of the stream.
+    /// `true` to wait for data to read, or for the end of the stream.
     pub read: bool,
-    /// Wait for room to write.
+    /// `true` to wait for room to write.
     pub write: bool,
-    /// Edge-triggered: one message for each change, none for data that the handler leaves unread.
-    /// Otherwise level-triggered: a message in each round while the descriptor is ready.
+    /// `true` for edge-triggered: one message for each change, none for data that the handler leaves
+    /// unread. `false` for level-triggered: a message in each round while the descriptor is ready.
     pub edge: bool,
 }
 
@@ -31,13 +31,13 @@ impl Interest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Ready {
-    /// A read will not block; it may return the end of the stream or an error.
+    /// `true` if a read will not block; it may return the end of the stream or an error.
     pub readable: bool,
-    /// A write will not block; it may return an error.
+    /// `true` if a write will not block; it may return an error.
     pub writable: bool,
-    /// The peer has closed the connection, or its sending direction.
+    /// `true` if the peer has closed the connection, or its sending direction.
     pub hung_up: bool,
-    /// The descriptor has a pending error.
+    /// `true` if the descriptor has a pending error.
     pub failed: bool,
 }
 

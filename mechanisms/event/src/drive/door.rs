@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Door {
     bell: Bell,
-    /// A stop was requested. Seldom written, so that the cache line stays shared.
+    /// `true` if a stop was requested. Seldom written, so that the cache line stays shared.
     stop: CachePadded<AtomicBool>,
     /// The eventfd that ends a sleep in epoll; made before the first such sleep.
     counter: OnceLock<OwnedFd>,

@@ -93,7 +93,7 @@ impl<H: Handler> fmt::Debug for Joined<H> {
 /// Result of a machine's turn.
 struct Turn {
     handled: u32,
-    /// The machine has more to do.
+    /// `true` if the machine has more to do.
     more: bool,
     deadline_ns: Option<u64>,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Home {
     parker: Parker,
     reactor: Option<Reactor>,
     config: ThreadConfig,
-    /// The run is to end; `ended` holds the reason.
+    /// `true` if the run is to end; `ended` holds the reason.
     pub(crate) is_ending: bool,
     ended: Option<Ended>,
     signals: Option<Signals>,
@@ -40,7 +40,7 @@ pub(crate) struct Local {
     pub(crate) queue: Box<dyn Any + Send>,
     pub(crate) messages_max: usize,
     pub(crate) is_listed: bool,
-    /// Other threads have sent messages: the inbox must be checked.
+    /// `true` if other threads have sent messages, so that the inbox must be read.
     pub(crate) has_mail: bool,
 }
 

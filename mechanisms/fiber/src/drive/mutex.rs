@@ -143,8 +143,8 @@ impl<T> Mutex<T> {
             let mut inner = self.waiting.lock();
             let next = inner.waiters.pop_front();
             // Under the lock, so that no waiter is between its swap and the list. In the third case
-            // the word stays WANTED. The mutex then belongs to the next waiter, which learns that
-            // by being woken.
+            // the word stays WANTED. If there is a next waiter, the mutex belongs to it from here
+            // on, and it learns that by being woken.
             match (&next, inner.waiters.is_empty()) {
                 // Release: as in unlock().
                 (None, _) => self.word.store(FREE, Ordering::Release),
@@ -187,8 +187,8 @@ impl<T> fmt::Debug for Mutex<T> {
 /// Guard of a locked mutex; dropping it unlocks the mutex.
 pub struct MutexGuard<'a, T> {
     pub(super) mutex: &'a Mutex<T>,
-    /// The guard lends the value, so it must be `Sync` only if the value is; `&Mutex` alone would
-    /// make it so always.
+    /// Makes the guard `Sync` only if the value is, as the guard lends it; `&Mutex<T>` alone is
+    /// `Sync` whenever `T: Send`.
     lends: PhantomData<&'a mut T>,
 }
 

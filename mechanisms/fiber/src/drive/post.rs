@@ -18,7 +18,7 @@ pub(crate) struct Post {
     /// Number, modulo 2^32, of fibers made ready here that may be stolen. Written by this worker
     /// only.
     pub(crate) offers: AtomicU32,
-    /// The worker is idle.
+    /// `true` while the worker is idle.
     pub(crate) is_idle: AtomicBool,
     pub(crate) counters: CachePadded<Counters>,
     is_occupied: AtomicBool,
@@ -80,12 +80,13 @@ pub(crate) struct Shared {
     pub(crate) posts: Box<[Post]>,
     pub(crate) pools: Box<[PoolOf]>,
     pub(crate) config: Config,
-    /// Idle workers also take suspended fibers from each other.
+    /// `true` if idle workers also take suspended fibers from each other.
     pub(crate) steals_suspended: bool,
     pub(crate) stacks: &'static Stacks,
-    /// Threads outside may not spawn any more; the workers end when all fibers have ended.
+    /// `true` if threads outside may not spawn any more; the workers end when all fibers have
+    /// ended.
     pub(crate) is_closing: AtomicBool,
-    /// The workers end as soon as their current fiber suspends itself.
+    /// `true` if the workers end as soon as their current fiber suspends itself.
     pub(crate) is_stopped: AtomicBool,
     /// Number of fibers spawned by threads other than the workers.
     pub(crate) spawned_outside: AtomicU64,

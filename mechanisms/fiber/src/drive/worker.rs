@@ -59,7 +59,7 @@ pub(crate) struct Worker {
     pace: Cell<Pace>,
     polled_ns: Cell<u64>,
     next_id: Cell<u64>,
-    /// The fiber that ran last has spun, so the worker need not.
+    /// `true` if the fiber that ran last has spun, so the worker need not.
     has_spun: Cell<bool>,
     /// Value of `until_poll` when the switches were last counted.
     counted: Cell<u32>,

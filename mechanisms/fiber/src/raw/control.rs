@@ -85,11 +85,11 @@ pub(crate) struct Spec {
     pub(crate) home: NonNull<Post>,
     pub(crate) level: u8,
     pub(crate) pool: u16,
-    /// Never moves to another worker.
+    /// `true` if it never moves to another worker.
     pub(crate) is_local: bool,
-    /// Does not move to another worker before it has begun.
+    /// `true` if it does not move to another worker before it has begun.
     pub(crate) is_placed: bool,
-    /// May move to another worker while it is suspended.
+    /// `true` if it may move to another worker while it is suspended.
     pub(crate) is_migrant: bool,
     pub(crate) id: u64,
     pub(crate) name: Option<Arc<str>>,
@@ -104,7 +104,7 @@ pub(crate) struct Control {
     level: u8,
     is_local: Cell<bool>,
     is_migrant: bool,
-    /// Must not move to another worker in its present state.
+    /// `true` if it must not move to another worker in its present state.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
     pool: u16,

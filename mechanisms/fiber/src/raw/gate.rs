@@ -271,8 +271,8 @@ impl<W> Gate<W> {
 /// Result of withdrawing a waiter.
 #[derive(Debug)]
 pub struct Withdrawn<W> {
-    /// The node was in the list, and will not be handed out. Otherwise another participant has its
-    /// waiter, or will find the node in a list that it has taken.
+    /// `true` if the node was in the list, so that its waiter will not be handed out. Otherwise
+    /// another participant has the waiter, or will find it in a list that it has taken.
     pub was_there: bool,
     /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
     pub opened_for: Waiters<W>,

@@ -16,7 +16,7 @@ pub(crate) struct Place {
     post: NonNull<Post>,
     shared: Arc<Shared>,
     has_heavy_fence: bool,
-    /// Other workers may take fibers from the queue.
+    /// `true` if other workers may take fibers from the queue.
     is_visited: bool,
     /// Makes the type `!Send`: the queue is accessed without a lock.
     here: PhantomData<*mut ()>,

@@ -84,7 +84,7 @@ pub(super) struct Port<L: Lane, const IN: usize, const OUT: usize> {
     /// Marks for which the lane back had no room. While there are any, no packets are taken from
     /// the client, so there are never more of them than its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
-    /// Marks were pushed that have not been published.
+    /// `true` if marks were pushed that have not been published.
     unpublished: bool,
     pub(super) presence: Arc<CachePadded<Presence>>,
     pub(super) ledger: Ledger,

@@ -87,10 +87,10 @@ pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
     newcomers: Newcomers<L, IN, OUT>,
     /// Time as last read.
     now_ns: u64,
-    /// The scheduler held packets back for a later time.
+    /// `true` if the scheduler held packets back for a later time.
     holds_back: bool,
-    /// A mailbox, or the scheduler, returned all that was asked for in this sweep: there may be
-    /// more.
+    /// `true` if a mailbox, or the scheduler, returned all that was asked for in this sweep, so that
+    /// there may be more.
     gave_all: bool,
     /// Packets that the scheduler dropped for newer ones in this sweep.
     replaced: Vec<Packet<Token>>,
