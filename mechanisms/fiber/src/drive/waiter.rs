@@ -133,7 +133,7 @@ fn wait_as_thread_until(
             thread::park_timeout(Duration::from_nanos(left_ns));
         } else if sleeper.race.expire() {
             let waiter = Waiter::Thread(Arc::clone(&sleeper));
-            // If it is not there, another thread is about to offer to it, and will let go.
+            // If it is not there, another thread has it, and will let go of it or put it back.
             while !withdraw(&waiter) && !sleeper.race.is_let_go() {
                 thread::yield_now();
             }

@@ -31,9 +31,8 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Returns the fiber, to be woken, unless its deadline had passed before.
     pub(crate) fn brought(self) -> Option<Runnable> {
-        // SAFETY: the fiber goes on, and its alarm ends, once the fiber was taken out below or
-        // `bring` has let go. Both happen in this call, which is made once, as only one Ring of an
-        // alarm is passed on.
+        // SAFETY: the alarm is valid until the fiber was taken out below or `bring` has let go. Both
+        // happen in this call, which is made once, as only one Ring of an alarm is passed on.
         let alarm = unsafe { self.0.as_ref() };
         if !alarm.race.bring() {
             return None;
@@ -138,8 +137,8 @@ pub(crate) fn wait_until(
         return true;
     }
     let mut looks = 0u32;
-    // A waiter that withdraw() finds is woken by no other thread. Otherwise a waking thread has it,
-    // and will let go.
+    // A waiter that withdraw() finds is woken by no other thread. Otherwise another thread has it,
+    // and will let go of it or put it back.
     while !withdraw(&Waiter::Alarm(Ring(at))) && !alarm.race.is_let_go() {
         looks += 1;
         if looks < 64 {
