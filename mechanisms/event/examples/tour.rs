@@ -26,7 +26,7 @@ fn main() -> Anything {
     group()
 }
 
-/// 1. A machine that sends to itself: a queue that nobody else sees.
+/// 1. A machine that sends to itself, through a queue that no other thread accesses.
 fn to_itself() -> Anything {
     let countdown = handler(|left: u32, cx| match left {
         0 => cx.stop(),
@@ -41,10 +41,10 @@ fn to_itself() -> Anything {
     Ok(())
 }
 
-/// What the server is asked: an answer to whom.
+/// A number, and the address that the answer is sent to.
 struct Question(u32, Address<u32>);
 
-/// 2. Two threads. Look at how the waits ended before believing any latency.
+/// 2. Two threads. Check how the waits ended before you trust any latency.
 fn server_and_client() -> Anything {
     let server = Machine::new(
         handler(|Question(number, to): Question, cx| {
@@ -128,7 +128,7 @@ fn socket() -> Anything {
             let mut bytes = [0; 64];
             match (&*self.0).read(&mut bytes) {
                 Ok(count) if count > 0 => {
-                    // The other side may be gone; then the next read tells.
+                    // The peer may have closed the socket; then the next read reports it.
                     let _ = (&*self.0).write_all(&bytes[..count]);
                 }
                 _ => cx.stop(),

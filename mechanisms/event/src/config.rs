@@ -1,71 +1,73 @@
-//! Every bound of a machine, with its default.
+//! Configuration of machines and threads: every limit, with its default.
 
 use crate::ConfigError;
 
-/// The most messages that one round may be configured to handle.
+/// Upper limit of `messages_per_round_max` and `timers_per_round_max`.
 const PER_ROUND_LIMIT: u32 = 1 << 20;
-/// The most messages that a machine's own queue may hold.
+/// Upper limit of `local_messages_max`.
 const LOCAL_LIMIT: u32 = 1 << 28;
-/// The most machines that one thread may run.
+/// Upper limit of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
-/// What a machine does with a message for which there is no room.
+/// Policy for a message from another thread when the inbox is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// The sender gets it back at once.
+    /// Returns the message to the sender at once.
     #[default]
     Refuse,
-    /// The sender sleeps until there is room, the machine is closed, or so much time has passed; then
-    /// it gets the message back. A sender on the machine's own thread is refused at once: it would
-    /// wait for itself. Two machines that block on each other's full inboxes wait for each other
-    /// until the time is over.
+    /// Blocks the sender until there is room, the machine is closed, or `wait_ns_max` has passed;
+    /// in the last two cases the sender gets the message back. A sender on the machine's own thread
+    /// is refused at once, as it would wait for itself. Two machines that block on each other's
+    /// full inboxes both wait until `wait_ns_max` has passed.
     Block {
-        /// How long a sender waits at most; `u64::MAX` is for ever.
+        /// Longest wait, in ns; `u64::MAX` waits for ever.
         wait_ns_max: u64,
     },
-    /// The oldest message in the inbox makes room, and is counted as dropped.
+    /// Drops the oldest message in the inbox, and counts it as dropped.
     ///
-    /// Such an inbox stands behind a lock of its own, since two sides take from it: 20 to 50 ns a
-    /// message where the others take 5. What the machine sends to itself is refused as usual.
+    /// Such an inbox is protected by a lock, since senders and machine both remove messages: 20 to
+    /// 50 ns a message instead of 5 ns. Messages that the machine sends to itself are refused as
+    /// usual.
     DropOldest,
 }
 
-/// What becomes of a machine whose handler panicked.
+/// Policy for a handler that panics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnPanic {
-    /// It stops, and [`Ended::Panicked`](crate::Ended::Panicked) tells what the panic said.
+    /// Stops the machine; [`Ended::Panicked`](crate::Ended::Panicked) holds the panic message.
     #[default]
     Stop,
-    /// The message is lost, the panic is reported and counted, and the machine goes on. The handler
-    /// is left as the panic left it.
+    /// Drops the message, reports and counts the panic, and goes on. The handler's state is left as
+    /// the panic left it.
     DropMessage,
 }
 
-/// How a machine sleeps.
+/// Kernel object that an idle thread sleeps on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ParkOn {
-    /// On a futex until it watches a descriptor, and in epoll from then on.
+    /// A futex until the first descriptor is watched, and epoll from then on.
     #[default]
     Whatever,
-    /// In epoll from the beginning, woken through an eventfd: for measuring the difference.
+    /// Epoll from the beginning, woken through an eventfd: for measuring the difference.
     Descriptor,
 }
 
-/// The bounds of what runs on one thread: of a [`Machine`](crate::Machine), or of a
-/// [`Group`](crate::Group) of them.
+/// Limits of one thread, which runs a [`Machine`](crate::Machine) or a [`Group`](crate::Group).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadConfig {
-    /// How long it spins before it sleeps; see there.
+    /// Limits of spinning before a sleep; see [`handover_notify::Config`].
     pub spin: handover_notify::Config,
-    /// How it sleeps. Default: on a futex until it watches a descriptor.
+    /// Kernel object to sleep on. Default: a futex until a descriptor is watched.
     pub park_on: ParkOn,
-    /// How many ready descriptors are taken from the kernel in one round. Default 64, at most 1024.
+    /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at
+    /// most 1024.
     pub descriptors_per_round_max: u32,
-    /// How late the kernel may end a sleep to save wake-ups, in ns: set for the thread when it begins
-    /// to run; 0 leaves it as it is, which is 50,000 as a rule. Default 0. Timers are never early.
+    /// Timer slack of the thread in ns: how late the kernel may end a sleep to save wake-ups. Set
+    /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
+    /// Linux). Default 0. Timers are never early.
     pub timer_slack_ns: u32,
-    /// How many machines a group may hold. Default 1024, at most 65,536. A machine by itself
-    /// ignores it.
+    /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single
+    /// machine.
     pub machines_max: u32,
 }
 
@@ -82,10 +84,10 @@ impl Default for ThreadConfig {
 }
 
 impl ThreadConfig {
-    /// Whether everything is within its range.
+    /// Checks that every value is within its range.
     ///
     /// # Errors
-    /// [`ConfigError`] names the knob, its value and its range.
+    /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.spin.validate()?;
         within("descriptors_per_round_max", self.descriptors_per_round_max, 1, 1024)?;
@@ -93,7 +95,7 @@ impl ThreadConfig {
     }
 }
 
-/// The bounds of one machine.
+/// Limits of one machine.
 ///
 /// ```
 /// use handover_event::{Config, WhenFull};
@@ -107,26 +109,28 @@ impl ThreadConfig {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// How many messages from other threads may wait. Default 1024. Their memory is taken when the
-    /// machine is made.
+    /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated
+    /// when the machine is made, except under [`WhenFull::DropOldest`].
     pub inbox_messages_max: u32,
-    /// How many messages from the machine's own thread may wait, its own included. Default 65,536.
-    /// Memory follows the most that ever did.
+    /// Maximum number of queued messages from the machine's own thread, including those from the
+    /// machine itself. Default 65,536. The queue grows as needed and does not shrink.
     pub local_messages_max: u32,
-    /// What happens to a message from another thread when the inbox is full. Default: refused.
+    /// Policy for messages from other threads when the inbox is full. Default: refuse.
     pub when_full: WhenFull,
-    /// How many messages are handled before timers and descriptors have their turn. Default 256.
+    /// Maximum number of messages handled before timers and descriptors are served. Default 256.
     ///
-    /// Greater makes the turn cheaper, smaller makes timers more punctual under load: one is late by
-    /// the time of so many handlers at most, and of `timers_per_round_max` others.
+    /// A greater value spreads the cost of serving them over more messages; a smaller value makes
+    /// timers more punctual under load. A timer is late by at most the run time of this many
+    /// handlers plus `timers_per_round_max` others.
     pub messages_per_round_max: u32,
-    /// How many timers that are due are handled before messages have their turn. Default 64.
+    /// Maximum number of due timers handled before messages are served again. Default 64.
     pub timers_per_round_max: u32,
-    /// How many timers may be running. Default 1,048,576. Memory follows the most that ever did.
+    /// Maximum number of running timers. Default 1,048,576. Memory grows with the number of running
+    /// timers and is not given back.
     pub timers_max: u32,
-    /// What becomes of the machine when its handler panics. Default: it stops.
+    /// Policy for a handler that panics. Default: the machine stops.
     pub on_panic: OnPanic,
-    /// The bounds of the thread, for a machine by itself. Machines of a group share the group's.
+    /// Limits of the thread of a single machine. Machines of a group use the group's.
     pub thread: ThreadConfig,
 }
 
@@ -146,10 +150,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether everything is within its range.
+    /// Checks that every value is within its range.
     ///
     /// # Errors
-    /// [`ConfigError`] names the knob, its value and its range.
+    /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let slots_max = handover_ring::SLOTS_COUNT_MAX;
         within("inbox_messages_max", self.inbox_messages_max, 1, slots_max)?;

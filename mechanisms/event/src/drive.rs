@@ -1,4 +1,4 @@
-//! What meets threads, the kernel and the clock.
+//! The parts that use threads, the kernel and the clock.
 
 pub(crate) mod address;
 pub(crate) mod context;

@@ -1,4 +1,4 @@
-//! Queues and what is counted about them: no clock, no system call, no thread.
+//! Queues and their counters: no clock, no system call, no thread.
 
 pub(crate) mod inbox;
 pub(crate) mod incoming;

@@ -1,71 +1,71 @@
-//! What can go wrong: one enum per operation that can fail. A refusal returns the goods.
+//! Errors: one enum per operation that can fail. A refused send returns its message.
 
 use core::fmt;
 use rustix::io::Errno;
 
-/// Why a [`Config`](crate::Config) is refused.
+/// Error of a [`Config`](crate::Config) or [`ThreadConfig`](crate::ThreadConfig) that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A knob is outside its range.
+    /// A field is outside its range.
     #[error("{knob}={value}: must lie in {min}..={max}")]
     OutOfRange {
         /// The field's name.
         knob: &'static str,
-        /// What it was set to.
+        /// The configured value.
         value: u32,
-        /// The least it may be.
+        /// The smallest valid value.
         min: u32,
-        /// The most it may be.
+        /// The greatest valid value.
         max: u32,
     },
-    /// A knob of how to spin is outside its range.
+    /// A field of the spin configuration is outside its range.
     #[error(transparent)]
     Spin(#[from] handover_notify::ConfigError),
-    /// A knob of the timers is outside its range.
+    /// A field of the timer configuration is outside its range.
     #[error(transparent)]
     Timers(#[from] handover_timer::ConfigError),
 }
 
-/// Why a machine, or a group of them, could not be made.
+/// Error of making a machine or a group, or of adding a machine to a group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
     /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The memory for the inbox could not be had.
+    /// The memory for the inbox could not be allocated.
     #[error(transparent)]
     Inbox(#[from] handover_ring::CapacityError),
-    /// The kernel gave no descriptor; most often EMFILE: too many open files (`ulimit -n`).
+    /// The kernel provided no descriptor; most often EMFILE: too many open files (`ulimit -n`).
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// The errno that the kernel returned.
         call: &'static str,
         /// The kernel's answer.
         errno: Errno,
     },
-    /// The group holds as many machines as it may.
+    /// The group already holds `machines_max` machines.
     #[error("the group holds {machines_max} machines already: raise machines_max")]
     GroupFull {
-        /// How many it may hold.
+        /// The group's limit.
         machines_max: u32,
     },
 }
 
-/// Why a message was not taken; it comes back.
+/// Error of a send; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<M> {
-    /// There is no room for it (and, where senders wait for room, none has come in time).
+    /// The queue is full (and, where senders wait for room, stayed full until the time-out).
     #[error("the machine's queue is full")]
     Full(M),
-    /// The machine is gone, or closed. No message will ever be taken again.
+    /// The machine is closed or dropped. It will never accept a message again.
     #[error("the machine is closed")]
     Closed(M),
 }
 
 impl<M> SendError<M> {
-    /// The message.
+    /// Returns the message.
     #[inline]
     pub fn into_inner(self) -> M {
         match self {
@@ -73,14 +73,14 @@ impl<M> SendError<M> {
         }
     }
 
-    /// Whether it is worth trying again.
+    /// Returns `true` if the queue was full, so that a later attempt may succeed.
     #[inline]
     pub fn is_full(&self) -> bool {
         matches!(self, SendError::Full(_))
     }
 }
 
-/// Without the message, so that `expect` works with what cannot be shown.
+/// Omits the message, so that `expect` works for messages without `Debug`.
 impl<M> fmt::Debug for SendError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -90,7 +90,7 @@ impl<M> fmt::Debug for SendError<M> {
     }
 }
 
-/// As many timers are running as `timers_max` allows; here is the message.
+/// Error of starting a timer when `timers_max` timers are running; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("as many timers are running as timers_max allows")]
 pub struct TimersFull<M>(pub M);
@@ -101,60 +101,60 @@ impl<M> fmt::Debug for TimersFull<M> {
     }
 }
 
-/// Why a descriptor is not watched.
+/// Error of watching a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The kernel refused: EPERM for what cannot be polled (a regular file), EEXIST for what is
-    /// watched already, EMFILE when the machine's own descriptors could not be had.
+    /// The kernel refused: EPERM for a descriptor that cannot be polled (a regular file), EEXIST
+    /// for one that is watched already, EMFILE when the thread's own descriptors could not be made.
     #[error("{call} failed: {errno}")]
     Refused {
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// The errno that the kernel returned.
         errno: Errno,
     },
-    /// The watch is over.
+    /// The watch has ended.
     #[error("this watch is over")]
     Over,
 }
 
-/// Why a machine stopped running that was not asked to.
+/// Error that ends a run without a request to stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The kernel refused what it granted before.
+    /// The kernel refused a system call that used to succeed.
     #[error("{call} failed: {errno}")]
     Refused {
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// The errno that the kernel returned.
         errno: Errno,
     },
 }
 
-/// Why signals cannot be received as events.
+/// Error of receiving signals through a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// The kernel refused: EINVAL for a signal that cannot be blocked or does not exist, EMFILE when
-    /// there is no descriptor.
+    /// The kernel refused: EINVAL for a number that is no signal, EMFILE when the limit of open
+    /// files is reached.
     #[error("{call} failed: {errno}")]
     Refused {
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// The errno that the kernel returned.
         errno: Errno,
     },
 }
 
-/// No thread could be started; here is what should have run on it.
+/// Error of starting a thread; contains the machine or group that should have run on it.
 #[derive(thiserror::Error)]
 #[error("no thread for the machine: {why}")]
 pub struct SpawnError<T> {
-    /// What should have run, as it was.
+    /// The machine or group, unchanged.
     pub goods: Box<T>,
-    /// What the system said: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's
+    /// The system's error: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's
     /// pids.max) or on memory (`ulimit -v`).
     pub why: std::io::Error,
 }

@@ -1,72 +1,72 @@
-//! What a handler and a run are told.
+//! Arguments of handlers and results of runs.
 
-/// What to watch a descriptor for.
+/// Readiness that a descriptor is watched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest {
-    /// There is something to read, or the end.
+    /// `true` to wait for data to read, or for the end of the stream.
     pub read: bool,
-    /// There is room to write.
+    /// `true` to wait for room to write.
     pub write: bool,
-    /// Tell once for each change (what the handler leaves unread is not told again), instead of as
-    /// long as it is ready.
+    /// `true` for edge-triggered: one message for each change, none for data that the handler leaves
+    /// unread. `false` for level-triggered: a message in each round while the descriptor is ready.
     pub edge: bool,
 }
 
 impl Interest {
-    /// Something to read, told as long as there is.
+    /// Data to read, level-triggered.
     pub const READ: Self = Self { read: true, write: false, edge: false };
-    /// Room to write, told as long as there is.
+    /// Room to write, level-triggered.
     pub const WRITE: Self = Self { read: false, write: true, edge: false };
-    /// Both.
+    /// Data to read and room to write, level-triggered.
     pub const BOTH: Self = Self { read: true, write: true, edge: false };
 
-    /// The same, told once for each change.
+    /// Returns the same interest, edge-triggered.
     #[must_use]
     pub const fn by_edge(self) -> Self {
         Self { edge: true, ..self }
     }
 }
 
-/// What a descriptor is ready for; by default, nothing.
+/// Readiness of a descriptor; by default, of nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Ready {
-    /// A read will not block; it may tell the end, or an error.
+    /// `true` if a read will not block; it may return the end of the stream or an error.
     pub readable: bool,
-    /// A write will not block; it may tell an error.
+    /// `true` if a write will not block; it may return an error.
     pub writable: bool,
-    /// The other side is gone, or will not send any more.
+    /// `true` if the peer has closed the connection, or its sending direction.
     pub hung_up: bool,
-    /// There is an error to be fetched.
+    /// `true` if the descriptor has a pending error.
     pub failed: bool,
 }
 
-/// One descriptor that a machine watches. When the watch is over, no other ever has the same, within
-/// 65,536 uses of its place.
+/// Identifier of a watched descriptor. An identifier is not given to another watch before its slot
+/// has been used 65,536 times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId {
     pub(crate) slot: u32,
     pub(crate) generation: u16,
 }
 
-/// Why a run returned.
+/// Reason why a run returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// Somebody stopped it: a [`Stopper`](crate::Stopper) or a handler.
+    /// A [`Stopper`](crate::Stopper) or a handler stopped it.
     Stopped,
-    /// A signal that it was told to stop on, by its number.
+    /// A signal passed to `stop_on` arrived; its number.
     Signal(i32),
-    /// A handler panicked, under [`OnPanic::Stop`](crate::OnPanic). What the panic said.
+    /// A handler panicked under [`OnPanic::Stop`](crate::OnPanic); the panic message.
     Panicked(String),
 }
 
-/// What one round did.
+/// Result of one round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Round {
-    /// How many messages, timers and descriptors were given to handlers.
+    /// Number of messages, timers and descriptors given to handlers.
     pub handled: u32,
-    /// Set when it should not go on.
+    /// Reason to end the run, if there is one.
     pub ended: Option<Ended>,
 }

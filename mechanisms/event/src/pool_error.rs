@@ -1,8 +1,8 @@
-//! The refusal of a pool.
+//! Error of a full pool.
 
 use core::fmt;
 
-/// Every slot of the pool is in use; here is what should have gone into one.
+/// Error of putting a value into a pool with every slot in use; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("every slot of the pool is in use")]
 pub struct PoolFull<T>(pub T);

@@ -1,4 +1,4 @@
-//! The crate's only home of `unsafe`: the slots of a pool, and signals.
+//! The crate's only modules with `unsafe`: the slots of a pool, and signals.
 
 pub(crate) mod pool;
 #[cfg(not(handover_loom))]

@@ -1,12 +1,13 @@
-//! The stages of a hand-over, by name: where the probe sites stand.
+//! Probe sites at the stages of a hand-over.
 //!
-//! Without the feature `probes` and under Miri each is nothing, but in this crate's own tests, which record
-//! them. What a thread sends to itself, and what it does after its handler, has sites only with the feature
-//! `probes-hot`: off, they make a message to oneself take 2.8 ns where it takes 1.9 without.
+//! Without the feature `probes`, and under Miri, each function is empty, except in this crate's own
+//! tests, which record the stages. The sites for messages that a thread sends to itself, and the
+//! one after the handler, need the feature `probes-hot`: even switched off at run time they raise
+//! the cost of a message to oneself from 1.9 to 2.8 ns.
 
 use super::drive::address::Mail;
 
-/// A probe site, where there are any, and the record of the tests.
+/// Emits a probe site, if the feature is on, and records the stage in tests.
 macro_rules! site {
     ($feature:tt, $stage:ident, $name:literal $(, $value:expr)*) => {
         handover_base::stage::stage!($feature, $name $(, $value)*);
@@ -15,49 +16,49 @@ macro_rules! site {
     };
 }
 
-/// By what events at one and the same machine are known as such.
+/// Returns the number that identifies one machine in all its events.
 #[inline(always)]
 fn address<M>(mail: &Mail<M>) -> usize {
     handover_base::stage::address(mail)
 }
 
-/// A message stands in a queue of the machine of this address.
+/// A message was put into the inbox of the machine `to`.
 #[inline(always)]
 pub(crate) fn enqueued<M>(to: &Mail<M>) {
     site!("probes", Enqueued, "event.enqueued", address(to));
 }
 
-/// The same, of a machine on the thread that sends.
+/// A message was put into the local queue of the machine `to`, by the thread that runs it.
 #[inline(always)]
 pub(crate) fn enqueued_here<M>(to: &Mail<M>) {
     site!("probes-hot", Enqueued, "event.enqueued", address(to));
 }
 
-/// A sleeping thread was told of it.
+/// A sleeping thread was woken.
 #[inline(always)]
 pub(crate) fn notified() {
     site!("probes", Notified, "event.notified");
 }
 
-/// The thread runs again.
+/// The thread runs again after a sleep.
 #[inline(always)]
 pub(crate) fn woken() {
     site!("probes", Woken, "event.woken");
 }
 
-/// The handler of the machine of this address is about to be called with it.
+/// The handler of the machine `at` is about to be called, for the inbox, a timer or a descriptor.
 #[inline(always)]
 pub(crate) fn dispatched<M>(at: &Mail<M>) {
     site!("probes", Dispatched, "event.dispatched", address(at));
 }
 
-/// The same, with what its own thread has sent.
+/// The handler of the machine `at` is about to be called with a message of the local queue.
 #[inline(always)]
 pub(crate) fn dispatched_here<M>(at: &Mail<M>) {
     site!("probes-hot", Dispatched, "event.dispatched", address(at));
 }
 
-/// The handler has returned; what it had to answer, it has sent.
+/// The handler has returned; its answers have been sent.
 #[inline(always)]
 pub(crate) fn replied() {
     site!("probes-hot", Replied, "event.replied");
@@ -81,7 +82,7 @@ mod tests {
     }
 
     thread_local! {
-        /// What this thread has passed through since it was asked last.
+        /// Stages passed by this thread since `passed` was last called.
         static PASSED: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -110,7 +111,7 @@ mod tests {
             .expect("valid");
             machine.context().pass(1).expect("room");
             machine.poll().expect("runs");
-            // The answer is on its way before its handler has returned.
+            // The handler sends its message before it returns.
             let expected = [Enqueued, Dispatched, Enqueued, Replied, Dispatched, Replied];
             assert_eq!(passed(), expected, "by address: {by_address}");
         }
@@ -141,7 +142,7 @@ mod tests {
             address.pass(()).expect("room, in time");
             passed()
         });
-        // It never sleeps, so that nobody has to be notified.
+        // The machine is only polled and never sleeps, so no sender has to notify it.
         while machine.stats().handled < 2 {
             machine.poll().expect("runs");
             thread::yield_now();
@@ -149,8 +150,8 @@ mod tests {
         assert_eq!(sender.join().expect("no panic"), [Enqueued]);
     }
 
-    /// What a sender passes through, and a receiver that has lain down to sleep, for one message; and
-    /// what that one has counted.
+    /// Sends one message to a sleeping receiver; returns the stages of the sender, the stages of
+    /// the receiver, and the receiver's counters.
     fn sent_to_a_sleeper(posts: bool) -> (Vec<Stage>, Vec<Stage>, Stats) {
         let spin = handover_notify::Config::never_spin();
         let thread = ThreadConfig { spin, ..ThreadConfig::default() };
@@ -166,7 +167,8 @@ mod tests {
             machine.run().expect("runs");
             (passed(), machine.stats())
         });
-        // Declared, and in the kernel: in between it looks once more, and need not be woken.
+        // Waits until the receiver has declared its sleep and is blocked in the kernel: in between,
+        // it looks once more and need not be woken.
         let stat = format!("/proc/self/task/{}/stat", told.recv().expect("it runs").as_raw_pid());
         let is_in_kernel = || std::fs::read_to_string(&stat).expect("a thread").contains(") S ");
         while !address.mail().door.bell().is_asleep() || !is_in_kernel() {

@@ -1,38 +1,39 @@
-//! What a machine has done.
+//! Counters of a machine.
 
-/// Counts since the machine was made.
+/// Counters since the machine was made.
 ///
-/// Nothing is lost: `sent == handled + refused + dropped + waiting + returned`.
+/// `sent == handled + refused + dropped + waiting + returned`: `sent` is computed as this sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Messages sent to this machine, by anybody, whatever became of them. Timers and descriptors
-    /// are not messages in this count.
+    /// Messages sent to this machine by any thread, with any outcome. Timers and descriptors are
+    /// not counted here.
     pub sent: u64,
-    /// Messages given to the handler, those without a handler of their own included.
+    /// Messages given to the handler, including the `unhandled` ones.
     pub handled: u64,
-    /// Messages that came back to their sender.
+    /// Messages returned to their sender.
     pub refused: u64,
-    /// Messages that made room for newer ones, under [`WhenFull::DropOldest`](crate::WhenFull).
+    /// Messages dropped to make room for newer ones, under
+    /// [`WhenFull::DropOldest`](crate::WhenFull).
     pub dropped: u64,
-    /// Messages that stand in the queues.
+    /// Messages in the queues.
     pub waiting: u64,
-    /// Messages that were handed back when the machine was closed.
+    /// Messages returned by closing the machine.
     pub returned: u64,
-    /// Of those handled, the ones that had no handler: see [`Context::unhandled`](crate::Context).
+    /// Handled messages of a kind without a handler: see [`Context::unhandled`](crate::Context).
     pub unhandled: u64,
-    /// Of what was handled, timers and readiness included, what ended in a panic that was contained.
+    /// Handler calls that ended in a panic: for messages, timers, descriptors, and at the start.
     pub panicked: u64,
-    /// Timers that expired and were given to the handler.
+    /// Expired timers given to the handler.
     pub timers: u64,
-    /// Periods of periodic timers that had passed by the time the one before was handled, and were
-    /// told with it: see [`Context::every_counted`](crate::Context::every_counted).
+    /// Periods of periodic timers that had passed before the previous expiry was handled, and were
+    /// reported with it: see [`Context::every_counted`](crate::Context::every_counted).
     pub timers_missed: u64,
-    /// Readiness of descriptors, and signals, given to the handler.
+    /// Readiness events of descriptors given to the handler.
     pub descriptors: u64,
     /// Times that the thread went to sleep.
     pub parks: u64,
-    /// Of those, the ones that a sender ended; the others ended by a deadline or a descriptor.
+    /// Sleeps ended by a sender; the others ended by a deadline or a descriptor.
     pub wakeups: u64,
     /// Waits that ended while the thread was spinning.
     pub spins: u64,

@@ -1,25 +1,25 @@
-//! Handlers registered one by one, found by index.
+//! Handlers registered one by one and found by index.
 
 use crate::{Context, Handler};
 use core::fmt;
 
-/// Messages that know their kind by a small number.
+/// Messages with a small number that names their kind.
 ///
-/// Number the kinds from zero without gaps: a [`Table`] has a place for each number up to the
+/// Number the kinds from zero without gaps: a [`Table`] has an entry for each number up to the
 /// greatest that has a handler.
 pub trait Kind: Send + 'static {
-    /// Which kind of message this is.
+    /// Returns the message's kind.
     fn kind(&self) -> usize;
 }
 
-/// How one kind of message is handled.
+/// Function that handles one kind of message.
 pub type HandleKind<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 
-/// A [`Handler`] made of a state and a dense table of functions, one for each kind of message that it
-/// handles: registered one by one, found by index in the same time however many there are.
+/// [`Handler`] made of a state and a dense table of functions, one for each kind of message.
+/// Finding the function is an index operation, whatever the number of kinds.
 ///
-/// A kind without a function is *unhandled*: counted, reported once, and dropped; see
-/// [`Context::unhandled`].
+/// A message of a kind without a function is *unhandled*: counted, reported once per kind, and
+/// dropped; see [`Context::unhandled`].
 ///
 /// ```
 /// use handover_event::{Config, Kind, Machine, Table};
@@ -49,20 +49,20 @@ pub struct Table<S, M> {
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
-/// The greatest kind that may have a handler: 65,535.
+/// Greatest kind that can have a handler: 65,535.
 pub const KIND_MAX: usize = u16::MAX as usize;
 
 impl<S, M: Kind> Table<S, M> {
-    /// A table without handlers.
+    /// Makes a table without handlers.
     #[must_use]
     pub fn new(state: S) -> Self {
         Self { state, handlers: Vec::new(), started: None }
     }
 
-    /// Registers how a kind is handled, instead of what was registered for it before.
+    /// Registers the function for a kind, and replaces an earlier one.
     ///
     /// # Panics
-    /// If `kind` is above [`KIND_MAX`].
+    /// Panics if `kind` is above [`KIND_MAX`].
     #[must_use]
     pub fn on(mut self, kind: usize, handle: HandleKind<S, M>) -> Self {
         assert!(kind <= KIND_MAX, "kind={kind}: must lie in 0..={KIND_MAX}");
@@ -73,20 +73,20 @@ impl<S, M: Kind> Table<S, M> {
         self
     }
 
-    /// Registers what is done once before the first message.
+    /// Registers the function that is called once before the first message.
     #[must_use]
     pub fn on_start(mut self, started: fn(&mut S, &mut Context<'_, M>)) -> Self {
         self.started = Some(started);
         self
     }
 
-    /// The state.
+    /// Returns the state.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// The state, to be changed.
+    /// Returns the state, mutably.
     #[must_use]
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state

@@ -1,5 +1,6 @@
-//! No handle of a type that borrows for long is one of a type that borrows for short: both ends of what it leads to
-//! would have to agree. Each of these must not compile.
+//! Invariance of the handles: a handle of a type with a long lifetime must not convert to a handle
+//! of the same type with a shorter lifetime, because values flow both in and out. None of these
+//! examples may compile.
 
 /// ```compile_fail
 /// use handover_event::Address;

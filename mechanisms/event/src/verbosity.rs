@@ -1,11 +1,11 @@
-//! How much is logged, in five words.
+//! Five levels of logging.
 
 use core::fmt;
 use core::str::FromStr;
 use tracing::{Level, Metadata};
 
-/// How much is logged, in the five words of the classic event machines, as what `tracing` calls a
-/// level and a target.
+/// Level of logging, named by the five words of the classic event machines. Each corresponds to a
+/// `tracing` level and a rule about the target.
 ///
 /// | word | lets through | of this crate |
 /// |---|---|---|
@@ -15,12 +15,12 @@ use tracing::{Level, Metadata};
 /// | trace | TRACE of targets that end in `::stage` | nothing yet: for each step of a hand-over |
 /// | debug | all of TRACE | nothing yet |
 ///
-/// A target is a module: `handover_event::machine`, `handover_event::descriptor`. So what is logged is
-/// chosen for each module by whatever filter the subscriber has; [`allows`](Self::allows) is the rule
-/// for one module, for a subscriber without a filter of its own.
+/// A target is a module: `handover_event::machine`, `handover_event::descriptor`. The subscriber's
+/// filter selects events by module; [`allows`](Self::allows) is the rule for one module, for a
+/// subscriber without a filter of its own.
 ///
-/// A line that is not printed costs a load and a branch: no clock is read and nothing is formatted,
-/// since that is the subscriber's work, and `tracing` asks it first.
+/// An event that is not printed costs a load and a branch. `tracing` asks the subscriber first;
+/// only then does the subscriber read a clock or format text.
 ///
 /// ```
 /// use handover_event::Verbosity;
@@ -31,19 +31,19 @@ use tracing::{Level, Metadata};
 pub enum Verbosity {
     /// Errors only.
     Quiet,
-    /// And what somebody should know.
+    /// Errors, warnings and information for operators.
     #[default]
     Normal,
-    /// And what happens, in outline.
+    /// Also the main events of a run.
     Verbose,
-    /// And each step of each hand-over.
+    /// Also each stage of each hand-over.
     Trace,
-    /// And everything else.
+    /// Everything.
     Debug,
 }
 
 impl Verbosity {
-    /// The level up to which something may be let through: for `tracing`'s static filter.
+    /// Returns the highest level that may be printed: for `tracing`'s static filter.
     #[must_use]
     pub fn level(self) -> Level {
         match self {
@@ -54,7 +54,7 @@ impl Verbosity {
         }
     }
 
-    /// Whether an event is to be printed: what a subscriber's `enabled` should answer.
+    /// Returns `true` if an event is to be printed; for a subscriber's `enabled`.
     #[must_use]
     pub fn allows(self, metadata: &Metadata<'_>) -> bool {
         self.allows_at(*metadata.level(), metadata.target())
@@ -66,7 +66,7 @@ impl Verbosity {
     }
 }
 
-/// The text is none of the five words.
+/// Error of parsing a text that is none of the five words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no verbosity: write quiet, normal, verbose, trace or debug")]
 pub struct VerbosityError {

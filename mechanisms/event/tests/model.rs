@@ -1,12 +1,13 @@
-//! A machine's inbox, its sleep and its close under loom, with the futex modelled above them; and a
-//! group's marks, and the pool.
+//! loom models of a machine's inbox, sleep and close, with the futex modelled on top of them; of a
+//! group's marks; and of the pool.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --test model --release \
 //!     --target-dir target/loom
 //! ```
 //!
-//! The calls that each model mixes, on how many threads beside the one that runs the machines:
+//! Calls that each model combines, and the number of threads besides the one that runs the
+//! machines:
 //!
 //! | model | threads | calls |
 //! |---|---|---|
@@ -24,12 +25,12 @@
 //! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
 //! | a_shared_value_.., a_slot_.., a_pool_.. | 1 | clone, drop / put, drop, drop of the pool |
 //!
-//! Not modelled: the inbox that drops the oldest, which is a `std` mutex around a queue; senders that wait
-//! for room, whose futex is the kernel's.
+//! Not modelled: the inbox that drops the oldest message, which is a `std` mutex around a queue;
+//! senders that wait for room, which sleep on a kernel futex.
 //!
-//! Seen to fail: a group whose caller does not look again after it has put its machine into the queue
-//! (`Marking::call`), which is how that look came to be there; a thread that sleeps while a push has begun
-//! (`Incoming::has_begun_push`); a mark that is taken away by a relaxed store (`Marked::pop`).
+//! Seen to fail: a group whose caller does not read the mark again after it has enqueued its
+//! machine (`Marking::call`), which is why that check exists; a thread that sleeps while a push has
+//! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`Marked::pop`).
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -39,13 +40,13 @@ use handover_notify::{ParkWord, Sleep};
 use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
 
-/// An inbox, and the end that its senders share.
+/// Makes an inbox and its senders' shared end.
 fn inbox<M>(messages_max: u32) -> (Arc<Entrance<M>>, Inbox<M>) {
     let (entrance, inbox) = handover_event::inbox(messages_max).expect("small");
     (Arc::new(entrance), inbox)
 }
 
-/// Tries what takes up to so many preemptions; one more with `HANDOVER_LONG`.
+/// Explores all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
 fn model(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let mut builder = loom::model::Builder::new();
@@ -53,8 +54,8 @@ fn model(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
     builder.check(run);
 }
 
-/// A futex: its own lock makes comparing and falling asleep one step, as the kernel's bucket lock
-/// does. A wake finds who sleeps; it leaves nothing behind for who does not yet.
+/// Model of a futex: its lock makes comparing and falling asleep one step, as the kernel's bucket
+/// lock does. A wake ends the sleep of a current sleeper, and has no effect on a later one.
 #[derive(Default)]
 struct Futex {
     bucket: Mutex<()>,
@@ -64,7 +65,7 @@ struct Futex {
 impl Futex {
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let bucket = self.bucket.lock().expect("never poisoned");
-        // Relaxed: the kernel's comparison promises no more.
+        // Relaxed: the kernel's comparison gives no stronger guarantee.
         if word.load(Relaxed) == expected {
             drop(self.sleeper.wait(bucket).expect("never poisoned"));
         }
@@ -76,7 +77,7 @@ impl Futex {
     }
 }
 
-/// What a thread that runs machines shares with others, without kernel and clock.
+/// State of a machine's thread that other threads access, without kernel and clock.
 #[derive(Default)]
 struct Door {
     park: ParkWord,
@@ -91,7 +92,8 @@ impl Door {
         }
     }
 
-    /// Sleeps, unless a message is there or somebody wants to stop; for a while only, if a push has begun.
+    /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while
+    /// only.
     fn park(&self, incoming: &mut impl Incoming) {
         self.park.declare(Sleep::Word);
         if !incoming.has_any() && self.stop.load(Relaxed) == 0 {
@@ -117,14 +119,14 @@ fn each_message_passed_to_a_sleeping_machine_is_handled() {
                     producer.push(number).expect("room");
                     door.ring();
                 }
-                producer // so that it is not closed yet
+                producer // returned, so that the queue is not closed yet
             }
         });
         for number in 0..2 {
             let message = loop {
                 match consumer.pop() {
                     Some(message) => break message,
-                    None => door.park(&mut consumer), // a deadlock, if nobody wakes it
+                    None => door.park(&mut consumer), // a deadlock, if no sender wakes the machine
                 }
             };
             assert_eq!(message, number);
@@ -159,8 +161,8 @@ fn a_call_is_found_with_the_pass_that_follows_it() {
     });
 }
 
-/// A caller that has its place in the inbox, but has not filled it yet, hides the message of a passer
-/// behind it; the passer wakes the machine in vain, and the caller wakes nobody.
+/// A caller that has taken its slot in the inbox, but has not filled it yet, hides the message of a
+/// passer behind it; the passer wakes the machine in vain, and the caller wakes no thread.
 #[test]
 fn a_pass_is_handled_though_an_unfinished_call_is_ahead_of_it() {
     model(3, || {
@@ -279,13 +281,13 @@ struct Shown {
     marks: Vec<Mark>,
 }
 
-/// A message that was sent by `call`.
+/// Message sent by `call`.
 const CALLED: u32 = 1;
-/// A message that was sent by `pass`.
+/// Message sent by `pass`.
 const PASSED: u32 = 2;
 
 impl Shown {
-    /// As many machines as the queue of marked machines has room for.
+    /// Makes `machines_count` machines, and room for as many in the queue of marked machines.
     fn new(machines_count: u32) -> (Arc<Self>, Marked) {
         let (marking, marked) = marks(machines_count).expect("small");
         let marks = (0..machines_count).map(|_| Mark::new()).collect();
@@ -307,7 +309,7 @@ impl Shown {
     }
 }
 
-/// Runs the group until so many of the messages that were sent by `pass` have been handled.
+/// Runs the group until `passed_count` messages sent by `pass` have been handled.
 fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], passed_count: usize) {
     let mut passed = 0;
     while passed < passed_count {
@@ -343,8 +345,8 @@ fn a_machine_of_a_group_is_found_for_each_message() {
     });
 }
 
-/// Whoever finds the mark taken away must find the room in the queue that its machine has left there:
-/// a full queue would refuse the machine, and its mark would stay set for ever.
+/// A sender that finds the mark cleared must also find room in the queue, in the slot that its
+/// machine has left: a full queue would refuse the machine, and its mark would stay set for ever.
 #[test]
 fn a_full_queue_of_marked_machines_has_room_again_for_a_machine_whose_mark_was_taken_away() {
     model(3, || {
@@ -365,8 +367,8 @@ fn a_full_queue_of_marked_machines_has_room_again_for_a_machine_whose_mark_was_t
     });
 }
 
-/// A caller that has set the mark, but not put the machine into the queue yet, must not make the
-/// passer's wake vain.
+/// A caller that has set the mark, but has not enqueued the machine yet, must not cause the
+/// passer's wake to be lost.
 #[test]
 fn a_pass_wakes_a_group_though_a_call_has_set_the_mark() {
     model(3, || {
@@ -387,7 +389,8 @@ fn a_pass_wakes_a_group_though_a_call_has_set_the_mark() {
                 passes
             }
         });
-        // One machine with two inboxes, so that the one that counts is told apart.
+        // One machine with two inboxes, so that the passed message is distinguished from the called
+        // one.
         while passed.pop().is_none() {
             match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
                 Some(_) => drop(called.pop()),
@@ -398,7 +401,8 @@ fn a_pass_wakes_a_group_though_a_call_has_set_the_mark() {
     });
 }
 
-/// Machine 0 is called and machine 1 is passed something: both stand in the group's one queue of marked machines.
+/// Machine 0 gets a call and machine 1 a pass: both are in the group's one queue of marked
+/// machines.
 #[test]
 fn a_pass_to_one_machine_is_handled_though_an_unfinished_call_to_another_is_ahead_of_it() {
     model(3, || {
@@ -425,7 +429,7 @@ fn a_pass_to_one_machine_is_handled_though_an_unfinished_call_to_another_is_ahea
     });
 }
 
-/// Both stand in the same machine's inbox.
+/// Both messages are in the same machine's inbox.
 #[test]
 fn a_pass_to_a_machine_of_a_group_is_handled_though_an_unfinished_call_is_ahead_of_it() {
     model(3, || {

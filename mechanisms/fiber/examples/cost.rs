@@ -1,10 +1,10 @@
-//! What fibers cost on this machine, each beside its floor, in turns:
+//! Costs of fibers on this machine, each measured in alternation with its floor:
 //!
 //! ```text
 //! cargo run --release -p handover-fiber --example fiber-cost [-- PART...]
 //! ```
 //!
-//! Parts: `switch`, `spawn`, `eventual`, `across`, `memory`, `loops`; none means all.
+//! Parts: `switch`, `spawn`, `eventual`, `across`, `memory`, `loops`; without arguments, all.
 
 use corosensei::{Coroutine, CoroutineResult};
 use handover_base::usage;
@@ -44,7 +44,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// The median of the rounds, ns each.
+/// Returns the median of the rounds, in ns.
 fn median(mut rounds: Vec<f64>) -> f64 {
     rounds.sort_by(f64::total_cmp);
     rounds[rounds.len() / 2]
@@ -56,7 +56,7 @@ fn ns_each(count: u32, run: impl FnOnce()) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(count)
 }
 
-/// So many of them by turns, resumed and suspended.
+/// Resumes and suspends bare coroutines in turn, `count` times in all; returns ns each.
 fn bare_switches(coroutines: usize, count: u32) -> f64 {
     let make = || {
         Coroutine::<(), (), ()>::new(|yielder, ()| {
@@ -79,7 +79,7 @@ fn bare_switches(coroutines: usize, count: u32) -> f64 {
     ns
 }
 
-/// One place in the code from which all of them yield, as the bare ones do.
+/// Yields `count` times, from one place in the code, as the bare coroutines do.
 #[inline(never)]
 fn yield_often(count: u32) {
     for _ in 0..count {
@@ -150,7 +150,8 @@ fn spawns() -> Result<(), Error> {
     Ok(())
 }
 
-/// Two fibers hand to and fro through two eventuals; ns a hand-over, of which each is a set and a wait.
+/// Two fibers hand over to and fro through two eventuals; returns ns per hand-over, which is a set
+/// and a wait.
 fn to_and_fro(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
     static PAIR: [Eventual; 2] = [const { Eventual::new() }; 2];
     let builder = handover_fiber::Builder::new();
@@ -217,7 +218,7 @@ fn eventuals() -> Result<(), Error> {
     Ok(())
 }
 
-/// The same between two threads by bare notifications; ns a hand-over.
+/// Two threads hand over to and fro by bare notifications; returns ns per hand-over.
 fn notified(count: u32) -> Result<f64, Error> {
     let (to_other, mut other_gets) = adaptive::pair(handover_notify::Config::default())?;
     let (to_one, mut one_gets) = adaptive::pair(handover_notify::Config::default())?;
@@ -291,7 +292,7 @@ fn memory() -> Result<(), Error> {
     Ok(())
 }
 
-/// What abt-eventual-bench does, for 5 s with 1 ms.
+/// Runs the workload of abt-eventual-bench: sleeps of 1 ms, for 5 s.
 fn loops(counts: &[usize]) -> Result<(), Error> {
     let seconds = 5;
     for &fibers in counts {

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pools = vec![PoolConfig::new("work", 4), PoolConfig::new("urgent", 0)];
     let runtime = Runtime::new(Config { pools, ..Config::workers(2) })?;
 
-    // A fiber is a closure with a stack. Its result, or its panic, goes to who joins it.
+    // A fiber is a closure with a stack. Joining it returns its result or its panic.
     let sum = runtime.spawn(|| {
         let squares: Vec<_> = (1..=10u32).map(|i| spawn(move || i * i)).collect();
         squares.into_iter().map(|one| one.unwrap().join().unwrap()).sum::<u32>()
@@ -21,14 +21,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fails = runtime.spawn(|| -> u32 { std::panic::resume_unwind(Box::new("on purpose")) })?;
     println!("this one failed: {}", fails.join().unwrap_err());
 
-    // An eventual is set once, from anywhere; whoever waits leaves its worker to others.
+    // An eventual is set once, from any thread; a waiting fiber leaves its worker to others.
     let answer = Arc::new(Eventual::new());
     let waits = Arc::clone(&answer);
     let asks = runtime.spawn(move || format!("the answer is {}", waits.wait()))?;
     answer.set(42)?;
     println!("{}", asks.join()?);
 
-    // Sleeping fibers cost no thread: all of these sleep at the same time.
+    // Sleeping fibers occupy no thread: all of these sleep at the same time.
     let begin = Instant::now();
     let sleepers: Vec<_> = (0..1000)
         .map(|_| runtime.spawn(|| sleep(Duration::from_millis(20))))
@@ -36,7 +36,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     sleepers.into_iter().try_for_each(|one| one.join())?;
     println!("a thousand slept for 20 ms, in {} ms", begin.elapsed().as_millis());
 
-    // A mutex may be held across a suspension, a barrier waits for all, a channel for room.
+    // A mutex may be held across a suspension, a barrier waits for all participants, a channel for
+    // room.
     let (count, all_done) = (Arc::new(Mutex::new(0)), Arc::new(Barrier::new(5)));
     for _ in 0..4 {
         let (count, all_done) = (Arc::clone(&count), Arc::clone(&all_done));
@@ -56,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let received: Vec<u32> = std::iter::from_fn(|| receiver.recv().ok()).collect();
     println!("received {received:?}");
 
-    // Where, how urgently, and under what name.
+    // A fiber with a worker, a priority and a name.
     let urgent = runtime.pool("urgent").ok_or("it is configured")?;
     let named = Builder::new().name("second").pool(urgent).worker(1);
     let ran_on = named.spawn_on(&runtime.handle(), current_worker)?;

@@ -1,19 +1,19 @@
-//! How many workers, where, and what they serve.
+//! Configuration of a runtime: workers, their CPUs, and pools.
 
 use crate::ConfigError;
 
-/// More workers than any machine has CPUs.
+/// Upper limit of `workers_count`: more than any machine has CPUs.
 const WORKERS_MAX: u32 = 1024;
 const STACK_BYTES_MIN: usize = 16 << 10;
 const STACK_BYTES_MAX: usize = 1 << 30;
 const PAGE_BYTES: usize = 4096;
-/// The greatest number of a priority: the least urgent.
+/// Highest priority number: the least urgent priority.
 pub(crate) const PRIORITY_MAX: u8 = 7;
 
-/// Fibers that a worker that has nothing to do takes from another worker. Suspended ones are taken only in a runtime
-/// made by [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
+/// Fibers that an idle worker takes from another worker. Suspended fibers are taken only in a
+/// runtime made by [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
 ///
-/// That needs a promise, so that no configuration can ask for it:
+/// Stealing suspended fibers requires an `unsafe` promise, so no configuration can select it:
 ///
 /// ```compile_fail
 /// use handover_fiber::{Config, Stealing};
@@ -22,35 +22,35 @@ pub(crate) const PRIORITY_MAX: u8 = 7;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Stealing {
-    /// Each fiber runs where it was spawned to. The cheapest, and what one relies on who holds on to
-    /// something of the thread.
+    /// Each fiber runs on the worker that it was spawned on. The cheapest mode, and the one for
+    /// fibers that hold thread-bound data.
     #[default]
     Off,
-    /// A fiber that has not begun may be taken by a worker that serves its pool, unless
-    /// [`Builder::worker`](crate::Builder::worker) says where it begins.
+    /// A fiber that has not begun may be taken by another worker that serves its pool, unless
+    /// [`Builder::worker`](crate::Builder::worker) names the worker on which it begins.
     Fresh,
 }
 
-/// A queue of fibers that some workers serve.
+/// Configuration of a pool: a queue of fibers that is served by some or all workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// By which it is found.
+    /// Name, for [`Runtime::pool`](crate::Runtime::pool).
     pub name: String,
-    /// 0 is the most urgent, 7 the least: a worker runs what is more urgent first, but for one fiber in a few
-    /// hundred, so that nobody waits for ever.
+    /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first, but
+    /// at intervals one of the least urgent pool that has ready fibers, so that it does not starve.
     pub priority: u8,
-    /// Which workers serve it, counted from 0; none means all.
+    /// Indices of the workers that serve the pool, counted from 0; empty means all.
     pub workers: Vec<u32>,
 }
 
 impl PoolConfig {
-    /// A pool that all workers serve.
+    /// Makes the configuration of a pool that all workers serve.
     pub fn new(name: impl Into<String>, priority: u8) -> Self {
         Self { name: name.into(), priority, workers: Vec::new() }
     }
 }
 
-/// How a runtime is to be.
+/// Configuration of a runtime.
 ///
 /// ```
 /// use handover_fiber::Config;
@@ -64,25 +64,27 @@ impl PoolConfig {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// How many threads run fibers. Default 1.
+    /// Number of worker threads. Default 1.
     pub workers_count: u32,
-    /// The CPU of each worker, or none: then the kernel places them. Default none.
+    /// CPU of each worker, or empty: then the kernel places the workers. Default empty.
     pub cpus: Vec<u32>,
-    /// Bytes of each stack, rounded up to whole pages. Default 65,536.
+    /// Size of each stack in bytes, rounded up to whole pages. Default 65,536; 1 MiB in sanitizer
+    /// builds.
     ///
-    /// It is address space: memory is what was touched, page by page, and the guard below is besides. A stack
-    /// that is too small ends the process with a message; [`Stats`](crate::Stats) tells how much was used.
+    /// This is address space: a page takes memory only once it is touched, and the guard below the
+    /// stack comes in addition. A fiber that overflows its stack ends the process with a message;
+    /// [`Stats`](crate::Stats) reports the largest use.
     pub stack_bytes: usize,
-    /// The pools. The first is where fibers go that name none. Default one pool, called "default".
+    /// The pools. Fibers that name no pool go to the first. Default: one pool, called "default".
     pub pools: Vec<PoolConfig>,
-    /// Fibers that workers take from each other. Default none.
+    /// Fibers that workers take from each other. Default: none.
     pub stealing: Stealing,
-    /// How long a worker without work spins at most before it sleeps; it does so only while that pays. Default
-    /// as for [`handover_notify`].
+    /// Limits of spinning before an idle worker sleeps; it spins only while spinning pays. Default
+    /// as in [`handover_notify`].
     pub spin: handover_notify::Config,
 }
 
-/// Frames of functions that a sanitizer watches are several times as large.
+/// Default stack size; larger for sanitizers, whose instrumented frames are several times as large.
 const STACK_BYTES: usize =
     if cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread")) {
         1 << 20
@@ -104,22 +106,22 @@ impl Default for Config {
 }
 
 impl Config {
-    /// One worker.
+    /// Makes the default configuration, with one worker.
     #[must_use]
     pub fn one_worker() -> Self {
         Self::default()
     }
 
-    /// So many workers.
+    /// Makes the default configuration with `workers_count` workers.
     #[must_use]
     pub fn workers(workers_count: u32) -> Self {
         Self { workers_count, ..Self::default() }
     }
 
-    /// Whether all is within its range.
+    /// Checks that every value is within its range, and that pools and CPUs are consistent.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is not, its value and its range.
+    /// [`ConfigError`] names the invalid field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let within = |knob, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) {

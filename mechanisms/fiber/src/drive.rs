@@ -1,4 +1,4 @@
-//! Workers, sleep, and what fibers wait at.
+//! Workers, sleep, and the primitives that fibers wait on.
 
 mod barrier;
 mod channel;

@@ -1,5 +1,5 @@
-//! What can be decided without a clock, a thread or a system call: who runs next, how often to look at
-//! the time, and how many fibers there are.
+//! Decisions without a clock, a thread or a system call: the next fiber to run, the interval
+//! between clock reads, and the number of fibers.
 
 #[cfg(not(handover_loom))]
 mod lead;

@@ -1,9 +1,9 @@
-//! What can go wrong: one type per operation that can fail.
+//! Errors: one type per operation that can fail.
 
 use std::any::Any;
 use std::{error, fmt};
 
-/// Why a [`Config`](crate::Config) is refused.
+/// Error of a [`Config`](crate::Config) that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -12,95 +12,95 @@ pub enum ConfigError {
     OutOfRange {
         /// The field's name.
         knob: &'static str,
-        /// What it was set to.
+        /// The configured value.
         value: u64,
-        /// The least it may be.
+        /// The smallest valid value.
         min: u64,
-        /// The most it may be.
+        /// The greatest valid value.
         max: u64,
     },
-    /// A pool names a worker that there is not.
+    /// A pool names a worker that does not exist.
     #[error("pool {pool:?} names worker {worker}: there are {workers_count}, counted from 0")]
     NoSuchWorker {
         /// The pool's name.
         pool: String,
-        /// The worker.
+        /// The worker's index.
         worker: u32,
-        /// How many there are.
+        /// The number of workers.
         workers_count: u32,
     },
-    /// Two pools have one name.
+    /// Two pools have the same name.
     #[error("two pools are called {0:?}: give each its own name")]
     TwoPools(String),
-    /// Workers are to be pinned, but not each has a CPU.
+    /// Workers are to be pinned, but the number of CPUs differs from the number of workers.
     #[error("{cpus_count} CPUs for {workers_count} workers: name one for each, or none at all")]
     CpusMissing {
-        /// How many CPUs are named.
+        /// The number of CPUs named.
         cpus_count: usize,
-        /// How many workers there are.
+        /// The number of workers.
         workers_count: u32,
     },
 }
 
-/// Why a runtime could not be made.
+/// Error of starting a runtime.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Spinning is configured beyond its bounds.
+    /// A field of the spin configuration is outside its range.
     #[error(transparent)]
     Spin(#[from] handover_notify::ConfigError),
-    /// The kernel gave no thread.
+    /// The kernel refused to start a thread.
     #[error("worker {worker} could not be started: {source}")]
     Thread {
-        /// Which one.
+        /// The worker's index.
         worker: u32,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A worker could not be pinned.
+    /// A worker could not be pinned to its CPU.
     #[error("worker {worker} could not be pinned: {source}")]
     Pin {
-        /// Which one.
+        /// The worker's index.
         worker: u32,
-        /// Why.
+        /// The reason.
         source: handover_base::affinity::PinError,
     },
 }
 
-/// Why there is no stack.
+/// Error of allocating a stack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
-    /// The kernel gave no memory.
+    /// The kernel refused to map memory.
     #[error("no memory for {stacks_count} more stacks: {}", std::io::Error::from_raw_os_error(*.errno))]
     OutOfMemory {
-        /// How many it was asked for in the end.
+        /// The number of stacks requested in the last attempt.
         stacks_count: usize,
-        /// Its reason.
+        /// The kernel's errno.
         errno: i32,
     },
-    /// This kernel guards stacks with mappings, and there are too many of those.
+    /// This kernel needs a mapping for each guard, and the limit of mappings is reached.
     #[error(
         "no guard for one more stack: this kernel, before Linux 6.13, needs two mappings for each, and \
          vm.max_map_count allows {maps_max}: raise it, or have fewer fibers at a time"
     )]
     TooManyMappings {
-        /// The bound.
+        /// The limit, `vm.max_map_count`.
         maps_max: u64,
     },
 }
 
-/// Why a fiber was not spawned. What it was to do has been dropped.
+/// Error of spawning a fiber. The closure has been dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// There is no stack for it.
+    /// There is no stack for the fiber.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// Closure or result would take up more than a sixteenth of the stack.
+    /// The closure or the result would take up more than a sixteenth of the stack.
     #[error(
         "a closure of {closure_bytes} bytes and a result of {result_bytes} do not fit on a stack of \
          {stack_bytes}, of which each may take a sixteenth: box what is large, or raise Config::stack_bytes"
@@ -108,18 +108,18 @@ pub enum SpawnError {
     TooLarge {
         /// The closure's size.
         closure_bytes: usize,
-        /// The result's.
+        /// The result's size.
         result_bytes: usize,
-        /// The stack's.
+        /// The stack's size.
         stack_bytes: usize,
     },
-    /// It was to be spawned beside the fiber that calls, but none does.
+    /// The call spawns on the calling fiber's runtime, but the calling thread is not a worker.
     #[error("no fiber is running on this thread: spawn by way of the runtime's handle")]
     NotInFiber,
-    /// It was to stay with this worker, in a pool that this worker does not serve.
+    /// A local fiber must stay with the calling worker, which does not serve the chosen pool.
     #[error("worker {worker} does not serve this pool")]
     NotInPool {
-        /// The worker that called.
+        /// The calling worker's index.
         worker: u32,
     },
     /// The runtime is being shut down.
@@ -127,18 +127,19 @@ pub enum SpawnError {
     ShuttingDown,
 }
 
-/// A fiber has ended by panicking. Here is what it panicked with.
+/// Payload of a fiber that ended by panicking.
 pub struct Panicked(pub Box<dyn Any + Send>);
 
 impl Panicked {
-    /// Its message, if it is text, as it is unless somebody panicked with something else.
+    /// Returns the panic message, if the payload is text, as it is for `panic!` with a format
+    /// string.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         let text = self.0.downcast_ref::<&'static str>().copied();
         text.or_else(|| self.0.downcast_ref::<String>().map(String::as_str))
     }
 
-    /// Goes on panicking where the result was asked for.
+    /// Resumes the panic in the caller.
     pub fn resume(self) -> ! {
         std::panic::resume_unwind(self.0)
     }
@@ -161,7 +162,7 @@ impl fmt::Display for Panicked {
 
 impl error::Error for Panicked {}
 
-/// The eventual has its value already. Here is the one that it was to be given.
+/// Error of setting an eventual that is already set; contains the refused value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AlreadySet<T>(pub T);
 

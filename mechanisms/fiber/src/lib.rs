@@ -25,7 +25,7 @@ pub use drive::{
 #[cfg(not(handover_loom))]
 pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, StartError};
 
-/// What the models look at.
+/// Internal types for the loom models.
 #[cfg(handover_loom)]
 pub mod model {
     pub use crate::engine::tally::{Tally, alive_count, have_all_ended};

@@ -1,4 +1,4 @@
-//! The sole home of `unsafe`: memory for stacks, the switch, and what is strung through both.
+//! The only modules with `unsafe`: memory of stacks, the switch, and intrusive lists.
 
 #[cfg(not(handover_loom))]
 mod alarm;

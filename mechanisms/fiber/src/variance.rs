@@ -1,5 +1,6 @@
-//! No handle of a type that borrows for long is one of a type that borrows for short: both ends of what it leads to
-//! would have to agree. Each of these must not compile.
+//! Variance of the handles: a handle of a type with a long lifetime must not convert to a handle of
+//! the same type with a shorter lifetime if values flow both in and out. The examples marked so
+//! must not compile.
 
 /// ```compile_fail
 /// use handover_fiber::Mutex;
@@ -41,7 +42,7 @@ struct ReceiverIsInvariant;
 /// ```
 struct MutexGuardIsInvariant;
 
-/// Of this one nothing but a value comes out, which may as well borrow for short.
+/// Covariant: only a value comes out of a join handle.
 ///
 /// ```
 /// use handover_fiber::JoinHandle;

@@ -1,11 +1,11 @@
-//! The gate of an eventual, the inbox of a worker, and the lock of its queue, under loom.
+//! loom models of the gate of an eventual, the inbox of a worker, and the lock of its run queue.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-fiber --test model --release \
 //!     --target-dir target/loom
 //! ```
 //!
-//! The calls that each model mixes, each `/` between threads:
+//! Calls that each model combines; `/` separates threads:
 //!
 //! | model | calls |
 //! |---|---|
@@ -23,13 +23,15 @@
 //! | of_two_workers_.. | end, look whether all have ended / the same |
 //! | a_fiber_that_spawns_.. | spawn, end / count |
 //!
-//! Not modelled: the mutex, conditions, barriers and channels, whose waiters stand under a `std` mutex; the sleep of
-//! a worker, which is `handover-notify`'s; a thief's sleep beside an owner's offers.
+//! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std`
+//! mutex; the sleep of a worker, which is part of `handover-notify`; a thief's sleep against an
+//! owner's offers.
 //!
-//! Seen to fail: workers that look whether all fibers have ended without a fence after their own count.
+//! Seen to fail: workers that check whether all fibers have ended without a fence after their own
+//! count.
 //!
-//! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both sides: loom
-//! knows no other. So is what a kernel without it gets.
+//! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
+//! sides, since loom knows no other. A kernel without membarrier gets the same.
 #![cfg(handover_loom)]
 
 mod raw;
@@ -41,8 +43,8 @@ use handover_fiber::model::{
 };
 use raw::{Item, wait_at, wait_at_as, wait_at_until};
 
-/// Somebody who waits: blocked until the flag stands. Looking again and again would not do: of two who wait
-/// so, one lets the other look for ever.
+/// Waiter that blocks until its flag is set. Polling would not do: of two polling waiters, loom may
+/// let one run for ever.
 #[derive(Clone)]
 struct Flag(Arc<(AtomicBool, loom::sync::Notify)>);
 
@@ -76,7 +78,7 @@ fn open(gate: &Gate<Flag>) -> bool {
     }
 }
 
-/// Somebody who waits, but not for ever.
+/// Waiter with a deadline.
 #[derive(Clone)]
 struct Timed(Arc<(Race, loom::sync::Notify)>);
 
@@ -108,7 +110,7 @@ impl Timed {
     }
 }
 
-/// Opens the gate; how many of those who waited there were in time.
+/// Opens the gate; returns the number of waiters that were woken before their deadline.
 fn open_for_timed(gate: &Gate<Timed>) -> usize {
     match gate.set() {
         Opened::For(waiters) => waiters.filter(Timed::offer).count(),
@@ -116,7 +118,7 @@ fn open_for_timed(gate: &Gate<Timed>) -> usize {
     }
 }
 
-/// Tries what takes up to three preemptions.
+/// Explores all executions with up to three preemptions.
 fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -233,7 +235,7 @@ fn a_waiter_is_woken_although_the_gate_is_closed_at_once() {
         assert!(open(&gate));
         let is_closed = gate.close();
         assert!(is_closed);
-        // Who comes only now waits for the next time.
+        // A waiter that comes only now waits for the next opening.
         open(&gate);
         waits.join().unwrap();
     });
@@ -285,7 +287,7 @@ fn an_owner_and_a_thief_are_never_inside_at_once() {
     loom::model(|| {
         let queue = Arc::new(Biased::new(vec![1, 2]));
         let its = Arc::clone(&queue);
-        // SeqCst: the model of membarrier, and its partner.
+        // SeqCst: both fences, that of the model of membarrier and its partner.
         let full = || fence(Ordering::SeqCst);
         let thief = thread::spawn(move || its.visit(full, Vec::pop).flatten());
         let own = raw::own(&queue, full, Vec::pop);
@@ -297,7 +299,7 @@ fn an_owner_and_a_thief_are_never_inside_at_once() {
     });
 }
 
-/// The worker that sees it ends the others; if none does, all of them sleep for ever.
+/// The worker that gets `true` ends the others; if none did, all would sleep for ever.
 #[test]
 fn of_two_workers_that_end_the_last_fibers_one_sees_that_all_have_ended() {
     loom::model(|| {
@@ -306,7 +308,7 @@ fn of_two_workers_that_end_the_last_fibers_one_sees_that_all_have_ended() {
         tallies[0].add_spawned();
         let its = Arc::clone(&tallies);
         let other = thread::spawn(move || {
-            its[1].add_ended(); // of a fiber that worker 0 has sent it
+            its[1].add_ended(); // a fiber that worker 0 has sent to worker 1
             have_all_ended(its.iter(), || 0)
         });
         tallies[0].add_ended();

@@ -9,21 +9,21 @@ use handover_sched::{
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // An algorithm is a plain value. It has no clock and no thread: time and lengths are arguments.
+    // An algorithm is a plain value without clock or thread: time and lengths are arguments.
     let mut scheduler = Queued::<&str, Wf2qPlus>::new(&Config::default())?;
     let spec =
         FlowSpec { weight: 3, length_max_bytes: 1500, packets_max: 2, drop: DropPolicy::Tail };
     let heavy = scheduler.add_flow(spec)?;
     let light = scheduler.add_flow(FlowSpec { weight: 1, drop: DropPolicy::Head, ..spec })?;
 
-    // A packet is a flow, a length, and whatever finds it again.
+    // A packet has a flow, a length, and a token by which the caller finds it.
     for name in ["first", "second"] {
         for flow in [heavy, light] {
             let packet = Packet { flow, length_bytes: 1000, token: name };
             assert_eq!(scheduler.enqueue(0, packet), Ok(Accepted::Queued));
         }
     }
-    // A full flow refuses the newest and gives it back, or drops the oldest and gives that back.
+    // A full flow refuses and returns the newest packet, or drops and returns the oldest.
     let third = Packet { flow: heavy, length_bytes: 1000, token: "third" };
     let refused = scheduler.enqueue(0, third).map_err(|refused| (refused.packet, refused.why));
     assert_eq!(refused, Err((third, Refusal::FlowFull)));
@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("flow {flow}: {token}");
     }
 
-    // By name, chosen at run time; what is not known is refused with what there is.
+    // An algorithm can be chosen by name at run time; the error of an unknown name lists the known
+    // ones.
     let mut any = "drr".parse::<Algorithm>()?.build::<()>(&Config::default())?;
     let flows: FlowSet = "100:1500:1,1:64-1500:8".parse()?;
     for spec in flows.specs(100) {
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "fair".parse::<Algorithm>().map_or_else(|it| it.to_string(), |it| it.to_string())
     );
 
-    // Each at its own rate: a thousand bytes take a millisecond at 8 Mbit/s.
+    // Each flow has its own rate: a thousand bytes take a millisecond at 8 Mbit/s.
     let mut paced = Queued::<(), Pacing>::new(&Config::default())?;
     paced.add_flow(FlowSpec { weight: 8_000_000, ..spec })?;
     for _ in 0..2 {
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(paced.dequeue(0).is_some() && paced.dequeue(999_999).is_none());
     assert_eq!(paced.ready_ns(), Some(1_000_000));
 
-    // Tenants share the link, and each tenant's flows what it gets.
+    // Tenants share the link, and each tenant's flows share the tenant's part.
     let mut levels = Hierarchy::<(), Qfq, Wf2qPlus>::new(&Config::default())?;
     for weight in [2, 1] {
         let tenant = levels.add_tenant(weight, 1500)?;
@@ -63,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{} tenants, {} flows", levels.tenants_count(), levels.flows_count());
 
-    // How fair it is, measured: no flow is behind its share by more than a longest packet.
+    // Measured fairness: no flow is behind its share by more than a longest packet.
     let options = Options::parse(&["-alg", "wf2q+", "-flowsets", "1-100-10:1500:10"])?;
     let mut scheduler = options.algorithm.build::<()>(&options.config())?;
     let report =

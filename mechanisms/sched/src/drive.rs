@@ -1,5 +1,5 @@
-//! The scheduler at work: clients with a mailbox each, one arbiter thread that alone owns the
-//! algorithm, and what the packets leave by.
+//! Driver of a scheduler: clients with a mailbox each, one arbiter thread that alone owns the
+//! algorithm, and sinks that transmit the packets.
 //!
 //! ```text
 //! client 0 ──mailbox──►┐           ┌──────────┐        ┌─marks──► client 0 ──► sink
@@ -7,10 +7,11 @@
 //! client 2 ──mailbox──►┘           └──────────┘        └─marks──► client 2 ──► sink
 //! ```
 //!
-//! A client says of a packet only its flow, its length and a tag of 26 bits: eight bytes. The packet
-//! itself stays where it is. The arbiter takes them out of the mailboxes, hands them to the algorithm,
-//! and marks as eligible what the algorithm hands out, at the rate of the link. The client sees the
-//! mark and transmits, in the order of the marks. Nobody takes a lock, and nobody waits for anybody.
+//! A client describes a packet by its flow, its length and a tag of 26 bits: eight bytes. The
+//! packet itself stays where it is. The arbiter takes the descriptions out of the mailboxes, passes
+//! them to the algorithm, and marks the packets that the algorithm returns as eligible, at the rate
+//! of the link. The client sees the marks and transmits the packets in their order. The path of a
+//! packet has no lock, and no thread blocks another.
 //!
 //! ```
 //! use handover_sched::drive::{Arbiter, Config, Null, Offer, Stop, Token};
@@ -38,10 +39,11 @@
 //! ```
 //!
 //! # Probes
-//! Where a packet's time goes can be recorded ([`handover_probe`]): `sched.enqueued` when a client has put
-//! packets into its mailbox, `sched.taken` when the arbiter has taken them out, `sched.scheduled` when the
-//! algorithm has them, `sched.marked` when they have been marked, `sched.transmitted` when the client has
-//! sent them off. Each has the client's number and how many packets, and is passed once for a burst.
+//! The stages of a packet can be recorded ([`handover_probe`]): `sched.enqueued` when a client has
+//! put packets into its mailbox, `sched.taken` when the arbiter has taken them out,
+//! `sched.scheduled` when the algorithm has them, `sched.marked` when they have been marked,
+//! `sched.transmitted` when the client has transmitted them. Each event has the client's number and
+//! the number of packets; a burst is one event.
 //!
 //! # Source
 //! L. Rizzo, P. Valente, G. Lettieri, V. Maffione, "PSPAT: software packet scheduling at hardware speed"

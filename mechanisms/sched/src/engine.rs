@@ -1,5 +1,5 @@
-//! The algorithms: pure transitions. Time and length are arguments; there is no clock, no thread
-//! and no system call.
+//! Scheduling algorithms as pure state machines: time and length are arguments; there is no clock,
+//! no thread and no system call.
 
 mod algorithm;
 mod config;
@@ -34,101 +34,102 @@ pub use rr::{Deficit, DeficitRoundRobin, RoundRobin};
 pub use table::{HalfLine, Line, Slots};
 pub use wf2q::{Stamp, Wf2qPlus};
 
-/// One packet as a scheduler sees it: whose it is, how long, and the caller's own mark.
+/// Packet as a scheduler sees it: its flow, its length, and a token of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<T = ()> {
     /// The flow's number, dense from 0.
     pub flow: u32,
-    /// Its length. The shares are shares of bytes.
+    /// Length in bytes. Shares are shares of bytes.
     pub length_bytes: u32,
-    /// Whatever the caller needs to find the packet again.
+    /// Value by which the caller finds the packet.
     pub token: T,
 }
 
-/// What a flow is entitled to.
+/// Properties of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSpec {
-    /// Its share is its weight over the sum of all weights. For strict priority the smaller
-    /// number goes first; for pacing it is the flow's rate in bits per second.
+    /// Weight: the flow's share is its weight over the sum of all weights. For strict priority it
+    /// is the priority, smaller numbers first; for pacing it is the flow's rate in bits per second.
     pub weight: u64,
-    /// The longest packet it may send: the fairness bounds are in units of it.
+    /// Longest packet that the flow may send; the fairness bounds are multiples of it.
     pub length_max_bytes: u32,
-    /// Packets it may have queued at once.
+    /// Maximum number of queued packets.
     pub packets_max: u32,
-    /// What to do with a packet beyond that.
+    /// Policy for a packet beyond `packets_max`.
     pub drop: DropPolicy,
 }
 
-/// Which packet goes when a flow's queue is full.
+/// Packet to drop when a flow's queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DropPolicy {
-    /// The newest: it is refused and given back.
+    /// The newest: it is refused and returned.
     #[default]
     Tail,
-    /// The oldest: it is given back in the newest one's stead, which is queued.
+    /// The oldest: it is returned, and the newest is queued.
     Head,
 }
 
-/// What became of a packet that was taken.
+/// Result of an accepted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a packet dropped in this one's stead is given back here"]
 pub enum Accepted<T> {
-    /// It is queued.
+    /// The packet is queued.
     Queued,
-    /// It is queued; the oldest of its flow was dropped for it ([`DropPolicy::Head`]).
+    /// The packet is queued; the oldest packet of its flow was dropped for it
+    /// ([`DropPolicy::Head`]).
     InsteadOf(Packet<T>),
 }
 
-/// Counts since the scheduler was made: `enqueued == dequeued + dropped + queued` at every moment,
-/// where `dropped` are packets that were queued once and gave way to newer ones.
+/// Counters since the scheduler was made: `enqueued == dequeued + dropped + queued` at every
+/// moment; `dropped` counts packets that were queued and later dropped for newer ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets taken.
+    /// Packets accepted.
     pub enqueued: u64,
-    /// Packets handed out.
+    /// Packets dequeued.
     pub dequeued: u64,
-    /// Packets taken and dropped for newer ones.
+    /// Packets accepted, and later dropped for newer ones.
     pub dropped: u64,
-    /// Packets refused: never taken.
+    /// Packets refused.
     pub refused: u64,
 }
 
-/// A scheduling algorithm: it takes packets of many flows and says which goes next.
+/// Scheduling algorithm: it queues packets of many flows and chooses the next one to send.
 ///
-/// Packets of one flow leave in the order in which they came. `now_ns` never decreases from one
+/// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one
 /// call to the next.
 pub trait Scheduler<T: Copy + core::fmt::Debug> {
-    /// Adds a flow and gives its number: the first is 0, then one more each time.
+    /// Adds a flow and returns its number: 0 for the first, then one more each time.
     ///
     /// # Errors
-    /// [`FlowError`] where the algorithm cannot hold what is asked; nothing is changed then.
+    /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
     fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError>;
 
-    /// How many flows there are.
+    /// Returns the number of flows.
     fn flows_count(&self) -> u32;
 
-    /// Takes a packet.
+    /// Queues a packet.
     ///
     /// # Errors
-    /// [`Refused`] gives it back and says why.
+    /// [`Refused`] returns the packet with the reason.
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>>;
 
-    /// Hands out the next packet, or `None` when there is none that may go by now.
+    /// Dequeues the next packet; `None` if no packet may leave at `now_ns`.
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>>;
 
-    /// The earliest moment at which [`Scheduler::dequeue`] would give a packet, if none comes
-    /// before; `None` while nothing is queued. 0 for those that never hold a packet back.
+    /// Returns the earliest time at which [`Scheduler::dequeue`] would return a packet if no other
+    /// one came; `None` while no packet is queued, 0 for algorithms that never hold a packet back.
     fn ready_ns(&self) -> Option<u64>;
 
-    /// Packets queued.
+    /// Returns the number of queued packets.
     fn len(&self) -> usize;
 
-    /// Whether nothing is queued.
+    /// Returns `true` if no packet is queued.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What was taken, handed out, dropped and refused since the beginning.
+    /// Returns the counters since the scheduler was made.
     fn totals(&self) -> Totals;
 }
 

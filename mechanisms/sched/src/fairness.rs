@@ -1,4 +1,4 @@
-//! The worst-case fair index: how far flows fall behind what their weights entitle them to.
+//! Worst-case fair index: the maximum by which flows fall behind their share.
 //!
 //! ```
 //! use handover_sched::fairness::Watch;
@@ -12,25 +12,26 @@
 //! assert_eq!(watch.flows_backlogged_bytes().collect::<Vec<_>>(), [0.0, 375.0]);
 //! ```
 //!
-//! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM 1996; the
-//! index at each queue's end is that of dummynet's tester (L. Rizzo, 2010).
+//! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM
+//! 1996; the index at the end of each queue is that of dummynet's tester (L. Rizzo, 2010).
 
-/// What is known of a flow's service.
+/// Service of one flow so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Its share of all weights.
+    /// The flow's weight over the sum of all weights.
     share: f64,
-    /// What it has got, and what all have got, when it got its first packet.
+    /// Bytes served to the flow since it last became backlogged; `began_bytes` is the number of
+    /// bytes served to all flows before that.
     own_bytes: u64,
     began_bytes: u64,
     queued_count: u32,
-    /// While it has packets: the least that it was behind.
+    /// Minimum lag in the current backlog: bytes due less bytes served.
     least_bytes: f64,
-    /// The most that it was, when a packet of it had gone, since any moment from which it had packets.
+    /// Maximum over all its departures of the lag less the minimum lag before, within one backlog.
     worst_bytes: f64,
 }
 
-/// Sees which packets are queued and served, and keeps the index of every flow.
+/// Observer of queued and served packets, which computes the index of every flow.
 ///
 /// # Cost
 /// Some ns a packet: about as much as a scheduler.
@@ -42,7 +43,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of flows with these weights.
+    /// Makes an observer of flows with these weights.
     pub fn new(weights: impl IntoIterator<Item = u64>) -> Self {
         let seen = |weight| Seen { share: weight as f64, ..Seen::default() };
         let mut flows: Vec<Seen> = weights.into_iter().map(seen).collect();
@@ -51,10 +52,10 @@ impl Watch {
         Self { flows, served_bytes: 0, when_empty_bytes: 0.0 }
     }
 
-    /// A packet of the flow has been queued.
+    /// Records that a packet of the flow was queued.
     ///
     /// # Panics
-    /// Here and below: if there is no such flow.
+    /// Panics, as the methods below do, if there is no such flow.
     #[inline]
     pub fn queued(&mut self, flow: u32) {
         let seen = &mut self.flows[flow as usize];
@@ -66,13 +67,13 @@ impl Watch {
         }
     }
 
-    /// A packet that was queued has been dropped.
+    /// Records that a queued packet was dropped.
     #[inline]
     pub fn dropped(&mut self, flow: u32) {
         self.flows[flow as usize].queued_count -= 1;
     }
 
-    /// A packet that was queued has gone.
+    /// Records that a queued packet was sent.
     #[inline]
     pub fn served(&mut self, flow: u32, bytes: u32) {
         let seen = &mut self.flows[flow as usize];
@@ -80,7 +81,7 @@ impl Watch {
         seen.own_bytes += u64::from(bytes);
         let due_bytes = (self.served_bytes - seen.began_bytes) as f64 * seen.share;
         let behind_bytes = due_bytes - seen.own_bytes as f64;
-        // The least is reached when the flow has just been served, like this.
+        // The lag has a local minimum right after the flow was served.
         seen.worst_bytes = seen.worst_bytes.max(behind_bytes - seen.least_bytes);
         seen.least_bytes = seen.least_bytes.min(behind_bytes);
         seen.queued_count -= 1;
@@ -89,19 +90,19 @@ impl Watch {
         }
     }
 
-    /// The most that any flow was behind when it had no packet left, since it had had its first: as
-    /// dummynet's tester has it.
+    /// Returns the maximum lag, in bytes, of any flow when it had no packet left, measured since it
+    /// became backlogged: the index of dummynet's tester.
     pub fn when_empty_bytes(&self) -> f64 {
         self.when_empty_bytes
     }
 
-    /// The most that any flow was behind when a packet of it had gone, since any moment from which on it
-    /// had packets.
+    /// Returns the maximum lag, in bytes, that any flow built up between a moment of a backlog and
+    /// a later departure of one of its packets.
     pub fn backlogged_bytes(&self) -> f64 {
         self.flows_backlogged_bytes().fold(0.0, f64::max)
     }
 
-    /// The same of each flow.
+    /// Returns the same as [`backlogged_bytes`](Self::backlogged_bytes) for each flow.
     pub fn flows_backlogged_bytes(&self) -> impl Iterator<Item = f64> {
         self.flows.iter().map(|flow| flow.worst_bytes)
     }

@@ -1,10 +1,10 @@
-//! Sets of flows as dummynet's tester writes them: `W:L:F[,...]`.
+//! Sets of flows in the notation of dummynet's tester: `W:L:F[,...]`.
 //!
-//! `W` is the weight and `L` the longest packet in bytes, each `min[-max[-steps]]`: so many values from
-//! the least to the greatest, evenly spaced and rounded down; without `steps` both ends, or the one value
-//! where they are equal. `F` is how many flows there are of each weight and length, so that a part makes
-//! `F` x weights x lengths flows. Numbers are whole; `K` and `M` stand for 10^3 and 10^6, `k` and `m`
-//! for 2^10 and 2^20.
+//! `W` is the weight and `L` the longest packet in bytes, each `min[-max[-steps]]`: `steps` values
+//! from the least to the greatest, evenly spaced and rounded down; without `steps` the two ends, or
+//! a single value if they are equal. `F` is the number of flows of each weight and length, so that
+//! a part makes `F` x weights x lengths flows. Numbers are whole; `K` and `M` stand for 10^3 and
+//! 10^6, `k` and `m` for 2^10 and 2^20.
 //!
 //! ```
 //! use handover_sched::flowset::FlowSet;
@@ -24,20 +24,20 @@ use crate::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYTES, WEIGH
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Flows in the order in which they are numbered: part by part, weight by weight, length by length.
+/// Set of flows, numbered part by part, weight by weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSet {
     parts: Vec<Part>,
 }
 
-/// One part of a set, between two commas.
+/// Part of a set, between two commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The weights.
     pub weights: Steps,
-    /// The longest packets, in bytes.
+    /// The longest packets' lengths, in bytes.
     pub lengths_bytes: Steps,
-    /// Flows of each weight and length.
+    /// Number of flows of each weight and length.
     pub flows_count: u32,
 }
 
@@ -50,64 +50,64 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// The value that is meant to come at this place.
+    /// Returns the value at this index.
     fn at(self, place: u32) -> u32 {
         let between = u64::from(self.count - 1).max(1);
         let above = u64::from(self.max - self.min) * u64::from(place) / between;
-        self.min + above as u32 // not above max - min
+        self.min + above as u32 // at most max - min
     }
 
-    /// The values, from the least to the greatest.
+    /// Returns the values, from the least to the greatest.
     pub fn values(self) -> impl DoubleEndedIterator<Item = u32> + Clone {
         (0..self.count).map(move |place| self.at(place))
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn count(self) -> u32 {
         self.count
     }
 }
 
 impl Part {
-    /// All flows of this part.
+    /// Returns the number of flows of this part.
     pub fn flows_total(&self) -> u64 {
         let per_weight = u64::from(self.flows_count) * u64::from(self.lengths_bytes.count);
         per_weight.saturating_mul(self.weights.count.into())
     }
 }
 
-/// Why a text is no set of flows.
+/// Error of parsing a set of flows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("flow set, part {part}, column {column}: {expected}")]
 pub struct FlowSetError {
-    /// Which part, counted from 1.
+    /// The part, counted from 1.
     pub part: usize,
-    /// Which character of the whole text, counted from 1.
+    /// The character of the whole text, counted from 1.
     pub column: usize,
-    /// What was expected there, and what stands there instead.
+    /// The expected text, and the text found instead.
     pub expected: String,
 }
 
 impl FlowSet {
-    /// So many flows of one weight and one longest packet; the numbers are not checked against what a
-    /// text may say.
+    /// Makes a set of `flows_count` flows of one weight and one longest packet; the numbers are not
+    /// checked against the limits of the notation.
     pub fn equal(weight: u32, length_max_bytes: u32, flows_count: u32) -> Self {
         let one = |value| Steps { min: value, max: value, count: 1 };
         let (weights, lengths_bytes) = (one(weight), one(length_max_bytes));
         Self { parts: vec![Part { weights, lengths_bytes, flows_count }] }
     }
 
-    /// The parts.
+    /// Returns the parts.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// How many flows there are: not more than a scheduler can hold.
+    /// Returns the number of flows: at most [`FLOWS_LIMIT`] for a parsed set.
     pub fn flows_count(&self) -> u32 {
         self.parts.iter().map(|part| part.flows_total() as u32).sum()
     }
 
-    /// The sum of all flows' weights.
+    /// Returns the sum of all flows' weights.
     pub fn weights_sum(&self) -> u64 {
         let of = |part: &Part| {
             let per_weight = u64::from(part.flows_count) * u64::from(part.lengths_bytes.count);
@@ -116,12 +116,12 @@ impl FlowSet {
         self.parts.iter().map(of).sum()
     }
 
-    /// The longest packet of all.
+    /// Returns the length of the longest packet of all flows.
     pub fn length_max_bytes(&self) -> u32 {
         self.parts.iter().map(|part| part.lengths_bytes.max).max().unwrap_or(0)
     }
 
-    /// Each flow's weight and length.
+    /// Returns each flow's weight and longest packet.
     pub fn flows(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.parts.iter().flat_map(|part| {
             part.weights.values().flat_map(move |weight| {
@@ -132,7 +132,7 @@ impl FlowSet {
         })
     }
 
-    /// What each flow is made with; each may have so many packets queued, and refuses more.
+    /// Returns the specification of each flow, with room for `packets_max` packets and tail drop.
     pub fn specs(&self, packets_max: u32) -> impl Iterator<Item = FlowSpec> + '_ {
         self.flows().map(move |(weight, length_max_bytes)| FlowSpec {
             weight: weight.into(),
@@ -192,7 +192,7 @@ impl FromStr for FlowSet {
     }
 }
 
-/// What a number may be.
+/// Name and upper limit of a number in the notation.
 struct Range {
     what: &'static str,
     max: u64,
@@ -313,6 +313,6 @@ impl Reader<'_> {
             self.column = began;
             return Err(self.error(format!("a {what} of {value}: must lie in 1..={max}")));
         }
-        Ok(value as u32) // no range goes beyond
+        Ok(value as u32) // the limits of all ranges fit
     }
 }

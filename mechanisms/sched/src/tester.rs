@@ -1,8 +1,8 @@
-//! A test generator in the manner of dummynet's tester, and the worst-case fair index.
+//! Load generator in the manner of dummynet's tester, with the worst-case fair index.
 //!
-//! The generator gives packets to the flow with the fewest packets queued until `qmax` are queued in all,
-//! takes packets out until `qmin` are left, and begins again. It needs no clock: whoever measures reads
-//! one before and after [`Tester::run`], and subtracts what the same steps take with [`Nothing`].
+//! The generator gives packets to the flow with the fewest queued packets until `qmax` are queued
+//! in all, takes packets out until `qmin` are left, and begins again. It needs no clock: measure
+//! the time of [`Tester::run`], and subtract the time of the same steps with [`Nothing`].
 //!
 //! ```
 //! use handover_sched::tester::{Options, Tester};
@@ -28,12 +28,12 @@ use crate::fairness::Watch;
 use generator::Generator;
 use std::fmt::Debug;
 
-/// What a token of the generator's packets can be.
+/// Bounds of a token in the generator's packets.
 pub trait Token: Copy + Debug + Default {}
 
 impl<T: Copy + Debug + Default> Token for T {}
 
-/// A generator, and what was seen of every flow.
+/// Generator with an observer of the flows' service.
 #[derive(Debug)]
 pub struct Tester {
     generator: Generator,
@@ -43,21 +43,21 @@ pub struct Tester {
     report: Report,
 }
 
-/// What a run has shown.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Report {
     /// Packets offered.
     pub enqueued: u64,
-    /// Packets taken out.
+    /// Packets dequeued.
     pub dequeued: u64,
     /// Packets refused, or dropped for newer ones.
     pub dropped: u64,
-    /// The largest that any flow was behind its share, in bytes.
+    /// Maximum lag of any flow behind its share, in bytes.
     pub wfi_bytes: f64,
 }
 
 impl Report {
-    /// The line that dummynet's tester prints, of a run that took so long.
+    /// Returns the line that dummynet's tester prints, for a run that took `elapsed_ns`.
     pub fn line(&self, name: &str, elapsed_ns: u64, flows: &str) -> String {
         let per_packet_ns = elapsed_ns as f64 / self.enqueued.max(1) as f64;
         let (whole_s, ms) = (elapsed_ns / 1_000_000_000, elapsed_ns / 1_000_000 % 1000);
@@ -70,10 +70,10 @@ impl Report {
 }
 
 impl Tester {
-    /// Adds the flows to a scheduler without any, and makes a generator for them.
+    /// Makes a generator, and adds its flows to a scheduler without flows.
     ///
     /// # Errors
-    /// [`FlowError`] where the scheduler cannot hold them.
+    /// [`FlowError`] if the scheduler cannot hold the flows.
     pub fn new<T: Token, S: Scheduler<T>>(
         options: &Options,
         scheduler: &mut S,
@@ -90,14 +90,14 @@ impl Tester {
         })
     }
 
-    /// The same without watching how fair it is, which costs about as much as a scheduler.
+    /// Turns off the observer of fairness, which costs about as much as a scheduler.
     pub fn unwatched(mut self) -> Self {
         self.watch = None;
         self
     }
 
-    /// Does so many steps, each of which offers a packet or takes one out, and says what was seen since
-    /// the beginning. The index is taken whenever a flow has no packet left.
+    /// Does `steps` steps, each of which offers a packet or takes one out; returns the results
+    /// since the tester was made. The index is taken when a flow has no packet left.
     #[inline]
     pub fn run<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S, steps: u64) -> Report {
         for _ in 0..steps {
@@ -148,7 +148,8 @@ impl Tester {
         }
     }
 
-    /// The next packet; for a scheduler that holds it back, time goes on until it does not.
+    /// Dequeues the next packet; if the scheduler holds it back, advances the time until it does
+    /// not.
     #[inline(always)]
     fn dequeue<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S) -> Option<Packet<T>> {
         if let Some(packet) = scheduler.dequeue(self.now_ns) {
@@ -158,10 +159,10 @@ impl Tester {
         scheduler.dequeue(self.now_ns)
     }
 
-    /// Keeps every flow of a scheduler without packets backlogged with `depth` packets while so many
-    /// packets go. Gives the index over all spans of time within that: what a flow is behind when a
-    /// packet of it has gone, since any moment before. Lengths are the flows' longest, or any up to them where `random` is a
-    /// seed other than 0.
+    /// Keeps every flow of an empty scheduler backlogged with `depth` packets while `packets`
+    /// packets leave. The index covers all spans of time within that: the lag that a flow builds up
+    /// between any moment and a later departure of one of its packets. Packets have their flow's
+    /// longest length, or any length up to it if `random`, a seed, is not 0.
     pub fn run_backlogged<T: Token, S: Scheduler<T>>(
         &mut self,
         scheduler: &mut S,
@@ -191,7 +192,7 @@ impl Tester {
             let Some(packet) = self.dequeue(scheduler) else { break };
             self.report.dequeued += 1;
             self.report.enqueued += 1;
-            // Before it is said to be served, as its flow is never without a packet.
+            // Enqueued before served() is called, so that the flow is never without a packet.
             match scheduler.enqueue(self.now_ns, next_packet(packet.flow)) {
                 Ok(_) => watch.queued(packet.flow),
                 Err(_) => self.report.dropped += 1,
@@ -204,7 +205,8 @@ impl Tester {
     }
 }
 
-/// What the generator costs by itself: packets go out as they came, of any flow, without limits.
+/// Scheduler that measures the generator's own cost: first in, first out, whatever the flow,
+/// without limits per flow.
 #[derive(Debug)]
 pub struct Nothing<T> {
     ring: Vec<Packet<T>>,
@@ -213,7 +215,7 @@ pub struct Nothing<T> {
 }
 
 impl<T: Token> Nothing<T> {
-    /// For so many packets at once.
+    /// Makes room for `packets_max` packets, rounded up to a power of two.
     pub fn new(packets_max: u32) -> Self {
         let places = (packets_max as usize).next_power_of_two();
         let empty = Packet { flow: 0, length_bytes: 0, token: T::default() };

@@ -1,14 +1,15 @@
-//! The lanes under loom, which tries every interleaving and every reordering that the memory model
-//! allows. A line has four words there, so that few slots go around a small lane.
+//! loom models of the lanes: every interleaving and every reordering that the memory model allows.
+//! A line has four words there, so that few slots wrap around a small lane.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-sched --test model --release \
 //!     --target-dir target/loom
 //! ```
 //!
-//! # Which calls are mixed
+//! # Calls that are combined
 //! In each row, every call of the sender meets every call of the receiver at every point that two
-//! preemptions allow (three for `mixes_*`), and one more with `HANDOVER_LONG`. All go around the lane.
+//! preemptions allow (three for `mixes_*`), and one more with `HANDOVER_LONG`. All models wrap
+//! around the lane.
 //!
 //! | model | lane | sender | receiver |
 //! |---|---|---|---|
@@ -16,24 +17,25 @@
 //! | `goes_around_in_runs` | `Laps` | `push_all` of three, `publish` | `pop_all` of three, `release` |
 //! | `mixes_single_slots_and_runs` | each | `push`, `push_all` of two, `room`, `has_room`, `publish` only at times, drop | `pop`, `pop_all` of two, `release` only at times |
 //!
-//! Seen to fail, as slots that are not whole or are lost: `mixes_*` with the Release of `Laps`' `push_all`
-//! or of `Cached`'s index made Relaxed, and with a limit of `Laps` that is one slot too high.
+//! Seen to fail, with torn or lost slots: `mixes_*` with the Release of `Laps`' `push_all` or of
+//! `Cached`'s index made Relaxed, and with a limit of `Laps` that is one slot too high.
 #![cfg(handover_loom)]
 
 use handover_base::sync::{hint, thread};
 use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Plain, Post};
 
-/// Three take two minutes for all of these; `cargo xtask test --long` takes them.
+/// Returns the limit of preemptions. Three take two minutes for all models; `cargo xtask test
+/// --long` uses three.
 fn preemptions_max() -> usize {
     if std::env::var_os("HANDOVER_LONG").is_some() { 3 } else { 2 }
 }
 
-/// A slot that tells its number in every word.
+/// Makes a slot that holds its number in every word.
 fn slot<const W: usize>(number: u64) -> [u64; W] {
     std::array::from_fn(|word| number * 4 + word as u64)
 }
 
-/// Sends `numbers` slots through a lane that they go around, publishing every `batch`.
+/// Sends `numbers` slots through a lane, wrapping around it, and publishes after every `batch`.
 fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max());
@@ -68,7 +70,8 @@ fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u
     });
 }
 
-/// The same by runs of up to three, which end in the midst of lines and of the lane.
+/// Sends slots as `goes_around`, in runs of up to three, which end inside lines and inside the
+/// lane.
 fn goes_around_in_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max());
@@ -101,8 +104,8 @@ fn goes_around_in_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) 
     });
 }
 
-/// Single slots and runs by turns at both ends. Nobody waits: the sender leaves off when the lane is
-/// full, the receiver looks a few times, and at last takes the rest.
+/// Alternates single slots and runs at both ends. No end waits: the sender stops when the lane is
+/// full, and the receiver polls a few times and finally takes the rest.
 fn mixes_single_slots_and_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max() + 1);

@@ -1,4 +1,4 @@
-//! Where messages are sent.
+//! Addresses, through which any thread sends messages to a machine.
 
 use super::door::Door;
 use super::room::Room;
@@ -10,15 +10,16 @@ use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_ring::PushError;
 use std::sync::Arc;
 
-/// Where a machine receives its messages, for anybody on any thread. Clone it freely, put it into
-/// messages, keep it after the machine is gone: sending then gives the message back.
+/// Sending end of a machine's inbox, for any thread. It can be cloned freely, put into messages,
+/// and kept after the machine is dropped: sending then returns the message.
 ///
 /// From a handler, [`Context::pass_to`](crate::Context::pass_to) and
-/// [`call_to`](crate::Context::call_to) do the same, and cost less when the machine happens to run
-/// on this very thread.
+/// [`call_to`](crate::Context::call_to) do the same, and cost less if the machine runs on the same
+/// thread.
 ///
 /// Messages from one thread to one machine arrive in the order in which they were sent, if all are
-/// sent in the same way (by the address, or by a context); those of different threads in any order.
+/// sent in the same way (by the address, or by a context); messages of different threads arrive in
+/// any order.
 pub struct Address<M> {
     mail: Arc<Mail<M>>,
 }
@@ -26,7 +27,7 @@ pub struct Address<M> {
 pub(crate) struct Mail<M> {
     entrance: Entrance<M>,
     pub(crate) door: Arc<Door>,
-    /// Which of a group's machines.
+    /// Index of the machine in its group; 0 for a single machine.
     pub(crate) machine: u32,
     pub(crate) mark: Mark,
     when_full: WhenFull,
@@ -62,7 +63,7 @@ impl<M> Mail<M> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// After a message was enqueued: wakes the thread if it sleeps.
+    /// Wakes the thread if it sleeps; called after a message was enqueued.
     #[inline]
     fn notify(&self) {
         let must_ring = match self.door.marking() {
@@ -74,7 +75,8 @@ impl<M> Mail<M> {
         }
     }
 
-    /// After a message was enqueued: lets a thread find it that is awake, and no more.
+    /// Makes the message visible to a thread that is awake, without waking a sleeper for it; called
+    /// after a message was enqueued.
     #[inline]
     fn show(&self) {
         let marking = self.door.marking();
@@ -126,14 +128,14 @@ impl<M> Address<M> {
     ///
     /// # Errors
     /// [`SendError`] gives the message back: [`Full`](SendError::Full) as the machine's
-    /// [`WhenFull`] says, [`Closed`](SendError::Closed) when it is gone.
+    /// [`WhenFull`] says, [`Closed`](SendError::Closed) when the machine is closed or dropped.
     ///
     /// # Blocking
-    /// Only under [`WhenFull::Block`], and not on the machine's own thread.
+    /// Only under [`WhenFull::Block`], and never on the machine's own thread.
     ///
     /// # Cost
-    /// Awake: one compare-and-swap, a store to the line that the machine looks at, a fence. Asleep:
-    /// a system call (1 to 2 µs) more.
+    /// Receiver awake: one compare-and-swap, a store to the cache line that the machine reads, a
+    /// fence. Asleep: additionally a system call (1 to 2 µs).
     #[inline]
     pub fn pass(&self, message: M) -> Result<(), SendError<M>> {
         self.mail.enqueue(message)?;
@@ -141,8 +143,8 @@ impl<M> Address<M> {
         Ok(())
     }
 
-    /// Sends a message without waking the machine: it waits until the machine wakes for another
-    /// reason. A machine that is awake finds it at once.
+    /// Sends a message without waking the machine: a machine that is awake finds the message at
+    /// once, a sleeping machine when it wakes for another reason.
     ///
     /// # Errors
     /// As [`pass`](Self::pass).
@@ -156,31 +158,31 @@ impl<M> Address<M> {
         Ok(())
     }
 
-    /// Wakes the machine if it sleeps: for what was sent by [`call`](Self::call).
+    /// Wakes the machine if it sleeps: for messages sent by [`call`](Self::call).
     pub fn wake(&self) {
         self.mail.notify();
     }
 
-    /// Whether the machine is gone or closed. Once true, true for ever.
+    /// Returns `true` if the machine is closed or dropped. Once true, it stays true.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.mail.entrance.is_closed()
     }
 
-    /// How many messages from other threads wait; stale as soon as it is said. It reads what the
-    /// senders write: for people and for statistics.
+    /// Returns the number of queued messages from other threads; it may have changed since. It
+    /// reads cache lines that senders write: use it for display and statistics only.
     #[must_use]
     pub fn waiting_count(&self) -> usize {
         self.mail.entrance.len()
     }
 
-    /// Whether both lead to the same machine.
+    /// Returns `true` if both addresses lead to the same machine.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.mail, &other.mail)
     }
 
-    /// A number that no other machine has while an address of this one exists.
+    /// Returns a number that no other machine has while an address of this machine exists.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.mail).addr()
     }
@@ -206,16 +208,17 @@ impl<M> fmt::Debug for Address<M> {
     }
 }
 
-/// Stops a machine or a group from anywhere. Clone it freely; it does nothing once they are gone.
+/// Stops a machine or a group from any thread. It can be cloned freely, and does nothing once the
+/// machine or group is dropped.
 #[derive(Clone)]
 pub struct Stopper {
     pub(crate) door: Arc<Door>,
 }
 
 impl Stopper {
-    /// Asks it to stop running, and wakes it if it sleeps: what runs returns with
-    /// [`Ended::Stopped`](crate::Ended::Stopped) after the message that it is at. If it does not run
-    /// at the moment, the next run returns at once.
+    /// Asks the machine or group to stop, and wakes it if it sleeps: the run returns
+    /// [`Ended::Stopped`](crate::Ended::Stopped) after the message being handled. If no run is in
+    /// progress, the next run returns at once.
     pub fn stop(&self) {
         self.door.stop();
     }
@@ -239,7 +242,7 @@ mod tests {
     const PASSED: u32 = 2;
     const LATEST: Duration = Duration::from_secs(10);
 
-    /// Gives the one message that it says only when it is told to.
+    /// Iterator of one message, which it yields only once it is told to.
     struct Late(Option<mpsc::Receiver<()>>);
 
     impl Iterator for Late {
@@ -257,8 +260,8 @@ mod tests {
         }
     }
 
-    /// Passes a message behind a call that has its place in the inbox, and fills it only well after the
-    /// thread has gone to sleep again.
+    /// Passes a message behind a call that has taken its slot in the inbox, and lets the call fill
+    /// the slot well after the thread has gone to sleep again.
     fn pass_behind_an_unfinished_call(address: Address<u32>) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             let (finish, is_to_finish) = mpsc::channel();

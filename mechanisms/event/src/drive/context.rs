@@ -1,4 +1,4 @@
-//! What a handler may do beside handling.
+//! The context of a handler: sending, timers, descriptors, stopping.
 
 use super::address::{Address, Stopper};
 use super::desk::{Desk, Tick};
@@ -14,29 +14,29 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a handler is given beside the message: its machine's queues, timers and descriptors.
+/// A machine's queues, timers and descriptors, as its handler gets them with each message.
 ///
-/// `M` is the machine's message. Everything here belongs to the thread that handles, and needs no
-/// synchronisation.
+/// `M` is the machine's message type. All methods are called on the thread that runs the machine,
+/// and its own data needs no synchronisation.
 pub struct Context<'a, M> {
     pub(crate) desk: &'a mut Desk<M>,
     pub(crate) home: &'a mut Home,
 }
 
 impl<M: Send + 'static> Context<'_, M> {
-    /// Sends a message to this machine itself: it is handled in its turn.
+    /// Sends a message to this machine itself, through its local queue.
     ///
     /// # Errors
-    /// [`SendError::Full`] gives the message back when `local_messages_max` wait.
+    /// [`SendError::Full`] returns the message when `local_messages_max` messages are queued.
     ///
     /// # Cost
-    /// A push to a queue that no other thread sees: 1 to 2 ns.
+    /// A push to a queue that no other thread accesses: 1 to 2 ns.
     #[inline]
     pub fn call(&mut self, message: M) -> Result<(), SendError<M>> {
         self.desk.push_local(message)
     }
 
-    /// The same: whoever handles is awake.
+    /// Same as [`call`](Self::call): a machine that runs a handler is awake.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -45,14 +45,15 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.push_local(message)
     }
 
-    /// Sends a message to any machine, and wakes it if it sleeps; without synchronisation when it
-    /// runs on this thread (is this one itself, or of the same [`Group`](crate::Group)).
+    /// Sends a message to any machine, and wakes it if it sleeps; without synchronisation when the
+    /// receiver runs on this thread (this machine itself, or one of the same
+    /// [`Group`](crate::Group)).
     ///
     /// # Errors
     /// As [`Address::pass`].
     ///
     /// # Blocking
-    /// As [`Address::pass`]; never when it runs on this thread.
+    /// As [`Address::pass`]; never when the receiver runs on this thread.
     #[inline]
     pub fn pass_to<N: Send + 'static>(
         &mut self,
@@ -65,7 +66,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.pass_far(to, message)
     }
 
-    /// Apart, so that the near way stays small enough to be compiled into handlers.
+    /// A separate function, so that the path within a thread stays small enough to be inlined into
+    /// handlers.
     #[inline(never)]
     fn pass_far<N: Send + 'static>(
         &mut self,
@@ -77,7 +79,7 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(())
     }
 
-    /// As [`pass_to`](Self::pass_to), without waking it; see [`Address::call`].
+    /// Sends as [`pass_to`](Self::pass_to), without waking the receiver; see [`Address::call`].
     ///
     /// # Errors
     /// As [`Address::call`].
@@ -102,7 +104,7 @@ impl<M: Send + 'static> Context<'_, M> {
         message: N,
     ) -> Result<(), SendError<N>> {
         let machine = to.mail().machine;
-        // Decided when compiling: a machine by itself has but one kind of queue.
+        // Resolved at compile time: a single machine has one type of queue only.
         let own = &mut self.desk.local as &mut dyn Any;
         let (queue, messages_max) = if machine == self.desk.machine {
             (own.downcast_mut::<VecDeque<N>>(), self.desk.config.local_messages_max as usize)
@@ -113,7 +115,8 @@ impl<M: Send + 'static> Context<'_, M> {
             }
         };
         let Some(queue) = queue else {
-            // Its machine is gone: what stands in its place takes other messages.
+            // The receiver was removed: its index now holds an entry without a queue for these
+            // messages.
             to.mail().count_refused();
             return Err(SendError::Closed(message));
         };
@@ -129,25 +132,25 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(())
     }
 
-    /// Where this machine receives messages; clone it to give it away.
+    /// Returns this machine's address; clone it to hand it out.
     #[must_use]
     pub fn address(&self) -> &Address<M> {
         &self.desk.address
     }
 
-    /// What stops the thread's run from anywhere.
+    /// Returns a handle that stops this thread's run from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { door: Arc::clone(&self.home.door) }
     }
 
-    /// Stops the run of this machine, or of its group, after this message; what waits goes on
-    /// waiting.
+    /// Stops the run of this machine, or of its group, after this message; queued messages stay
+    /// queued.
     pub fn stop(&mut self) {
         self.home.end(Ended::Stopped);
     }
 
-    /// The time, in ns on CLOCK_MONOTONIC: what timers go by.
+    /// Returns the time in ns on CLOCK_MONOTONIC, the clock of the timers.
     ///
     /// # Cost
     /// A reading of the kernel's clock, 25 to 50 ns.
@@ -159,16 +162,16 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Starts a timer: `message` is handled once `delay` has passed, never before.
     ///
     /// # Errors
-    /// [`TimersFull`] gives the message back when `timers_max` timers are running.
+    /// [`TimersFull`] returns the message when `timers_max` timers are running.
     ///
     /// # Cost
-    /// A reading of the clock, and constant time however many timers are running.
+    /// A clock read, and constant time whatever the number of timers.
     pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, TimersFull<M>> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         self.at_ns(home::now_ns().saturating_add(delay_ns), message)
     }
 
-    /// As [`after`](Self::after), at a time in ns on CLOCK_MONOTONIC; at once if it is over.
+    /// Starts a timer that expires at a time in ns on CLOCK_MONOTONIC; a past time expires at once.
     ///
     /// # Errors
     /// As [`after`](Self::after).
@@ -176,17 +179,17 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.wheel.start(deadline_ns, Tick::Once(Some(message))).map_err(|full| {
             match full.0 {
                 Tick::Once(Some(message)) => TimersFull(message),
-                // It comes back as it was given.
+                // The wheel returns the payload that it was given above.
                 Tick::Once(None) | Tick::Every(_) => unreachable!("a timer that expires once"),
             }
         })
     }
 
-    /// Starts a timer that expires every `period` (1 ns at least): each time what `make` makes is
-    /// handled.
+    /// Starts a timer that expires every `period` (at least 1 ns); each expiry handles a message
+    /// made by `make`.
     ///
-    /// It does not drift. Periods that passed unnoticed, because the thread was busy, are not made
-    /// up for; [`every_counted`](Self::every_counted) tells how many.
+    /// The timer does not drift. Periods that passed while the thread was busy are skipped;
+    /// [`every_counted`](Self::every_counted) reports their number.
     ///
     /// # Errors
     /// [`TimersFull`] when `timers_max` timers are running; `make` is dropped.
@@ -197,8 +200,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.every_counted(period, move |_missed_count| make())
     }
 
-    /// As [`every`](Self::every); `make` is told how many further periods have passed by now, which
-    /// will not be handed over: 0 as long as the thread keeps up.
+    /// Starts a timer as [`every`](Self::every); `make` gets the number of further periods that
+    /// have already passed and are skipped: 0 as long as the thread keeps up.
     ///
     /// ```
     /// use handover_event::{Config, Machine, handler};
@@ -227,8 +230,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
     }
 
-    /// Ends a timer. `None`: it is over already. `Some`: the message that it would have handed over;
-    /// of a periodic timer, which has none yet, `Some(None)`.
+    /// Cancels a timer. `None`: it has expired or was cancelled. `Some`: the message that it would
+    /// have delivered; for a periodic timer, which makes its messages at expiry, `Some(None)`.
     ///
     /// # Cost
     /// Constant.
@@ -236,20 +239,21 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.cancel(timer)
     }
 
-    /// Gives a running timer another deadline; false if it is over. Putting one off is cheaper than
-    /// ending it and starting another.
+    /// Moves a running timer to another deadline; returns `false` if the timer has ended.
+    /// Postponing a timer is cheaper than cancelling it and starting another.
     pub fn reschedule_ns(&mut self, timer: TimerId, deadline_ns: u64) -> bool {
         self.desk.wheel.reschedule(timer, deadline_ns)
     }
 
-    /// Watches a descriptor: whenever it is ready, what `wrap` makes of it is handled.
+    /// Watches a descriptor: `wrap` makes a message of each readiness event, which is then handled.
     ///
-    /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it by
-    /// [`Arc`] to read from it. From the first watch on, the thread sleeps in epoll instead of on a
-    /// futex.
+    /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it
+    /// through an [`Arc`] to read from it. From the first watch on, the thread sleeps in epoll
+    /// instead of on a futex.
     ///
     /// # Errors
-    /// [`WatchError::Refused`]: it cannot be polled, is watched already, or descriptors are short.
+    /// [`WatchError::Refused`]: the descriptor cannot be polled or is watched already, or no
+    /// descriptor is available for epoll.
     pub fn watch<S, F>(
         &mut self,
         source: S,
@@ -269,10 +273,11 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(id)
     }
 
-    /// Watches for something else from now on.
+    /// Changes the interest of a watch.
     ///
     /// # Errors
-    /// [`WatchError::Over`] when the watch is over; [`WatchError::Refused`] when the kernel refuses.
+    /// [`WatchError::Over`] when the watch has ended; [`WatchError::Refused`] when the kernel
+    /// refuses.
     pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
         let refused = |(call, errno)| WatchError::Refused { call, errno };
         let token = self.token(watch);
@@ -282,8 +287,8 @@ impl<M: Send + 'static> Context<'_, M> {
         answer.map_err(|errno| refused(("epoll_ctl", errno)))
     }
 
-    /// Ends a watch, and drops its source; false if it is over already. Nothing that the kernel has
-    /// told about it before is handled any more.
+    /// Ends a watch, and drops its source; returns `false` if the watch has already ended.
+    /// Readiness that the kernel has reported but that was not handled yet is discarded.
     pub fn unwatch(&mut self, watch: WatchId) -> bool {
         let Some(kept) = self.desk.end_watch(watch) else { return false };
         self.home.unwatch(&kept.source);
@@ -296,9 +301,8 @@ impl<M: Send + 'static> Context<'_, M> {
         Token { machine, generation: id.generation, slot: id.slot }
     }
 
-    /// Says that there is no handler for this message: it is counted, its kind is reported once (a
-    /// warning of `tracing`), and it is dropped. For the arm of a `match` that should not be reached,
-    /// and used by [`Table`](crate::Table).
+    /// Counts and drops a message that has no handler, and reports its kind once (a `tracing`
+    /// warning). For a `match` arm that should not be reached; [`Table`](crate::Table) uses it.
     #[cold]
     pub fn unhandled(&mut self, kind: usize, message: M) {
         if self.desk.count_unhandled(kind) {
@@ -311,10 +315,10 @@ impl<M: Send + 'static> Context<'_, M> {
         drop(message);
     }
 
-    /// What the machine has done so far.
+    /// Returns the machine's counters.
     ///
     /// # Cost
-    /// Reads what senders write: for people and for statistics.
+    /// Reads cache lines that senders write: use it for display and statistics only.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.desk.stats();

@@ -1,4 +1,4 @@
-//! What a machine has beside its handler: queues, timers, watches, counts.
+//! A machine's data apart from its handler: queues, timers, watches, counters.
 
 use super::address::{Address, Mail};
 use super::door::Door;
@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// What a timer hands over.
+/// Payload of a timer.
 pub(crate) enum Tick<M> {
-    /// Taken out when it expires.
+    /// The message of a timer that expires once; taken out at expiry.
     Once(Option<M>),
-    /// Is told how many periods passed unnoticed.
+    /// The closure of a periodic timer; called with the number of skipped periods.
     Every(Arc<dyn Fn(u64) -> M + Send + Sync>),
 }
 
-/// What goes on to the next period. A timer that expires once is never cloned.
+/// The wheel clones the payload for the next period. A timer that expires once is never cloned.
 impl<M> Clone for Tick<M> {
     fn clone(&self) -> Self {
         match self {
@@ -37,7 +37,7 @@ impl<M> Tick<M> {
     }
 }
 
-/// How to make a message of what a descriptor is ready for.
+/// Closure that makes a message of a readiness event.
 type Wrap<M> = Box<dyn FnMut(Ready) -> M + Send>;
 
 pub(crate) struct Watch<M> {
@@ -45,14 +45,14 @@ pub(crate) struct Watch<M> {
     wrap: Wrap<M>,
 }
 
-/// A place for a watch.
+/// Slot of a watch.
 struct WatchSlot<M> {
     generation: u16,
     watch: Option<Watch<M>>,
 }
 
 pub(crate) struct Desk<M> {
-    /// Which of a group's machines; as in the address, but nearer.
+    /// Index of the machine in its group; a copy of the address's field, without the indirection.
     pub(crate) machine: u32,
     pub(crate) address: Address<M>,
     pub(crate) inbox: Inbox<M>,
@@ -61,15 +61,15 @@ pub(crate) struct Desk<M> {
     watches: Vec<WatchSlot<M>>,
     pub(crate) config: Config,
     pub(crate) handled: u64,
-    /// The counts that are not told by the queues.
+    /// The counters that the queues do not provide.
     pub(crate) counts: Stats,
-    /// Which kinds of message without a handler have been reported, one bit each.
+    /// Bitmap of the kinds without a handler that have been reported.
     reported: Vec<u64>,
 }
 
-/// Kinds above are reported as one.
+/// Kinds from this number on share one bit.
 const KINDS_REPORTED_MAX: usize = 1 << 16;
-/// Memory that a machine's own queue is given at once.
+/// Initial capacity of the local queue, in messages.
 const LOCAL_RESERVED: u32 = 64;
 
 impl<M: Send + 'static> Desk<M> {
@@ -100,7 +100,7 @@ impl<M: Send + 'static> Desk<M> {
 }
 
 impl<M> Desk<M> {
-    /// A message from the machine's own thread.
+    /// Puts a message from the machine's own thread into the local queue.
     #[inline]
     pub(crate) fn push_local(&mut self, message: M) -> Result<(), SendError<M>> {
         if self.local.len() >= self.config.local_messages_max as usize {
@@ -112,15 +112,15 @@ impl<M> Desk<M> {
         Ok(())
     }
 
-    /// Whether a message is there.
+    /// Returns `true` if a message is queued.
     #[inline]
     pub(crate) fn has_messages(&self) -> bool {
         !self.local.is_empty() || !self.inbox.is_empty()
     }
 
-    /// After messages were taken out: lets one of the senders in that wait for room, once half is
-    /// free. One at a time: it can fill the room by itself, and the others would only get in its way.
-    /// Whether senders wait.
+    /// Called after messages were taken out: lets one of the waiting senders try again once half of
+    /// the inbox is free. One at a time: a single sender can fill the free slots, and more would
+    /// only contend. Returns `true` if senders wait.
     #[inline]
     pub(crate) fn admit(&self) -> bool {
         matches!(self.config.when_full, WhenFull::Block { .. }) && self.admit_one()
@@ -135,7 +135,7 @@ impl<M> Desk<M> {
         is_waiting
     }
 
-    /// The message of the next timer that is due.
+    /// Returns the message of the next timer due at `now_ns`.
     #[inline]
     pub(crate) fn pop_timer(&mut self, now_ns: u64) -> Option<M> {
         loop {
@@ -148,7 +148,7 @@ impl<M> Desk<M> {
         }
     }
 
-    /// Ends a timer.
+    /// Cancels a timer.
     pub(crate) fn cancel(&mut self, id: TimerId) -> Option<Option<M>> {
         self.wheel.cancel(id).map(|tick| match tick {
             Tick::Once(message) => message,
@@ -156,7 +156,7 @@ impl<M> Desk<M> {
         })
     }
 
-    /// The place that the next watch will have.
+    /// Returns the identifier of the next watch to begin.
     pub(crate) fn next_watch(&mut self) -> WatchId {
         let vacant = self.watches.iter().position(|slot| slot.watch.is_none());
         let slot = vacant.unwrap_or_else(|| {
@@ -190,7 +190,7 @@ impl<M> Desk<M> {
         std::mem::take(&mut self.watches).into_iter().filter_map(|slot| slot.watch)
     }
 
-    /// The message for what a descriptor is ready for; `None` if its watch is over.
+    /// Returns the message for a readiness event; `None` if the watch has ended.
     pub(crate) fn ready_message(&mut self, id: WatchId, ready: Ready) -> Option<M> {
         let slot = self.watches.get_mut(id.slot as usize)?;
         let watch = slot.watch.as_mut().filter(|_| slot.generation == id.generation)?;
@@ -198,7 +198,7 @@ impl<M> Desk<M> {
         Some((watch.wrap)(ready))
     }
 
-    /// Counts a message without a handler; true if its kind was not met before.
+    /// Counts a message without a handler; returns `true` if its kind was not reported before.
     pub(crate) fn count_unhandled(&mut self, kind: usize) -> bool {
         self.counts.unhandled += 1;
         let kind = kind.min(KINDS_REPORTED_MAX);
@@ -211,11 +211,11 @@ impl<M> Desk<M> {
         is_new
     }
 
-    /// Closes the inbox, and takes out everything that was sent, in order.
+    /// Closes the inbox, and returns all queued messages: the local ones first, then the inbox's.
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
         if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            self.address.mail().room.admit(u32::MAX); // they find it closed
+            self.address.mail().room.admit(u32::MAX); // the waiting senders find the inbox closed
         }
         let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
@@ -225,13 +225,13 @@ impl<M> Desk<M> {
             if self.inbox.is_finished() {
                 break;
             }
-            std::thread::yield_now(); // somebody is in the middle of a push
+            std::thread::yield_now(); // a sender is in the middle of a push
         }
         self.counts.returned += left.len() as u64;
         left
     }
 
-    /// Everything but what the thread counts.
+    /// Returns the counters, except those of the thread.
     pub(crate) fn stats(&self) -> Stats {
         let refused = self.address.mail().refused();
         let dropped = self.inbox.dropped();
@@ -244,6 +244,6 @@ impl<M> Desk<M> {
 impl<M> Drop for Desk<M> {
     fn drop(&mut self) {
         self.inbox.close();
-        self.address.mail().room.admit(u32::MAX); // who waits for room finds it closed
+        self.address.mail().room.admit(u32::MAX); // the waiting senders find the inbox closed
     }
 }

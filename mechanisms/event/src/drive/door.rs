@@ -1,4 +1,4 @@
-//! What other threads reach of the thread that runs a machine, or a group of them.
+//! The part of a thread's state that other threads access.
 
 use crate::engine::ready::Marking;
 use crate::stage;
@@ -14,11 +14,11 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Door {
     bell: Bell,
-    /// Somebody wants the thread to stop. Seldom written, so that everybody has a copy.
+    /// `true` if a stop was requested. Seldom written, so that the cache line stays shared.
     stop: CachePadded<AtomicBool>,
-    /// What rouses it from epoll, once it may sleep there.
+    /// The eventfd that ends a sleep in epoll; made before the first such sleep.
     counter: OnceLock<OwnedFd>,
-    /// How to say which machine of a group has something to do.
+    /// For a group: announces which machines have messages.
     marking: Option<Marking>,
 }
 
@@ -32,7 +32,7 @@ impl Door {
         })
     }
 
-    /// Wakes the thread if it sleeps. What it should find must be where it looks already.
+    /// Wakes the thread if it sleeps. The data that it should find must already be visible to it.
     #[inline]
     pub(crate) fn ring(&self) {
         if self.bell.ring_with(|| self.rouse()) {
@@ -43,7 +43,7 @@ impl Door {
     fn rouse(&self) {
         let Some(counter) = self.counter.get() else { return };
         match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
-            // EAGAIN: the counter is at its maximum, which is readable, too.
+            // EAGAIN: the counter is at its maximum, which also makes it readable.
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(errno) => panic!("write to an eventfd failed: {errno}"),
         }
@@ -57,7 +57,7 @@ impl Door {
         self.marking.as_ref()
     }
 
-    /// The descriptor that rouses it from epoll, made on first use.
+    /// Returns the eventfd that ends a sleep in epoll, made on first use.
     pub(crate) fn counter(&self) -> Result<&OwnedFd, Errno> {
         if let Some(counter) = self.counter.get() {
             return Ok(counter);
@@ -79,25 +79,26 @@ impl Door {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody wanted it; asked once for each time.
+    /// Returns `true` if a stop was requested, and clears the request.
     pub(crate) fn take_stop(&self) -> bool {
         // Acquire: pairs with the Release in stop().
         self.stop_is_wanted() && self.stop.swap(false, Ordering::Acquire)
     }
 
-    /// While the guard lives, this thread is the one that runs behind the door.
+    /// Marks the calling thread as the one that runs the door's machines, until the guard is
+    /// dropped.
     pub(crate) fn enter(&self) -> Inside {
         Inside { before: HERE.replace(ptr::from_ref(self)) }
     }
 
-    /// Whether the calling thread runs behind this door at the moment.
+    /// Returns `true` if the calling thread currently runs this door's machines.
     pub(crate) fn is_here(&self) -> bool {
         ptr::eq(HERE.get(), self)
     }
 }
 
 thread_local! {
-    /// Behind which door this thread runs; compared, never followed.
+    /// The door whose machines this thread runs; compared, never dereferenced.
     static HERE: Cell<*const Door> = const { Cell::new(ptr::null()) };
 }
 

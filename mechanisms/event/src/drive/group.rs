@@ -1,4 +1,4 @@
-//! Many machines on one thread.
+//! Groups: many machines on one thread.
 
 use super::address::{Address, Stopper};
 use super::context::Context;
@@ -19,14 +19,14 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// So many messages are handled before timers and descriptors have their turn.
+/// Number of messages after which timers and descriptors are served.
 const MESSAGES_PER_ROUND: u32 = 256;
 
 /// Machines that share a thread, its sleep and its descriptors.
 ///
-/// What they send to each other through a [`Context`] ([`pass_to`](Context::pass_to)) needs no
-/// synchronisation; what other threads send finds its machine by a queue of those that have
-/// something to do, so that idle machines cost nothing, however many there are.
+/// Messages between machines of a group that are sent through a [`Context`]
+/// ([`pass_to`](Context::pass_to)) need no synchronisation. Machines with messages from other
+/// threads are found through a queue, so idle machines cost nothing, whatever their number.
 ///
 /// ```
 /// use handover_event::{Address, Config, Group, ThreadConfig, handler};
@@ -45,31 +45,31 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// ```
 ///
 /// # Fairness
-/// Each machine handles up to its `messages_per_round_max`, then the next has its turn; after 256
-/// messages in all, or a single machine's round, timers and descriptors have theirs.
+/// Machines take turns; in its turn a machine handles up to its `messages_per_round_max` messages.
+/// Timers and descriptors are served once 256 messages have been handled in such turns.
 ///
 /// A handler that panics under [`OnPanic::Stop`](crate::OnPanic) ends the run of the group.
 pub struct Group {
     members: Vec<Option<Box<dyn AnyMember>>>,
-    /// When machines have to be looked at for their timers.
+    /// The next deadline of each machine that has timers.
     wheel: Wheel<u32>,
     deadlines: Vec<Option<Deadline>>,
     home: Home,
     marked: Marked,
     machines_max: u32,
-    /// How many of the machines have been started.
+    /// Number of machines whose `started` has been called.
     started: usize,
     has_blocking: bool,
 }
 
-/// What the group's wheel knows of a machine's.
+/// The entry of one machine in the group's wheel.
 #[derive(Clone, Copy)]
 struct Deadline {
     timer: TimerId,
     at_ns: u64,
 }
 
-/// A machine of a group: where it receives messages, and a handle to ask the group about it.
+/// Handle of a machine in a group: holds its address, and names it to the group.
 pub struct Joined<H: Handler> {
     address: Address<H::Message>,
     machine: u32,
@@ -77,7 +77,7 @@ pub struct Joined<H: Handler> {
 }
 
 impl<H: Handler> Joined<H> {
-    /// Where it receives messages.
+    /// Returns the machine's address; clone it to hand it out.
     #[must_use]
     pub fn address(&self) -> &Address<H::Message> {
         &self.address
@@ -90,10 +90,10 @@ impl<H: Handler> fmt::Debug for Joined<H> {
     }
 }
 
-/// What a machine's turn came to.
+/// Result of a machine's turn.
 struct Turn {
     handled: u32,
-    /// It has more to do.
+    /// `true` if the machine has more to do.
     more: bool,
     deadline_ns: Option<u64>,
 }
@@ -112,7 +112,7 @@ trait AnyMember: Send {
 }
 
 impl<H: Handler + Send + 'static> Member<H> {
-    /// Takes over what others on this thread have sent.
+    /// Takes the messages that other machines on this thread have sent.
     #[inline]
     fn take_local(&mut self, home: &mut Home) {
         let machine = self.desk.machine as usize;
@@ -148,7 +148,8 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
             return self.turn(handled, !self.desk.local.is_empty());
         }
         let handled = Member::messages(self, home, count_max);
-        // What is left there has been taken off the marks.
+        // Messages left in the inbox are no longer announced by the mark, so `has_mail` records
+        // them.
         home.locals[machine].has_mail = !self.desk.inbox.is_empty();
         self.turn(handled, self.desk.has_messages())
     }
@@ -189,10 +190,10 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
 }
 
 impl Group {
-    /// A group without machines.
+    /// Makes a group without machines.
     ///
     /// # Errors
-    /// [`MachineError`]: the configuration is not valid, memory or descriptors are short.
+    /// [`MachineError`]: the configuration is not valid, or memory or descriptors are exhausted.
     pub fn new(config: ThreadConfig) -> Result<Self, MachineError> {
         config.validate()?;
         let (marking, marked) = ready::marks(config.machines_max)?;
@@ -214,10 +215,10 @@ impl Group {
         })
     }
 
-    /// Adds a machine. Its `config.thread` is not looked at: the group's counts.
+    /// Adds a machine. Its `config.thread` is ignored: the group's applies.
     ///
     /// # Errors
-    /// [`MachineError`]: the configuration is not valid, the group is full, memory is short.
+    /// [`MachineError`]: the configuration is not valid, the group is full, or memory is exhausted.
     pub fn add<H>(&mut self, handler: H, config: Config) -> Result<Joined<H>, MachineError>
     where
         H: Handler + Send + 'static,
@@ -238,38 +239,39 @@ impl Group {
         self.members.push(Some(Box::new(Member::new(handler, desk))));
         self.deadlines.push(None);
         self.has_blocking |= matches!(config.when_full, WhenFull::Block { .. });
-        self.home.list(machine); // what is put into its context before the run is found
+        self.home.list(machine); // messages put into its context before the run are found
         Ok(Joined { address, machine, is: PhantomData })
     }
 
-    /// What stops the group from anywhere.
+    /// Returns a handle that stops the group from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { door: Arc::clone(&self.home.door) }
     }
 
-    /// Ends a run when one of these signals comes.
+    /// Ends a run when one of these signals arrives.
     ///
     /// # Errors
-    /// [`WatchError::Refused`] when descriptors are short.
+    /// [`WatchError::Refused`] when no descriptor is available.
     pub fn stop_on(&mut self, signals: Signals) -> Result<(), WatchError> {
         self.home.stop_on(signals).map_err(|(call, errno)| WatchError::Refused { call, errno })
     }
 
-    /// How many machines there are, those that were removed included: their places are not used
-    /// again.
+    /// Returns the number of machines added, including those that were removed: their indices are
+    /// not reused.
     #[must_use]
     pub fn machines_count(&self) -> usize {
         self.members.len()
     }
 
-    /// A machine's handler; `None` if it was removed, or is of another group.
+    /// Returns a machine's handler; `None` if the machine was removed or belongs to another group.
     #[must_use]
     pub fn handler<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<&H> {
         Some(&self.member(which)?.handler)
     }
 
-    /// The same, to be changed between runs.
+    /// Returns a machine's handler, mutably, to change it between runs; `None` as for
+    /// [`handler`](Self::handler).
     pub fn handler_mut<H: Handler + Send + 'static>(
         &mut self,
         which: &Joined<H>,
@@ -279,8 +281,8 @@ impl Group {
         Some(&mut member.as_any().downcast_mut::<Member<H>>()?.handler)
     }
 
-    /// What a machine's handler is given, before or between runs; `None` as for
-    /// [`handler`](Self::handler).
+    /// Returns the context that the machine's handler gets, for use before or between runs; `None`
+    /// as for [`handler`](Self::handler).
     pub fn context<H: Handler + Send + 'static>(
         &mut self,
         which: &Joined<H>,
@@ -292,8 +294,8 @@ impl Group {
         Some(Context { desk: &mut member.desk, home: &mut self.home })
     }
 
-    /// What a machine has done so far; parks, wake-ups and spins are the thread's. `None` as for
-    /// [`handler`](Self::handler).
+    /// Returns a machine's counters; parks, wake-ups and spins are those of the thread. `None` as
+    /// for [`handler`](Self::handler).
     #[must_use]
     pub fn stats<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<Stats> {
         let member = self.member(which)?;
@@ -306,8 +308,8 @@ impl Group {
         Some(stats)
     }
 
-    /// Takes a machine out, closes it, ends its timers and watches, and hands back what was not
-    /// handled. `None` as for [`handler`](Self::handler).
+    /// Removes and closes a machine, ends its timers and watches, and returns the messages that
+    /// were not handled. `None` as for [`handler`](Self::handler).
     pub fn remove<H: Handler + Send + 'static>(&mut self, which: &Joined<H>) -> Option<Closed<H>> {
         self.member(which)?;
         let place = which.machine as usize;
@@ -317,7 +319,7 @@ impl Group {
         for watch in member.desk.end_watches() {
             self.home.unwatch(&watch.source);
         }
-        self.home.locals[place].queue = Box::new(()); // what is sent there finds no queue
+        self.home.locals[place].queue = Box::new(()); // sends to the removed machine find no queue
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
         }
@@ -331,13 +333,13 @@ impl Group {
         self.members.get(which.machine as usize)?.as_ref()?.as_any_ref().downcast_ref()
     }
 
-    /// Runs until it is stopped; what waits then goes on waiting, and it may be run again.
+    /// Runs until stopped. Messages still queued stay queued, and the group may be run again.
     ///
     /// # Errors
-    /// [`RunError`] when the kernel refuses what it granted before.
+    /// [`RunError`] when the kernel refuses a system call that used to succeed.
     ///
     /// # Blocking
-    /// Until it is stopped.
+    /// Until stopped.
     pub fn run(&mut self) -> Result<Ended, RunError> {
         let _inside = self.arrive();
         loop {
@@ -351,13 +353,13 @@ impl Group {
         }
     }
 
-    /// One round; if there is nothing to do, waits until there is.
+    /// Does one round; waits first if there is nothing to do.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     ///
     /// # Blocking
-    /// Until something was handled, or it is stopped.
+    /// Until something was handled, or the group is stopped.
     pub fn run_once(&mut self) -> Result<Round, RunError> {
         let _inside = self.arrive();
         loop {
@@ -369,7 +371,7 @@ impl Group {
         }
     }
 
-    /// One round, of what there is to do.
+    /// Does one round of the work that is ready.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -390,7 +392,8 @@ impl Group {
             if let Some(member) = &mut self.members[machine] {
                 member.start(&mut self.home);
             }
-            // Whatever it has sent to itself, and the timers it has started, are found.
+            // Lists the machine, so that messages it sent to itself and timers it started are
+            // found.
             self.home.list(machine as u32);
         }
         inside
@@ -409,13 +412,15 @@ impl Group {
         Ok(Round { handled, ended: self.home.take_ended() })
     }
 
-    /// Those that have something to do take turns, until enough is done.
+    /// Lets the listed machines take turns until the limit of a round is reached; returns the
+    /// number of messages handled.
     fn messages(&mut self) -> u32 {
         let mut handled = 0;
         self.list_marked();
         loop {
             let Some(machine) = self.home.listed.pop_front() else {
-                // One look more: it is where this ends, not what each message costs.
+                // Checks the marks once more here, at the end of the list, rather than after each
+                // message.
                 self.list_marked();
                 match self.home.listed.is_empty() {
                     true => return handled,
@@ -434,11 +439,11 @@ impl Group {
         }
     }
 
-    /// Lists the machines to which other threads have sent something.
+    /// Lists the machines to which other threads have sent messages.
     #[inline]
     fn list_marked(&mut self) {
         let Self { members, home, marked, .. } = self;
-        // Each stands there once at most, so this ends unless others send all the time.
+        // A machine is in this queue at most once. The bound ends the loop if others keep sending.
         for _ in 0..members.len() {
             let mark_of = |machine: u32| members[machine as usize].as_ref().map(|one| one.mark());
             let Some(machine) = marked.pop(mark_of) else { break };
@@ -463,7 +468,7 @@ impl Group {
             self.wheel.cancel(known.timer);
         }
         self.deadlines[machine as usize] = deadline_ns.and_then(|at_ns| {
-            // Never refused: it has room for one timer of each machine.
+            // Never fails: the wheel has room for one timer of each machine.
             let timer = self.wheel.start(at_ns, machine).ok()?;
             Some(Deadline { timer, at_ns })
         });
@@ -475,7 +480,7 @@ impl Group {
         }
         let now_ns = home::now_ns();
         let mut handled = 0;
-        // A machine that still has timers due goes to the end of those that have.
+        // A machine that still has due timers is served again after the others.
         for _ in 0..self.wheel.len() {
             let Some(expired) = self.wheel.pop_due(now_ns) else { break };
             let machine = expired.payload;

@@ -1,5 +1,5 @@
-//! A thread's own side of its door: how it sleeps, its descriptors, and the queues between machines
-//! that share it.
+//! The part of a thread's state that only the thread itself accesses: its parker, its descriptors,
+//! and the queues between machines that share the thread.
 
 use super::door::Door;
 use super::reactor::{Reactor, Token};
@@ -20,7 +20,7 @@ pub(crate) struct Home {
     parker: Parker,
     reactor: Option<Reactor>,
     config: ThreadConfig,
-    /// The run is to end; why stands in `ended`.
+    /// `true` if the run is to end; `ended` holds the reason.
     pub(crate) is_ending: bool,
     ended: Option<Ended>,
     signals: Option<Signals>,
@@ -28,42 +28,43 @@ pub(crate) struct Home {
     parks: u64,
     wakeups: u64,
     spins: u64,
-    /// What machines of a group send to each other.
+    /// One entry per machine of a group: the messages from the group's other machines.
     pub(crate) locals: Vec<Local>,
-    /// Which of them have something to do.
+    /// The machines that have something to do.
     pub(crate) listed: VecDeque<u32>,
 }
 
-/// What a machine of a group was sent by others on its thread.
+/// Queue of messages to one machine from other machines of its group.
 pub(crate) struct Local {
-    /// A `VecDeque` of its messages.
+    /// A `VecDeque` of the machine's message type.
     pub(crate) queue: Box<dyn Any + Send>,
     pub(crate) messages_max: usize,
     pub(crate) is_listed: bool,
-    /// Other threads have sent something: its inbox is to be looked at.
+    /// `true` if other threads have sent messages, so that the inbox must be read.
     pub(crate) has_mail: bool,
 }
 
-/// CLOCK_MONOTONIC, in ns. The kernel's own, since the kernel's sleeps end by it: the time-stamp
-/// counter may be a microsecond ahead or behind, and a sleep would end a moment too early.
+/// Returns CLOCK_MONOTONIC in ns. Read from the kernel's clock, which also ends the kernel's
+/// sleeps: the time-stamp counter may be a microsecond ahead or behind, so that a sleep would end
+/// too early.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
 }
 
-/// How long to sleep while senders wait for room. The one that was let in may have given up, and then
-/// nobody would say so: the next must be let in.
+/// Longest sleep, in ns, while senders wait for room. The sender that was let in may have given up
+/// without a notification, and then the next one must be let in.
 const ADMIT_AGAIN_NS: u64 = 1_000_000;
-/// How long to sleep while a push has begun and is not finished: it is by a sender that is running this
-/// very moment, or has lost its CPU in the midst of it.
+/// Longest sleep, in ns, while a push has begun and is not finished: its sender is either running
+/// at this moment or was preempted in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
-/// The deadline of a sleep: the next timer's, or sooner if senders wait for room.
+/// Returns the deadline of a sleep: the next timer's, or an earlier one if senders wait for room.
 pub(crate) fn earlier(deadline_ns: Option<u64>, is_waited_for: bool) -> Option<u64> {
     if is_waited_for { within(ADMIT_AGAIN_NS, deadline_ns) } else { deadline_ns }
 }
 
-/// The deadline, or `ns_max` from now if that is sooner.
+/// Returns the deadline, or `ns_max` from now if that is earlier.
 fn within(ns_max: u64, deadline_ns: Option<u64>) -> Option<u64> {
     let again_ns = now_ns().saturating_add(ns_max);
     Some(deadline_ns.map_or(again_ns, |deadline_ns| deadline_ns.min(again_ns)))
@@ -94,19 +95,19 @@ impl Home {
         Ok(home)
     }
 
-    /// When a thread begins to run.
+    /// Prepares the calling thread; called when it begins to run.
     pub(crate) fn arrive(&mut self) {
         self.parker.settle(self.door.bell());
         if std::mem::replace(&mut self.has_arrived, true) {
             return;
         }
         if let Some(slack) = NonZeroU64::new(self.config.timer_slack_ns.into()) {
-            // Refused at worst by a filter; then timers are as late as before.
+            // At worst a seccomp filter refuses; then timers are as late as before.
             let _ = rustix::thread::set_current_timer_slack(Some(slack));
         }
     }
 
-    /// The descriptors, from first use on.
+    /// Returns the reactor, made on first use.
     pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, Errno)> {
         if self.reactor.is_none() {
             let counter = self.door.counter().map_err(|errno| ("eventfd2", errno))?;
@@ -114,15 +115,15 @@ impl Home {
             self.reactor = Some(reactor.map_err(|errno| ("epoll_create1", errno))?);
             tracing::debug!(target: "handover_event::descriptor", "sleeps in epoll from now on");
         }
-        // Made above.
+        // `Some`: set above if it was `None`.
         self.reactor.as_mut().ok_or(("epoll_create1", Errno::BADF))
     }
 
-    /// Takes a descriptor that is no longer watched out of the set. Closing it would not do: whoever
-    /// shares the open file keeps it there.
+    /// Removes a descriptor whose watch has ended from the epoll set. Closing it would not be
+    /// enough: another reference to the open file keeps the entry.
     pub(crate) fn unwatch(&mut self, source: &dyn AsFd) {
         if let Some(reactor) = &self.reactor {
-            // Refused at worst because it is not in the set, which is what is wanted.
+            // The only expected error is that the descriptor is not in the set, which is the goal.
             let _ = reactor.delete(source);
         }
     }
@@ -136,13 +137,13 @@ impl Home {
         Ok(())
     }
 
-    /// The run is to end.
+    /// Ends the run after the current message.
     pub(crate) fn end(&mut self, ended: Ended) {
         self.is_ending = true;
         self.ended.get_or_insert(ended);
     }
 
-    /// Why the run is to end, if it is; told once.
+    /// Returns the reason to end the run, if there is one, and clears it.
     #[inline]
     pub(crate) fn take_ended(&mut self) -> Option<Ended> {
         if !self.is_ending && !self.door.stop_is_wanted() {
@@ -153,8 +154,8 @@ impl Home {
         self.ended.take().or(stopped.then_some(Ended::Stopped))
     }
 
-    /// What is ready, asked of the kernel unless it told more than was looked at. Without
-    /// descriptors, nothing.
+    /// Returns `true` if events are unread, after asking the kernel for more if there were none.
+    /// Returns `false` without descriptors.
     pub(crate) fn ask_ready(&mut self) -> Result<bool, RunError> {
         let Some(reactor) = &mut self.reactor else { return Ok(false) };
         if !reactor.has_ready() {
@@ -163,7 +164,7 @@ impl Home {
         Ok(reactor.has_ready())
     }
 
-    /// The next that is ready and concerns a machine.
+    /// Returns the next event that concerns a machine; handles those of the thread itself.
     pub(crate) fn next_ready(&mut self) -> Option<(Token, Ready)> {
         loop {
             let (token, ready) = self.reactor.as_mut()?.next_ready()?;
@@ -180,17 +181,18 @@ impl Home {
         }
     }
 
-    /// Looks many times at once; whether `look` was true, or somebody wants to stop.
+    /// Calls `look` many times at once; returns `true` if it returned `true` or a stop was
+    /// requested.
     #[inline]
     pub(crate) fn look_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let door = &self.door;
         self.parker.look_eagerly(&mut || look() || door.stop_is_wanted())
     }
 
-    /// Spins, then sleeps until a message is there, somebody rings, a descriptor is ready, or
-    /// `deadline_ns`.
+    /// Spins, then sleeps until a message is queued, the bell is rung, a descriptor is ready, or
+    /// `deadline_ns` has passed.
     ///
-    /// Inlined into the loop that waits, but for the sleep: see [`Parker::spin`].
+    /// All but the sleep is inlined into the loop that waits: see [`Parker::spin`].
     #[inline(always)]
     pub(crate) fn idle(
         &mut self,
@@ -241,20 +243,20 @@ impl Home {
         answer
     }
 
-    /// Somebody behind another door was sent something, and may answer.
+    /// Records that a machine behind another door was sent a message, and may answer.
     #[inline]
     pub(crate) fn expect_from(&mut self, door: &Door) {
         self.parker.expect(door.bell());
     }
 
-    /// Adds what the thread knows.
+    /// Adds the counters of the thread.
     pub(crate) fn count(&self, stats: &mut Stats) {
         stats.parks = self.parks;
         stats.wakeups = self.wakeups;
         stats.spins = self.spins;
     }
 
-    /// Puts a machine of a group among those that have something to do.
+    /// Puts a machine of a group into the list of those that have something to do.
     #[inline]
     pub(crate) fn list(&mut self, machine: u32) {
         let local = &mut self.locals[machine as usize];

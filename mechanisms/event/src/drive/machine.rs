@@ -1,4 +1,4 @@
-//! One handler on one thread.
+//! A single machine: one handler on one thread.
 
 use super::address::{Address, Stopper};
 use super::context::Context;
@@ -10,36 +10,36 @@ use crate::{Config, Ended, MachineError, Round, RunError, Signals, Stats, WatchE
 use core::fmt;
 use std::sync::Arc;
 
-/// A handler with an inbox, timers and descriptors, run by whichever thread calls
-/// [`run`](Self::run), [`run_once`](Self::run_once) or [`poll`](Self::poll).
+/// Handler with an inbox, timers and descriptors, run by the thread that calls [`run`](Self::run),
+/// [`run_once`](Self::run_once) or [`poll`](Self::poll).
 ///
 /// See [`Handler`] for an example.
 ///
 /// # Fairness
-/// Its work is done in rounds: up to `messages_per_round_max` messages, half of them its own at
-/// most where others wait; then the timers that are due, up to `timers_per_round_max`; then the
-/// descriptors that are ready, up to `descriptors_per_round_max`. No kind of work keeps another
-/// waiting for longer than one round.
+/// Work is done in rounds: up to `messages_per_round_max` messages, at most half of them from the
+/// machine's own thread while others wait; then up to `timers_per_round_max` due timers; then up to
+/// `descriptors_per_round_max` ready descriptors. No kind of work delays another by more than one
+/// round.
 ///
 /// # Sleeping
-/// With nothing to do, a run looks again for some 0.1 µs, then spins as long as has paid lately
-/// (see [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is passed, a
-/// descriptor is ready, or exactly until the next timer is due. There are no ticks.
+/// An idle run polls for some 0.1 µs, then spins for as long as spinning has paid recently (see
+/// [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is passed, a
+/// descriptor is ready, or the next timer is due. There are no ticks.
 pub struct Machine<H: Handler> {
     member: Member<H>,
     home: Home,
 }
 
-/// What is left of a machine that was closed.
+/// Remains of a machine that was closed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Closed<H: Handler> {
     /// The handler.
     pub handler: H,
-    /// What was sent and not handled, the machine's own messages first, each in the order in which
-    /// they were sent.
+    /// Messages sent and not handled: those from the machine's own thread first, each kind in the
+    /// order in which it was sent.
     pub messages: Vec<H::Message>,
-    /// What the machine did: its last word.
+    /// Final counters.
     pub stats: Stats,
 }
 
@@ -53,11 +53,11 @@ impl<H: Handler> Closed<H> {
 }
 
 impl<H: Handler> Machine<H> {
-    /// A machine, which does nothing before it is run; messages may be sent to it, and timers
-    /// started in its [`context`](Self::context).
+    /// Makes a machine. It does nothing until it is run; before that, messages can be sent to it,
+    /// and timers started in its [`context`](Self::context).
     ///
     /// # Errors
-    /// [`MachineError`]: the configuration is not valid, memory or descriptors are short.
+    /// [`MachineError`]: the configuration is not valid, or memory or descriptors are exhausted.
     pub fn new(handler: H, config: Config) -> Result<Self, MachineError> {
         config.validate()?;
         let door = Door::new(None);
@@ -66,43 +66,43 @@ impl<H: Handler> Machine<H> {
         Ok(Self { member: Member::new(handler, desk), home })
     }
 
-    /// Where it receives messages; clone it to give it away.
+    /// Returns the machine's address; clone it to hand it out.
     #[must_use]
     pub fn address(&self) -> &Address<H::Message> {
         &self.member.desk.address
     }
 
-    /// What stops it from anywhere.
+    /// Returns a handle that stops the machine from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { door: Arc::clone(&self.home.door) }
     }
 
-    /// Ends a run when one of these signals comes.
+    /// Ends a run when one of these signals arrives.
     ///
     /// # Errors
-    /// [`WatchError::Refused`] when descriptors are short.
+    /// [`WatchError::Refused`] when no descriptor is available.
     pub fn stop_on(&mut self, signals: Signals) -> Result<(), WatchError> {
         self.home.stop_on(signals).map_err(|(call, errno)| WatchError::Refused { call, errno })
     }
 
-    /// The handler, for looking at it and for changing it between runs.
+    /// Returns the handler.
     #[must_use]
     pub fn handler(&self) -> &H {
         &self.member.handler
     }
 
-    /// As [`handler`](Self::handler).
+    /// Returns the handler, mutably, to change it between runs.
     pub fn handler_mut(&mut self) -> &mut H {
         &mut self.member.handler
     }
 
-    /// What a handler is given: to send messages and to start timers before a run.
+    /// Returns the context that handlers get: to send messages and to start timers before a run.
     pub fn context(&mut self) -> Context<'_, H::Message> {
         Context { desk: &mut self.member.desk, home: &mut self.home }
     }
 
-    /// What it has done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.member.desk.stats();
@@ -110,18 +110,18 @@ impl<H: Handler> Machine<H> {
         stats
     }
 
-    /// Runs until it is stopped; what waits then goes on waiting, and it may be run again.
+    /// Runs until stopped. Messages still queued stay queued, and the machine may be run again.
     ///
     /// # Errors
-    /// [`RunError`] when the kernel refuses what it granted before.
+    /// [`RunError`] when the kernel refuses a system call that used to succeed.
     ///
     /// # Blocking
-    /// Until it is stopped.
+    /// Until stopped.
     pub fn run(&mut self) -> Result<Ended, RunError> {
         let _inside = self.arrive();
         let count_max = self.member.desk.config.messages_per_round_max;
-        // Messages since timers and descriptors had their turn: who hands to and fro does not pay
-        // for a look at the clock with each message.
+        // Messages since timers and descriptors were last served: two machines that exchange single
+        // messages do not read the clock for each of them.
         let mut since = 0;
         loop {
             if let Some(ended) = self.home.take_ended() {
@@ -143,14 +143,14 @@ impl<H: Handler> Machine<H> {
         }
     }
 
-    /// One round; if there is nothing to do, waits until there is. See [`Machine`] for how much a
-    /// round does.
+    /// Does one round; waits first if there is nothing to do. See [`Machine`] for the extent of a
+    /// round.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     ///
     /// # Blocking
-    /// Until something was handled, or it is stopped.
+    /// Until something was handled, or the machine is stopped.
     pub fn run_once(&mut self) -> Result<Round, RunError> {
         let _inside = self.arrive();
         loop {
@@ -164,7 +164,7 @@ impl<H: Handler> Machine<H> {
         }
     }
 
-    /// One round, of what there is to do.
+    /// Does one round of the work that is ready.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -176,11 +176,11 @@ impl<H: Handler> Machine<H> {
         self.round()
     }
 
-    /// Closes the inbox and hands back what was not handled: from now on senders get their messages
-    /// back. (Dropping a machine closes it too, and drops what was not handled.)
+    /// Closes the inbox and returns the messages that were not handled; from then on senders get
+    /// their messages back. (Dropping a machine closes it too, and drops these messages.)
     ///
     /// # Blocking
-    /// For as long as another thread is in the middle of sending.
+    /// For as long as another thread is in the middle of a send.
     #[must_use]
     pub fn close(self) -> Closed<H> {
         Closed::of(self.member, &self.home)
@@ -203,7 +203,7 @@ impl<H: Handler> Machine<H> {
         Ok(Round { handled, ended: self.home.take_ended() })
     }
 
-    /// Timers and descriptors; how many.
+    /// Serves timers and descriptors; returns the number handled.
     fn others(&mut self) -> Result<u32, RunError> {
         let Self { member, home } = self;
         let mut count = 0;

@@ -1,4 +1,4 @@
-//! A handler at its desk: one round of each kind of work, with panics contained.
+//! A handler with its desk: one round of each kind of work, with panics caught.
 
 use super::context::Context;
 use super::desk::Desk;
@@ -7,12 +7,12 @@ use crate::{Ended, OnPanic, Ready, WatchId, stage};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a machine does with its messages.
+/// Behaviour of a machine: handles its messages.
 ///
-/// One type of message a machine, an `enum` as a rule, and one `match` on it: the compiler makes a
-/// jump of it, however many kinds there are. (For many kinds whose handlers are registered one by
-/// one there is [`Table`](crate::Table).) Timers, descriptors and topics come as messages of the same
-/// type, made by whatever they were given: a variant's name will do.
+/// A machine has one message type, usually an `enum` with one `match` on it, which compiles to a
+/// jump, whatever the number of kinds. (For many kinds whose handlers are registered one by one
+/// there is [`Table`](crate::Table).) Timers, descriptors and topics deliver messages of the same
+/// type, made by a closure; the name of a variant will do.
 ///
 /// ```
 /// use handover_event::{Config, Context, Handler, Machine};
@@ -45,7 +45,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Handler {
-    /// What it is sent.
+    /// The machine's message type.
     type Message: Send + 'static;
 
     /// Handles one message.
@@ -57,7 +57,7 @@ pub trait Handler {
     }
 }
 
-/// A handler made of a function.
+/// Makes a handler of a closure.
 ///
 /// ```
 /// use handover_event::{Config, Machine, handler};
@@ -83,7 +83,7 @@ where
     FnHandler { handle, takes: core::marker::PhantomData }
 }
 
-/// What [`handler`] makes.
+/// Handler made by [`handler`].
 pub struct FnHandler<M, F> {
     handle: F,
     takes: core::marker::PhantomData<fn(M)>,
@@ -128,8 +128,8 @@ impl<H: Handler> Member<H> {
         }
     }
 
-    /// Handles up to `count_max` messages that are there; how many. The machine's own and those of
-    /// other threads take turns.
+    /// Handles up to `count_max` queued messages; returns the number handled. Messages of the
+    /// machine's own thread and those of other threads take turns.
     #[inline]
     pub(crate) fn messages(&mut self, home: &mut Home, count_max: u32) -> u32 {
         let mut count = 0;
@@ -144,7 +144,8 @@ impl<H: Handler> Member<H> {
         count
     }
 
-    /// As [`messages`](Self::messages), of the machine's own thread only.
+    /// Handles messages as [`messages`](Self::messages), but only those of the machine's own
+    /// thread.
     #[inline]
     pub(crate) fn locals(&mut self, home: &mut Home, count_max: u32) -> u32 {
         let before = self.desk.handled;
@@ -160,9 +161,10 @@ impl<H: Handler> Member<H> {
         (self.desk.handled - before) as u32 // at most count_max
     }
 
-    /// The machine's own messages, those of other threads, and its own again. All are dispatched in one
-    /// place, so that a handler of some size is compiled into it: called, it would find the message in
-    /// memory, written in other pieces than it reads (3 to 6 ns).
+    /// Handles local messages, then those of other threads, then local ones again. All are
+    /// dispatched in one place, so that a handler of some size is inlined there: an out-of-line
+    /// handler would read the message from memory, in pieces that differ from those it was written
+    /// in (3 to 6 ns).
     #[inline]
     fn batch(&mut self, home: &mut Home, count_max: u32) {
         let mut left = count_max;
@@ -203,7 +205,7 @@ impl<H: Handler> Member<H> {
         stage::replied();
     }
 
-    /// Handles timers that are due at `now_ns`, so many at most; how many.
+    /// Handles up to `timers_per_round_max` timers due at `now_ns`; returns the number handled.
     pub(crate) fn timers(&mut self, home: &mut Home, now_ns: u64) -> u32 {
         let count_max = self.desk.config.timers_per_round_max;
         let mut count = 0;
@@ -228,7 +230,7 @@ impl<H: Handler> Member<H> {
         count
     }
 
-    /// Handles what a descriptor is ready for; how many messages that made.
+    /// Handles a readiness event; returns the number of messages made of it.
     pub(crate) fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> u32 {
         let before = self.desk.counts.descriptors;
         self.contained(home, |member, home| {
@@ -240,11 +242,11 @@ impl<H: Handler> Member<H> {
         (self.desk.counts.descriptors - before) as u32 // one at most
     }
 
-    /// Does some work; a panic in it is treated as the configuration says.
+    /// Does some work; treats a panic in it by the configured policy.
     #[inline]
     fn contained(&mut self, home: &mut Home, work: impl FnOnce(&mut Self, &mut Home)) {
-        // Unwind safe: queues and counts are whole whenever a handler is called; the handler itself
-        // is the user's, who has chosen what becomes of it.
+        // Unwind safe: queues and counters are consistent whenever a handler is called; the
+        // handler's own state is the user's responsibility, chosen by `on_panic`.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, home)));
         if let Err(panic) = outcome {
             self.panicked(home, &*panic);

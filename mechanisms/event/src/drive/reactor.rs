@@ -1,4 +1,4 @@
-//! The descriptors of a thread: an epoll set, and whose is what in it.
+//! The epoll set of a thread, and the tokens that map its events to watches.
 
 use crate::{Interest, Ready};
 use rustix::event::{Timespec, epoll};
@@ -7,20 +7,20 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Whose readiness it is.
+/// Owner of an event; stored in the epoll entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// Which of a group's machines.
+    /// Index of the machine in its group.
     pub(crate) machine: u16,
-    /// So that what the kernel told before a watch ended is not taken for the next in its place.
+    /// Distinguishes stale events of an ended watch from those of the next watch in the same slot.
     pub(crate) generation: u16,
     pub(crate) slot: u32,
 }
 
 impl Token {
-    /// The thread's own: somebody wakes it.
+    /// Entry of the thread itself: the eventfd through which other threads wake it.
     pub(crate) const WAKE: Self = Self { machine: u16::MAX, generation: 0, slot: u32::MAX };
-    /// The thread's own: a signal that stops it.
+    /// Entry of the thread itself: the signals that stop it.
     pub(crate) const SIGNAL: Self = Self { machine: u16::MAX, generation: 1, slot: u32::MAX };
 
     fn pack(self) -> u64 {
@@ -28,7 +28,7 @@ impl Token {
     }
 
     fn unpack(packed: u64) -> Self {
-        // Each part is cut to its own width.
+        // Each cast truncates to the width of its field.
         Self {
             machine: (packed >> 48) as u16,
             generation: (packed >> 32) as u16,
@@ -37,22 +37,22 @@ impl Token {
     }
 }
 
-/// The most that the kernel is asked for at a time; `descriptors_per_round_max` is not above.
+/// Maximum number of events fetched in one call; `descriptors_per_round_max` is not greater.
 const READY_LIMIT: usize = 1024;
 
 pub(crate) struct Reactor {
     set: OwnedFd,
-    /// What the kernel told last, from `next` on not yet looked at.
+    /// Events of the last call; those from `next` on are unread.
     ready: Vec<(Token, Ready)>,
     next: usize,
     ready_max: usize,
 }
 
 impl Reactor {
-    /// An empty set. `ready_max` is how many the kernel tells at a time.
+    /// Makes a set with the eventfd only. `ready_max` is the maximum number of events per call.
     pub(crate) fn new(ready_max: u32, counter: BorrowedFd<'_>) -> Result<Self, Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // By its edges: each write tells once, and nobody has to read.
+        // Edge-triggered: each write reports one event, and the counter need not be read.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, counter, epoll::EventData::new_u64(Token::WAKE.pack()), flags)?;
         let ready_max = (ready_max as usize).min(READY_LIMIT);
@@ -76,7 +76,7 @@ impl Reactor {
         epoll::delete(&self.set, fd)
     }
 
-    /// Asks the kernel what is ready; `None` waits for ever.
+    /// Fetches events from the kernel; with `None` it waits for ever.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Errno> {
         self.ready.clear();
         self.next = 0;
@@ -84,7 +84,8 @@ impl Reactor {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
-        // Not kept between calls: the kernel's record holds a pointer, which cannot change threads.
+        // Not kept between calls: the event type contains a raw pointer, which would make this
+        // struct `!Send`.
         let mut room = [const { MaybeUninit::uninit() }; READY_LIMIT];
         match epoll::wait(&self.set, &mut room[..self.ready_max], timeout.as_ref()) {
             Ok((events, _)) => {
@@ -99,7 +100,7 @@ impl Reactor {
         }
     }
 
-    /// Whether something that the kernel told is not looked at yet.
+    /// Returns `true` if fetched events are unread.
     pub(crate) fn has_ready(&self) -> bool {
         self.next < self.ready.len()
     }

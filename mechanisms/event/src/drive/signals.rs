@@ -1,13 +1,13 @@
-//! Signals as something to read.
+//! Signals read from a descriptor.
 
 use crate::{SignalError, raw};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Signals that come as readiness of a descriptor instead of interrupting.
+/// Signals delivered as readiness of a descriptor instead of interrupting a thread.
 ///
-/// They are blocked for the calling thread, and for threads that it starts from then on, for good:
-/// make it in `main` before any thread is started, or a thread that does not block them is killed
-/// by them.
+/// The signals are blocked for good, for the calling thread and for threads that it starts
+/// afterwards: call [`block`](Self::block) in `main` before any thread is started. A signal kills
+/// the process if a thread does not block it.
 ///
 /// ```no_run
 /// # use handover_event::{Config, Machine, Signals, handler};
@@ -23,20 +23,20 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// SIGHUP: the terminal is gone.
+    /// SIGHUP: the terminal was closed.
     pub const HUP: i32 = 1;
     /// SIGINT: Ctrl-C.
     pub const INT: i32 = 2;
     /// SIGUSR1.
     pub const USR1: i32 = 10;
-    /// SIGTERM: please end.
+    /// SIGTERM: request to terminate.
     pub const TERM: i32 = 15;
 
-    /// Blocks these signals and makes them readable.
+    /// Blocks these signals and makes a descriptor that reads them.
     ///
     /// # Errors
-    /// [`SignalError::Refused`] when a number is no signal or there is no descriptor; then none is
-    /// blocked.
+    /// [`SignalError::Refused`] when a number is no signal or no descriptor is available; then no
+    /// signal is blocked.
     pub fn block(signals: &[i32]) -> Result<Self, SignalError> {
         match raw::signals::block(signals) {
             Ok(fd) => Ok(Self { fd }),
@@ -44,7 +44,8 @@ impl Signals {
         }
     }
 
-    /// The next that has come, by its number, if one has. Several of the same may have merged.
+    /// Returns the number of the next pending signal, if there is one. Several instances of one
+    /// signal may have merged.
     ///
     /// # Blocking
     /// Never.
@@ -54,7 +55,7 @@ impl Signals {
     }
 }
 
-/// To be watched; [`Signals::take`] reads.
+/// The descriptor to watch; [`Signals::take`] reads it.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

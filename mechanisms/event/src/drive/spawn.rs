@@ -1,4 +1,4 @@
-//! A thread for a machine, or for a group of them.
+//! Threads for machines and groups.
 
 use super::address::Stopper;
 use super::group::Group;
@@ -9,37 +9,39 @@ use core::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// A machine or a group that runs on a thread of its own. Dropping it lets the thread go on.
+/// Machine or group that runs on a thread of its own. Dropping it detaches the thread.
 pub struct Running<T> {
     stopper: Stopper,
     thread: thread::JoinHandle<(T, Result<Ended, RunError>)>,
 }
 
 impl<T> Running<T> {
-    /// What stops it from anywhere.
+    /// Returns a handle that stops the run from any thread.
     #[must_use]
     pub fn stopper(&self) -> &Stopper {
         &self.stopper
     }
 
-    /// Asks it to stop; see [`Stopper::stop`].
+    /// Asks the run to stop; see [`Stopper::stop`].
     pub fn stop(&self) {
         self.stopper.stop();
     }
 
-    /// Whether its run has ended.
+    /// Returns `true` if the thread has finished.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Waits until its run has ended, and gives it back with why.
+    /// Waits until the thread has finished; returns the machine or group and the reason why its run
+    /// ended.
     ///
     /// # Blocking
-    /// Until then: [`stop`](Self::stop) it first, unless it stops by itself.
+    /// Until the run has ended: call [`stop`](Self::stop) first, unless it ends by itself.
     ///
     /// # Panics
-    /// If what ran panicked outside a handler (a message's drop, say), with that panic.
+    /// Panics if the thread panicked outside a handler (in a message's drop, for example), with the
+    /// same payload.
     pub fn join(self) -> (T, Result<Ended, RunError>) {
         match self.thread.join() {
             Ok(outcome) => outcome,
@@ -54,14 +56,15 @@ impl<T> fmt::Debug for Running<T> {
     }
 }
 
-/// Runs `goods` on a new thread; gives them back if there is none.
+/// Runs `goods` on a new thread; returns them in the error if the thread cannot be started.
 fn on_thread<T: Send + 'static>(
     thread: thread::Builder,
     goods: T,
     stopper: Stopper,
     run: fn(&mut T) -> Result<Ended, RunError>,
 ) -> Result<Running<T>, SpawnError<T>> {
-    // A thread that is not started drops its closure; the goods are not to go with it.
+    // A failed `Builder::spawn` drops its closure; the slot keeps the goods from being dropped with
+    // it.
     let slot = Arc::new(Mutex::new(Some(goods)));
     let taken = Arc::clone(&slot);
     let started = thread.spawn(move || {
@@ -81,7 +84,7 @@ fn on_thread<T: Send + 'static>(
 }
 
 impl<H: Handler + Send + 'static> Machine<H> {
-    /// Runs it on a thread of its own, made by `thread`: its name, its stack.
+    /// Runs the machine on a new thread, made by `thread` with its name and stack size.
     ///
     /// ```
     /// use handover_event::{Config, Machine, handler};
@@ -96,7 +99,7 @@ impl<H: Handler + Send + 'static> Machine<H> {
     /// ```
     ///
     /// # Errors
-    /// [`SpawnError`] gives the machine back when there is no thread to be had.
+    /// [`SpawnError`] returns the machine when the thread cannot be started.
     pub fn spawn(self, thread: thread::Builder) -> Result<Running<Self>, SpawnError<Self>> {
         let stopper = self.stopper();
         on_thread(thread, self, stopper, Self::run)
@@ -104,10 +107,10 @@ impl<H: Handler + Send + 'static> Machine<H> {
 }
 
 impl Group {
-    /// Runs it on a thread of its own, made by `thread`.
+    /// Runs the group on a new thread, made by `thread`.
     ///
     /// # Errors
-    /// [`SpawnError`] gives the group back when there is no thread to be had.
+    /// [`SpawnError`] returns the group when the thread cannot be started.
     pub fn spawn(self, thread: thread::Builder) -> Result<Running<Self>, SpawnError<Self>> {
         let stopper = self.stopper();
         on_thread(thread, self, stopper, Self::run)

@@ -1,4 +1,4 @@
-//! One message to many machines.
+//! Topics: one value sent to many machines.
 
 use super::address::Address;
 use crate::{Pool, PoolFull, Shared};
@@ -6,8 +6,8 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What machines subscribe to, whatever they take otherwise: each says how a posted value becomes one
-/// of its messages. The subscribers of one posting share one value.
+/// List of subscribed machines, which may have different message types: each subscription converts
+/// a posted value into a message of its machine. The subscribers of one posting share one value.
 ///
 /// ```
 /// use handover_event::{Config, Machine, Shared, Topic, handler};
@@ -36,17 +36,17 @@ pub struct Topic<T> {
 }
 
 struct Board<T> {
-    /// Changes with the list, so that publishers need not take the lock to know theirs.
+    /// Changes with the list, so that publishers detect a change without taking the lock.
     version: AtomicU64,
     subscribers: Mutex<List<T>>,
 }
 
-/// Never changed: replaced.
+/// Immutable list; a change replaces it.
 type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
-    /// Whether it was taken.
+    /// Returns `true` if the machine accepted the value.
     fn take(&self, value: Shared<T>) -> bool;
     fn is_closed(&self) -> bool;
 }
@@ -74,18 +74,18 @@ where
     }
 }
 
-/// What became of a posting.
+/// Result of a posting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Posted {
-    /// Subscribers in whose inbox it stands.
+    /// Number of subscribers that accepted the value into their inbox.
     pub taken: u32,
-    /// Subscribers whose inbox was full or closed. One that is closed is told once, and then no
-    /// longer a subscriber.
+    /// Number of subscribers whose inbox was full or closed. A closed subscriber is counted here
+    /// once, and then removed.
     pub refused: u32,
 }
 
 impl<T: Send + Sync + 'static> Topic<T> {
-    /// A topic without subscribers.
+    /// Makes a topic without subscribers.
     #[must_use]
     pub fn new() -> Self {
         let subscribers: List<T> = Arc::new([]);
@@ -97,9 +97,9 @@ impl<T: Send + Sync + 'static> Topic<T> {
         }
     }
 
-    /// From the next posting on, `wrap` makes a message for the machine of each value; the name of a
-    /// variant that holds a [`Shared`] will do. False, and nothing is changed, when the machine has
-    /// subscribed already.
+    /// Subscribes a machine from the next posting on: `wrap` makes a message of each value; the
+    /// name of a variant that holds a [`Shared`] will do. Returns `false`, and changes nothing, if
+    /// the machine has already subscribed.
     ///
     /// # Blocking
     /// For as long as another thread subscribes or unsubscribes.
@@ -108,7 +108,8 @@ impl<T: Send + Sync + 'static> Topic<T> {
         M: Send + 'static,
         F: Fn(Shared<T>) -> M + Send + Sync + 'static,
     {
-        // Made here and lent, so that it is not dropped under the lock when it is refused.
+        // Made outside the closure, so that a refused subscription is dropped after the lock is
+        // released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
         self.board.change(|list| {
             if list.iter().any(|one| one.id() == address.id()) {
@@ -120,8 +121,8 @@ impl<T: Send + Sync + 'static> Topic<T> {
         })
     }
 
-    /// From the next posting on, the machine gets no more; what is in its inbox by then, it gets.
-    /// False when it has not subscribed.
+    /// Unsubscribes a machine from the next posting on; values already in its inbox are still
+    /// handled. Returns `false` if the machine has not subscribed.
     ///
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
@@ -129,21 +130,21 @@ impl<T: Send + Sync + 'static> Topic<T> {
         self.board.remove(|one| one.id() == address.id())
     }
 
-    /// How many machines have subscribed.
+    /// Returns the number of subscribed machines.
     #[must_use]
     pub fn subscribers_count(&self) -> usize {
         self.board.list().len()
     }
 
-    /// What posts to it; one for each thread that does. Up to `values_max` values of its own may be
-    /// on their way at a time.
+    /// Makes a publisher; each thread that posts needs its own. At most `values_max` of its values
+    /// can be in use at a time.
     #[must_use]
     pub fn publisher(&self, values_max: u32) -> Publisher<T> {
         Publisher {
             topic: self.clone(),
             pool: Pool::new(values_max),
-            // Acquire: pairs with the Release in change(); an older version than the list's is
-            // made up for by the first posting.
+            // Acquire: pairs with the Release in change(). If the version is older than the list,
+            // the first posting reloads the list.
             version: self.board.version.load(Ordering::Acquire),
             subscribers: self.board.list(),
         }
@@ -155,18 +156,19 @@ impl<T> Board<T> {
         Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// `change` must drop no subscriber: it is called with the lock held.
+    /// Replaces the list. `change` is called with the lock held and must drop no subscriber.
     fn change(
         &self,
         change: impl FnOnce(&[Arc<dyn Subscriber<T>>]) -> Option<Vec<Arc<dyn Subscriber<T>>>>,
     ) -> bool {
-        // Declared before the lock is taken, so that the list is dropped after it is given up:
-        // with its last holder go functions of the user, whose captures may use this topic.
+        // Declared before the lock guard, so that the old list is dropped after the lock is
+        // released: dropping the last reference to it drops closures of the user, whose captures
+        // may use this topic.
         let _replaced;
         let mut list = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(changed) = change(&list) else { return false };
         _replaced = std::mem::replace(&mut *list, changed.into());
-        // Release: whoever sees the new version finds the new list; pairs with the Acquire in
+        // Release: a thread that sees the new version finds the new list; pairs with the Acquire in
         // Publisher::refresh().
         self.version.fetch_add(1, Ordering::Release);
         true
@@ -198,7 +200,7 @@ impl<T> fmt::Debug for Topic<T> {
     }
 }
 
-/// What posts to a topic from one thread.
+/// Posting end of a topic, for one thread.
 pub struct Publisher<T> {
     topic: Topic<T>,
     pool: Pool<T>,
@@ -207,23 +209,24 @@ pub struct Publisher<T> {
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
-    /// Posts a value: each subscriber that has room gets a share of it, and is woken if it sleeps.
+    /// Posts a value: each subscriber that has room gets a reference to it, and is woken if it
+    /// sleeps.
     ///
     /// # Errors
-    /// [`PoolFull`] gives the value back when `values_max` values are on their way.
+    /// [`PoolFull`] returns the value when `values_max` values are in use.
     ///
     /// # Blocking
     /// For subscribers whose inbox blocks its senders; see [`WhenFull`](crate::WhenFull).
     ///
     /// # Cost
-    /// A load of a line that changes only with the list, and for each subscriber what
-    /// [`Address::pass`] costs. Nothing is allocated once the pool has grown.
+    /// A load of a cache line that changes only with the list, and [`Address::pass`] for each
+    /// subscriber. Nothing is allocated once the pool has grown.
     pub fn post(&mut self, value: T) -> Result<Posted, PoolFull<T>> {
         let value = self.pool.put(value)?.share();
         Ok(self.post_shared(&value))
     }
 
-    /// As [`post`](Self::post), for a value that is shared already; posting it again costs no slot.
+    /// Posts a value that is already shared; a repeated posting needs no further slot.
     pub fn post_shared(&mut self, value: &Shared<T>) -> Posted {
         self.refresh();
         let mut posted = Posted::default();
@@ -242,7 +245,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         posted
     }
 
-    /// The topic.
+    /// Returns the topic.
     #[must_use]
     pub fn topic(&self) -> &Topic<T> {
         &self.topic

@@ -1,25 +1,26 @@
-//! Which machines of a group have something in their inboxes: a mark at each, and a queue of those
-//! that were marked.
+//! Index of the machines of a group that have messages in their inboxes: a mark on each machine,
+//! and a queue of the marked machines.
 //!
-//! A sender that finds the mark set leaves it at that: the machine stands in the queue, or is about
-//! to. The thread takes the mark away *before* it looks into the inbox, so that what comes after the
-//! look sets it again.
+//! A sender that finds the mark set does nothing more: the machine is in the queue, or about to be.
+//! The thread clears the mark *before* it reads the inbox, so that a message sent after the read
+//! sets the mark again.
 //!
-//! The mark says whether whoever put the machine into the queue wakes the thread. A caller does not.
-//! But a passer that finds the caller's mark may wake the thread before the machine stands in the
-//! queue, and in vain; so the caller looks again afterwards, and wakes on its behalf.
+//! The mark records whether the sender that enqueues the machine also wakes the thread; a caller
+//! does not. A passer that finds a caller's mark may wake the thread before the machine is in the
+//! queue, and in vain; so the caller reads the mark again after enqueueing, and wakes the thread on
+//! the passer's behalf.
 //!
-//! A caller that has its place in an inbox or in the queue, but has not filled it yet, hides whoever
-//! comes behind it. A passer behind it wakes the thread in vain, too. So the thread does not sleep for
-//! long while a push has begun, into the queue or into the inbox of a machine that stood in it: see
-//! [`Incoming`].
+//! A caller that has taken its slot in an inbox or in the queue, but has not filled it yet, hides
+//! the senders behind it, and a passer behind it wakes the thread in vain, too. So the thread does
+//! not sleep for long while a push has begun, into the queue or into the inbox of a machine that
+//! was in the queue: see [`Incoming`].
 
 use super::incoming::Incoming;
 use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
 use handover_base::sync::{CachePadded, hint};
 use handover_ring::{CapacityError, PushError, mpsc};
 
-/// The senders' end, one for all machines of a thread.
+/// The senders' end, shared by all machines of a thread.
 pub struct Marking {
     marked: mpsc::Producer<u32>,
 }
@@ -27,10 +28,10 @@ pub struct Marking {
 /// The thread's end.
 pub struct Marked {
     marked: mpsc::Consumer<u32>,
-    /// The machines that were popped, each once, until their inboxes were seen without a push that
-    /// has begun.
+    /// The machines that were popped, each once. A machine is removed when its inbox is seen
+    /// without a push that has begun.
     popped: Vec<u32>,
-    /// Whether a machine is among them.
+    /// By machine: `true` if it is in `popped`.
     is_popped: Vec<bool>,
 }
 
@@ -46,12 +47,13 @@ pub struct Mark {
 }
 
 const NONE: u8 = 0;
-/// It stands in the queue, or is about to, by somebody who does not wake the thread.
+/// The machine is in the queue, or about to be, and the sender that enqueues it does not wake the
+/// thread.
 const CALLED: u8 = 1;
-/// The same, and somebody wakes the thread, or is about to.
+/// The machine is in the queue, or about to be, and a sender wakes the thread, or is about to.
 const PASSED: u8 = 2;
 
-/// Room for all: each machine stands in the queue once at most.
+/// Makes the queue, with room for all machines: each is in it at most once.
 pub fn marks(machines_max: u32) -> Result<(Marking, Marked), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
     let marked = Marked { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
@@ -65,15 +67,16 @@ impl Mark {
 }
 
 impl Marking {
-    /// Sender, *after* it has put something into the inbox of `machine`: puts the machine into the
-    /// queue, unless it stands there. True: the thread must be woken if it sleeps.
+    /// Announces a message, called by the sender *after* the push into the inbox of `machine`:
+    /// enqueues the machine, unless it is queued already. Returns `true` if the thread must be
+    /// woken if it sleeps.
     #[inline]
     pub fn pass(&self, mark: &Mark, machine: u32) -> bool {
-        // SeqCst: pairs with the fence in Marked::pop(): either we see that the mark was taken away,
-        // or the thread sees what we put into the inbox.
+        // SeqCst: pairs with the fence in Marked::pop(): either this thread sees that the mark was
+        // cleared, or the popping thread sees the message in the inbox.
         fence(Ordering::SeqCst);
-        // Relaxed both: ordered by the fences here, in call() and where the thread is woken; the
-        // exchange decides who puts it into the queue.
+        // Relaxed both: ordered by the fences here, in call() and at the wake; the exchange decides
+        // which sender enqueues the machine.
         if mark.state.load(Ordering::Relaxed) == PASSED {
             return false;
         }
@@ -85,8 +88,8 @@ impl Marking {
         true
     }
 
-    /// As [`pass`](Self::pass), by a sender who does not want to wake the thread. True, which is
-    /// rare: it must be woken all the same, for somebody else.
+    /// Announces a message as [`pass`](Self::pass), for a sender that does not wake the thread.
+    /// Returns `true`, which is rare, if the thread must be woken on behalf of a concurrent passer.
     #[inline]
     pub fn call(&self, mark: &Mark, machine: u32) -> bool {
         // SeqCst: as in pass().
@@ -99,8 +102,9 @@ impl Marking {
             return false;
         }
         self.enqueue(machine);
-        // SeqCst: pairs with the fence between a passer's exchange and its look at whether the
-        // thread sleeps: either we see its mark, or who it wakes sees the machine in the queue.
+        // SeqCst: pairs with the fence between a passer's exchange and its check whether the thread
+        // sleeps: either this thread sees the passer's mark, or the woken thread sees the machine
+        // in the queue.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence.
         state.load(Ordering::Relaxed) == PASSED
@@ -108,8 +112,9 @@ impl Marking {
 
     #[inline]
     fn enqueue(&self, machine: u32) {
-        // It has room for all machines, and each stands in it once at most. If it says that it is full,
-        // this thread does not see yet that the group has popped some of them; which it has done.
+        // The ring has room for all machines, and each is in it at most once. If it reports Full,
+        // this thread does not yet see that the group has popped some of them, which it has already
+        // done.
         while let Err(PushError::Full(_)) = self.marked.push(machine) {
             hint::spin_loop();
         }
@@ -117,8 +122,8 @@ impl Marking {
 }
 
 impl Marked {
-    /// The next machine to look at. Its mark, if it has one still, has been taken away, so look until
-    /// its inbox is empty, or remember it.
+    /// Pops the next machine to serve, and clears its mark, if it still has one. The caller must
+    /// serve the machine until its inbox is empty, or remember it.
     #[inline]
     pub fn pop<'a>(&mut self, mark_of: impl FnOnce(u32) -> Option<&'a Mark>) -> Option<u32> {
         let machine = self.marked.pop()?;
@@ -143,13 +148,13 @@ impl Marked {
         }
     }
 
-    /// The messages of other threads for all machines; `waiting_count` is the length of a machine's
-    /// inbox.
+    /// Returns the view of all machines' inboxes for the sleep; `waiting_count` returns the length
+    /// of a machine's inbox.
     pub fn incoming<F: FnMut(u32) -> usize>(&mut self, waiting_count: F) -> MarkedInboxes<'_, F> {
         MarkedInboxes { marked: self, waiting_count }
     }
 
-    /// Whether nothing is there to pop; true may be stale.
+    /// Returns `true` if there is nothing to pop; `true` may be stale.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.marked.is_empty()
@@ -169,7 +174,7 @@ impl<F: FnMut(u32) -> usize> Incoming for MarkedInboxes<'_, F> {
             is_popped[machine as usize] = is_kept;
             is_kept
         });
-        // Not is_empty(), which asks only whether the next machine is filled in.
+        // Not is_empty(), which checks only whether the next slot is filled.
         let begun_count = marked.len();
         !popped.is_empty() || begun_count != 0
     }

@@ -1,4 +1,4 @@
-//! Slots that are used again, and the handles that say when.
+//! A pool of reusable slots, and the handles that free them.
 //!
 //! ```text
 //!   word      0          2           3, 4 ...      1
@@ -7,12 +7,12 @@
 //!             └────────────┴────────────────────────┘   the last release, when it is dropped
 //! ```
 //!
-//! The last holder frees a slot by writing its word; the pool finds it by looking at the words in
-//! turn. So there is no list of free slots, and nothing that two threads would have to agree on. A
-//! value with a single holder costs one read-modify-write in its life.
+//! The last holder frees a slot by writing its word; the pool finds free slots by reading the words
+//! in turn. So there is no free list, and no contention between threads. A value with a single
+//! holder costs one read-modify-write in its life.
 //!
-//! A pool that goes while values are in use marks their slots ORPHAN; the last of those to be freed
-//! frees the memory.
+//! A pool that is dropped while values are in use marks their slots ORPHAN; the last of these slots
+//! to be freed frees its chunk.
 
 use crate::PoolFull;
 use core::fmt;
@@ -24,19 +24,19 @@ use handover_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 const FREE: u32 = 0;
 const DYING: u32 = 1;
-/// One holder; each further one adds one.
+/// One holder; each further holder adds 1.
 const ONE: u32 = 2;
-/// The pool is gone.
+/// Bit: the pool was dropped.
 const ORPHAN: u32 = 1 << 31;
 const COUNT: u32 = ORPHAN - 1;
-/// So many holders are a programme that forgets them in a loop.
+/// Count above which clone() aborts: so many holders mean that a program leaks them in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
-/// So many slots are looked at before the pool rather grows.
+/// Number of slots that put() checks in turn before it tries to grow the pool.
 const PROBES: usize = 8;
-/// The slots of a pool's first chunk.
+/// Number of slots in a pool's first chunk.
 const CHUNK_SLOTS_MIN: usize = 16;
 
-/// On lines of its own: it is written by whoever holds it.
+/// Slot on cache lines of its own, since its holders write it.
 #[repr(align(64))]
 struct Slot<T> {
     word: AtomicU32,
@@ -46,15 +46,15 @@ struct Slot<T> {
 
 /// Slots that were allocated together.
 struct Chunk<T> {
-    /// Slots that are in use and whose pool is gone, and one for the pool while it goes.
+    /// Number of slots in use whose pool was dropped, plus one for the pool during its drop.
     orphans: AtomicUsize,
     slots: Vec<Slot<T>>,
 }
 
-/// Memory for messages, used again and again: in the steady state nothing is allocated.
+/// Reusable memory for messages: in the steady state nothing is allocated.
 ///
-/// One thread puts values in; the handles go wherever they like, and the value is dropped and its
-/// slot free again when the last of them is dropped. Handles may outlive their pool.
+/// One thread puts values in; the handles may move to any thread. The value is dropped, and its
+/// slot freed, when its last handle is dropped. Handles may outlive their pool.
 ///
 /// ```
 /// use handover_event::Pool;
@@ -71,26 +71,26 @@ struct Chunk<T> {
 /// ```
 ///
 /// # Cost
-/// Putting a value in: a load and a store, when the slot whose turn it is is free, as it is where
-/// messages live about equally long. The pool doubles until it has `slots_max` slots, and then looks
-/// for a free one before it refuses.
+/// Putting a value in costs a load and a store if the next slot in turn is free, as is usual where
+/// messages have similar lifetimes. The pool doubles until it has `slots_max` slots, and then
+/// searches all of them before it refuses.
 pub struct Pool<T> {
     slots: Vec<NonNull<Slot<T>>>,
     chunks: Vec<NonNull<Chunk<T>>>,
-    /// The slot to look at next.
+    /// Index of the next slot to check.
     turn: usize,
     slots_max: usize,
 }
 
-// SAFETY: a pool owns its free slots alone, and reaches those in use by their atomic words only; the
-// values that it puts in travel to other threads as T: Send allows.
+// SAFETY: only the pool accesses its free slots, and it accesses slots in use through their atomic
+// words only; the values that it moves to other threads are `T: Send`.
 unsafe impl<T: Send> Send for Pool<T> {}
 
-// SAFETY: by `&self` nothing but atomic words is read.
+// SAFETY: methods on `&self` read atomic words only.
 unsafe impl<T: Send> Sync for Pool<T> {}
 
 impl<T> Pool<T> {
-    /// A pool without slots, that may come to have `slots_max` of them (one at least).
+    /// Makes a pool without slots, which grows up to `slots_max` slots (at least one).
     #[must_use]
     pub fn new(slots_max: u32) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl<T> Pool<T> {
     /// Puts a value into a free slot.
     ///
     /// # Errors
-    /// [`PoolFull`] gives the value back when `slots_max` values are in use.
+    /// [`PoolFull`] returns the value when `slots_max` values are in use.
     #[inline]
     pub fn put(&mut self, value: T) -> Result<Parcel<T>, PoolFull<T>> {
         match self.free_slot().or_else(|| self.find_or_grow()) {
@@ -113,13 +113,13 @@ impl<T> Pool<T> {
         }
     }
 
-    /// How many slots are in use; stale as soon as it is said.
+    /// Returns the number of slots in use; it may have changed since.
     #[must_use]
     pub fn in_use_count(&self) -> usize {
         self.slots.iter().filter(|slot| !Self::is_free(**slot)).count()
     }
 
-    /// How many slots there are by now.
+    /// Returns the current number of slots.
     #[must_use]
     pub fn slots_count(&self) -> usize {
         self.slots.len()
@@ -142,26 +142,28 @@ impl<T> Pool<T> {
 
     #[inline]
     fn is_free(slot: NonNull<Slot<T>>) -> bool {
-        // SAFETY: the chunk of a pool's slot lives as long as the pool.
+        // SAFETY: only a pool's drop gives up its chunks, so the chunk of this slot is alive.
         let slot = unsafe { slot.as_ref() };
-        // Acquire: pairs with the Release in free(): what the last holder did comes before reuse.
+        // Acquire: pairs with the Release in Free's drop: the last holder's accesses come before
+        // the reuse.
         slot.word.load(Ordering::Acquire) == FREE
     }
 
     #[inline]
     fn fill(slot: NonNull<Slot<T>>, value: T) -> Parcel<T> {
-        // SAFETY: as in is_free().
+        // SAFETY: `slot` belongs to this pool, whose drop alone gives up its chunks.
         let place = unsafe { slot.as_ref() };
         place.value.with_mut(|at| {
-            // SAFETY: the slot is free, and only its pool, which is borrowed mutably, fills one.
+            // SAFETY: the slot is free, and only its pool, which is borrowed mutably, fills a free
+            // slot.
             unsafe { at.cast::<T>().write(value) };
         });
-        // Relaxed: the word has one holder, who hands it to others in an orderly way.
+        // Relaxed: the slot has one holder; handing the parcel to another thread synchronises.
         place.word.store(ONE, Ordering::Relaxed);
         Parcel { slot }
     }
 
-    /// Once the next slots are not free: any other, or new ones.
+    /// Called when the next slots in turn are in use: grows the pool, or searches all slots.
     #[cold]
     fn find_or_grow(&mut self) -> Option<NonNull<Slot<T>>> {
         if self.slots.len() < self.slots_max {
@@ -183,11 +185,12 @@ impl<T> Pool<T> {
                 value: UnsafeCell::new(MaybeUninit::uninit()),
             })
             .collect();
-        // SAFETY: just allocated, and nobody else knows it yet.
+        // SAFETY: the chunk was just allocated, and no other pointer to it is in use.
         unsafe { chunk.as_mut() }.slots = slots;
         self.chunks.push(chunk);
         let first = self.slots.len();
-        // SAFETY: allocated above; from here on it is only read.
+        // SAFETY: the chunk was allocated above, and from here on only shared references to it are
+        // made.
         let slots = unsafe { chunk.as_ref() }.slots.iter();
         self.slots.extend(slots.map(NonNull::from));
         self.turn = (first + 1) % self.slots.len();
@@ -198,15 +201,18 @@ impl<T> Pool<T> {
 impl<T> Drop for Pool<T> {
     fn drop(&mut self) {
         for &chunk in &self.chunks {
-            // SAFETY: a chunk lives until its pool and all its orphans are done with it.
+            // SAFETY: this pool's own count, stored below, keeps the chunk alive until one_less().
             let seen = unsafe { chunk.as_ref() };
-            // Relaxed: nobody looks at it before a slot says ORPHAN, which publishes it.
+            // Relaxed: no other thread reads the count before it sees ORPHAN on a slot, which
+            // publishes it.
             seen.orphans.store(1, Ordering::Relaxed);
             for slot in &seen.slots {
-                // Relaxed: as above. Before the mark: whoever sees the mark takes one away.
+                // Relaxed: published by the mark below. Counted before the mark: a thread that sees
+                // the mark decrements the count.
                 seen.orphans.fetch_add(1, Ordering::Relaxed);
-                // AcqRel: pairs with the exchange in free(): either it sees the mark, or we see
-                // that the slot is free and nobody will touch it any more.
+                // AcqRel: pairs with the exchange in Free's drop: either that exchange sees the
+                // mark, or this one sees that the slot is free, and no thread accesses the slot any
+                // more.
                 if slot.word.fetch_or(ORPHAN, Ordering::AcqRel) == FREE {
                     seen.orphans.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -217,25 +223,28 @@ impl<T> Drop for Pool<T> {
 }
 
 impl<T> Chunk<T> {
-    /// One orphan, or the pool itself, is done with the chunk; the last one frees it.
+    /// Gives up one reference to the chunk, of an orphan or of the pool; the last one frees it.
     fn one_less(chunk: NonNull<Self>) {
-        // SAFETY: the caller's own count keeps it alive until it is taken away.
+        // SAFETY: the caller's own count keeps the chunk alive until it is subtracted below.
         let seen = unsafe { chunk.as_ref() };
-        // AcqRel: pairs with itself: what the others did to their slots comes before the end.
+        // AcqRel: pairs with itself: accesses to the slots by other threads come before the
+        // deallocation.
         if seen.orphans.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: made by Box::new() in grow(), and with the count at zero nobody has a handle.
+            // SAFETY: allocated by Box::new() in grow(); with the count at zero no handle to it is
+            // left.
             drop(unsafe { Box::from_raw(chunk.as_ptr()) });
         }
     }
 }
 
-/// Frees the slot even if dropping the value panics.
+/// Frees the slot when dropped, even if dropping the value panics.
 struct Free<T>(NonNull<Slot<T>>);
 
 impl<T> Drop for Free<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the slot is the dropper's until its word says FREE, and the chunk lives till then.
+        // SAFETY: the slot belongs to this thread until its word says FREE, and keeps its chunk
+        // alive until then.
         let slot = unsafe { self.0.as_ref() };
         let chunk = slot.chunk;
         // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the
@@ -246,19 +255,19 @@ impl<T> Drop for Free<T> {
     }
 }
 
-/// A value in a slot of a [`Pool`], with one holder, who may write to it.
+/// Value in a slot of a [`Pool`], with a single holder, which may write to it.
 pub struct Parcel<T> {
     slot: NonNull<Slot<T>>,
 }
 
-// SAFETY: the one holder of a value; it goes along as T: Send allows.
+// SAFETY: a parcel is the only holder of its value, so sending it sends a `T`, which is Send.
 unsafe impl<T: Send> Send for Parcel<T> {}
 
-// SAFETY: by reference it gives out `&T` only.
+// SAFETY: `&Parcel<T>` gives access to `&T` only, and `T: Sync`.
 unsafe impl<T: Sync> Sync for Parcel<T> {}
 
 impl<T> Parcel<T> {
-    /// From now on it may have several holders, who read.
+    /// Makes the value shareable: it may have several holders, which can only read it.
     #[inline]
     #[must_use]
     pub fn share(self) -> Shared<T> {
@@ -267,16 +276,18 @@ impl<T> Parcel<T> {
         Shared { slot }
     }
 
-    /// Takes the value out.
+    /// Takes the value out, and frees its slot.
     #[inline]
     #[must_use]
     pub fn into_inner(self) -> T {
         let slot = self.slot;
         core::mem::forget(self);
         let free = Free(slot);
-        // SAFETY: in use, so it holds a value, and this was its one holder; Free drops no value.
+        // SAFETY: `self` was the slot's only holder, and `free` keeps the slot in use until it is
+        // dropped.
         let value = unsafe { place(&free.0) }.with(|at| {
-            // SAFETY: as above; it is not read again, as the slot is freed at the end.
+            // SAFETY: a slot in use holds a value; it is not read or dropped again, as `free` only
+            // frees the slot.
             unsafe { at.cast::<T>().read() }
         });
         drop(free);
@@ -284,13 +295,14 @@ impl<T> Parcel<T> {
     }
 }
 
-/// The value's place in a slot.
+/// Returns the value's memory in a slot.
 ///
 /// # Safety
 /// The slot is in use, and the caller is one of its holders for as long as the reference is used.
 #[inline]
 unsafe fn place<T>(slot: &NonNull<Slot<T>>) -> &UnsafeCell<MaybeUninit<T>> {
-    // SAFETY: a slot in use is kept alive, by its pool or as an orphan.
+    // SAFETY: by the contract the slot is in use, and its chunk is alive: the pool or the orphan
+    // count holds it.
     &unsafe { slot.as_ref() }.value
 }
 
@@ -298,9 +310,10 @@ impl<T> Deref for Parcel<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this is the holder.
+        // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
         unsafe { place(&self.slot) }.with(|at| {
-            // SAFETY: a slot in use holds a value, and while `self` is borrowed nobody writes it.
+            // SAFETY: a slot in use holds a value; only this holder writes it, and it is borrowed
+            // shared.
             unsafe { &*at.cast::<T>() }
         })
     }
@@ -309,9 +322,10 @@ impl<T> Deref for Parcel<T> {
 impl<T> DerefMut for Parcel<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this is the holder.
+        // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
         unsafe { place(&self.slot) }.with_mut(|at| {
-            // SAFETY: a slot in use holds a value, this is its one holder, borrowed mutably.
+            // SAFETY: a slot in use holds a value; this is its only holder, and it is borrowed
+            // mutably.
             unsafe { &mut *at.cast::<T>() }
         })
     }
@@ -321,9 +335,9 @@ impl<T> Drop for Parcel<T> {
     #[inline]
     fn drop(&mut self) {
         let _free = Free(self.slot);
-        // SAFETY: this is the holder.
+        // SAFETY: this parcel is the slot's holder until `_free` is dropped at the end.
         unsafe { place(&self.slot) }.with_mut(|at| {
-            // SAFETY: a slot in use holds a value, and its one holder goes.
+            // SAFETY: a slot in use holds a value, and its only holder is being dropped.
             unsafe { at.cast::<T>().drop_in_place() }
         });
     }
@@ -335,33 +349,33 @@ impl<T: fmt::Debug> fmt::Debug for Parcel<T> {
     }
 }
 
-/// A value in a slot of a [`Pool`] with any number of holders, who read it; the last one to go drops
-/// it. To change what is shared, share something that can be: atomics, a mutex.
+/// Value in a slot of a [`Pool`] with any number of holders, which can only read it; the last holder
+/// to be dropped drops the value. For a shared value that can change, use atomics or a mutex in it.
 pub struct Shared<T> {
     slot: NonNull<Slot<T>>,
 }
 
-// SAFETY: holders on several threads read the value by `&T` (Sync), and any of them may be the one
-// that drops it (Send).
+// SAFETY: holders on several threads read the value through `&T` (`T: Sync`), and any of them may
+// drop it (`T: Send`).
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 
-// SAFETY: as above: a reference can be cloned into a holder.
+// SAFETY: `&Shared<T>` can be cloned into a holder on another thread, so the same bounds apply.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     #[inline]
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: in use, since this is a holder.
+        // SAFETY: this holder keeps the slot in use, and so its chunk alive.
         &unsafe { self.slot.as_ref() }.word
     }
 
-    /// Alone again, it may be written to; else it comes back.
+    /// Returns the value as a [`Parcel`], which may be written to, if this is the only holder.
     ///
     /// # Errors
     /// `self`, when there are other holders.
     #[inline]
     pub fn try_unshare(self) -> Result<Parcel<T>, Self> {
-        // Acquire: pairs with the Release in drop(): what other holders read, they have read.
+        // Acquire: pairs with the Release in drop(): the reads of former holders have ended.
         if self.word().load(Ordering::Acquire) & COUNT != ONE {
             return Err(self);
         }
@@ -370,14 +384,14 @@ impl<T> Shared<T> {
         Ok(Parcel { slot })
     }
 
-    /// How many holders there are; stale as soon as it is said, unless it is one.
+    /// Returns the number of holders; it may have changed since, unless it is one.
     #[must_use]
     pub fn holders_count(&self) -> u32 {
         // Relaxed: a figure.
         (self.word().load(Ordering::Relaxed) & COUNT) + 1 - ONE
     }
 
-    /// Whether both are the same value in the same slot.
+    /// Returns `true` if both are the same value in the same slot.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.slot == other.slot
@@ -387,10 +401,10 @@ impl<T> Shared<T> {
 impl<T> Clone for Shared<T> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: a holder is made from a holder, who keeps the value.
+        // Relaxed: a new holder is made from an existing one, which keeps the value alive.
         let was = self.word().fetch_add(1, Ordering::Relaxed);
         if was & COUNT >= HOLDERS_LIMIT {
-            // As with Arc: two thousand million forgotten holders are not to be survived.
+            // As with Arc: more than a thousand million leaked holders cannot be handled.
             std::process::abort();
         }
         Self { slot: self.slot }
@@ -401,9 +415,9 @@ impl<T> Deref for Shared<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this is a holder.
+        // SAFETY: this is a holder, and it is borrowed for as long as the reference.
         unsafe { place(&self.slot) }.with(|at| {
-            // SAFETY: a slot in use holds a value, and what is shared nobody writes.
+            // SAFETY: a slot in use holds a value, and a shared value is not written.
             unsafe { &*at.cast::<T>() }
         })
     }
@@ -412,16 +426,16 @@ impl<T> Deref for Shared<T> {
 impl<T> Drop for Shared<T> {
     #[inline]
     fn drop(&mut self) {
-        // Acquire: pairs with the Release below, of those who went before: all that they did with
-        // the value comes before its end.
+        // Acquire: pairs with the Release below, of former holders: their accesses to the value
+        // come before it is dropped.
         if self.word().load(Ordering::Acquire) & COUNT != ONE {
-            // Release: what this holder did comes before the end; pairs with the Acquire above and
-            // below, of whoever is the last.
+            // Release: this holder's accesses come before the drop of the value; pairs with the
+            // Acquire above and below, in the last holder.
             if self.word().fetch_sub(1, Ordering::Release) & COUNT != ONE {
                 return;
             }
             debug_assert_eq!(self.word().load(Ordering::Relaxed) & COUNT, DYING);
-            // Acquire: pairs with the Release of those who went before, as above.
+            // Acquire: pairs with the Release of former holders, as above.
             fence(Ordering::Acquire);
         }
         drop(Parcel { slot: self.slot });

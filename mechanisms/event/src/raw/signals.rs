@@ -1,30 +1,31 @@
-//! Blocking signals and reading them from a descriptor: rustix has neither.
+//! Blocking of signals, and reading them from a descriptor: rustix has neither.
 
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Blocks `signals` for the calling thread and those it starts from now on, and gives a descriptor
-/// that they are read from. The call that failed comes with its errno.
+/// Blocks `signals` for the calling thread and for threads that it starts afterwards; returns a
+/// descriptor that reads them. The error names the failed call and its errno.
 pub(crate) fn block(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset writes a whole set through the pointer.
+    // SAFETY: sigemptyset initialises the whole set through the pointer, which is valid for writes.
     let answer = unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     check("sigemptyset", answer)?;
     for &signal in signals {
-        // SAFETY: the set is initialised; a number that is no signal is refused.
+        // SAFETY: sigemptyset initialised the set above; sigaddset returns an error for an invalid
+        // number.
         let answer = unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         check("sigaddset", answer)?;
     }
-    // SAFETY: initialised by sigemptyset() above.
+    // SAFETY: sigemptyset initialised the set above.
     let set = unsafe { set.assume_init() };
-    // The descriptor first: if it cannot be had, nothing is blocked.
-    // SAFETY: reads the set; -1 asks for a new descriptor.
+    // The descriptor is made first: if that fails, no signal is blocked.
+    // SAFETY: signalfd reads the initialised set; -1 asks for a new descriptor.
     let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     check("signalfd", fd)?;
-    // SAFETY: a new descriptor, which nobody else owns.
+    // SAFETY: signalfd has just returned this descriptor; nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: reads the set; the old mask is not asked for.
+    // SAFETY: pthread_sigmask reads the initialised set; a null old mask is allowed.
     let errno =
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     if errno != 0 {
@@ -33,16 +34,16 @@ pub(crate) fn block(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     Ok(fd)
 }
 
-/// The next signal that has come, if one has.
+/// Returns the next pending signal, if there is one.
 pub(crate) fn next(fd: &OwnedFd) -> Option<i32> {
     const BYTES: usize = size_of::<libc::signalfd_siginfo>();
     let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
-    // SAFETY: `info` is writable, and BYTES long.
+    // SAFETY: `info` is writable and BYTES long.
     let read = unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), BYTES) };
     if usize::try_from(read) != Ok(BYTES) {
-        return None; // EAGAIN: none; a signalfd gives whole records only
+        return None; // EAGAIN: no signal is pending; a signalfd returns whole records only
     }
-    // SAFETY: it consists of integers, filled by the kernel over zeroes.
+    // SAFETY: the struct has integer fields only; the kernel filled it over zeroes.
     let info = unsafe { info.assume_init() };
     i32::try_from(info.ssi_signo).ok()
 }

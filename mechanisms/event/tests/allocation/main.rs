@@ -1,4 +1,4 @@
-//! What is allocated, counted: nothing, once everything has its size.
+//! Count of allocations: zero in the steady state, once all buffers have grown.
 
 #![deny(unsafe_code)]
 
@@ -11,7 +11,7 @@ use handover_event::{
 };
 use std::time::Duration;
 
-/// How many allocations `work` makes, once it has been done twice.
+/// Returns the number of allocations in a call of `work`, after two calls for warm-up.
 fn allocations(mut work: impl FnMut()) -> usize {
     work();
     work();

@@ -1,4 +1,4 @@
-//! The machine by example: each promise of the documentation, once.
+//! Examples of the machine: one test for each promise of the documentation.
 
 use handover_event::{
     Config, Context, Ended, Group, Handler, Interest, Kind, Machine, OnPanic, ParkOn, Ready,
@@ -16,7 +16,7 @@ fn small(inbox_messages_max: u32, when_full: WhenFull) -> Config {
     Config { inbox_messages_max, when_full, ..Config::default() }
 }
 
-/// A machine that keeps what it is sent.
+/// Handler that keeps its messages.
 struct Keeper<M>(Vec<M>);
 
 impl<M: Send + 'static> Handler for Keeper<M> {
@@ -141,7 +141,7 @@ fn a_call_waits_until_the_machine_wakes_for_another_reason() {
     let machine = keeper(Config::default());
     let address = machine.address().clone();
     let running = machine.spawn(thread::Builder::new()).expect("a thread");
-    thread::sleep(20 * MS); // asleep by now, very likely; the test holds in any case
+    thread::sleep(20 * MS); // very likely asleep by now; the test holds in any case
     address.call("quiet").expect("room");
     address.pass("loud").expect("room");
     while address.waiting_count() > 0 {
@@ -261,7 +261,7 @@ fn a_descriptor_is_handled_among_messages_until_it_is_not_watched_any_more() {
     let watch = machine.context().watch(socket, Interest::READ, Event::Readable).expect("watched");
     let other = thread::spawn(move || {
         theirs.write_all(b"hello").expect("written");
-        read.recv().expect("it is read"); // else the machine may stop before
+        read.recv().expect("it is read"); // otherwise the machine may stop earlier
         address.pass(Event::Quit).expect("room");
         theirs
     });
@@ -602,7 +602,7 @@ fn a_machine_that_parks_in_epoll_is_woken_through_its_eventfd() {
     .expect("valid");
     let address = machine.address().clone();
     let running = machine.spawn(thread::Builder::new()).expect("a thread");
-    // It parks when it has nothing to do: sooner or later a message finds it there.
+    // The machine parks when it is idle: sooner or later a message finds it asleep.
     let woken_count_min = 20;
     let mut parks_count = 0;
     while parks_count < woken_count_min {
@@ -613,7 +613,7 @@ fn a_machine_that_parks_in_epoll_is_woken_through_its_eventfd() {
     assert_eq!(running.join().1, Ok(Ended::Stopped));
 }
 
-/// Asks a topic for its subscribers when it is dropped.
+/// Reads its topic's subscriber count when it is dropped.
 struct AsksWhenDropped(Topic<u32>);
 
 impl Drop for AsksWhenDropped {
@@ -622,11 +622,12 @@ impl Drop for AsksWhenDropped {
     }
 }
 
-/// What a subscriber's function owns is dropped where it may use the topic, whose lock would be taken twice.
+/// Dropping a subscriber's closure may call methods of the topic, which would deadlock if the
+/// topic's lock were held.
 #[test]
 fn a_subscription_is_dropped_without_the_lock_of_its_topic() {
     let (done, is_done) = mpsc::channel();
-    // A thread that may hang, and is then left behind.
+    // A separate thread, which is left behind if it hangs.
     thread::spawn(move || {
         let topic = Topic::new();
         let subscribe = |machine: &Machine<Keeper<Shared<u32>>>| {
@@ -651,7 +652,7 @@ fn a_subscription_is_dropped_without_the_lock_of_its_topic() {
     assert_eq!(is_done.recv_timeout(Duration::from_secs(20)), Ok(()), "it hangs");
 }
 
-/// Compiles only if the type is none of these.
+/// Compiles only if the type implements none of these traits.
 macro_rules! assert_not {
     ($type:ty: $($auto:ident),+) => {
         $(const _: fn() = || {
@@ -666,7 +667,7 @@ macro_rules! assert_not {
     };
 }
 
-/// Compiles only if the type is all of these.
+/// Compiles only if the type implements all of these traits.
 macro_rules! assert_is {
     ($type:ty: $($auto:ident),+) => {
         $(const _: fn() = || {

@@ -1,5 +1,5 @@
-//! What holds whatever is thrown at it: nothing is lost, nobody starves, nothing is allocated,
-//! nobody wakes for nothing.
+//! Guarantees under load: no message is lost, no kind of work starves, no memory is allocated in
+//! the steady state, and no thread is woken in vain.
 
 use handover_event::{
     Address, Config, Context, Ended, Group, Handler, Interest, Machine, OnPanic, Ready, SendError,
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 const MS: Duration = Duration::from_millis(1);
 const MACHINES: usize = 8;
 
-/// How many messages the soak sends; `HANDOVER_SOAK_MESSAGES` says otherwise.
+/// Returns the number of messages that the soak sends; `HANDOVER_SOAK_MESSAGES` overrides it.
 fn soak_messages() -> u64 {
     let asked = std::env::var("HANDOVER_SOAK_MESSAGES").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or(1_000_000)
 }
 
-/// What senders saw, all of them together.
+/// Sends and drops of messages, as all senders together counted them.
 #[derive(Default)]
 struct Seen {
     accepted: AtomicU64,
@@ -28,7 +28,7 @@ struct Seen {
     dropped: AtomicU64,
 }
 
-/// A message that says when it is gone, however it goes.
+/// Message that counts its drop.
 struct Counted(Arc<Seen>);
 
 impl Drop for Counted {
@@ -51,7 +51,7 @@ impl Seen {
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// Generator of reproducible pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -63,7 +63,7 @@ impl Dice {
     }
 }
 
-/// Handles by sending on, while there are messages to be sent: to itself, to others, or to nobody.
+/// Handler that sends messages on while some are left: to itself, to others, or to none.
 struct Relay {
     seen: Arc<Seen>,
     others: Vec<Address<Counted>>,
@@ -100,8 +100,8 @@ impl Handler for Relay {
     }
 }
 
-/// Eight machines send to each other and are sent to from outside, are stopped and run again at
-/// random moments, and closed in the midst of it.
+/// Eight machines send to each other and receive from outside; they are stopped and run again at
+/// random moments, and closed while sends are in progress.
 #[test]
 fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_handed_back() {
     let seen = Arc::new(Seen::default());
@@ -142,7 +142,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_handed_back()
             let left = Arc::clone(&left);
             thread::spawn(move || {
                 let mut dice = Dice(number as u64 + 77);
-                // Each ends on its own, most of them while the others go on sending.
+                // Each machine is closed at its own point, mostly while the others go on sending.
                 let ends_at = match number {
                     0 => 0,
                     _ => soak_messages() / 2 * dice.roll(100) / 100,
@@ -190,8 +190,8 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_handed_back()
         total.dropped += stats.dropped;
         total.returned += stats.returned;
     }
-    // A machine may have been closed before another sent to it: refused, and counted after its last
-    // word. So the senders' count decides.
+    // A machine may have been closed before another sent to it: the send is refused, and counted
+    // after its final statistics were taken. So the senders' counts decide.
     assert!(seen.sent() >= soak_messages());
     let accepted = seen.accepted.load(Ordering::Relaxed);
     assert_eq!(accepted, total.handled + total.dropped + total.returned);
@@ -199,7 +199,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_handed_back()
     assert_eq!(seen.dropped.load(Ordering::Relaxed), seen.sent(), "none is left, none went twice");
 }
 
-/// Handles for ever: each message sends itself on.
+/// Handler that never runs dry: each message sends itself again.
 fn endless(message: u32, cx: &mut Context<'_, u32>) {
     cx.call(message).expect("room");
 }
@@ -359,7 +359,7 @@ fn an_idle_machine_sleeps_exactly_until_its_deadline_and_does_not_wake_before() 
     assert!(started.elapsed() >= 100 * MS);
     let stats = machine.stats();
     assert_eq!((stats.parks, stats.wakeups), (1, 0), "one sleep, ended by the deadline");
-    // What it yields at first may be a switch each; after that there is the one sleep.
+    // The yields at first may be one context switch each; after them there is the one sleep.
     assert!(used.switches_voluntary <= 1 + 32, "{used:?}");
 }
 
@@ -374,7 +374,7 @@ fn a_machine_with_nothing_to_do_sleeps_until_it_is_stopped() {
         }
         let stopper = machine.stopper();
         let stat = format!("/proc/self/task/{}/stat", rustix::thread::gettid().as_raw_pid());
-        // It looks for work for a while, and yields to others, before it sleeps.
+        // Before it sleeps, the machine polls for a while and yields to other threads.
         let (is_running, runs) = std::sync::mpsc::channel();
         let other = thread::spawn(move || {
             runs.recv().expect("it runs");
@@ -407,7 +407,7 @@ fn two_threads_hand_to_and_fro_on_one_cpu_and_on_two() {
                 cx.stop();
             }
             if let Some(to) = &self.to {
-                let _ = to.pass(left.saturating_sub(1)); // the other may have stopped first
+                let _ = to.pass(left.saturating_sub(1)); // the other machine may have stopped first
             }
         }
     }

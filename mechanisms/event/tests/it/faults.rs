@@ -1,4 +1,5 @@
-//! What the system refuses is an error, and what was asked for comes back.
+//! Refusals by the system: each is reported as an error, and the value that was passed in comes
+//! back.
 
 use handover_event::{
     Config, Ended, Group, Interest, Machine, MachineError, ParkOn, Ready, Signals, ThreadConfig,
@@ -10,7 +11,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// Runs one test of this file in a process of its own: limits and signal masks are the process's.
+/// Runs one test of this file in a child process, since limits and signal masks belong to a
+/// process.
 fn alone(test: &str) {
     let this = std::env::current_exe().expect("this test");
     let output = Command::new(this)
@@ -23,7 +25,8 @@ fn alone(test: &str) {
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Whether this is the process that [`alone`] started for `test`; if not, it is run.
+/// Returns `true` in the child process that [`alone`] started for `test`; otherwise runs that
+/// child.
 fn is_alone(test: &str) -> bool {
     let is_alone = std::env::var("HANDOVER_ALONE").is_ok_and(|alone| alone == test);
     if !is_alone {
@@ -44,7 +47,8 @@ fn without_a_thread_the_machine_comes_back_and_still_runs() {
     }
     let machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
     machine.address().pass(()).expect("room");
-    // No address space holds such a stack: as with `ulimit -v`, for everybody and without waiting.
+    // No address space holds such a stack: thread creation fails as under `ulimit -v`, but without
+    // a limit that affects other threads.
     let refused = machine.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
     assert!(refused.to_string().starts_with("no thread for the machine: "), "{refused}");
     let mut machine = refused.goods;
@@ -90,7 +94,8 @@ fn a_signal_that_was_asked_for_stops_a_machine_and_is_told() {
     }
     let signals = Signals::block(&[Signals::INT, Signals::TERM]).expect("blocked");
     let raise = handler(|signal: i32, _cx| {
-        // To this very thread, which blocks it; others of the test's process may not.
+        // Sent to this very thread, which blocks the signal; other threads of the test process may
+        // not block it.
         signal_hook::low_level::raise(signal).expect("a signal");
     });
     let mut machine = Machine::new(raise, Config::default()).expect("valid");

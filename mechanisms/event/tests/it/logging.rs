@@ -1,4 +1,4 @@
-//! What is logged, and how often.
+//! Logged events, and their number.
 
 use handover_event::{Config, Context, Kind, Machine, OnPanic, Table, Verbosity, handler};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Keeps what is logged, as `LEVEL target message`.
+/// Subscriber that keeps events as `LEVEL target message`.
 #[derive(Clone)]
 struct Log {
     verbosity: Verbosity,
@@ -67,7 +67,7 @@ impl Kind for Numbered {
     }
 }
 
-/// Sends kinds without handler, and stops.
+/// Sends messages of kinds without a handler, and stops.
 fn unhandled() {
     let table = Table::new(()).on(0, |(), _message: Numbered, cx| cx.stop());
     let mut machine = Machine::new(table, Config::default()).expect("valid");

@@ -1,8 +1,8 @@
-//! All wait for all.
+//! Barrier for fibers and threads.
 
 use super::waitlist::Waitlist;
 
-/// Where so many meet; the last to come has all go on, and the barrier can be used again.
+/// Reusable barrier for a fixed number of participants: each waits until the last one arrives.
 ///
 /// ```
 /// use handover_fiber::{Barrier, Config, Runtime};
@@ -19,18 +19,18 @@ use super::waitlist::Waitlist;
 #[derive(Debug)]
 pub struct Barrier {
     parties_count: usize,
-    /// How many have come.
+    /// The number of participants that have arrived in this round, and the waiting ones.
     arrived: Waitlist<usize>,
 }
 
 impl Barrier {
-    /// For so many; for 0 and 1, nobody ever waits.
+    /// Makes a barrier for `parties_count` participants; with 0 or 1, no call ever waits.
     #[must_use]
     pub const fn new(parties_count: usize) -> Self {
         Self { parties_count, arrived: Waitlist::new(0) }
     }
 
-    /// Waits for the others; true for the one that came last.
+    /// Waits for the other participants; returns `true` to the one that arrived last.
     ///
     /// # Blocking
     /// The fiber; on an ordinary thread, the thread.
@@ -46,7 +46,7 @@ impl Barrier {
         });
         if is_last {
             let mut inner = self.arrived.lock();
-            // Who comes for the next round may be behind them already.
+            // Participants of the next round may already be queued behind this round's.
             let before = inner.waiters.len().min(self.parties_count.saturating_sub(1));
             let round: Vec<_> = inner.waiters.drain(..before).collect();
             drop(inner);

@@ -1,4 +1,4 @@
-//! Values from some to others, in order, with a bound.
+//! Bounded channel between fibers and threads, first in, first out.
 
 use super::here::{deadline_ns, is_past};
 use super::waiter::{self, Waiter};
@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A channel that holds at most `capacity` values; with 0, one. Any number of senders and receivers, fibers or
-/// ordinary threads; each value goes to one of them.
+/// Makes a channel that holds at most `capacity` values (0 counts as 1). It may have any number of
+/// senders and receivers, fibers or ordinary threads; each value goes to one receiver.
 ///
 /// ```
 /// use handover_fiber::{Config, Runtime, channel};
@@ -45,9 +45,9 @@ struct Shared<T> {
 #[derive(Debug)]
 struct Inner<T> {
     queue: VecDeque<T>,
-    /// Those who wait for a value, ...
+    /// Participants that wait for a value.
     receivers: VecDeque<Waiter>,
-    /// ... and those who wait for room.
+    /// Participants that wait for room.
     senders: VecDeque<Waiter>,
     senders_count: usize,
     receivers_count: usize,
@@ -55,11 +55,11 @@ struct Inner<T> {
 
 impl<T> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        // Nothing in here panics with the lock held, but for memory that there is not.
+        // No code panics while it holds the lock, except on a failed allocation.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the first of those that `waiters` names whose time has not come.
+    /// Wakes the first of `waiters` whose deadline has not passed.
     fn wake_one(&self, waiters: impl Fn(&mut Inner<T>) -> &mut VecDeque<Waiter>) {
         let mut inner = self.lock();
         while let Some(next) = waiters(&mut inner).pop_front() {
@@ -72,78 +72,78 @@ impl<T> Shared<T> {
     }
 }
 
-/// Who puts values in; cloned for each further one.
+/// Sending end of a channel; clone it for further senders.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// Who takes values out; cloned for each further one.
+/// Receiving end of a channel; clone it for further receivers.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// All receivers are gone. Here is the value.
+/// Error of sending on a channel without receivers; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("all receivers are gone")]
 pub struct SendError<T>(pub T);
 
-/// Why a value was not sent. Here it is.
+/// Error of sending without waiting; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T> {
-    /// As many are on their way as the channel holds.
+    /// The channel holds as many values as its capacity allows.
     #[error("the channel is full")]
     Full(T),
-    /// All receivers are gone.
+    /// All receivers were dropped.
     #[error("all receivers are gone")]
     Disconnected(T),
 }
 
-/// Why a value was not sent in time. Here it is.
+/// Error of sending with a time-out; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendTimeoutError<T> {
-    /// As many are on their way as the channel holds, still.
+    /// The channel stayed full until the time-out.
     #[error("the channel is still full")]
     TimedOut(T),
-    /// All receivers are gone.
+    /// All receivers were dropped.
     #[error("all receivers are gone")]
     Disconnected(T),
 }
 
-/// Nothing is on its way, and all senders are gone.
+/// Error of receiving from an empty channel without senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("all senders are gone")]
 pub struct RecvError;
 
-/// Why nothing was received.
+/// Error of receiving without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TryRecvError {
-    /// Nothing is on its way now.
+    /// The channel is empty.
     #[error("the channel is empty")]
     Empty,
-    /// And nothing ever will be: all senders are gone.
+    /// The channel is empty, and all senders were dropped.
     #[error("all senders are gone")]
     Disconnected,
 }
 
-/// Why nothing was received in time.
+/// Error of receiving with a time-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecvTimeoutError {
-    /// Nothing is on its way, still.
+    /// The channel stayed empty until the time-out.
     #[error("the channel is still empty")]
     TimedOut,
-    /// And nothing ever will be: all senders are gone.
+    /// The channel is empty, and all senders were dropped.
     #[error("all senders are gone")]
     Disconnected,
 }
 
 impl<T> Sender<T> {
-    /// Puts a value in, if need be after waiting for room.
+    /// Sends a value; waits for room first, if the channel is full.
     ///
     /// # Errors
-    /// [`SendError`] gives the value back when all receivers are gone.
+    /// [`SendError`] returns the value when all receivers were dropped.
     ///
     /// # Blocking
-    /// The fiber; on an ordinary thread, the thread.
+    /// Blocks the fiber; on an ordinary thread, the thread.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let mut value = value;
         loop {
@@ -156,10 +156,10 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Puts a value in if there is room.
+    /// Sends a value if there is room.
     ///
     /// # Errors
-    /// [`TrySendError`] gives the value back.
+    /// [`TrySendError`] returns the value.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let mut inner = self.shared.lock();
         if inner.receivers_count == 0 {
@@ -177,24 +177,24 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Puts a value in, if need be after waiting for room, for so long at most.
+    /// Sends a value; waits for room first, for at most `timeout`.
     ///
     /// # Errors
-    /// [`SendTimeoutError`] gives the value back.
+    /// [`SendTimeoutError`] returns the value.
     ///
     /// # Blocking
-    /// As [`send`](Self::send), but no longer.
+    /// As [`send`](Self::send), until the time-out.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         self.send_until_ns(value, deadline_ns(timeout))
     }
 
-    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    /// Sends a value; waits for room first, until `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Errors
-    /// [`SendTimeoutError`] gives the value back.
+    /// [`SendTimeoutError`] returns the value.
     ///
     /// # Blocking
-    /// As [`send`](Self::send), but no longer.
+    /// As [`send`](Self::send), until the deadline.
     pub fn send_until_ns(&self, value: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
         let mut value = value;
         loop {
@@ -213,7 +213,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Waits for room; the waiter back if there is some.
+    /// Queues the waiter until there is room; returns it if there is room already, or no receiver
+    /// is left.
     fn enlist(&self, waiter: Waiter) -> Option<Waiter> {
         let mut inner = self.shared.lock();
         if inner.queue.len() < self.shared.capacity || inner.receivers_count == 0 {
@@ -225,13 +226,13 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the value that has been there longest, if need be after waiting for one.
+    /// Receives the oldest value; waits for one first, if the channel is empty.
     ///
     /// # Errors
-    /// [`RecvError`] when there is none and all senders are gone.
+    /// [`RecvError`] when the channel is empty and all senders were dropped.
     ///
     /// # Blocking
-    /// The fiber; on an ordinary thread, the thread.
+    /// Blocks the fiber; on an ordinary thread, the thread.
     pub fn recv(&self) -> Result<T, RecvError> {
         loop {
             match self.try_recv() {
@@ -243,10 +244,10 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Takes the value that has been there longest, if there is one.
+    /// Receives the oldest value, if there is one.
     ///
     /// # Errors
-    /// [`TryRecvError`].
+    /// [`TryRecvError`] when the channel is empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut inner = self.shared.lock();
         let Some(value) = inner.queue.pop_front() else {
@@ -263,24 +264,26 @@ impl<T> Receiver<T> {
         Ok(value)
     }
 
-    /// Takes the value that has been there longest, if need be after waiting for one, for so long at most.
+    /// Receives the oldest value; waits for one first, for at most `timeout`.
     ///
     /// # Errors
-    /// [`RecvTimeoutError`]: the time is over, or all senders are gone.
+    /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were
+    /// dropped.
     ///
     /// # Blocking
-    /// As [`recv`](Self::recv), but no longer.
+    /// As [`recv`](Self::recv), until the time-out.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.recv_until_ns(deadline_ns(timeout))
     }
 
-    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    /// Receives the oldest value; waits for one first, until `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Errors
-    /// [`RecvTimeoutError`]: the time is over, or all senders are gone.
+    /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were
+    /// dropped.
     ///
     /// # Blocking
-    /// As [`recv`](Self::recv), but no longer.
+    /// As [`recv`](Self::recv), until the deadline.
     pub fn recv_until_ns(&self, deadline_ns: u64) -> Result<T, RecvTimeoutError> {
         loop {
             match self.try_recv() {
@@ -296,7 +299,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Waits for a value; the waiter back if there is one.
+    /// Queues the waiter until there is a value; returns it if there is one already, or no sender
+    /// is left.
     fn enlist(&self, waiter: Waiter) -> Option<Waiter> {
         let mut inner = self.shared.lock();
         if !inner.queue.is_empty() || inner.senders_count == 0 {

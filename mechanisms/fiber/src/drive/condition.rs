@@ -1,4 +1,4 @@
-//! To wait for what others do under a mutex.
+//! Condition variable for fibers and threads.
 
 use super::here::{deadline_ns, is_past};
 use super::mutex::{Mutex, MutexGuard};
@@ -7,10 +7,11 @@ use super::waitlist::Waitlist;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Where fibers and threads wait, giving up a mutex, until somebody says that there is something new.
+/// Condition variable: fibers and threads release a mutex and wait until they are notified.
 ///
-/// Look again when [`wait`](Self::wait) returns: somebody else may have been there before. Nobody is woken for no
-/// reason, but who relies on that relies on every notifier.
+/// Check the condition again when [`wait`](Self::wait) returns: another participant may have
+/// changed it in between. There are no spurious wake-ups, but code that relies on that relies on
+/// every notifier.
 ///
 /// ```
 /// use handover_fiber::{Condition, Config, Mutex, Runtime};
@@ -35,14 +36,14 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Nobody waits.
+    /// Makes a condition without waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self { waiting: Waitlist::new(()) }
     }
 
-    /// Gives up the mutex, waits to be notified, and takes the mutex again. A notification that comes after it
-    /// was given up is not missed.
+    /// Releases the mutex, waits for a notification, and locks the mutex again. A notification
+    /// after the release is not missed.
     ///
     /// # Blocking
     /// The fiber; on an ordinary thread, the thread.
@@ -50,15 +51,16 @@ impl Condition {
         let mutex: &'a Mutex<T> = guard.mutex;
         let is_done = AtomicBool::new(false);
         super::waiter::wait(|waiter| {
-            let guard = guard; // the fiber's own stack may be in use again before this is over
+            let guard = guard; // moved out: the fiber's stack may be reused before this ends
             self.waiting.lock().waiters.push_back(waiter);
-            // Only now: whoever notifies has the mutex first, and then finds us in the list.
+            // Only now: a notifier that locks the mutex afterwards finds this waiter in the list.
             drop(guard);
             // Release: pairs with the Acquire below.
             is_done.store(true, Ordering::Release);
             None
         });
-        // Whoever was woken that soon must not go on, and perhaps end the mutex, before it is given up.
+        // A fiber that is woken at once must not go on, and perhaps drop the mutex, before the
+        // closure above has released it.
         // Acquire: pairs with the Release above.
         while !is_done.load(Ordering::Acquire) {
             std::hint::spin_loop();
@@ -66,10 +68,12 @@ impl Condition {
         mutex.lock()
     }
 
-    /// The same for so long at most; and whether it was notified.
+    /// Waits as [`wait`](Self::wait), for at most `timeout`; also returns `true` if it was
+    /// notified.
     ///
     /// # Blocking
-    /// As [`wait`](Self::wait), but no longer for a notification; the mutex is waited for as long as it takes.
+    /// Blocks as [`wait`](Self::wait) does, but waits for a notification only until the time-out;
+    /// locking the mutex again may take longer.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -78,7 +82,7 @@ impl Condition {
         self.wait_until_ns(guard, deadline_ns(timeout))
     }
 
-    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    /// Waits as [`wait_timeout`](Self::wait_timeout), until `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -93,7 +97,8 @@ impl Condition {
         }
         let commit = |waiter| {
             self.waiting.lock().waiters.push_back(waiter);
-            // As in wait(). Until this is over its worker, with which it stays, cannot run the fiber.
+            // As in wait(): released only now. The fiber stays with this worker, and cannot run
+            // before this closure ends.
             drop(guard);
             None
         };
@@ -102,19 +107,19 @@ impl Condition {
         (mutex.lock(), is_notified)
     }
 
-    /// Wakes the one that has waited longest; whether there was one.
+    /// Wakes the participant that has waited longest; returns `true` if there was one.
     pub fn notify_one(&self) -> bool {
         loop {
             let next = self.waiting.lock().waiters.pop_front();
             match next.map(Waiter::offer) {
                 None => return false,
                 Some(true) => return true,
-                Some(false) => {} // its time had come
+                Some(false) => {} // its deadline has passed
             }
         }
     }
 
-    /// Wakes all who wait; how many.
+    /// Wakes all waiting participants; returns their number.
     pub fn notify_all(&self) -> usize {
         let all = std::mem::take(&mut self.waiting.lock().waiters);
         all.into_iter().map(|waiter| usize::from(waiter.offer())).sum()

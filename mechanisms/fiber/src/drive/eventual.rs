@@ -1,4 +1,4 @@
-//! A value that is not there yet.
+//! Value that is set later, and waited for.
 
 use super::here::{deadline_ns, is_past};
 use super::waiter::Waiter;
@@ -9,11 +9,11 @@ use handover_probe::probe;
 use std::fmt;
 use std::time::Duration;
 
-/// A value that somebody will set, and others wait for. Set once; then all who wait go on, and so does at
-/// once whoever comes later.
+/// Value that one participant sets, once, and others wait for. Setting it wakes all waiters; later
+/// calls to wait return at once.
 ///
-/// Both sides may be fibers of any runtime, or ordinary threads. It needs no allocation: it may be a local
-/// variable, a `static`, or in an `Arc`.
+/// Setters and waiters may be fibers of any runtime, or ordinary threads. An eventual allocates
+/// nothing: it may be a local variable, a `static`, or in an `Arc`.
 ///
 /// ```
 /// use handover_fiber::{Config, Eventual, Runtime};
@@ -27,38 +27,39 @@ use std::time::Duration;
 /// ```
 ///
 /// # Cost
-/// To set and to wait: an atomic exchange each, two to set a value that has bytes. To wait for what is set: a
-/// load.
+/// Setting and waiting: an atomic exchange each, two for setting a value with a size. Waiting for
+/// an eventual that is set: a load.
 pub struct Eventual<T = ()> {
     cell: GateCell<T>,
 }
 
 impl<T> Eventual<T> {
-    /// Without a value.
+    /// Makes an eventual without a value.
     #[must_use]
     pub const fn new() -> Self {
         Self { cell: GateCell::new() }
     }
 
-    /// Gives it its value, and wakes those who wait.
+    /// Sets the value, and wakes all waiters.
     ///
     /// # Errors
-    /// [`AlreadySet`] gives the value back if it has one already.
+    /// [`AlreadySet`] returns the value if the eventual is already set.
     #[inline]
     pub fn set(&self, value: T) -> Result<(), AlreadySet<T>> {
         probe!("fiber.set", std::ptr::from_ref(self).addr());
-        // From here on, whoever sees it set may end it: only the waiters are touched.
+        // Once the eventual is set, a thread that sees it may drop it: from here on only the
+        // waiters are accessed.
         if let Some(waiters) = self.cell.set(value).map_err(AlreadySet)? {
             waiters.for_each(Waiter::wake);
         }
         Ok(())
     }
 
-    /// Waits until it has a value.
+    /// Waits until the value is set.
     ///
     /// # Blocking
-    /// The fiber; its worker goes on with others, or if there are none, spins for a while if that has paid
-    /// lately. On an ordinary thread, the thread.
+    /// Blocks the fiber; its worker runs others, or if there are none, spins for a while if
+    /// spinning has paid recently. On an ordinary thread, blocks the thread.
     #[inline(always)] // see raw::park
     pub fn wait(&self) -> &T {
         match self.cell.get().or_else(|| self.looks_again()) {
@@ -67,7 +68,8 @@ impl<T> Eventual<T> {
         }
     }
 
-    /// Waits until it has a value, for so long at most; `None` if it has none then.
+    /// Waits until the value is set, for at most `timeout`; returns `None` if it is not set by
+    /// then.
     ///
     /// ```
     /// use handover_fiber::Eventual;
@@ -80,16 +82,17 @@ impl<T> Eventual<T> {
     /// ```
     ///
     /// # Blocking
-    /// As [`wait`](Self::wait), but no longer. Who waits in vain and who sets it agree on which of them was first: a
-    /// value that is set is never lost.
+    /// As [`wait`](Self::wait), until the time-out. Waiter and setter agree on which of them was
+    /// first: a value that is set is never lost.
     ///
     /// # Cost
-    /// That of `wait`, and a timer started and cancelled. A time that runs out takes a look at all who wait.
+    /// The cost of `wait`, plus a timer started and cancelled. A time-out walks the list of all
+    /// waiters.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns(timeout)))
     }
 
-    /// Waits until it has a value, or it is `deadline_ns` on CLOCK_MONOTONIC.
+    /// Waits until the value is set, or until `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -108,7 +111,7 @@ impl<T> Eventual<T> {
         }
     }
 
-    /// Looks for a while whether it has a value, if nobody else can run and that has paid lately.
+    /// Polls for the value for a while, if no other fiber is ready and spinning has paid recently.
     #[inline]
     fn looks_again(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
@@ -123,24 +126,24 @@ impl<T> Eventual<T> {
         value
     }
 
-    /// Its value, if it has one already.
+    /// Returns the value, if it is set.
     #[inline]
     pub fn test(&self) -> Option<&T> {
         self.cell.get()
     }
 
-    /// Takes its value, and is as new.
+    /// Takes the value, and makes the eventual unset again.
     pub fn reset(&mut self) -> Option<T> {
         self.cell.reset()
     }
 
-    /// Its value, if it has one.
+    /// Returns the value, if it is set.
     pub fn into_inner(mut self) -> Option<T> {
         self.reset()
     }
 }
 
-/// Looks again and again while nobody else can run.
+/// Polls while no other fiber is ready.
 #[cold]
 #[inline(never)]
 fn spin_alone(look: impl FnMut() -> bool) {
@@ -150,8 +153,9 @@ fn spin_alone(look: impl FnMut() -> bool) {
 }
 
 impl Eventual<()> {
-    /// As new again if it is set; whether it was. There is no value that somebody might still be looking at,
-    /// so it may be shared. Whoever waited when it was set goes on all the same.
+    /// Makes the eventual unset again; returns `true` if it was set. There is no value that a
+    /// participant may hold a reference to, so `&self` is enough. Participants that were waiting
+    /// when it was set still go on.
     pub fn rearm(&self) -> bool {
         self.cell.close()
     }

@@ -1,13 +1,13 @@
-//! What a fiber can do to itself.
+//! Operations of a fiber on itself: yielding, sleeping, identity.
 
 use crate::raw;
 use handover_base::clock;
 use std::time::Duration;
 
-/// Lets the others run, then goes on; on an ordinary thread, lets other threads run.
+/// Lets other ready fibers run first; on an ordinary thread, yields to other threads.
 ///
 /// # Blocking
-/// Until the fibers that could run before it have had their turn.
+/// Until the fibers that are ahead in the queue have had their turn.
 #[inline(always)] // see raw::park
 pub fn yield_now() {
     match raw::current().and_then(|worker| worker.running()) {
@@ -16,16 +16,16 @@ pub fn yield_now() {
     }
 }
 
-/// Waits for `duration`, never less.
+/// Sleeps for at least `duration`.
 ///
 /// # Blocking
-/// The fiber; its worker goes on with others. On an ordinary thread, the thread.
+/// Blocks the fiber; its worker runs others. On an ordinary thread, blocks the thread.
 #[inline(always)] // see raw::park
 pub fn sleep(duration: Duration) {
     sleep_until_ns(deadline_ns(duration));
 }
 
-/// Waits until `deadline_ns` on CLOCK_MONOTONIC.
+/// Sleeps until `deadline_ns` on CLOCK_MONOTONIC.
 ///
 /// # Blocking
 /// As [`sleep`].
@@ -36,14 +36,14 @@ pub fn sleep_until_ns(deadline_ns: u64) {
     raw::park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
 }
 
-/// The time that it is in so long, on CLOCK_MONOTONIC.
+/// Returns the time `timeout` from now, on CLOCK_MONOTONIC.
 #[inline]
 pub(super) fn deadline_ns(timeout: Duration) -> u64 {
     let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     now_ns().saturating_add(nanos)
 }
 
-/// Whether it is that time already.
+/// Returns `true` if `deadline_ns` has passed.
 pub(super) fn is_past(deadline_ns: u64) -> bool {
     now_ns() >= deadline_ns
 }
@@ -54,25 +54,26 @@ fn sleep_as_thread(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(left));
 }
 
-/// Not inlined, as it looks at a variable of the thread, which may be another after a suspension.
+/// Never inlined: it reads a thread-local variable, and a fiber may resume on another thread after
+/// a suspension.
 #[inline(never)]
 fn now_ns() -> u64 {
     clock::now_ns()
 }
 
-/// Whether a fiber calls.
+/// Returns `true` if the caller is a fiber.
 #[must_use]
 pub fn is_fiber() -> bool {
     current_id().is_some()
 }
 
-/// The number of the fiber that calls.
+/// Returns the number of the calling fiber.
 #[must_use]
 pub fn current_id() -> Option<u64> {
     raw::current().and_then(|worker| worker.running()).map(raw::id_of)
 }
 
-/// The worker on which the fiber that calls is running, counted from 0.
+/// Returns the index of the worker that runs the calling fiber, counted from 0.
 #[must_use]
 pub fn current_worker() -> Option<u32> {
     raw::current().map(super::worker::Worker::index)

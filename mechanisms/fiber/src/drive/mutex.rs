@@ -1,4 +1,4 @@
-//! One at a time, in the order in which they came.
+//! Fair mutex for fibers and threads.
 
 use super::here::{deadline_ns, is_past};
 use super::waiter::Waiter;
@@ -12,14 +12,16 @@ use std::time::Duration;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody waits or is about to.
+/// Held, and a participant waits or is about to.
 const WANTED: u32 = 2;
 
-/// A value that one fiber or thread at a time may use; whoever waits leaves its worker to others.
+/// Value that one fiber or thread at a time may access; a waiting fiber leaves its worker to
+/// others.
 ///
-/// It is handed over to whoever has waited longest, so that nobody waits for ever, and who gives it up does not
-/// get it again before. Unlike the standard library's it may be held across a suspension, and a panic does not
-/// poison it: what is inside is as the panic left it.
+/// Fair: an unlock hands the mutex to the participant that has waited longest, so that none waits
+/// for ever, and the unlocking one cannot lock it again before that. Unlike the standard library's
+/// mutex, it may be held across a suspension, and a panic does not poison it: the value is left as
+/// the panic left it.
 ///
 /// ```
 /// use handover_fiber::{Config, Mutex, Runtime, yield_now};
@@ -42,7 +44,7 @@ const WANTED: u32 = 2;
 /// ```
 ///
 /// # Cost
-/// To lock and to unlock what nobody wants: an atomic exchange each.
+/// Locking and unlocking without contention: an atomic exchange each.
 pub struct Mutex<T> {
     word: AtomicU32,
     waiting: Waitlist<()>,
@@ -50,16 +52,17 @@ pub struct Mutex<T> {
 }
 
 impl<T> Mutex<T> {
-    /// Free.
+    /// Makes an unlocked mutex.
     #[must_use]
     pub const fn new(value: T) -> Self {
         Self { word: AtomicU32::new(FREE), waiting: Waitlist::new(()), value: Guarded::new(value) }
     }
 
-    /// Waits until it is the caller's.
+    /// Locks the mutex; waits until it is free.
     ///
     /// # Blocking
-    /// The fiber; on an ordinary thread, the thread. For ever if the caller has it already.
+    /// Blocks the fiber; on an ordinary thread, the thread. Blocks for ever if the caller already
+    /// holds the mutex.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.try_take() {
@@ -68,24 +71,24 @@ impl<T> Mutex<T> {
         self.guard()
     }
 
-    /// Takes it if it is free.
+    /// Locks the mutex if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.try_take().then(|| self.guard())
     }
 
-    /// Waits until it is the caller's, for so long at most.
+    /// Locks the mutex; waits until it is free, for at most `timeout`.
     ///
     /// # Blocking
-    /// As [`lock`](Self::lock), but no longer.
+    /// As [`lock`](Self::lock), until the time-out.
     pub fn lock_timeout(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
         self.lock_until_ns(deadline_ns(timeout))
     }
 
-    /// Waits until it is the caller's, or it is `deadline_ns` on CLOCK_MONOTONIC.
+    /// Locks the mutex; waits until it is free, or until `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Blocking
-    /// As [`lock`](Self::lock), but no longer.
+    /// As [`lock`](Self::lock), until the deadline.
     pub fn lock_until_ns(&self, deadline_ns: u64) -> Option<MutexGuard<'_, T>> {
         loop {
             if self.try_take() {
@@ -101,7 +104,7 @@ impl<T> Mutex<T> {
         Some(self.guard())
     }
 
-    /// The guard of whoever has just taken the mutex.
+    /// Makes the guard of the participant that has just locked the mutex.
     #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, lends: PhantomData }
@@ -118,16 +121,17 @@ impl<T> Mutex<T> {
         self.waiting.wait_unless(|()| self.want());
     }
 
-    /// Says, under the list's lock, that somebody waits; whether it was free, and so is the caller's.
+    /// Announces a waiter, called with the list's lock held; returns `true` if the mutex was free
+    /// and is now the caller's.
     fn want(&self) -> bool {
-        // Acquire: pairs with the Release in unlock(). If it was free it is ours now, and WANTED costs who
-        // unlocks a look at the list.
+        // Acquire: pairs with the Release in unlock(). If the mutex was free, it is the caller's
+        // now; WANTED then only makes the unlock check the list.
         self.word.swap(WANTED, Ordering::Acquire) == FREE
     }
 
     #[inline]
     fn unlock(&self) {
-        // Release: publishes what was done with the value to the Acquire of who takes it.
+        // Release: publishes the accesses to the value to the Acquire of the next holder.
         if self.word.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_err() {
             self.hand_over();
         }
@@ -138,8 +142,9 @@ impl<T> Mutex<T> {
         loop {
             let mut inner = self.waiting.lock();
             let next = inner.waiters.pop_front();
-            // Under the lock, so that nobody is between its swap and the list. Otherwise the word stays WANTED: the
-            // mutex is the next one's, who is told by being woken.
+            // Under the lock, so that no waiter is between its swap and the list. In the third case
+            // the word stays WANTED. If there is a next waiter, the mutex belongs to it from here
+            // on, and it learns that by being woken.
             match (&next, inner.waiters.is_empty()) {
                 // Release: as in unlock().
                 (None, _) => self.word.store(FREE, Ordering::Release),
@@ -147,19 +152,19 @@ impl<T> Mutex<T> {
                 (Some(_), false) => {}
             }
             drop(inner);
-            // Whose time has come does not take it: the one behind does.
+            // A waiter whose deadline has passed refuses; then the next one is tried.
             if next.is_none_or(Waiter::offer) {
                 return;
             }
         }
     }
 
-    /// The value, as nobody else can have the mutex.
+    /// Returns the value, mutably; `&mut self` shows that nothing else accesses the mutex.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -173,16 +178,17 @@ impl<T: Default> Default for Mutex<T> {
 
 impl<T> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed: stale as soon as it is said.
+        // Relaxed: a snapshot, which may have changed since.
         let is_held = self.word.load(Ordering::Relaxed) != FREE;
         f.debug_struct("Mutex").field("is_held", &is_held).finish_non_exhaustive()
     }
 }
 
-/// The mutex is the caller's until this is dropped.
+/// Guard of a locked mutex; dropping it unlocks the mutex.
 pub struct MutexGuard<'a, T> {
     pub(super) mutex: &'a Mutex<T>,
-    /// A guard lends the value, so that it is `Sync` only if the value is; a mutex always is.
+    /// Makes the guard `Sync` only if the value is, as the guard lends it; `&Mutex<T>` alone is
+    /// `Sync` whenever `T: Send`.
     lends: PhantomData<&'a mut T>,
 }
 

@@ -1,4 +1,4 @@
-//! What others see of a worker, and what all workers share.
+//! The state of a worker that other threads access, and the state that all workers share.
 
 use crate::engine::Ready;
 use crate::engine::tally::{self, Tally};
@@ -9,22 +9,23 @@ use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handover_notify::Bell;
 use std::sync::{Arc, Weak};
 
-/// Where a worker's fibers are put by others.
+/// Public side of a worker: receives fibers from other threads, and lends its run queue to thieves.
 #[derive(Debug)]
 pub(crate) struct Post {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
     pub(crate) bell: Bell,
     pub(crate) queue: CachePadded<Biased<Ready>>,
-    /// Counts, modulo 2^32, the fibers that became ready there and may be stolen. Written by its worker.
+    /// Number, modulo 2^32, of fibers made ready here that may be stolen. Written by this worker
+    /// only.
     pub(crate) offers: AtomicU32,
-    /// It has nothing to do.
+    /// `true` while the worker is idle.
     pub(crate) is_idle: AtomicBool,
     pub(crate) counters: CachePadded<Counters>,
     is_occupied: AtomicBool,
     runtime: Weak<Shared>,
 }
 
-/// What a worker has done; written by it alone.
+/// Statistics of a worker; written by it alone.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) tally: Tally,
@@ -34,10 +35,10 @@ pub(crate) struct Counters {
     pub(crate) stolen: AtomicU64,
 }
 
-/// Adds to a counter of which the caller is the only writer.
+/// Adds to a counter that only the caller writes.
 #[inline]
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
-    // Relaxed: a figure.
+    // Relaxed: a statistic.
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
 
@@ -55,53 +56,54 @@ impl Post {
         }
     }
 
-    /// Whether the caller is the first to come.
+    /// Claims the post for a worker; returns `true` to the first caller.
     pub(crate) fn occupy(&self) -> bool {
-        // Relaxed: whoever comes second is turned away.
+        // Relaxed: later callers are only turned away.
         !self.is_occupied.swap(true, Ordering::Relaxed)
     }
 
-    /// Keeps the post from going away.
+    /// Returns a reference that keeps the runtime, and so this post, alive.
     pub(crate) fn keep(&self) -> Option<Arc<Shared>> {
         self.runtime.upgrade()
     }
 
-    /// Whether it is one of that runtime's.
+    /// Returns `true` if the post belongs to that runtime.
     #[inline]
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
         std::ptr::eq(self.runtime.as_ptr(), Arc::as_ptr(shared))
     }
 }
 
-/// A runtime, as its workers and handles know it.
+/// State of a runtime, shared by its workers and handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) posts: Box<[Post]>,
     pub(crate) pools: Box<[PoolOf]>,
     pub(crate) config: Config,
-    /// Workers take suspended fibers from each other, too.
+    /// `true` if idle workers also take suspended fibers from each other.
     pub(crate) steals_suspended: bool,
     pub(crate) stacks: &'static Stacks,
-    /// No more spawns from outside; the workers end when all fibers have.
+    /// `true` if threads outside may not spawn any more; the workers end when all fibers have
+    /// ended.
     pub(crate) is_closing: AtomicBool,
-    /// The workers end now.
+    /// `true` if the workers end as soon as their current fiber suspends itself.
     pub(crate) is_stopped: AtomicBool,
-    /// Fibers spawned by no worker.
+    /// Number of fibers spawned by threads other than the workers.
     pub(crate) spawned_outside: AtomicU64,
-    /// How many workers have nothing to do.
+    /// Number of idle workers.
     pub(crate) idle_count: AtomicU32,
 }
 
-/// A pool, resolved.
+/// Pool, as configured and resolved.
 #[derive(Debug)]
 pub(crate) struct PoolOf {
     pub(crate) name: String,
     pub(crate) level: u8,
-    /// Its place among the pools: below 2^16, as the configuration was checked.
+    /// Index among the pools: below 2^16, as Config::validate() has checked.
     pub(crate) index: u16,
-    /// Never empty.
+    /// Indices of the workers that serve the pool; never empty.
     workers: Box<[u32]>,
-    /// For each worker, whether it is among them.
+    /// For each worker: `true` if it is in `workers`.
     serves: Box<[bool]>,
     next: AtomicU32,
 }
@@ -134,12 +136,13 @@ impl Shared {
         })
     }
 
-    /// How many fibers are not over. Exact if no fiber is being spawned from outside.
+    /// Returns the number of fibers that have not ended. Exact while no fiber is being spawned from
+    /// outside.
     pub(crate) fn alive_count(&self) -> u64 {
         tally::alive_count(self.tallies(), || self.spawned_outside_count())
     }
 
-    /// Returns `true` if all fibers are over; for a worker that has nothing to do.
+    /// Returns `true` if all fibers have ended; called by an idle worker.
     pub(crate) fn have_all_ended(&self) -> bool {
         tally::have_all_ended(self.tallies(), || self.spawned_outside_count())
     }
@@ -149,7 +152,7 @@ impl Shared {
     }
 
     fn spawned_outside_count(&self) -> u64 {
-        // Acquire: pairs with the Release with which a refused spawn is taken back.
+        // Acquire: pairs with the Release of the subtraction for a refused spawn in spawn_in().
         self.spawned_outside.load(Ordering::Acquire)
     }
 
@@ -171,9 +174,9 @@ impl PoolOf {
         self.serves[worker as usize]
     }
 
-    /// The worker whose turn it is.
+    /// Returns the next worker, in turn.
     pub(crate) fn next_worker(&self) -> usize {
-        // Relaxed: any of them will do.
+        // Relaxed: any worker of the pool will do.
         let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;
         self.workers[turn % self.workers.len()] as usize
     }

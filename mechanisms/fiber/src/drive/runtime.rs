@@ -1,4 +1,4 @@
-//! Workers as a whole: begun, asked, ended.
+//! Runtimes: starting and stopping workers, statistics, handles.
 
 use super::post::Shared;
 use super::spawn::{JoinHandle, Plan, spawn_in};
@@ -13,8 +13,8 @@ use std::thread;
 
 /// Threads that run fibers.
 ///
-/// Dropped, it waits until all its fibers have ended, as [`shutdown`](Self::shutdown) does; but not while
-/// unwinding: then it is [abandoned](Self::abandon).
+/// Dropping a runtime waits until all its fibers have ended, as [`shutdown`](Self::shutdown) does;
+/// during unwinding it [abandons](Self::abandon) the runtime instead.
 ///
 /// ```
 /// use handover_fiber::{Config, Runtime, spawn};
@@ -31,41 +31,42 @@ pub struct Runtime {
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-/// A runtime, to spawn in from anywhere; whoever has one does not keep the runtime from ending.
+/// Handle for spawning in a runtime from any thread; it does not keep the runtime from ending.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// A pool of a runtime.
+/// Handle of a pool of a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pool {
     pub(super) index: usize,
 }
 
-/// What a runtime has done and holds.
+/// Statistics of a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Fibers spawned so far.
     pub spawned_count: u64,
-    /// Of which so many are not over yet.
+    /// Fibers that have not ended.
     pub alive_count: u64,
-    /// So many ended by panicking.
+    /// Fibers that ended by panicking.
     pub panicked_count: u64,
-    /// How often a worker switched to a fiber.
+    /// Switches from a worker to a fiber.
     pub switches_count: u64,
-    /// How often a worker went to sleep.
+    /// Times that a worker went to sleep, including sleeps that were cancelled at the last moment.
     pub parks_count: u64,
-    /// How many fibers were taken by another worker.
+    /// Fibers taken by another worker.
     pub stolen_count: u64,
-    /// Stacks of this size that the process has made; all its runtimes share them.
+    /// Stacks of this size that the process has made; all runtimes of the process share them.
     pub stacks_count: usize,
-    /// The most that any of them used, in whole pages.
+    /// Largest use of any of these stacks, in whole pages.
     pub stack_high_water_bytes: usize,
-    /// The memory that they take up.
+    /// Resident memory of these stacks.
     pub stacks_resident_bytes: usize,
-    /// Whether the stacks' guards take a mapping each, so that `vm.max_map_count` bounds how many there can be.
+    /// `true` if each guard takes a mapping of its own, so that `vm.max_map_count` limits the
+    /// number of stacks.
     pub guards_are_mappings: bool,
 }
 
@@ -73,10 +74,11 @@ impl Runtime {
     /// Starts the workers.
     ///
     /// # Errors
-    /// [`StartError`]: the configuration is not valid, or the kernel gave no thread, or not the CPU.
+    /// [`StartError`]: the configuration is not valid, a thread could not be started, or a worker
+    /// could not be pinned.
     ///
     /// # Cost
-    /// A thread for each worker, and the first time in a process that of calibrating the clock.
+    /// Starts a thread for each worker, and calibrates the clock at the first call in a process.
     pub fn new(config: Config) -> Result<Self, StartError> {
         Self::start_all(config, false)
     }
@@ -115,17 +117,17 @@ impl Runtime {
         self.threads.push(thread);
         match told.recv() {
             Ok(pinned) => pinned.map_err(|source| StartError::Pin { worker, source }),
-            Err(mpsc::RecvError) => Ok(()), // it panicked, which join() will tell
+            Err(mpsc::RecvError) => Ok(()), // the worker panicked, which join() will report
         }
     }
 
-    /// To spawn from elsewhere.
+    /// Returns a handle for spawning from other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Spawns a fiber in the first pool, on the worker whose turn it is.
+    /// Spawns a fiber in the first pool, on the next worker in turn.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -137,7 +139,7 @@ impl Runtime {
         self.handle().spawn(f)
     }
 
-    /// The same, of a fiber for whose result nobody will ask.
+    /// Spawns a fiber as [`spawn`](Self::spawn) does, and drops its result.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -149,26 +151,26 @@ impl Runtime {
         self.handle().spawn_detached(f)
     }
 
-    /// The pool of that name.
+    /// Returns the pool of that name.
     #[must_use]
     pub fn pool(&self, name: &str) -> Option<Pool> {
         self.shared.pools.iter().position(|pool| pool.name == name).map(|index| Pool { index })
     }
 
-    /// What was done so far, and what is held now.
+    /// Returns statistics of the runtime and its stacks.
     ///
     /// # Cost
-    /// A system call for each stack: it looks which pages are there.
+    /// A system call for each stack, to find its resident pages.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.shared;
         let alive_count = shared.alive_count();
-        // Relaxed: each for itself.
+        // Relaxed: independent counters.
         let outside = shared.spawned_outside.load(Ordering::Relaxed);
         let mut stats = Stats { alive_count, spawned_count: outside, ..Stats::default() };
         for post in &shared.posts {
             let counters = &post.counters;
-            // Relaxed: as above.
+            // Relaxed: independent counters.
             stats.spawned_count += counters.tally.spawned_count();
             stats.panicked_count += counters.panicked.load(Ordering::Relaxed);
             stats.switches_count += counters.switches.load(Ordering::Relaxed);
@@ -183,26 +185,30 @@ impl Runtime {
         stats
     }
 
-    /// Gives the memory of stacks that no worker holds back to the kernel; how many stacks that were. Those of a
-    /// runtime that has ended are held by none.
+    /// Returns the memory of free stacks to the kernel; returns the number of free stacks. Stacks
+    /// that live workers keep for reuse are not included; the workers of a runtime that has ended
+    /// keep none.
     pub fn trim(&self) -> usize {
         self.shared.stacks.trim()
     }
 
-    /// Waits until all fibers have ended, and ends the workers. New ones can be spawned by fibers alone.
+    /// Waits until all fibers have ended, and ends the workers. From now on only fibers can spawn
+    /// fibers.
     ///
     /// # Blocking
-    /// The thread that calls, which must not be a fiber of this runtime; for ever if a fiber waits for what
-    /// never comes.
+    /// Blocks the calling thread, which must not be a fiber of this runtime; for ever if a fiber
+    /// never ends.
     ///
     /// # Panics
-    /// If a fiber of this runtime calls, or a worker panicked, which would be a fault of this crate.
+    /// Panics if a fiber of this runtime calls, or if a worker panicked, which would be a bug in
+    /// this crate.
     pub fn shutdown(mut self) {
         self.end();
     }
 
-    /// Ends the workers as soon as their fibers suspend themselves, and waits for nobody. Fibers that are not
-    /// over never go on: what they own is never dropped, and their stacks stay as they are.
+    /// Ends the workers as soon as their current fibers suspend themselves, and waits for nothing.
+    /// Fibers that have not ended never run again: their values are never dropped, and their stacks
+    /// stay in use.
     pub fn abandon(mut self) {
         self.let_go();
     }
@@ -213,7 +219,7 @@ impl Runtime {
         }
         self.threads.clear();
         self.close();
-        // Whoever wakes one of the fibers that are left will find its post.
+        // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its post.
         std::mem::forget(Arc::clone(&self.shared));
         // Relaxed: the ring publishes it.
         self.shared.is_stopped.store(true, Ordering::Relaxed);
@@ -221,7 +227,8 @@ impl Runtime {
     }
 
     fn close(&self) {
-        // SeqCst: against who spawns from outside, which counts and then looks at this.
+        // SeqCst: pairs with the SeqCst accesses in spawn_in(), which counts a fiber and then reads
+        // this flag.
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.shared.ring_all();
     }
@@ -250,7 +257,7 @@ impl Runtime {
     }
 }
 
-/// A worker's thread.
+/// Main function of a worker's thread.
 fn work(shared: Arc<Shared>, index: u32) {
     raw::arm();
     raw::slack_to_1_ns();
@@ -270,7 +277,7 @@ impl Handle {
         &self.shared
     }
 
-    /// As [`Runtime::spawn`].
+    /// Spawns a fiber as [`Runtime::spawn`] does.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -282,7 +289,7 @@ impl Handle {
         super::Builder::new().spawn_on(self, f)
     }
 
-    /// As [`Runtime::spawn_detached`].
+    /// Spawns a fiber as [`Runtime::spawn_detached`] does.
     ///
     /// # Errors
     /// [`SpawnError`].

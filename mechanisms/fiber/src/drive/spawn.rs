@@ -1,4 +1,4 @@
-//! Making fibers, and waiting for their end.
+//! Spawning fibers, and joining them.
 
 use super::here::{deadline_ns, is_past};
 use super::post::{PoolOf, Shared};
@@ -12,10 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Spawns a fiber beside the one that calls: in its first pool, on its worker.
+/// Spawns a fiber on the calling fiber's runtime: in the first pool, on the calling worker if that
+/// serves the pool.
 ///
 /// # Errors
-/// [`SpawnError`], among others if no fiber calls.
+/// [`SpawnError`], for example if the caller is not a fiber.
 #[inline]
 pub fn spawn<F, T>(f: F) -> Result<JoinHandle<T>, SpawnError>
 where
@@ -25,11 +26,11 @@ where
     here(&Plan::default(), f, true)
 }
 
-/// As [`spawn`], of a fiber for whose result nobody will ask. A panic ends it and is told by the panic hook, and
-/// in [`Stats`](crate::Stats).
+/// Spawns a fiber as [`spawn`] does, and drops its result. A panic ends the fiber, and is reported
+/// by the panic hook and counted in [`Stats`](crate::Stats).
 ///
 /// # Errors
-/// [`SpawnError`], among others if no fiber calls.
+/// [`SpawnError`], for example if the caller is not a fiber.
 #[inline]
 pub fn spawn_detached<F, T>(f: F) -> Result<(), SpawnError>
 where
@@ -39,11 +40,11 @@ where
     here(&Plan::default(), f, false).map(drop)
 }
 
-/// As [`spawn`], of a fiber that stays with this worker for good, and so may own what must stay with its
-/// thread, as an `Rc`.
+/// Spawns a fiber that never leaves the calling worker, and so may own thread-bound data such as an
+/// `Rc`.
 ///
 /// # Errors
-/// [`SpawnError`], among others if no fiber calls.
+/// [`SpawnError`], for example if the caller is not a fiber.
 pub fn spawn_local<F, T>(f: F) -> Result<JoinHandle<T>, SpawnError>
 where
     F: FnOnce() -> T + 'static,
@@ -52,7 +53,7 @@ where
     here(&Plan { is_local: true, ..Plan::default() }, f, true)
 }
 
-/// Where and how to spawn.
+/// Options of a spawn.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan {
     name: Option<Arc<str>>,
@@ -61,7 +62,7 @@ pub(crate) struct Plan {
     is_local: bool,
 }
 
-/// A fiber to be, with what is not as usual.
+/// Options of a fiber to be spawned: name, pool, worker.
 ///
 /// ```
 /// use handover_fiber::{Builder, Config, PoolConfig, Runtime};
@@ -79,37 +80,38 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// As usual.
+    /// Makes a builder with default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// By which messages call it.
+    /// Sets the name that messages give the fiber.
     #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.plan.name = Some(name.into());
         self
     }
 
-    /// The pool whose workers, and with whose priority, it runs.
+    /// Sets the pool, whose workers run the fiber with the pool's priority.
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
         self.plan.pool = pool.index;
         self
     }
 
-    /// The worker on which it begins, counted from 0; else the one that calls, or whose turn it is.
+    /// Sets the worker on which the fiber begins, counted from 0, modulo the number of workers.
+    /// Default: the calling worker, or the next one in turn.
     #[must_use]
     pub fn worker(mut self, worker: u32) -> Self {
         self.plan.worker = Some(worker);
         self
     }
 
-    /// Spawns it beside the fiber that calls.
+    /// Spawns the fiber on the calling fiber's runtime.
     ///
     /// # Errors
-    /// [`SpawnError`], among others if no fiber calls.
+    /// [`SpawnError`], for example if the caller is not a fiber.
     pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, SpawnError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -118,10 +120,10 @@ impl Builder {
         here(&self.plan, f, true)
     }
 
-    /// The same, of a fiber for whose result nobody will ask.
+    /// Spawns the fiber as [`spawn`](Self::spawn) does, and drops its result.
     ///
     /// # Errors
-    /// [`SpawnError`], among others if no fiber calls.
+    /// [`SpawnError`], for example if the caller is not a fiber.
     pub fn spawn_detached<F, T>(&self, f: F) -> Result<(), SpawnError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -130,7 +132,7 @@ impl Builder {
         here(&self.plan, f, false).map(drop)
     }
 
-    /// Spawns it in a runtime, from anywhere.
+    /// Spawns the fiber in a runtime, from any thread.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -142,7 +144,7 @@ impl Builder {
         Ok(JoinHandle { handle: spawn_in(handle.shared(), &self.plan, f, true)? })
     }
 
-    /// The same, of a fiber for whose result nobody will ask.
+    /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, and drops its result.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -166,7 +168,7 @@ where
     Ok(JoinHandle { handle })
 }
 
-/// From anywhere.
+/// Spawns a fiber from any thread.
 pub(crate) fn spawn_in<F, T>(
     shared: &Arc<Shared>,
     plan: &Plan,
@@ -182,10 +184,10 @@ where
     }
     check_size::<F, T>(shared)?;
     let stack = shared.stacks.take()?;
-    // SeqCst: with the load below, against who closes and then counts: it sees this fiber, or we see that it
-    // closes.
+    // SeqCst: pairs, together with the load below, with close(), which sets the flag and then
+    // counts: either the closing side counts this fiber, or this thread sees the flag.
     let number = shared.spawned_outside.fetch_add(1, Ordering::SeqCst);
-    // SeqCst: see above.
+    // SeqCst: pairs with the store in close(), as for fetch_add() above.
     if shared.is_closing.load(Ordering::SeqCst) {
         // Release: pairs with the Acquire in Shared::spawned_outside_count().
         shared.spawned_outside.fetch_sub(1, Ordering::Release);
@@ -240,7 +242,7 @@ fn check_size<F, T>(shared: &Shared) -> Result<(), SpawnError> {
     })
 }
 
-/// In the first pool, whoever serves it, on this worker.
+/// Spawns a fiber in the first pool, on this worker, even if the worker does not serve that pool.
 pub(super) fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), SpawnError>
 where
     F: FnOnce() + 'static,
@@ -286,20 +288,20 @@ where
     Ok(handle)
 }
 
-/// A fiber's end, to be waited for. Dropped, it lets the fiber go on by itself.
+/// Handle to wait for a fiber's end and get its result. Dropping it detaches the fiber.
 pub struct JoinHandle<T> {
-    /// Some, until it is joined.
+    /// `Some` until it is joined.
     handle: Option<raw::Handle<T>>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the fiber's end, and gives what it returned.
+    /// Waits for the fiber's end, and returns its result.
     ///
     /// # Errors
-    /// [`Panicked`] holds what the fiber panicked with.
+    /// [`Panicked`] holds the payload if the fiber panicked.
     ///
     /// # Blocking
-    /// The fiber that calls, or the ordinary thread.
+    /// Blocks the calling fiber, or the ordinary thread.
     #[inline(always)] // see raw::park
     pub fn join(mut self) -> Result<T, Panicked> {
         loop {
@@ -317,24 +319,26 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Waits for the fiber's end for so long at most, and gives what it returned; or the handle back.
+    /// Waits for the fiber's end for at most `timeout`; returns the fiber's result, or the handle
+    /// on a time-out.
     ///
     /// # Errors
-    /// The handle, if it is not over then; inside, [`Panicked`] holds what the fiber panicked with.
+    /// The handle, if the fiber has not ended by then; in the inner result, [`Panicked`] if the
+    /// fiber panicked.
     ///
     /// # Blocking
-    /// As [`join`](Self::join), but no longer.
+    /// As [`join`](Self::join), until the time-out.
     pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, Panicked>, Self> {
         self.join_until_ns(deadline_ns(timeout))
     }
 
-    /// The same until it is `deadline_ns` on CLOCK_MONOTONIC.
+    /// Waits as [`join_timeout`](Self::join_timeout), until `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// As [`join_timeout`](Self::join_timeout).
     ///
     /// # Blocking
-    /// As [`join`](Self::join), but no longer.
+    /// As [`join`](Self::join), until the deadline.
     pub fn join_until_ns(self, deadline_ns: u64) -> Result<Result<T, Panicked>, Self> {
         while !self.is_finished() {
             if is_past(deadline_ns) {
@@ -347,26 +351,27 @@ impl<T> JoinHandle<T> {
         Ok(self.join())
     }
 
-    /// Whether it is over, so that [`join`](Self::join) will not wait.
+    /// Returns `true` if the fiber has ended, so that [`join`](Self::join) will not wait.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handle.as_ref().is_none_or(|handle| handle.ended().is_set())
     }
 
-    /// Its number, which no other fiber of the runtime has.
+    /// Returns the fiber's number, which no other fiber of the runtime has.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.handle.as_ref().map_or(0, raw::Handle::id)
     }
 
-    /// Its name, if it was given one.
+    /// Returns the fiber's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<Arc<str>> {
         self.handle.as_ref().and_then(raw::Handle::name)
     }
 }
 
-/// A stack goes to the worker that this thread is, if it is of its size.
+/// Returns a stack to this thread's worker, if the worker uses stacks of this size, else to its
+/// pool.
 #[inline]
 pub(super) fn give_back(stack: raw::Stack) {
     match raw::current() {

@@ -1,4 +1,4 @@
-//! Who waits: a fiber, which leaves its worker to others, or a thread, which sleeps.
+//! Waiting participants: a fiber, which leaves its worker to others, or a thread, which sleeps.
 
 use crate::raw::{self, Race, Ring, Runnable};
 use handover_base::clock;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Somebody who waits, and the right to wake it.
+/// A waiting participant, and the right to wake it.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Fiber(Runnable),
     Thread(Arc<Sleeper>),
-    /// A fiber that waits until its time comes at most.
+    /// A fiber that waits until a deadline at most.
     Alarm(Ring),
 }
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     thread: Thread,
@@ -23,13 +23,14 @@ pub(crate) struct Sleeper {
 }
 
 impl Waiter {
-    /// Has it go on, unless its time has come.
+    /// Wakes the participant, unless its deadline has passed.
     #[inline]
     pub(crate) fn wake(self) {
         self.offer();
     }
 
-    /// The same; whether it does. If not, what it was to be told is for the next one.
+    /// Wakes the participant as `wake` does; returns `false` if its deadline had passed, so that
+    /// the caller can pass the notification to the next waiter.
     #[inline]
     pub(crate) fn offer(self) -> bool {
         match self {
@@ -42,7 +43,7 @@ impl Waiter {
         }
     }
 
-    /// Whether it is that one, of those who wait until a time.
+    /// Returns `true` if both are the same waiter; always `false` for fibers without a deadline.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Alarm(one), Self::Alarm(other)) => one == other,
@@ -76,9 +77,10 @@ fn wake_fiber(fiber: Runnable) {
     }
 }
 
-/// Suspends the caller and hands it to `commit`, which puts it where it will be woken, or gives it back.
+/// Suspends the caller and passes it to `commit`, which stores it where it will be woken, or
+/// returns it.
 ///
-/// `commit` runs when the fiber is suspended already, on its worker: whoever wakes it may do so at once.
+/// `commit` runs once the fiber is suspended, on its worker: the fiber may be woken at once.
 #[inline(always)] // see raw::park
 pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     let Some(running) = raw::current().and_then(|worker| worker.running()) else {
@@ -90,8 +92,9 @@ pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     });
 }
 
-/// The same until `deadline_ns` at most; whether it was woken, or `commit` gave it back. `withdraw` takes it out from
-/// where `commit` has put it, if it is still there, and says so.
+/// Waits as `wait`, until `deadline_ns` at most; returns `true` if the caller was woken, or
+/// `commit` returned it. `withdraw` removes the waiter from where `commit` has stored it, and
+/// returns `true` if it was still there.
 pub(crate) fn wait_until(
     deadline_ns: u64,
     commit: impl FnOnce(Waiter) -> Option<Waiter>,
@@ -130,7 +133,7 @@ fn wait_as_thread_until(
             thread::park_timeout(Duration::from_nanos(left_ns));
         } else if sleeper.race.expire() {
             let waiter = Waiter::Thread(Arc::clone(&sleeper));
-            // Otherwise somebody has it in hand, and will let go.
+            // If it is not there, another thread has it, and will let go of it or put it back.
             while !withdraw(&waiter) && !sleeper.race.is_let_go() {
                 thread::yield_now();
             }

@@ -1,11 +1,12 @@
-//! Those who wait at a mutex, a condition, a barrier or a channel, the first comer first.
+//! Queue of the participants that wait on a mutex, a condition, a barrier or a channel, first in,
+//! first out.
 
 use super::waiter::Waiter;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is looked at and who waits for it to change, under one lock that is held for a few instructions, and
-/// never across a suspension.
+/// State and the queue of participants that wait for it to change, under one lock. The lock is held
+/// for a few instructions, and never across a suspension.
 #[derive(Debug)]
 pub(crate) struct Waitlist<S> {
     inner: Mutex<Inner<S>>,
@@ -23,11 +24,11 @@ impl<S> Waitlist<S> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner<S>> {
-        // Nothing in here panics with the lock held.
+        // No code panics while it holds the lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until woken, unless `decide` says that there is no need to.
+    /// Waits until woken, unless `decide` returns `true`, meaning that there is no need to wait.
     #[inline(always)] // see raw::park
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
         super::waiter::wait(|waiter| {
@@ -40,7 +41,8 @@ impl<S> Waitlist<S> {
         });
     }
 
-    /// The same until `deadline_ns` at most; whether it was woken, or there was no need to wait.
+    /// Waits as `wait_unless`, until `deadline_ns` at most; returns `true` if it was woken or did
+    /// not need to wait.
     pub(crate) fn wait_until_unless(
         &self,
         deadline_ns: u64,
@@ -57,13 +59,13 @@ impl<S> Waitlist<S> {
         super::waiter::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
     }
 
-    /// Takes out who does not want to wait any longer; whether it was there.
+    /// Removes a waiter that gives up; returns `true` if it was still queued.
     pub(crate) fn withdraw(&self, waiter: &Waiter) -> bool {
         take_out(&mut self.lock().waiters, waiter)
     }
 }
 
-/// Takes out who does not want to wait any longer; whether it was there.
+/// Removes a waiter that gives up; returns `true` if it was still queued.
 pub(crate) fn take_out(waiters: &mut VecDeque<Waiter>, waiter: &Waiter) -> bool {
     let at = waiters.iter().position(|one| one.is(waiter));
     at.and_then(|at| waiters.remove(at)).is_some()

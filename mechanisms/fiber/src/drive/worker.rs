@@ -1,4 +1,5 @@
-//! A worker: runs those who can run, wakes those whose time has come, and sleeps when there is neither.
+//! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are
+//! neither.
 
 use super::post::{Shared, add};
 use super::waiter::Waiter;
@@ -15,25 +16,26 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// So many free stacks a worker keeps for itself, out of reach of who spawns from outside; of more it gives back
-/// half.
+/// Maximum number of free stacks that a worker keeps for itself, which spawns from outside cannot
+/// use; above it, the worker returns half of them.
 const STACKS_KEPT_MAX: usize = 256;
 const STACKS_FETCHED: usize = 64;
-/// A deadline so near is waited for without sleeping: a sleep takes as much of the CPU, and those that are due soon
-/// after each other come to be due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of CPU a second,
-/// with 3 µs 0.15 s, and the bare sleeps 0.03 s.
+/// A deadline this close is waited for by polling: a sleep would take as much CPU time, and fibers
+/// with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of
+/// CPU a second, with 3 µs 0.15 s, and the bare sleeps 0.03 s.
 const NEAR_NS: u64 = 20_000;
-/// So many of those whose time has come are made ready at a time: what they touch, and what those touch whom they
-/// wake, is to stay in the processor's caches until it is their turn.
+/// Maximum number of due fibers made ready at a time, so that their data, and the data of the
+/// fibers that they wake, stay in the processor's caches until they run.
 const EXPIRED_MAX: u32 = 64;
-/// However many others can run, one in so many switches goes to those whose time has come. Fewer than such a one
-/// causes as a rule: it goes on, wakes somebody, and that one begins anew. With more they would pile up.
+/// Under load, one due fiber is made ready for this many switches. A due fiber usually causes
+/// fewer: it runs, wakes another fiber, and that fiber starts anew. With a greater number, due
+/// fibers would pile up.
 const SWITCHES_PER_EXPIRED: u32 = 4;
-/// With so many ready before it, a woken fiber's frames are asked for ahead of its turn.
+/// A woken fiber's frames are prefetched if at least this many fibers are ready before it.
 const FETCHED_FROM: u32 = 4;
-/// So many fibers a thief looks at.
+/// Maximum number of fibers that a thief checks in a victim's queue.
 const LOOKS_MAX: u32 = 128;
-/// One look at the clock in so many, somebody of the least urgent runs.
+/// Number of clock reads per run of a least urgent fiber.
 const POLLS_PER_LEAST: u32 = 4;
 
 pub(crate) struct Worker {
@@ -43,30 +45,30 @@ pub(crate) struct Worker {
     running: Cell<Option<NonNull<raw::Control>>>,
     wheel: RefCell<Wheel<Due>>,
     parker: RefCell<Parker>,
-    /// Those whose time has come, for a moment.
+    /// Scratch buffer of expire(): the due entries.
     due: RefCell<Vec<Due>>,
-    /// How late the kernel ends sleeps.
+    /// Estimate of how late the kernel ends sleeps.
     lead: Cell<Lead>,
-    /// The deadline for which it was woken, which may be still to come.
+    /// The deadline for which the last sleep ended, which may still be ahead.
     woken_for_ns: Cell<Option<u64>>,
     stacks: RefCell<Vec<Stack>>,
     until_poll: Cell<u32>,
     polls_count: Cell<u32>,
-    /// Switches for which nobody whose time has come was made ready yet.
+    /// Switches that have not been credited to a due fiber yet.
     unspent: Cell<u32>,
     pace: Cell<Pace>,
     polled_ns: Cell<u64>,
     next_id: Cell<u64>,
-    /// The fiber that ran last has spun, so that the worker need not.
+    /// `true` if the fiber that ran last has spun, so the worker need not.
     has_spun: Cell<bool>,
-    /// What `until_poll` was when the switches were counted last.
+    /// Value of `until_poll` when the switches were last counted.
     counted: Cell<u32>,
-    /// For each post, the offers after which nothing was left there that this worker may steal.
+    /// For each post: its offer count when its queue last held nothing that this worker may steal.
     seen_offers: Box<[Cell<u32>]>,
 }
 
 impl Worker {
-    /// The only worker of this place.
+    /// Makes the worker of this place.
     pub(crate) fn new(place: Place, index: u32) -> Option<Self> {
         let shared = Arc::clone(place.shared());
         let now_ns = clock::now_ns();
@@ -87,7 +89,8 @@ impl Worker {
             unspent: Cell::new(0),
             pace: Cell::new(Pace::new()),
             polled_ns: Cell::new(now_ns),
-            // Numbers are of one worker, so that nobody has to ask another for the next.
+            // Each worker has a range of numbers of its own, so that taking a number needs no
+            // synchronisation.
             next_id: Cell::new((u64::from(index) + 1) << 40),
             has_spun: Cell::new(false),
             counted: Cell::new(0),
@@ -111,13 +114,13 @@ impl Worker {
         self.place.address()
     }
 
-    /// The fiber that runs now.
+    /// Returns the running fiber.
     #[inline]
     pub(crate) fn running(&self) -> Option<NonNull<raw::Control>> {
         self.running.get()
     }
 
-    /// A number that no other fiber has.
+    /// Returns a number that no other fiber of the runtime has.
     #[inline]
     pub(crate) fn next_id(&self) -> u64 {
         let id = self.next_id.get();
@@ -125,13 +128,13 @@ impl Worker {
         id
     }
 
-    /// The fibers that it has spawned and ended.
+    /// Returns the counts of fibers that this worker has spawned and ended.
     #[inline]
     pub(crate) fn tally(&self) -> &Tally {
         &self.place.counters.tally
     }
 
-    /// Puts a fiber of ours behind those that can run.
+    /// Appends one of this worker's fibers to the run queue.
     #[inline]
     pub(crate) fn push(&self, fiber: Runnable) {
         let pool = self.offered_pool(&fiber);
@@ -141,14 +144,15 @@ impl Worker {
         }
     }
 
-    /// The pool of a fiber that may be stolen once it is among those that can run.
+    /// Returns the fiber's pool, if the fiber may be stolen once it is ready.
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
         (self.steals && fiber.may_move()).then(|| fiber.pool())
     }
 
-    /// The same of one that has waited, and whose frames are asked for while others have their turn: where
-    /// nobody has, it is too late for that, and they may still be near.
+    /// Appends a fiber that has waited to the run queue, and prefetches its frames if enough others
+    /// run first. Otherwise the prefetch would be too late, and the frames may still be in the
+    /// caches.
     #[inline]
     pub(crate) fn push_woken(&self, fiber: Runnable) {
         if self.place.ready(|queue| queue.count()) >= FETCHED_FROM {
@@ -157,18 +161,20 @@ impl Worker {
         self.push(fiber);
     }
 
-    /// Puts a fiber of another worker where that finds it.
+    /// Puts a fiber of another worker into that worker's inbox.
     pub(crate) fn send(&self, fiber: Runnable) {
         let is_kin = fiber.is_of(self.shared());
         fiber.send_home(is_kin);
     }
 
-    /// Says that a fiber of that pool may be stolen, and wakes a worker of the pool that has nothing to do.
+    /// Announces that a fiber of that pool may be stolen, and wakes an idle worker of the pool.
     fn offer(&self, pool: u16) {
         let offers = &self.place.offers;
-        // Release: who sees the offer finds the fiber in the queue; pairs with the Acquire in steal().
+        // Release: a thread that sees the offer finds the fiber in the queue; pairs with the
+        // Acquire in steal().
         offers.store(offers.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        // Pairs with the heavy fence of who goes to sleep: it sees the offer, or we see that it is idle.
+        // Pairs with the heavy fence of a worker that goes to sleep: that worker sees the offer, or
+        // this one sees that it is idle.
         self.place.fence_light();
         // Relaxed: ordered by the fence.
         if self.shared().idle_count.load(Ordering::Relaxed) != 0 {
@@ -181,7 +187,7 @@ impl Worker {
         let shared = self.shared();
         let pool = &shared.pools[usize::from(pool)];
         for (post, worker) in shared.posts.iter().zip(0..) {
-            // Relaxed: only one is to ring; the bell synchronises.
+            // Relaxed: the swap lets only one caller ring; the bell synchronises.
             if post.is_idle.load(Ordering::Relaxed)
                 && pool.is_served_by(worker)
                 && post.is_idle.swap(false, Ordering::Relaxed)
@@ -192,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// A stack to spawn with.
+    /// Takes a stack for a spawn.
     #[inline]
     pub(crate) fn take_stack(&self) -> Result<Stack, StackError> {
         let mut stacks = self.stacks.borrow_mut();
@@ -202,7 +208,7 @@ impl Worker {
         }
     }
 
-    /// Takes back a stack of our size.
+    /// Takes back a stack of this runtime's size.
     #[inline]
     pub(crate) fn give_stack(&self, stack: Stack) {
         let mut stacks = self.stacks.borrow_mut();
@@ -212,7 +218,7 @@ impl Worker {
         }
     }
 
-    /// Has the fiber run at `deadline_ns`; gives it back if there are too many timers.
+    /// Makes the fiber ready at `deadline_ns`; returns it if there are too many timers.
     #[inline]
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
         match self.wheel.borrow_mut().start(deadline_ns, Due::fiber(fiber)) {
@@ -221,24 +227,24 @@ impl Worker {
         }
     }
 
-    /// Has something come at `deadline_ns`, unless there are too many timers.
+    /// Starts a timer for `due`; returns `None` if there are too many timers.
     pub(crate) fn start(&self, deadline_ns: u64, due: Due) -> Option<TimerId> {
         self.wheel.borrow_mut().start(deadline_ns, due).ok()
     }
 
-    /// Has it not come, if it has not yet.
+    /// Cancels a timer, if it has not expired yet.
     pub(crate) fn cancel(&self, timer: TimerId) {
         self.wheel.borrow_mut().cancel(timer);
     }
 
-    /// Whether nobody else can run.
+    /// Returns `true` if no other fiber is ready.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.place.ready(|queue| queue.count()) == 0 && self.place.inbox.is_empty()
     }
 
-    /// Looks for a while until `look` is true, without suspending anybody, if that has paid lately. For who is
-    /// [alone](Self::is_alone).
+    /// Calls `look` for a while until it returns `true`, without suspending the fiber, if spinning
+    /// has paid recently. Called only if the worker is [alone](Self::is_alone).
     pub(crate) fn spin(&self, mut look: impl FnMut() -> bool) {
         let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
@@ -258,7 +264,7 @@ impl Worker {
 
     /// Runs fibers until the runtime ends.
     pub(crate) fn run(&self) {
-        // Relaxed: it is looked at again and again.
+        // Relaxed: polled in each turn of the loop.
         while !self.shared().is_stopped.load(Ordering::Relaxed) {
             match self.next() {
                 Some(fiber) => self.run_from(fiber),
@@ -281,7 +287,7 @@ impl Worker {
         self.place.ready(|queue| queue.pop())
     }
 
-    /// Runs a fiber, and as long as they only make room for each other, the next ones.
+    /// Runs a fiber, and the next ones as long as fibers yield.
     #[inline]
     fn run_from(&self, mut fiber: Runnable) {
         loop {
@@ -327,11 +333,11 @@ impl Worker {
         self.tally().add_ended();
     }
 
-    /// Somebody's handle was dropped while its fiber ran: has a fiber drop what that returned.
+    /// Has another fiber drop the result of a fiber whose handle was dropped while the fiber ran.
     #[cold]
     fn drop_unread(&self, unread: Unread) {
         let drops = move || unread.finish(super::spawn::give_back);
-        // Without a stack for it, the result stays undropped.
+        // Without a stack for that fiber, the result is leaked.
         let _ = super::spawn::spawn_local_detached(self, drops);
     }
 
@@ -344,7 +350,7 @@ impl Worker {
         }
     }
 
-    /// What is to be done now and then.
+    /// Does the periodic work: reads the clock, expires timers, and picks a fiber.
     #[cold]
     #[inline(never)]
     fn poll(&self) -> Option<Runnable> {
@@ -366,14 +372,14 @@ impl Worker {
         }
     }
 
-    /// Says how many switches there were since it was said last.
+    /// Adds the switches since the last call to the statistics.
     fn tell_switches(&self) {
         let left = self.until_poll.get();
         add(&self.place.counters.switches, u64::from(self.counted.replace(left) - left));
     }
 
-    /// Wakes those whose time has come, but no more than their share of the worker, which has switched so often since
-    /// it was asked last; whether there were such.
+    /// Makes due fibers ready, but no more than their share of the worker's time; `switches_count`
+    /// is the number of switches since the last call. Returns `true` if there were due fibers.
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
         let mut due = self.due.borrow_mut();
@@ -393,7 +399,7 @@ impl Worker {
         has_any
     }
 
-    /// There is nobody to run.
+    /// Called when no fiber is ready: expires timers, ends, steals or rests.
     #[inline(never)]
     fn idle(&self) {
         let now_ns = clock::now_ns();
@@ -403,7 +409,7 @@ impl Worker {
         }
         let shared = self.shared();
         self.tell_switches();
-        // Acquire: pairs with the Release of who closes: what was spawned before is counted.
+        // Acquire: pairs with the SeqCst store of close(): spawns before it are counted.
         let is_closing = shared.is_closing.load(Ordering::Acquire);
         if is_closing && shared.have_all_ended() {
             // Relaxed: the ring below publishes it.
@@ -420,9 +426,9 @@ impl Worker {
     fn rest(&self, now_ns: u64, was_closing: bool) {
         let shared = self.shared();
         let next_ns = self.wheel.borrow_mut().next_deadline_ns();
-        // The kernel takes its time, and is asked to end the sleep so much earlier.
+        // The kernel ends sleeps late, so the end is requested earlier by the lead.
         let deadline_ns = next_ns.map(|at| at - self.lead.get().ns(at.saturating_sub(now_ns)));
-        // Relaxed: it is acted upon after the bell, or at the next look.
+        // Relaxed: the worker acts on it after the bell, or reads it again.
         let mut look = || {
             !self.place.inbox.is_empty()
                 || shared.is_stopped.load(Ordering::Relaxed)
@@ -451,7 +457,8 @@ impl Worker {
             }
             return;
         }
-        // Relaxed: the heavy fence orders these stores before the looks at the others' queues.
+        // Relaxed: the heavy fence orders these stores before the reads of the other workers'
+        // offers.
         self.place.is_idle.store(true, Ordering::Relaxed);
         shared.idle_count.fetch_add(1, Ordering::Relaxed);
         self.place.fence_heavy();
@@ -464,19 +471,20 @@ impl Worker {
         if !(0..shared.posts.len()).any(has_new_offers) {
             add(&self.place.counters.parks, 1);
             let parked = parker.park(&self.place.bell, deadline_ns, &mut || {
-                // Relaxed: who turns this off rings afterwards.
+                // Relaxed: a thread that clears the flag rings the bell afterwards.
                 look() || !self.place.is_idle.load(Ordering::Relaxed)
             });
             if parked == Parked::Otherwise {
                 self.learn(deadline_ns, next_ns);
             }
         }
-        // Relaxed: a hint to others from here on.
+        // Relaxed: from here on the flag is only a hint to others.
         shared.idle_count.fetch_sub(1, Ordering::Relaxed);
         self.place.is_idle.store(false, Ordering::Relaxed);
     }
 
-    /// A sleep that was to end at `deadline_ns`, in time for what is due at `next_ns`, has ended.
+    /// Learns from a sleep that was to end at `deadline_ns`, so as to be in time for a timer at
+    /// `next_ns`.
     fn learn(&self, deadline_ns: Option<u64>, next_ns: Option<u64>) {
         let now_ns = clock::now_ns();
         let late_ns = deadline_ns.and_then(|at| now_ns.checked_sub(at));
@@ -487,7 +495,8 @@ impl Worker {
         self.woken_for_ns.set(next_ns);
     }
 
-    /// Takes half of what another has, of pools that this worker serves; whether there was any.
+    /// Steals up to half of another worker's fibers, of pools that this worker serves; returns
+    /// `true` if it got any.
     fn steal(&self) -> bool {
         let Shared { posts, pools, .. } = &**self.shared();
         let may_take = |fiber: &Runnable| {
@@ -496,7 +505,8 @@ impl Worker {
         for offset in 1..posts.len() {
             let other_index = (self.index as usize + offset) % posts.len();
             let (other, seen) = (&posts[other_index], &self.seen_offers[other_index]);
-            // Acquire: pairs with the Release in offer(): what was offered is in the queue, or was taken.
+            // Acquire: pairs with the Release in offer(): the offered fibers are in the queue, or
+            // were taken.
             let offers = other.offers.load(Ordering::Acquire);
             if offers == seen.get() {
                 continue;

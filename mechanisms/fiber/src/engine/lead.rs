@@ -1,32 +1,35 @@
-//! How much earlier than needed the kernel is to be asked to end a sleep.
+//! Estimate of how late the kernel ends sleeps, so that they can be requested earlier.
 
-/// A sleep ends late: the timer's interrupt, the way out of the CPU's idle state (dear in a virtual machine) and
-/// the switch to the thread take tens of µs. Who asks for that much earlier is there in time, and spins for what is
-/// left. This follows the lateness that a quarter of the sleeps stay below: so most do not spin at all.
+/// Lead time of sleeps. A sleep ends late: the timer interrupt, the exit from the CPU's idle state
+/// (expensive in a virtual machine) and the switch to the thread take tens of µs. A thread that
+/// requests an end earlier by that time is punctual, and spins for the rest. The lead follows the
+/// 25th percentile of the lateness, so that three quarters of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lead {
     ns: u64,
 }
 
-/// However late sleeps end: who shares its CPU with others is late by their turns, which no spinning helps.
+/// Upper limit of the lead: a thread that shares its CPU is late by other threads' time slices,
+/// which spinning does not help.
 const LEAD_NS_MAX: u64 = 50_000;
-/// What a sleep that ended later adds; one that ended sooner takes off three times as much.
+/// Increase of the lead after a sleep that ended later than it; after one that ended earlier, the
+/// lead decreases by three times as much.
 const STEP_NS: u64 = 500;
-/// At most such a part of a sleep is spent awake.
+/// A lead is at most this fraction (one eighth) of the sleep.
 const SLEEP_PER_LEAD: u64 = 8;
 
 impl Lead {
-    /// Not known yet.
+    /// Makes a lead of zero: no lateness is known yet.
     pub(crate) const fn new() -> Self {
         Self { ns: 0 }
     }
 
-    /// So much earlier, of a sleep that takes so long.
+    /// Returns the lead for a sleep of `sleep_ns`.
     pub(crate) fn ns(self, sleep_ns: u64) -> u64 {
         self.ns.min(sleep_ns / SLEEP_PER_LEAD)
     }
 
-    /// A sleep has ended so much later than was asked for.
+    /// Updates the lead after a sleep that ended `late_ns` after its requested end.
     pub(crate) fn learn(&mut self, late_ns: u64) {
         if late_ns > self.ns {
             self.ns = (self.ns + STEP_NS).min(LEAD_NS_MAX);

@@ -1,27 +1,28 @@
-//! How many fibers may run between two looks at the clock.
+//! Number of fiber switches between two clock reads.
 
-/// A look at the clock costs as much as a few switches; so there are many of those between two looks where
-/// fibers run briefly, and one where they run long.
+/// Adaptive interval between clock reads, in switches. A clock read costs as much as a few
+/// switches, so it is rare where fibers run briefly, and follows each switch where they run long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
     switches_count: u32,
 }
 
-/// Between two looks there are to be 2 to 8 µs.
+/// Target time between two clock reads: 2 to 8 µs.
 const BETWEEN_NS_MIN: u64 = 2_000;
 const BETWEEN_NS_MAX: u64 = 8_000;
 const SWITCHES_MAX: u32 = 256;
 
 impl Pace {
-    /// Careful at first.
+    /// Makes a pace that begins with 16 switches.
     pub(crate) const fn new() -> Self {
         Self { switches_count: 16 }
     }
 
-    /// How many switches until the next look, as it has taken so long since the last one.
+    /// Returns the number of switches until the next clock read; `elapsed_ns` is the time since the
+    /// last one.
     pub(crate) fn next(&mut self, elapsed_ns: u64) -> u32 {
         if elapsed_ns > BETWEEN_NS_MAX {
-            // Not by halves: one long run may stand for many to come.
+            // Scaled down at once rather than halved: one long run may be the first of many.
             let fair = u64::from(self.switches_count) * BETWEEN_NS_MAX / elapsed_ns;
             self.switches_count = u32::try_from(fair).unwrap_or(SWITCHES_MAX).max(1);
         } else if elapsed_ns < BETWEEN_NS_MIN {

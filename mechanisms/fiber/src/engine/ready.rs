@@ -1,15 +1,15 @@
-//! Who can run, by priority.
+//! Run queue of a worker, by priority.
 
 use crate::raw::{List, Runnable};
 
-/// How many priorities there are.
+/// Number of priorities.
 pub(crate) const LEVELS: usize = 8;
 
-/// Those that can run, each level first in, first out; the lowest level runs first.
+/// Ready fibers: each level is first in, first out, and the lowest level runs first.
 #[derive(Debug)]
 pub(crate) struct Ready {
     levels: [List<Runnable>; LEVELS],
-    /// Bit i is set if there is somebody on level i.
+    /// Bitmap: bit i is set if level i is not empty.
     occupied: u32,
     count: u32,
 }
@@ -19,13 +19,13 @@ impl Ready {
         Self { levels: [const { List::new() }; LEVELS], occupied: 0, count: 0 }
     }
 
-    /// How many there are.
+    /// Returns the number of ready fibers.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Puts a fiber behind those of its level.
+    /// Appends a fiber to its level.
     #[inline]
     pub(crate) fn push(&mut self, fiber: Runnable) {
         let level = fiber.level() % LEVELS;
@@ -34,7 +34,7 @@ impl Ready {
         self.count += 1;
     }
 
-    /// The first of the most urgent.
+    /// Pops the first fiber of the most urgent level.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Runnable> {
         if self.occupied == 0 {
@@ -43,11 +43,12 @@ impl Ready {
         self.pop_from(self.occupied.trailing_zeros() as usize)
     }
 
-    /// Puts a fiber behind those of its level, and takes the first of the most urgent: itself if it is alone.
+    /// Appends a fiber to its level, and pops the first fiber of the most urgent level: `fiber`
+    /// itself if no other is as urgent.
     #[inline]
     pub(crate) fn rotate(&mut self, fiber: Runnable) -> Runnable {
         let level = fiber.level() % LEVELS;
-        // Nobody more urgent, and somebody of its own level: takes the place of the one that it lets go first.
+        // Fast path: the most urgent level is the fiber's own, and it is not empty.
         if self.occupied.trailing_zeros() as usize == level
             && let Some(next) = self.levels[level].pop_front()
         {
@@ -59,7 +60,7 @@ impl Ready {
 
     fn rotate_levels(&mut self, fiber: Runnable) -> Runnable {
         if self.occupied == 0 || self.occupied.trailing_zeros() as usize > fiber.level() % LEVELS {
-            return fiber; // nobody as urgent
+            return fiber; // no other fiber is as urgent
         }
         match self.pop() {
             Some(next) => {
@@ -70,7 +71,7 @@ impl Ready {
         }
     }
 
-    /// The first of the least urgent, so that they are not forgotten.
+    /// Pops the first fiber of the least urgent level, so that it does not starve.
     pub(crate) fn pop_least(&mut self) -> Option<Runnable> {
         self.pop_from(self.occupied.checked_ilog2()? as usize)
     }
@@ -86,8 +87,9 @@ impl Ready {
         fiber
     }
 
-    /// Takes up to half of them, the most urgent first, of those that `may_take` says yes to; looks at no more than
-    /// `looks_max`. With them, whether it has looked at all.
+    /// Takes up to half of the fibers, the most urgent first, for which `may_take` returns `true`;
+    /// checks at most `looks_max` fibers. Also returns `true` if the queue had at most `looks_max`
+    /// fibers.
     pub(crate) fn split(
         &mut self,
         looks_max: u32,

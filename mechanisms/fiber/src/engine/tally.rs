@@ -1,4 +1,4 @@
-//! Counts of fibers, each of which one worker writes and all read.
+//! Counts of fibers; each counter is written by one worker and read by all.
 
 use handover_base::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -10,22 +10,22 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a fiber that is about to be queued; for the one worker of this tally.
+    /// Counts a fiber that is about to be queued. Called by this tally's worker only.
     #[inline]
     pub fn add_spawned(&self) {
         add_one(&self.spawned);
     }
 
-    /// Counts a fiber that has ended; for the one worker of this tally.
+    /// Counts a fiber that has ended. Called by this tally's worker only.
     #[inline]
     pub fn add_ended(&self) {
         add_one(&self.ended);
     }
 
-    /// Number of fibers spawned so far.
+    /// Returns the number of fibers spawned so far.
     #[must_use]
     pub fn spawned_count(&self) -> u64 {
-        // Relaxed: a figure.
+        // Relaxed: a statistic.
         self.spawned.load(Ordering::Relaxed)
     }
 }
@@ -33,18 +33,19 @@ impl Tally {
 /// Adds one to a counter of which the caller is the only writer.
 #[inline]
 fn add_one(counter: &AtomicU64) {
-    // Relaxed: nobody else writes it. Release: pairs with the Acquire in alive_count(): a reader that sees
-    // the count sees the spawns that came before it.
+    // Relaxed: no other thread writes the counter. Release: pairs with the Acquire in
+    // alive_count(): a reader that sees the count sees the spawns that came before it.
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
-/// Number of fibers that have not ended; too high while others count. `spawned_elsewhere` gives the number of
-/// those that no worker has spawned.
+/// Returns the number of fibers that have not ended; too high while others count.
+/// `spawned_elsewhere` returns the number of fibers that were spawned by threads other than the
+/// workers.
 pub fn alive_count<'a>(
     tallies: impl Iterator<Item = &'a Tally> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,
 ) -> u64 {
-    // The ends first: no fiber is counted as ended that is not counted as spawned.
+    // The ends are read first, so that each fiber counted as ended is also counted as spawned.
     // Acquire: pairs with the Release in add_one().
     let load = |counter: &AtomicU64| counter.load(Ordering::Acquire);
     let ended: u64 = tallies.clone().map(|tally| load(&tally.ended)).sum();
@@ -52,14 +53,15 @@ pub fn alive_count<'a>(
     (spawned + spawned_elsewhere()).saturating_sub(ended)
 }
 
-/// Returns `true` if all fibers have ended. Of several workers that each count an end and then ask, at least one
-/// gets `true`.
+/// Returns `true` if all fibers have ended. Of several workers that each count an end and then call
+/// this, at least one gets `true`.
 pub fn have_all_ended<'a>(
     tallies: impl Iterator<Item = &'a Tally> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,
 ) -> bool {
-    // SeqCst: pairs with itself in the other workers. Each stands between the worker's own count and its look
-    // at the others', so that the worker whose fence is the last sees all counts.
+    // SeqCst: pairs with itself in the other workers. Each fence stands between a worker's own
+    // count and its reads of the other counts, so that the worker whose fence is the last sees all
+    // counts.
     fence(Ordering::SeqCst);
     alive_count(tallies, spawned_elsewhere) == 0
 }

@@ -1,17 +1,18 @@
-//! A lock for one owner who takes it all the time, and others who hardly ever do.
+//! Lock biased towards one owner that takes it all the time; others hardly ever do.
 //!
-//! The owner pays two plain stores and a load. What makes that sound is that a stranger makes every
-//! thread of the process pass a full fence (`membarrier(2)`) between saying that it comes and looking
-//! whether the owner is inside: Dekker's algorithm with both fences on one side. Without that system call
-//! the owner's fence is a real one.
+//! The owner pays two plain stores and a load. This is sound because a stranger makes every thread
+//! of the process pass a full fence (`membarrier(2)`) between setting its flag and reading the
+//! owner's: Dekker's algorithm with both fences on one side. Without that system call the owner's
+//! fence is a real one.
 //!
-//! Source: Dice, Moir, Scherer, "Quickly Reacquirable Locks" (2003); liburcu and folly use the system call so.
+//! Source: Dice, Moir, Scherer, "Quickly Reacquirable Locks" (2003); liburcu and folly use the
+//! system call in this way.
 
 use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::hint;
 
-/// A value with a biased lock around it.
+/// Value with a biased lock.
 #[derive(Debug)]
 pub struct Biased<T> {
     is_owner_in: AtomicBool,
@@ -19,13 +20,14 @@ pub struct Biased<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only who holds the lock reaches the value, on whatever thread.
+// SAFETY: only the holder of the lock accesses the value, on any thread, and `T` is `Send`.
 unsafe impl<T: Send> Send for Biased<T> {}
-// SAFETY: as above.
+// SAFETY: only the holder of the lock accesses the value, so a shared reference gives exclusive
+// access at most.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
 impl<T> Biased<T> {
-    /// Unlocked.
+    /// Makes an unlocked lock.
     pub fn new(value: T) -> Self {
         Self {
             is_owner_in: AtomicBool::new(false),
@@ -37,40 +39,42 @@ impl<T> Biased<T> {
     /// Calls `f` as the owner; `fence_light` is the owner's half of the fence.
     ///
     /// # Safety
-    /// One thread at a time is the owner, and `f` does not come here again.
+    /// Only one thread at a time is the owner, and `f` does not lock this value again.
     #[inline]
     pub unsafe fn own<R>(&self, fence_light: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
         loop {
-            // Relaxed: ordered against the load below by the fence.
+            // Relaxed: ordered before the load below by the fence.
             self.is_owner_in.store(true, Ordering::Relaxed);
             fence_light();
-            // Acquire: pairs with the Release with which a stranger leaves.
+            // Acquire: pairs with the Release of a leaving stranger.
             if !self.is_stranger_in.load(Ordering::Acquire) {
                 break;
             }
             self.step_back();
         }
-        // SAFETY: we are in, and a stranger that comes now sees it: its fence stands between its flag and
-        // its look at ours, and ours between our flag and our look at its.
+        // SAFETY: the owner's flag is set, and no stranger is inside. A stranger that comes now
+        // sees the flag: its fence stands between its store and its load, and the owner's fence
+        // between the owner's.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
-        // Release: publishes what was done to the Acquire in visit().
+        // Release: publishes the accesses of `f` to the Acquire in visit().
         self.is_owner_in.store(false, Ordering::Release);
         result
     }
 
-    /// Calls `f` as the owner, where nobody ever visits.
+    /// Calls `f` as the owner of a value that no stranger ever visits.
     ///
     /// # Safety
-    /// One thread at a time is the owner, `f` does not come here again, and nobody ever visits.
+    /// Only one thread at a time is the owner, `f` does not lock this value again, and visit() is
+    /// never called.
     #[inline]
     pub unsafe fn own_alone<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees exclusive access.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
     #[cold]
     fn step_back(&self) {
-        // Release: pairs with the Acquire in visit(); nothing was done.
+        // Release: pairs with the Acquire in visit(); the value was not accessed.
         self.is_owner_in.store(false, Ordering::Release);
         let mut looks = 0u32;
         // Acquire: pairs with the Release in visit().
@@ -79,29 +83,29 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Calls `f` as a stranger, unless another one is inside; `fence_heavy` is the stranger's fence, which
-    /// the owner's thread has passed too when it returns.
+    /// Calls `f` as a stranger, unless another stranger is inside; `fence_heavy` is the stranger's
+    /// fence: when it returns, the owner's thread has passed a fence, too.
     pub fn visit<R>(&self, fence_heavy: impl FnOnce(), f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Acquire: pairs with the Release below of the stranger before.
+        // Acquire: pairs with the Release below of the previous stranger.
         if self.is_stranger_in.swap(true, Ordering::Acquire) {
             return None;
         }
         fence_heavy();
         let mut looks = 0u32;
-        // Acquire: pairs with the Release with which the owner leaves.
+        // Acquire: pairs with the Release of the leaving owner.
         while self.is_owner_in.load(Ordering::Acquire) {
             wait(&mut looks);
         }
-        // SAFETY: the owner is out and, since the fence, sees our flag before it goes in again; other
-        // strangers have been turned away by the swap.
+        // SAFETY: the owner is outside and, since the fence, sees the stranger's flag before it
+        // enters again; other strangers are turned away by the swap.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
-        // Release: publishes what was done to the Acquire in own().
+        // Release: publishes the accesses of `f` to the Acquire in own().
         self.is_stranger_in.store(false, Ordering::Release);
         Some(result)
     }
 }
 
-/// A few looks with a pause, then lets others run: the one inside may have lost its CPU.
+/// Pauses a few times, then yields the CPU: the holder may have been preempted.
 fn wait(looks: &mut u32) {
     *looks += 1;
     if *looks < 64 {

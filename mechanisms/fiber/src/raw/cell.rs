@@ -1,37 +1,40 @@
-//! A value behind a gate.
+//! Value behind a gate.
 
 use super::gate::{Gate, Node, Opened, Waiters};
 use crate::drive::waiter::Waiter;
 use std::cell::UnsafeCell;
 
-/// Written once by who claims the gate, read by all once it stands open.
+/// Value that is written once, by the thread that claims the gate, and read by all once the gate is
+/// open.
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
     gate: Gate<Waiter>,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the value goes from who sets it to who owns the cell.
+// SAFETY: the value may be set on one thread and dropped on the thread that owns the cell; `T` is
+// `Send`.
 unsafe impl<T: Send> Send for GateCell<T> {}
-// SAFETY: the gate lets one thread write, before any reads (T: Sync for those), and the value may be
-// dropped by another thread than the one that wrote it (T: Send).
+// SAFETY: the gate lets one thread write, before any thread reads (`T: Sync` for the readers); the
+// value may be dropped by another thread than the one that wrote it (`T: Send`).
 unsafe impl<T: Send + Sync> Sync for GateCell<T> {}
 
 impl<T> GateCell<T> {
-    /// Without a value.
+    /// Makes a cell without a value.
     pub(crate) const fn new() -> Self {
         Self { gate: Gate::new(), value: UnsafeCell::new(None) }
     }
 
-    /// Gives it its value, once.
+    /// Sets the value, unless it is set.
     #[inline]
     pub(crate) fn set(&self, value: T) -> Result<Option<Waiters<Waiter>>, T> {
-        // A value without bytes and without a drop has nothing to write: opening the gate will do.
+        // A zero-sized value without a drop needs no write: opening the gate is enough.
         if size_of::<T>() != 0 || std::mem::needs_drop::<T>() {
             if !self.gate.claim() {
                 return Err(value);
             }
-            // SAFETY: claimed by us alone, and nobody reads before the gate is open.
+            // SAFETY: claim() succeeded, so only this thread writes, and no thread reads before the
+            // gate is open.
             unsafe { *self.value.get() = Some(value) };
         } else if self.gate.is_set() {
             return Err(value);
@@ -51,51 +54,55 @@ impl<T> GateCell<T> {
         }
     }
 
-    /// Its value, if it has one.
+    /// Returns the value, if it is set.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: the gate is open.
+        // SAFETY: is_set() has found the gate open, with an Acquire.
         self.gate.is_set().then(|| unsafe { self.seen_open() })
     }
 
-    /// Waits until the gate is open, and gives the value: also to one that goes on only after the gate was
-    /// closed again.
+    /// Waits until the gate is open, and returns the value, even if the gate was closed again
+    /// before the caller resumes.
     #[inline(always)] // see park()
     pub(crate) fn wait(&self) -> &T {
         enlist(&self.gate);
-        // SAFETY: enlist() returns when it has found the gate open, or whoever opened it has woken us.
+        // SAFETY: enlist() returns once it has found the gate open, or the thread that opened it
+        // has woken this waiter.
         unsafe { self.seen_open() }
     }
 
-    /// The same until `deadline_ns` at most; the value, unless the time came first.
+    /// Waits until the gate is open, until `deadline_ns` at most; returns the value, unless the
+    /// deadline came first.
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
-        // SAFETY: as in wait(): true says that it was found open, or that whoever opened it has woken us.
+        // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
+        // this waiter.
         enlist_until(&self.gate, deadline_ns).then(|| unsafe { self.seen_open() })
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Safety
-    /// The gate was open since this cell was borrowed, and the caller has synchronised with whoever opened it.
+    /// The gate was open at some time since this cell was borrowed, and the caller has synchronised
+    /// with the thread that opened it.
     #[inline]
     unsafe fn seen_open(&self) -> &T {
         if size_of::<T>() == 0 && !std::mem::needs_drop::<T>() {
-            // SAFETY: a value of this type was given to set(), which forgot it; it has no bytes, so any
-            // aligned pointer is one to it.
+            // SAFETY: a value of this type was passed to set(), which forgot it; it has size zero,
+            // so any aligned pointer points to it.
             return unsafe { std::ptr::NonNull::<T>::dangling().as_ref() };
         }
-        // SAFETY: only reset() closes a gate with such a value behind it, and it needs the cell alone: so the gate
-        // is open still, and nobody writes the value.
+        // SAFETY: only reset() closes a gate with a value of this kind, and needs `&mut self`: so
+        // the gate is still open, and no thread writes the value.
         let value = unsafe { &*self.value.get() };
         value.as_ref().expect("written before the gate was opened")
     }
 
-    /// Takes the value, and is as new.
+    /// Takes the value, and closes the gate.
     pub(crate) fn reset(&mut self) -> Option<T> {
         let is_set = self.gate.is_set();
         self.gate.reset();
         if is_set && size_of::<T>() == 0 && !std::mem::needs_drop::<T>() {
-            // SAFETY: a value of this type was given to set(), which forgot it; it has no bytes.
+            // SAFETY: a value of this type was passed to set(), which forgot it; it has size zero.
             return Some(unsafe { std::ptr::NonNull::<T>::dangling().read() });
         }
         self.value.get_mut().take()
@@ -103,33 +110,35 @@ impl<T> GateCell<T> {
 }
 
 impl GateCell<()> {
-    /// Closes it: there is no value that somebody might be looking at.
+    /// Closes the gate; the value is `()`, so no thread holds a reference that matters.
     pub(crate) fn close(&self) -> bool {
         self.gate.close()
     }
 }
 
-/// Waits before the gate until it is open.
+/// Waits until the gate is open.
 #[inline(always)] // see park()
 pub(crate) fn enlist(gate: &Gate<Waiter>) {
     let mut node = Node::new();
     let place = &raw mut node;
     crate::drive::waiter::wait(|waiter| {
-        // SAFETY: the node is on the stack of the one that waits, which goes on, and leaves this function,
-        // only when its waiter was handed out or is given back here.
+        // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
+        // waiter was handed out or is returned here.
         unsafe { gate.enlist(place, waiter) }.err()
     });
 }
 
-/// The same until `deadline_ns` at most; whether it need not wait longer.
+/// Waits until the gate is open, until `deadline_ns` at most; returns `true` if the gate was open
+/// before the deadline.
 pub(crate) fn enlist_until(gate: &Gate<Waiter>, deadline_ns: u64) -> bool {
     let mut node = Node::new();
     let place = &raw mut node;
-    // SAFETY: the node is on the stack of the one that waits, which goes on, and leaves this function, only when its
-    // waiter was handed out, given back here, or withdrawn below.
+    // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
+    // waiter was handed out, returned here, or withdrawn below.
     let commit = |waiter| unsafe { gate.enlist(place, waiter) }.err();
     crate::drive::waiter::wait_until(deadline_ns, commit, |_| {
-        // SAFETY: it was enlisted here, and if it is handed out it is there until that is said.
+        // SAFETY: the node was enlisted above; if its waiter is being handed out, wait_until()
+        // returns only after that has ended.
         let withdrawn = unsafe { gate.withdraw(place) };
         withdrawn.opened_for.for_each(Waiter::wake);
         withdrawn.was_there

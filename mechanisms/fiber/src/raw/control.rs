@@ -1,4 +1,4 @@
-//! A fiber: its control block, which lies at the upper end of its stack, and the switch.
+//! Control block of a fiber, at the upper end of its stack, and the switch to the fiber.
 //!
 //! ```text
 //!  limit                                                           top of the stack
@@ -7,24 +7,26 @@
 //!  └───────────────── ─ ─ ──────────────┴────────┴──────────────────────┴─────────┘
 //! ```
 //!
-//! All that a fiber is lies there, and in one page as long as it is small: to spawn one allocates nothing.
+//! All data of a fiber is on its stack, and in one page as long as it is small: spawning allocates
+//! nothing.
 //!
-//! # Why a suspended fiber may go to another thread
-//! `corosensei` cannot know what lies on a coroutine's stack and makes it `!Send`. What we know:
+//! # Why a suspended fiber may move to another thread
+//! `corosensei` cannot know what is on a coroutine's stack, and makes it `!Send`. This crate knows:
 //!
-//! - A fiber that has **not begun** is its closure, which is `Send` unless it was spawned to stay
-//!   ([`Spec::is_local`]); such a one is never handed to another worker.
-//! - A fiber that **has begun** goes to another worker only in a runtime made by
-//!   `Runtime::stealing_suspended`, which takes an `unsafe` promise: that no fiber holds across a suspension what is tied to a thread. Everything else on
-//!   its stack was made from a `Send` closure, moves with it, and is reached by one thread at a time, as a
-//!   [`Runnable`] is owned and goes through queues that synchronise.
-//! - **Thread-local variables** are what the promise is about: a reference that `LocalKey::with` has lent, or
-//!   an address that the compiler kept, is that of the thread before. This crate's own one is read in a
-//!   function that is never inlined (`current.rs`).
-//! - The **count of panics** is such a variable, in the standard library: a fiber that is suspended while it
-//!   unwinds stays where it is ([`Control::is_pinned`]).
-//! - The switch itself keeps nothing of a thread: `corosensei` writes the resuming side's stack pointer into
-//!   the coroutine each time it is resumed.
+//! - A fiber that has **not begun** consists of its closure, which is `Send` unless the fiber was
+//!   spawned as local ([`Spec::is_local`]); a local fiber is never handed to another worker.
+//! - A fiber that **has begun** moves to another worker only in a runtime made by
+//!   `Runtime::stealing_suspended`, which takes an `unsafe` promise: no fiber holds thread-bound
+//!   data across a suspension. Everything else on its stack was made from a `Send` closure, moves
+//!   with it, and is accessed by one thread at a time, since a [`Runnable`] has one owner and moves
+//!   through queues that synchronise.
+//! - **Thread-local variables** are the subject of the promise: a reference that `LocalKey::with`
+//!   has lent, or an address that the compiler kept, belongs to the previous thread. This crate's
+//!   own thread-local variable is read in a function that is never inlined (`current.rs`).
+//! - The **count of panics** is such a variable, in the standard library: a fiber that is suspended
+//!   while it unwinds stays on its worker ([`Control::is_pinned`]).
+//! - The switch itself keeps no thread-bound data: `corosensei` writes the resuming side's stack
+//!   pointer into the coroutine each time it is resumed.
 
 use super::gate::{Gate, Opened};
 use super::kernel::fetch;
@@ -45,26 +47,28 @@ use std::sync::Arc;
 
 type Switch = Coroutine<(), Action, (), Bounds>;
 
-/// The room of a control block.
+/// Size of a control block.
 pub(super) const CONTROL_BYTES: usize = size_of::<Control>();
 
 const LINE_BYTES: usize = 64;
-/// So many lines of a suspended fiber's frames are worth asking for ahead: all of one that does little.
+/// Number of cache lines of a suspended fiber's frames to prefetch: all frames of a fiber that does
+/// little.
 const FRAME_LINES: usize = 7;
 
-/// What a fiber asks of its worker when it suspends itself: to be run again, if null; else the address of
-/// what is to be done with it.
+/// Request of a fiber to its worker when it suspends itself: null to be run again, else the address
+/// of the `Commit` to run with it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Action(*mut Commit);
 
-/// The bounds of a stack, for the switch.
+/// Bounds of a stack, for the switch.
 struct Bounds {
     base: StackPointer,
     limit: StackPointer,
 }
 
-// SAFETY: the memory between the two is mapped, is the fiber's own, is larger than MIN_STACK_SIZE (which
-// prepare() checks), and a guard lies below it.
+// SAFETY: the memory between the two bounds is mapped and belongs to the fiber, and a guard lies
+// below it. It is larger than MIN_STACK_SIZE: Config::validate() demands 16 KiB, of which colour,
+// control block, closure and its alignment take less than 8 KiB.
 unsafe impl StackBounds for Bounds {
     fn base(&self) -> StackPointer {
         self.base
@@ -75,54 +79,54 @@ unsafe impl StackBounds for Bounds {
     }
 }
 
-/// What is to be known of a fiber to be.
+/// Properties of a fiber to be made.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) home: NonNull<Post>,
     pub(crate) level: u8,
     pub(crate) pool: u16,
-    /// It stays with its worker for good.
+    /// `true` if it never moves to another worker.
     pub(crate) is_local: bool,
-    /// It stays with its worker until it has begun.
+    /// `true` if it does not move to another worker before it has begun.
     pub(crate) is_placed: bool,
-    /// It may go to another worker while it is suspended.
+    /// `true` if it may move to another worker while it is suspended.
     pub(crate) is_migrant: bool,
     pub(crate) id: u64,
     pub(crate) name: Option<Arc<str>>,
 }
 
-/// A fiber. Two cache lines: in the first is what who wakes and who resumes it needs.
+/// Control block of a fiber. Two cache lines: the first holds what waking and resuming need.
 #[repr(C, align(64))]
 pub(crate) struct Control {
     link: Link,
-    /// Where it is woken to; its worker.
+    /// The worker that it is woken to.
     home: Cell<NonNull<Post>>,
     level: u8,
     is_local: Cell<bool>,
     is_migrant: bool,
-    /// It must not be taken to another worker while it is as it is.
+    /// `true` if it must not move to another worker in its present state.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
     pool: u16,
     switch: UnsafeCell<MaybeUninit<Switch>>,
-    /// Opened when it has ended; abandoned when nobody will ask.
+    /// Opened when the fiber has ended; abandoned when its handle was dropped.
     ended: Gate<Waiter>,
-    /// Where the result is, if somebody may ask for it, ...
+    /// Address of the result, if there was a handle at the spawn; else null.
     result: *mut u8,
-    /// ... and how to drop it if nobody does after all.
+    /// Drops a result that was not taken.
     drop_result: unsafe fn(*mut u8),
-    /// Null until it has begun.
+    /// Null before the fiber begins.
     yielder: Cell<*const Yielder<(), Action>>,
-    /// Where its frames were when it suspended itself last, about; null until then.
+    /// Approximate address of its frames at the last suspension; null before that.
     frame: Cell<*const u8>,
     id: u64,
-    /// Few have one.
+    /// Boxed, as few fibers have a name.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static Stacks,
     shadow: Shadow,
 }
 
-/// The sanitizers keep more.
+/// With sanitizers the control block is larger.
 const IS_SANITIZED: bool = cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
 const _: () = assert!(CONTROL_BYTES == 2 * LINE_BYTES || IS_SANITIZED);
 
@@ -135,7 +139,7 @@ impl Control {
         self.id
     }
 
-    /// Asks the processor for the control block at an address.
+    /// Prefetches the control block at an address.
     #[inline]
     pub(super) fn fetch(at: *const u8) {
         for line in 0..CONTROL_BYTES / LINE_BYTES {
@@ -144,15 +148,16 @@ impl Control {
     }
 }
 
-/// A fiber that can be run, and the right to do so.
+/// Fiber that can be run, and the right to run it.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Runnable(NonNull<Control>);
 
-// SAFETY: see the module's text.
+// SAFETY: the module's documentation shows that no suspended fiber depends on its thread.
 unsafe impl Send for Runnable {}
 
-// SAFETY: the link is the first of the control block, which stays where it is while the fiber is not over.
+// SAFETY: `link` is the first field of the `repr(C)` control block, which neither moves nor is
+// freed before the fiber has ended.
 unsafe impl Linked for Runnable {
     #[inline]
     fn into_link(self) -> NonNull<Link> {
@@ -165,64 +170,64 @@ unsafe impl Linked for Runnable {
     }
 }
 
-/// Why a fiber has come back to its worker.
+/// Reason why a fiber has returned to its worker.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// To let others run.
+    /// It yields to other fibers.
     Yielded(Runnable),
-    /// To wait: what it wanted done was done. Some if it need not wait after all.
+    /// It waits, and its commit has run. `Some` if it need not wait after all.
     Parked(Option<Runnable>),
-    /// It is over.
+    /// It has ended.
     Ended(Ended),
 }
 
-/// A fiber that is over, of which nobody was told yet.
+/// Fiber that has ended, before its end was announced.
 #[derive(Debug)]
 pub(crate) struct Ended(NonNull<Control>);
 
 impl Runnable {
     #[inline]
     fn control(&self) -> &Control {
-        // SAFETY: the control block is valid while its fiber is not over, and we own the fiber.
+        // SAFETY: the control block is valid until its fiber has ended, and `self` owns the fiber.
         unsafe { self.0.as_ref() }
     }
 
-    /// The fiber as the one that runs.
+    /// Returns the address by which the worker knows its running fiber.
     #[inline]
     pub(crate) fn running(&self) -> NonNull<Control> {
         self.0
     }
 
-    /// Its worker's post.
+    /// Returns its worker's post.
     #[inline]
     pub(crate) fn home(&self) -> NonNull<Post> {
         self.control().home.get()
     }
 
-    /// Gives it to another worker.
+    /// Assigns it to another worker.
     pub(crate) fn rehome(&self, home: NonNull<Post>) {
         self.control().home.set(home);
     }
 
-    /// Its priority's level.
+    /// Returns its priority level.
     #[inline]
     pub(crate) fn level(&self) -> usize {
         self.control().level as usize
     }
 
-    /// Its pool's place among the pools of its runtime.
+    /// Returns the index of its pool among the pools of its runtime.
     #[inline]
     pub(crate) fn pool(&self) -> u16 {
         self.control().pool
     }
 
-    /// Its number.
+    /// Returns its number.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.control().id
     }
 
-    /// Whether it may be taken to another worker as it is now.
+    /// Returns `true` if it may move to another worker in its present state.
     pub(crate) fn may_move(&self) -> bool {
         let control = self.control();
         let is_fresh = control.yielder.get().is_null();
@@ -230,28 +235,29 @@ impl Runnable {
         !may_stay_only && (is_fresh || control.is_migrant)
     }
 
-    /// Whether it belongs to that runtime.
+    /// Returns `true` if it belongs to that runtime.
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
-        // SAFETY: a runtime outlives its fibers, and this one is not over.
+        // SAFETY: a runtime outlives its fibers, and this fiber has not ended.
         unsafe { self.home().as_ref() }.is_of(shared)
     }
 
-    /// Gives up the fiber for the place of its control block.
+    /// Converts the fiber into the address of its control block.
     #[inline]
     pub(super) fn into_control(self) -> NonNull<Control> {
         self.0
     }
 
-    /// Takes it back.
+    /// Converts the address back into the fiber.
     ///
     /// # Safety
-    /// `control` must come from `into_control`, and be taken back once.
+    /// `control` must come from `into_control`, and each such address must be converted back at
+    /// most once.
     #[inline]
     pub(super) unsafe fn from_control(control: NonNull<Control>) -> Self {
         Self(control)
     }
 
-    /// Asks the processor for what it will touch first when it goes on.
+    /// Prefetches the frames that it will access first when it resumes.
     #[inline]
     pub(crate) fn fetch_frames(&self) {
         let frame = self.control().frame.get();
@@ -260,27 +266,28 @@ impl Runnable {
         }
     }
 
-    /// Puts it where its worker finds it, from another thread. `is_kin` says that this thread is a worker of
-    /// the same runtime.
+    /// Puts it into its worker's inbox, from another thread. `is_kin` is `true` if this thread is a
+    /// worker of the same runtime.
     pub(crate) fn send_home(self, is_kin: bool) {
-        // SAFETY: a runtime outlives its fibers, and this one is not over.
+        // SAFETY: a runtime outlives its fibers, and this fiber has not ended.
         let post = unsafe { self.home().as_ref() };
-        // Once it is in the inbox it may run, end, and let the runtime end, while we still ring the bell:
-        // whoever is no worker of it, which the end of the runtime waits for, holds on to it.
+        // Once the fiber is in the inbox it may run and end, and its runtime may end while this
+        // thread still rings the bell. The end of a runtime waits for its workers; any other thread
+        // keeps it alive.
         let _keep = if is_kin { None } else { post.keep() };
         post.inbox.push(self);
         post.bell.ring();
     }
 
-    /// Runs it until it suspends itself or is over.
+    /// Runs it until it suspends itself or ends.
     #[inline]
     pub(crate) fn resume(self) -> Outcome {
         let control = self.0;
         let place = self.control().switch.get();
-        // SAFETY: we own the fiber, so nobody else uses its switch; while it runs, others of its fields are used,
-        // and this one is not.
+        // SAFETY: `self` owns the fiber, so no other code accesses its switch. While the fiber
+        // runs, other code accesses other fields of the control block only.
         let switch = unsafe { &mut *place };
-        // SAFETY: prepare() has made it, and it is never dropped.
+        // SAFETY: prepare() has initialised it, and it is never dropped.
         let switch = unsafe { switch.assume_init_mut() };
         self.control().shadow.leave_worker();
         let result = switch.resume(());
@@ -290,9 +297,10 @@ impl Runnable {
                 let Some(commit) = NonNull::new(commit) else {
                     return Outcome::Yielded(self);
                 };
-                // SAFETY: it lies on the stack of the fiber, which is suspended and ours.
+                // SAFETY: the commit is on the stack of the fiber, which is suspended and owned
+                // here.
                 let run = unsafe { commit.as_ref().run };
-                // SAFETY: run belongs to this commit, and is called once.
+                // SAFETY: `run` was stored with this commit by park(), and is called once.
                 Outcome::Parked(unsafe { run(commit, self) })
             }
             CoroutineResult::Return(()) => {
@@ -304,24 +312,26 @@ impl Runnable {
 }
 
 impl Ended {
-    /// Whether it ended by panicking.
+    /// Returns `true` if it ended by panicking.
     pub(crate) fn has_panicked(&self) -> bool {
-        // SAFETY: nobody was told that it is over, so it is there.
+        // SAFETY: its end was not announced yet, so neither handle nor worker has freed the block.
         unsafe { self.0.as_ref() }.has_panicked.get()
     }
 
-    /// Tells whoever waits for it.
+    /// Announces the end to the waiters.
     #[inline]
     pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> Rest {
-        // SAFETY: as above. After set() it may be gone, unless nobody has a handle to it.
+        // SAFETY: not announced yet, so the block is valid. After set() it may be freed by a
+        // handle.
         match unsafe { self.0.as_ref() }.ended.set() {
             Opened::For(waiters) => {
                 waiters.for_each(wake);
                 Rest::Nothing
             }
-            // SAFETY: nobody has a handle, so it is still there.
+            // SAFETY: the handle was dropped, or there was none, so only this worker can free the
+            // block.
             Opened::ForNobody if unsafe { self.0.as_ref() }.result.is_null() => {
-                // SAFETY: it is over, and no handle is left.
+                // SAFETY: the fiber has ended, and no handle is left.
                 Rest::Stack(unsafe { reclaim(self.0) })
             }
             Opened::ForNobody => Rest::Unread(Unread(self.0)),
@@ -330,38 +340,38 @@ impl Ended {
     }
 }
 
-/// What is left of a fiber that is over and was announced.
+/// Remains of a fiber whose end was announced.
 #[derive(Debug)]
 pub(crate) enum Rest {
-    /// It is its handle's.
+    /// No remains: the handle owns result and stack.
     Nothing,
     /// Its stack.
     Stack(Stack),
-    /// A result for which nobody will ask, too.
+    /// Its stack, with a result that no handle will take.
     Unread(Unread),
 }
 
-/// A result that is to be dropped: by a fiber, as that may wait for something.
+/// Result to be dropped by another fiber, since the drop may wait.
 #[derive(Debug)]
 pub(crate) struct Unread(NonNull<Control>);
 
-// SAFETY: a fiber of which a result is left may be anywhere, if the result may: spawn() asks for that, and
-// who was spawned to stay is dropped where it ran.
+// SAFETY: the result of a fiber that may move is `Send`, as spawn() demands. The result of a local
+// fiber is dropped by a local fiber of the same worker.
 unsafe impl Send for Unread {}
 
 impl Unread {
-    /// Drops the result, and gives the stack back, also where the drop panics.
+    /// Drops the result and gives back the stack, even if the drop panics.
     ///
     /// # Panics
-    /// With what the drop has panicked with.
+    /// Panics with the payload of the drop, if that panics.
     pub(crate) fn finish(self, give_back: impl FnOnce(Stack)) {
-        // SAFETY: it is over and no handle is left: the block is there, and is ours.
+        // SAFETY: the fiber has ended and no handle is left, so the block is valid and owned here.
         let control = unsafe { self.0.as_ref() };
-        // SAFETY: the result was written when the fiber ended, nobody has read it, and the function is for its
-        // type.
+        // SAFETY: the result was written when the fiber ended and was not read; `drop_result` is
+        // for its type.
         let drops = AssertUnwindSafe(|| unsafe { (control.drop_result)(control.result) });
         let dropped = catch_unwind(drops);
-        // SAFETY: the fiber is over, no handle is left, and `control` is not used from here on.
+        // SAFETY: the fiber has ended, no handle is left, and `control` is not used from here on.
         give_back(unsafe { reclaim(self.0) });
         if let Err(payload) = dropped {
             resume_unwind(payload);
@@ -370,44 +380,44 @@ impl Unread {
 }
 
 unsafe fn drop_slot<T>(slot: *mut u8) {
-    // SAFETY: the caller's promise: a slot of this type, written and not read.
+    // SAFETY: the caller guarantees a slot of this type that was written and not read.
     unsafe { slot.cast::<Slot<T>>().drop_in_place() };
 }
 
-/// Takes the stack of a fiber that is over and that nobody else knows.
+/// Takes the stack of a fiber that has ended.
 ///
 /// # Safety
-/// Just that.
+/// The fiber has ended, and the caller holds the last reference to its control block.
 #[inline]
 unsafe fn reclaim(mut place: NonNull<Control>) -> Stack {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract, no other reference to the block exists.
     let control = unsafe { place.as_mut() };
     control.name = None;
-    // The stack that prepare() was given, put together again once, as this is the last use of the fiber.
+    // The stack that prepare() was given; rebuilt once only, as this is the last use of the fiber.
     Stack { control: place, limit: control.stack_pool.limit_of(place), pool: control.stack_pool }
 }
 
-/// The result of a fiber, when it is over.
+/// Handle to the result of a fiber.
 #[derive(Debug)]
 pub(crate) struct Handle<T> {
     control: NonNull<Control>,
     result: PhantomData<T>,
 }
 
-// SAFETY: what goes through the handle is the result.
+// SAFETY: a handle gives access to the result only, which is `Send`.
 unsafe impl<T: Send> Send for Handle<T> {}
-// SAFETY: through a shared handle one can but ask whether it is over.
+// SAFETY: a shared handle only tells whether the fiber has ended, and its name and number.
 unsafe impl<T: Send> Sync for Handle<T> {}
 
 type Slot<T> = Result<T, Box<dyn Any + Send>>;
 
 impl<T> Handle<T> {
     fn control(&self) -> &Control {
-        // SAFETY: the control block is valid until this handle, the only one, gives it up.
+        // SAFETY: the control block is valid until this handle, the only one, is consumed.
         unsafe { self.control.as_ref() }
     }
 
-    /// The gate that opens when the fiber is over.
+    /// Returns the gate that opens when the fiber has ended.
     #[inline]
     pub(crate) fn ended(&self) -> &Gate<Waiter> {
         &self.control().ended
@@ -421,32 +431,33 @@ impl<T> Handle<T> {
         self.control().name.as_deref().cloned()
     }
 
-    /// Takes the result of a fiber that is over, and its stack; gives the handle back if it is not.
+    /// Takes the result and the stack of a fiber that has ended; returns the handle if it has not.
     #[inline]
     pub(crate) fn take(self) -> Result<(Slot<T>, Stack), Self> {
         if !self.ended().is_set() {
             return Err(self);
         }
         let slot = self.control().result.cast::<Slot<T>>();
-        // SAFETY: it is over, so that its result was written, with this very type; we are the only handle.
+        // SAFETY: the fiber has ended, so its result of this type was written; this is its only
+        // handle.
         let result = unsafe { slot.read() };
-        // SAFETY: as above; the handle ends here.
+        // SAFETY: the fiber has ended, and its only handle is consumed here.
         Ok((result, unsafe { reclaim(self.control) }))
     }
 
-    /// Lets the fiber go on without anybody asking for its result; the handle back if it is over.
+    /// Detaches the fiber; returns the handle if it has already ended.
     pub(crate) fn abandon(self) -> Result<(), Self> {
         if self.ended().abandon() { Ok(()) } else { Err(self) }
     }
 }
 
-/// Whether closure and result leave room enough on a stack: a sixteenth of it each, as an unoptimised build moves
-/// them from frame to frame.
+/// Returns `true` if closure and result fit on a stack: each in a sixteenth of it, as an
+/// unoptimised build copies them from frame to frame.
 pub(crate) fn fits<F, T>(stack_bytes: usize) -> bool {
     size_of::<F>().max(size_of::<Slot<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
 }
 
-/// Makes a fiber that will call `f`, and a handle to its result if it is attached.
+/// Makes a fiber that will call `f`, and a handle to its result if `is_attached`.
 #[inline]
 pub(crate) fn prepare<F, T>(
     stack: Stack,
@@ -460,35 +471,38 @@ where
 {
     let control = stack.control;
     sanitizer::clear(&stack);
-    // The closure, until it is called, and then its result lie in one place above the switch's frames.
+    // The closure, until it is called, and then its result occupy the same memory above the
+    // switch's frames.
     let result_bytes = if is_attached { size_of::<Slot<T>>() } else { 0 };
     let align = align_of::<F>().max(align_of::<Slot<T>>()).max(16);
     let top = (control.as_ptr().addr() - size_of::<F>().max(result_bytes)) & !(align - 1);
     let closure = control.as_ptr().with_addr(top).cast::<F>();
     let result = closure.cast::<Slot<T>>();
-    // SAFETY: the stack is ours and has room for it (fits()), aligned as it must be.
+    // SAFETY: the stack is owned here and has room for the closure (fits()); `closure` is aligned
+    // to `align`.
     unsafe { closure.write(f) };
     let body = move |yielder: &Yielder<(), Action>, ()| {
         // SAFETY: the control block is valid while its fiber runs.
         let control = unsafe { control.as_ref() };
         control.shadow.enter_fiber();
         control.yielder.set(yielder);
-        // SAFETY: written above, and read here alone: a fiber begins once.
+        // SAFETY: written above and read only here, as a fiber begins once.
         let f = unsafe { closure.read() };
         let outcome = catch_unwind(AssertUnwindSafe(f));
         control.has_panicked.set(outcome.is_err());
         if is_attached {
-            // SAFETY: the place is kept free for it, and the closure is gone from there.
+            // SAFETY: the memory is reserved for the result, and the closure was moved out of it.
             unsafe { result.write(outcome) };
         } else if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(outcome))) {
             control.has_panicked.set(true);
-            std::mem::forget(payload); // whose drop might panic again
+            std::mem::forget(payload); // the payload's own drop might panic again
         }
         control.shadow.leave_fiber();
     };
     let base = StackPointer::new(top).unwrap_or(StackPointer::MIN);
     let limit = StackPointer::new(stack.limit).unwrap_or(StackPointer::MIN);
-    // SAFETY: the body points to the control block and to `f`, which outlive it and are 'static.
+    // SAFETY: the body refers to the control block and to `f`, which are valid until it ends and
+    // are 'static.
     let switch = unsafe { Switch::with_stack_unchecked(Bounds { base, limit }, body) };
     let fresh = Control {
         link: Link::new(),
@@ -510,12 +524,13 @@ where
         stack_pool: stack.pool,
         shadow: Shadow::new(),
     };
-    // SAFETY: the stack is ours, and this is the place on it for that.
+    // SAFETY: the stack is owned here, and `control` is the aligned room for the block at its upper
+    // end.
     unsafe { control.write(fresh) };
     (Runnable(control), is_attached.then_some(Handle { control, result: PhantomData }))
 }
 
-/// What is to be done with a fiber once it is suspended.
+/// Closure to be called once a fiber is suspended; the head of a `CommitOf`.
 struct Commit {
     run: unsafe fn(NonNull<Commit>, Runnable) -> Option<Runnable>,
 }
@@ -530,25 +545,26 @@ unsafe fn run_commit<F>(commit: NonNull<Commit>, fiber: Runnable) -> Option<Runn
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
 {
-    // SAFETY: the head is that of a CommitOf<F>, on the stack of the fiber, which is suspended.
+    // SAFETY: park() stores this function in a CommitOf<F> only, on the stack of the fiber, which
+    // is suspended.
     let commit = unsafe { commit.cast::<CommitOf<F>>().as_mut() };
-    // SAFETY: run once. Moved out before it is called, as the fiber may be woken, and its stack be used, in the
-    // middle of it.
+    // SAFETY: `run` is called once. The closure is moved out first, since the fiber may be woken,
+    // and its stack reused, during the call.
     let f = unsafe { ManuallyDrop::take(&mut commit.f) };
     f(fiber)
 }
 
-/// Suspends the fiber that runs, to be run again behind the others.
+/// Suspends the running fiber, to be run again after the other ready fibers.
 #[inline(always)] // see park()
 pub(crate) fn suspend(running: NonNull<Control>) {
     act(running, Action(ptr::null_mut()));
 }
 
-/// Suspends the fiber that runs, and has `f` called with it on its worker's own stack.
+/// Suspends the running fiber, and calls `f` with it on its worker's own stack.
 ///
-/// Inlined, as is whatever leads here, up to the code of whoever waits: the processor foretells where a function
-/// returns to by the calls that it has seen last, and a call in which a fiber is suspended makes it guess wrong, here
-/// and then once more for the worker. `fiber-cost eventual`, 2026-11: 24 ns a set and wait instead of 43 to 50.
+/// Inlined, as are its callers up to the waiting code: the processor predicts return addresses from
+/// the last calls, and a call in which a fiber is suspended makes it mispredict, once here and once
+/// in the worker. `fiber-cost eventual`, 2026-11: 24 ns a set and wait instead of 43 to 50.
 #[inline(always)]
 pub(crate) fn park<F>(running: NonNull<Control>, f: F)
 where
@@ -560,28 +576,29 @@ where
 
 #[inline(always)]
 fn act(running: NonNull<Control>, action: Action) {
-    // SAFETY: it runs, and calls this: so its control block is there.
+    // SAFETY: the fiber runs and calls this function, so its control block is valid.
     let control = unsafe { running.as_ref() };
     if control.is_migrant {
-        // Who unwinds is counted in a variable of the thread, and must not leave it.
+        // Unwinding is counted in a thread-local variable, so an unwinding fiber must not change
+        // threads.
         control.is_pinned.set(std::thread::panicking());
     }
     control.frame.set((&raw const action).cast::<u8>().wrapping_sub(LINE_BYTES));
-    // SAFETY: set when the fiber began; it lives as long as the fiber's run.
+    // SAFETY: set when the fiber began; the yielder lives as long as the fiber's body runs.
     let yielder = unsafe { &*control.yielder.get() };
     control.shadow.leave_fiber();
     yielder.suspend(action);
     control.shadow.enter_fiber();
 }
 
-/// Has the fiber that runs stay with its worker from now on, or not; whether it did before.
+/// Makes the running fiber local to its worker, or undoes that; returns the previous state.
 pub(super) fn stay(running: NonNull<Control>, is_to_stay: bool) -> bool {
-    // SAFETY: it runs, and calls this: so its control block is there.
+    // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.is_local.replace(is_to_stay)
 }
 
-/// The number of a fiber that runs.
+/// Returns the number of a running fiber.
 pub(crate) fn id_of(running: NonNull<Control>) -> u64 {
-    // SAFETY: it runs, and asks: so its control block is there.
+    // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.id
 }

@@ -1,4 +1,4 @@
-//! Which worker this thread is.
+//! The worker of the current thread.
 
 use crate::drive::worker::Worker;
 use std::cell::Cell;
@@ -8,19 +8,20 @@ thread_local! {
     static CURRENT: Cell<*const Worker> = const { Cell::new(ptr::null()) };
 }
 
-/// The worker that this thread is, if any.
+/// Returns this thread's worker, if the thread is one.
 ///
-/// Never inlined: the compiler takes it that a function stays on its thread, and may keep the address of a
-/// thread-local variable across a suspension from which a fiber comes back on another. Within here there is
-/// none.
+/// Never inlined: the compiler assumes that a function stays on its thread, and may keep the
+/// address of a thread-local variable across a suspension after which the fiber runs on another
+/// thread. This function contains no suspension.
 #[inline(never)]
 pub(crate) fn current() -> Option<&'static Worker> {
-    // SAFETY: set by enter() to a worker that is borrowed until it is unset. The callers are in this crate,
-    // and none keeps the reference across a suspension, nor beyond the fiber's run.
+    // SAFETY: enter() sets the pointer to a worker that is borrowed until the pointer is reset. All
+    // callers are in this crate, and none keeps the reference across a suspension, or beyond the
+    // fiber's run.
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Calls `run` with `worker` as this thread's.
+/// Calls `run` with `worker` as this thread's worker.
 pub(crate) fn enter<R>(worker: &Worker, run: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {

@@ -1,5 +1,5 @@
-//! A gate that opens once: who comes before waits in a list that is strung through the waiters' own
-//! stacks; who opens it takes the list.
+//! Gate that opens once: participants that come before wait in a list whose nodes are on their own
+//! stacks; the participant that opens the gate takes the list.
 //!
 //! ```text
 //!            enlist: push           set: swap
@@ -11,10 +11,10 @@
 //!        └── abandon ──▶ ABANDONED ── set ──▶ SET
 //! ```
 //!
-//! Who does not want to wait any longer takes the whole list, itself out of it, and puts back the rest: a list that is
-//! only ever taken whole has no ABA.
+//! A waiter that gives up takes the whole list, removes itself, and puts back the rest: a list that
+//! is only ever taken whole has no ABA problem.
 //!
-//! Bit 0 of the word is `CLAIMED`: somebody is writing what is to be seen behind the gate.
+//! Bit 0 of the word is `CLAIMED`: a participant is writing the value behind the gate.
 
 use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
@@ -24,7 +24,7 @@ const CLAIMED: usize = 1;
 const SET: usize = 3;
 const ABANDONED: usize = 4;
 
-/// A waiter's place in the list, on its own stack.
+/// Node of a waiter, on the waiter's own stack.
 #[derive(Debug)]
 #[repr(align(8))]
 pub struct Node<W> {
@@ -33,7 +33,7 @@ pub struct Node<W> {
 }
 
 impl<W> Node<W> {
-    /// In no list.
+    /// Makes a node that is in no list.
     #[must_use]
     pub fn new() -> Self {
         Self { next: UnsafeCell::new(ptr::null_mut()), waiter: UnsafeCell::new(None) }
@@ -46,27 +46,27 @@ impl<W> Default for Node<W> {
     }
 }
 
-/// How the gate was found by who opened it.
+/// State of the gate before it was opened.
 #[derive(Debug)]
 pub enum Opened<W> {
-    /// These waited, the first comer first.
+    /// Closed, with these waiters, in the order in which they came.
     For(Waiters<W>),
-    /// Nobody will ever come.
+    /// Abandoned: no participant will ever wait.
     ForNobody,
-    /// It stood open already.
+    /// Already open.
     Before,
 }
 
-/// A gate; `W` is how to wake a waiter.
+/// Gate; `W` is the means to wake a waiter.
 #[derive(Debug)]
 pub struct Gate<W> {
     word: AtomicPtr<Node<W>>,
 }
 
-// SAFETY: waiters are handed from the thread that enlists to the one that opens the gate, through the
+// SAFETY: waiters move from the thread that enlists to the thread that opens the gate, through the
 // word; nothing else is shared.
 unsafe impl<W: Send> Send for Gate<W> {}
-// SAFETY: as above.
+// SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
 fn mark<W>(word: usize) -> *mut Node<W> {
@@ -74,27 +74,27 @@ fn mark<W>(word: usize) -> *mut Node<W> {
 }
 
 impl<W> Gate<W> {
-    /// A closed gate before which nobody waits.
+    /// Makes a closed gate without waiters.
     #[cfg(not(handover_loom))]
     #[must_use]
     pub const fn new() -> Self {
         Self { word: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// A closed gate before which nobody waits.
+    /// Makes a closed gate without waiters.
     #[cfg(handover_loom)]
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// A closed gate to which nobody will ever come.
+    /// Makes a closed gate on which no participant will ever wait.
     #[must_use]
     pub fn abandoned() -> Self {
         Self { word: AtomicPtr::new(mark(ABANDONED)) }
     }
 
-    /// Whether it stands open: if so, what was written before it was opened is seen.
+    /// Returns `true` if the gate is open; then all writes before its opening are visible.
     #[inline]
     #[must_use]
     pub fn is_set(&self) -> bool {
@@ -102,18 +102,19 @@ impl<W> Gate<W> {
         self.word.load(Ordering::Acquire).addr() == SET
     }
 
-    /// Whether the caller, and nobody else, is to open it.
+    /// Claims the right to open the gate; returns `true` to the first caller only.
     #[inline]
     #[must_use]
     pub fn claim(&self) -> bool {
-        // Relaxed: whoever claims has nothing to learn from who claimed before, as there is but one.
+        // Relaxed: only one claim succeeds, so a claim has no earlier one to synchronise with.
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if word.addr() & CLAIMED != 0 {
                 return false;
             }
             let claimed = word.map_addr(|addr| addr | CLAIMED);
-            // Release: keeps what enlist() has published for the Acquire in set().
+            // Release: keeps the nodes published that enlist() has published for the Acquire in
+            // set().
             match self.word.compare_exchange_weak(
                 word,
                 claimed,
@@ -126,11 +127,11 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Opens it.
+    /// Opens the gate.
     #[inline]
     pub fn set(&self) -> Opened<W> {
-        // Release: publishes what was written before to the Acquire in is_set() and enlist().
-        // Acquire: pairs with the Release in enlist(): the nodes are seen.
+        // Release: publishes earlier writes to the Acquire in is_set() and enlist(). Acquire: pairs
+        // with the Release in enlist(): the nodes are visible.
         let before = self.word.swap(mark(SET), Ordering::AcqRel);
         match before.addr() {
             SET => Opened::Before,
@@ -139,12 +140,13 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Says that nobody will ever wait; false if it stands open.
+    /// Declares that no participant will ever wait; returns `false` if the gate is open or claimed,
+    /// or participants wait.
     #[inline]
     #[must_use]
     pub fn abandon(&self) -> bool {
-        // Release: what this thread did comes before what set() leads to. Acquire: if it is set, what
-        // was written before is seen.
+        // Release: this thread's accesses come before what follows set(). Acquire: if the gate is
+        // open, the writes before its opening are visible.
         self.word
             .compare_exchange(
                 ptr::null_mut(),
@@ -155,41 +157,42 @@ impl<W> Gate<W> {
             .is_ok()
     }
 
-    /// Closes it again: nobody else may know it.
+    /// Closes the gate again; `&mut self` shows that no other participant accesses it.
     pub fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// Closes it again if it stands open; whether it did.
+    /// Closes the gate again if it is open; returns `true` if it was.
     pub fn close(&self) -> bool {
-        // AcqRel: what came before is behind the gate; pairs with set() and is_set().
+        // AcqRel: earlier accesses come before the next opening; pairs with set() and is_set().
         self.word
             .compare_exchange(mark(SET), ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Waits in `node`, or gives the waiter back when the gate stands open.
+    /// Waits in `node`, or returns the waiter when the gate is open.
     ///
     /// # Safety
-    /// Unless it is given back, `node` must stay where it is, untouched, until the waiter was handed
-    /// out by [`Waiters`]; after that the caller of `enlist` may not touch it any more.
+    /// Unless the waiter is returned, `node` must stay valid and untouched until the waiter was
+    /// handed out by [`Waiters`] or withdrawn, and the caller of `enlist` must not access it after
+    /// the call.
     #[inline]
     pub unsafe fn enlist(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
-        // SAFETY: the caller's promise; it is in no list yet.
+        // SAFETY: the caller guarantees that `node` is valid; it is in no list yet.
         let node_ref = unsafe { &*node };
-        // SAFETY: nobody else knows the node before the exchange below succeeds.
+        // SAFETY: no other thread knows the node before the exchange below succeeds.
         node_ref.waiter.with_mut(|cell| unsafe { *cell = Some(waiter) });
-        // Acquire: if it is set, what was written before is seen.
+        // Acquire: if the gate is open, the writes before its opening are visible.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if word.addr() == SET {
-                // SAFETY: the node was not published.
+                // SAFETY: the node was not published, as no exchange below has succeeded.
                 let waiter = node_ref.waiter.with_mut(|cell| unsafe { (*cell).take() });
                 return waiter.map_or(Ok(()), Err);
             }
             let next = word.map_addr(|addr| addr & !CLAIMED);
             let claimed = word.addr() & CLAIMED;
-            // SAFETY: as above.
+            // SAFETY: no other thread knows the node before the exchange below succeeds.
             node_ref.next.with_mut(|cell| unsafe { *cell = next });
             // Release: publishes the node to the Acquire in set(). Acquire: as for the load.
             match self.word.compare_exchange_weak(
@@ -204,19 +207,21 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Takes `node` out of the list, if it is there.
+    /// Removes `node` from the list, if it is there.
     ///
     /// # Safety
-    /// `node` was enlisted here; and if its waiter was or is handed out, it stays where it is until that is over.
+    /// `node` was enlisted in this gate; if its waiter was or is being handed out, it stays valid
+    /// until that is over.
     pub unsafe fn withdraw(&self, node: *mut Node<W>) -> Withdrawn<W> {
-        // Acquire: pairs with the Release in enlist(): the nodes are seen.
+        // Acquire: pairs with the Release in enlist(): the nodes are visible.
         let mut word = self.word.load(Ordering::Acquire);
         let newest = loop {
             let newest = word.map_addr(|addr| addr & !CLAIMED);
             if word.addr() == SET || newest.addr() <= ABANDONED {
                 return Withdrawn { was_there: false, opened_for: Waiters::of(ptr::null_mut()) };
             }
-            // Acquire: as for the load. Release: none of what is published here is taken back.
+            // Acquire: as for the load. Release: keeps earlier publications through this word
+            // intact.
             match self.word.compare_exchange_weak(
                 word,
                 mark(word.addr() & CLAIMED),
@@ -231,12 +236,13 @@ impl<W> Gate<W> {
         Withdrawn { was_there: rest.was_there, opened_for: self.put_back(&rest) }
     }
 
-    /// Puts a list back; or who is in it, if the gate was opened meanwhile.
+    /// Puts a list back; returns its waiters if the gate was opened meanwhile.
     fn put_back(&self, chain: &Chain<W>) -> Waiters<W> {
         if chain.newest.is_null() {
             return Waiters::of(ptr::null_mut());
         }
-        // Acquire: if it is set, what was written before is seen by those whom we wake.
+        // Acquire: if the gate is open, the writes before its opening are visible to the waiters
+        // woken here.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if word.addr() == SET {
@@ -244,11 +250,11 @@ impl<W> Gate<W> {
             }
             let next = word.map_addr(|addr| addr & !CLAIMED);
             let claimed = word.addr() & CLAIMED;
-            // SAFETY: the chain is ours since it was taken from the gate, and not empty.
+            // SAFETY: the chain was taken from the gate, so it is owned here, and it is not empty.
             let oldest = unsafe { &(*chain.oldest).next };
-            // SAFETY: as above.
+            // SAFETY: the chain is owned here, so no other thread accesses its links.
             oldest.with_mut(|cell| unsafe { *cell = next });
-            // As in enlist().
+            // Release and Acquire: as in enlist().
             match self.word.compare_exchange_weak(
                 word,
                 chain.newest.map_addr(|addr| addr | claimed),
@@ -262,16 +268,17 @@ impl<W> Gate<W> {
     }
 }
 
-/// How a waiter that does not want to wait any longer was found.
+/// Result of withdrawing a waiter.
 #[derive(Debug)]
 pub struct Withdrawn<W> {
-    /// In the list, and nobody will hand it out. Otherwise somebody has it in hand, or will have it again.
+    /// `true` if the node was in the list, so that its waiter will not be handed out. Otherwise
+    /// another participant has the waiter, or will find it in a list that it has taken.
     pub was_there: bool,
-    /// The gate was opened meanwhile: these, who were in the list too, are to be woken by the caller.
+    /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
     pub opened_for: Waiters<W>,
 }
 
-/// A list that was taken from the gate.
+/// List that was taken from the gate.
 struct Chain<W> {
     newest: *mut Node<W>,
     oldest: *mut Node<W>,
@@ -279,14 +286,15 @@ struct Chain<W> {
 }
 
 impl<W> Chain<W> {
-    /// The list that begins with `newest`, which is the caller's, without `node`.
+    /// Makes the chain that begins with `newest`, which the caller owns, without `node`.
     fn without(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
         let mut chain = Self { newest, oldest: ptr::null_mut(), was_there: false };
         let mut at = newest;
         while !at.is_null() {
-            // SAFETY: a node stays valid until its waiter is handed out (enlist()'s promise), and the list is ours.
+            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()), and
+            // the list is owned here.
             let cell = unsafe { &(*at).next };
-            // SAFETY: as above.
+            // SAFETY: the list is owned here, so no other thread accesses its links.
             let next = cell.with(|cell| unsafe { *cell });
             if at != node {
                 chain.oldest = at;
@@ -294,9 +302,9 @@ impl<W> Chain<W> {
                 (chain.newest, chain.was_there) = (next, true);
             } else {
                 chain.was_there = true;
-                // SAFETY: as above.
+                // SAFETY: `chain.oldest` is a node of the list, valid as above.
                 let before = unsafe { &(*chain.oldest).next };
-                // SAFETY: as above.
+                // SAFETY: the list is owned here, so no other thread accesses its links.
                 before.with_mut(|cell| unsafe { *cell = next });
             }
             at = next;
@@ -311,22 +319,22 @@ impl<W> Default for Gate<W> {
     }
 }
 
-/// Those who waited, the first comer first.
+/// Waiters taken from a gate, in the order in which they came.
 #[derive(Debug)]
 pub struct Waiters<W> {
     next: *mut Node<W>,
 }
 
 impl<W> Waiters<W> {
-    /// From the newest, with the list as it was pushed.
+    /// Reverses the list that begins with the newest waiter.
     #[inline]
     fn of(newest: *mut Node<W>) -> Self {
         let mut reversed: *mut Node<W> = ptr::null_mut();
         let mut node = newest;
         while !node.is_null() {
-            // SAFETY: a node stays valid until its waiter is handed out (enlist()'s promise).
+            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()).
             let older = unsafe { &(*node).next };
-            // SAFETY: the whole list belongs to who opened the gate.
+            // SAFETY: the whole list is owned by the caller, which has taken it from the gate.
             let next = older.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, reversed) });
             reversed = node;
             node = next;
@@ -344,11 +352,12 @@ impl<W> Iterator for Waiters<W> {
         if node.is_null() {
             return None;
         }
-        // SAFETY: the node is valid until its waiter is woken, which happens after this.
+        // SAFETY: the node is valid until its waiter is woken, which happens after this function
+        // returns it.
         let node = unsafe { &*node };
-        // SAFETY: the list is ours.
+        // SAFETY: the list is owned by `self`, so no other thread accesses its links.
         self.next = node.next.with(|cell| unsafe { *cell });
-        // SAFETY: the list is ours.
+        // SAFETY: the list is owned by `self`, so no other thread accesses its waiters.
         node.waiter.with_mut(|cell| unsafe { (*cell).take() })
     }
 }

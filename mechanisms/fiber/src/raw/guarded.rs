@@ -1,13 +1,14 @@
-//! The value inside a mutex.
+//! Value of a mutex.
 
 use crate::drive::MutexGuard;
 use std::cell::UnsafeCell;
 
-/// Reached by who holds the mutex.
+/// Value that only the holder of the mutex accesses.
 #[derive(Debug)]
 pub(crate) struct Guarded<T>(UnsafeCell<T>);
 
-// SAFETY: one at a time reaches the value, and the mutex publishes what it did to the next one.
+// SAFETY: only the holder of the mutex accesses the value, and the mutex publishes its accesses to
+// the next holder.
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
 impl<T> Guarded<T> {
@@ -15,18 +16,21 @@ impl<T> Guarded<T> {
         Self(UnsafeCell::new(value))
     }
 
-    /// The guard shows that the caller holds the mutex around this value, which is the only place where one is.
+    /// Returns the value. The guard proves that the caller holds the mutex around this value, since
+    /// a `Guarded` exists in a mutex only.
     #[inline]
     pub(crate) fn held<'a>(&'a self, _guard: &'a MutexGuard<'_, T>) -> &'a T {
-        // SAFETY: there is one guard of a mutex at a time, and it is borrowed for as long.
+        // SAFETY: a mutex has one guard at a time, and that guard is borrowed for as long as the
+        // reference.
         unsafe { &*self.0.get() }
     }
 
-    /// The same, to be changed.
+    /// Returns the value, mutably.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn held_mut<'a>(&'a self, _guard: &'a mut MutexGuard<'_, T>) -> &'a mut T {
-        // SAFETY: there is one guard of a mutex at a time, and it is borrowed alone for as long.
+        // SAFETY: a mutex has one guard at a time, and that guard is mutably borrowed for as long
+        // as the reference.
         unsafe { &mut *self.0.get() }
     }
 

@@ -1,4 +1,4 @@
-//! A worker's own hold of its post.
+//! A worker's exclusive access to its post.
 
 use super::biased::Biased;
 use super::kernel;
@@ -10,20 +10,20 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The post of the worker that this thread is; there is one for each post, on its thread.
+/// Access to the post of this thread's worker; one exists per post, on its worker's thread.
 #[derive(Debug)]
 pub(crate) struct Place {
     post: NonNull<Post>,
     shared: Arc<Shared>,
     has_heavy_fence: bool,
-    /// Others may take from the queue.
+    /// `true` if other workers may take fibers from the queue.
     is_visited: bool,
-    /// Not to be sent: the queue is taken without a lock.
+    /// Makes the type `!Send`: the queue is accessed without a lock.
     here: PhantomData<*mut ()>,
 }
 
 impl Place {
-    /// The only one of this post. None if there is one already.
+    /// Takes the only place of this post; `None` if it was taken before.
     pub(crate) fn take(shared: Arc<Shared>, index: usize) -> Option<Self> {
         let post = shared.posts.get(index)?;
         post.occupy().then(|| Self {
@@ -35,43 +35,44 @@ impl Place {
         })
     }
 
-    /// The runtime.
+    /// Returns the runtime's shared state.
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// The address by which fibers know the post.
+    /// Returns the post's address, as stored in its fibers.
     #[inline]
     pub(crate) fn address(&self) -> NonNull<Post> {
         self.post
     }
 
-    /// Calls `f` with the queue of those that can run; `f` calls nothing of ours.
-    #[inline(always)] // it is a few moves where nobody steals
+    /// Calls `f` with the run queue; `f` must not use this place.
+    #[inline(always)] // it is a few moves where no worker steals
     pub(crate) fn ready<R>(&self, f: impl FnOnce(&mut Ready) -> R) -> R {
         let queue: &Biased<Ready> = &self.queue;
         if !self.is_visited {
-            // SAFETY: there is one Place to a post, and it stays on its thread; f only works on the queue; and
-            // nobody visits in a runtime where nobody steals.
+            // SAFETY: a post has one Place, which stays on its thread; `f` only works on the queue;
+            // and without stealing no worker calls visit().
             return unsafe { queue.own_alone(f) };
         }
-        // SAFETY: there is one Place to a post, and it stays on its thread; f only works on the queue.
+        // SAFETY: a post has one Place, which stays on its thread; `f` only works on the queue.
         unsafe { queue.own(|| self.fence_light(), f) }
     }
 
-    /// The owner's half of the fence whose other half is [`fence_heavy`](Self::fence_heavy).
-    #[inline(always)] // no instruction, as a rule
+    /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other
+    /// half.
+    #[inline(always)] // usually no instruction
     pub(crate) fn fence_light(&self) {
         if self.has_heavy_fence {
             fence_compiler();
         } else {
-            // SeqCst: pairs with the one in fence_heavy().
+            // SeqCst: pairs with the fence in fence_heavy().
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Calls `f` with the queue of another worker, unless somebody else is there.
+    /// Calls `f` with the queue of another worker, unless a third one is accessing it.
     pub(crate) fn visit<R>(&self, other: &Post, f: impl FnOnce(&mut Ready) -> R) -> Option<R> {
         if !self.is_visited {
             return None;
@@ -79,12 +80,12 @@ impl Place {
         other.queue.visit(|| self.fence_heavy(), f)
     }
 
-    /// The fence that pairs with the light ones of all workers.
+    /// Executes the fence that pairs with the light fences of all workers.
     pub(crate) fn fence_heavy(&self) {
         if self.has_heavy_fence {
             kernel::fence_heavy();
         } else {
-            // SeqCst: pairs with the one in fence_light().
+            // SeqCst: pairs with the fence in fence_light().
             fence(Ordering::SeqCst);
         }
     }
@@ -95,15 +96,17 @@ impl Deref for Place {
 
     #[inline]
     fn deref(&self) -> &Post {
-        // SAFETY: it is one of the posts of `shared`, which we hold on to and which never move.
+        // SAFETY: `post` is one of the posts of `shared`, which `self` keeps alive, and which never
+        // move.
         unsafe { self.post.as_ref() }
     }
 }
 
-/// Keeps the compiler from moving memory accesses across, and costs no instruction: the owner's half of the fence
-/// whose other half is the membarrier in [`Place::fence_heavy`].
+/// Prevents the compiler from moving memory accesses across, without an instruction: the owner's
+/// half of the fence whose other half is the membarrier in [`Place::fence_heavy`].
 #[inline]
 fn fence_compiler() {
-    // SAFETY: no instruction at all; what counts is that the compiler must take it to access memory.
+    // SAFETY: the block contains no instruction; without `nomem` the compiler must assume that it
+    // accesses memory.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
 }

@@ -1,10 +1,10 @@
-//! What cannot be checked, only promised.
+//! Constructor with a safety contract that no compiler checks.
 
 use crate::{Config, Runtime, StartError};
 
 impl Runtime {
-    /// Starts the workers, as [`new`](Self::new) does, and lets them take fibers from each other that are suspended
-    /// or have not begun, whatever [`Config::stealing`] says.
+    /// Starts the workers, as [`new`](Self::new) does, and lets them take from each other fibers
+    /// that are suspended or have not begun, whatever [`Config::stealing`] says.
     ///
     /// Only `unsafe` code makes such a runtime:
     ///
@@ -17,12 +17,12 @@ impl Runtime {
     /// As [`new`](Self::new).
     ///
     /// # Safety
-    /// No fiber of the runtime holds across a suspension (a yield, a sleep, any wait) what is tied to the thread on
-    /// which it was got: a reference that `LocalKey::with` has lent, the address of a thread-local variable that
-    /// foreign code keeps, a guard of a `std` lock, an `Rc` of which the thread keeps another, a handle that must
-    /// be closed on its thread. Nothing of that is `Send`, and no compiler looks at what lies on a stack. A function
-    /// that reads a thread-local variable before and after a suspension must do so in functions that are never
-    /// inlined.
+    /// No fiber of the runtime holds thread-bound data across a suspension (a yield, a sleep, any
+    /// wait): a reference that `LocalKey::with` has lent, the address of a thread-local variable
+    /// that foreign code keeps, a guard of a `std` lock, an `Rc` of which the thread keeps a clone,
+    /// a handle that must be closed on its thread. None of these is `Send`, but no compiler checks
+    /// the contents of a stack. A function that reads a thread-local variable before and after a
+    /// suspension must do so in functions that are never inlined.
     pub unsafe fn stealing_suspended(config: Config) -> Result<Self, StartError> {
         Self::start_all(config, true)
     }

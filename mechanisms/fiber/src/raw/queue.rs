@@ -1,17 +1,17 @@
-//! Queues that are strung through their members: to queue is to write a pointer, never to allocate.
+//! Intrusive queues: a push writes pointers, and never allocates.
 
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// What a member carries for the queue that it is in.
+/// Link that a member carries for the queue it is in.
 #[derive(Debug)]
 pub struct Link {
     next: AtomicPtr<Link>,
 }
 
 impl Link {
-    /// In no queue.
+    /// Makes a link that is in no queue.
     #[must_use]
     pub fn new() -> Self {
         Self { next: AtomicPtr::new(ptr::null_mut()) }
@@ -24,71 +24,72 @@ impl Default for Link {
     }
 }
 
-/// Something owned that can be strung up by its link.
+/// Owned value that can be queued by its link.
 ///
 /// # Safety
-/// `into_link` must give a pointer that stays valid until `from_link` takes it back, and that no
+/// `into_link` must return a pointer that stays valid until `from_link` takes it back, and that no
 /// other owner has; `from_link` must undo `into_link`.
 pub unsafe trait Linked: Sized {
-    /// Gives up the member for the pointer to its link.
+    /// Converts the member into a pointer to its link.
     fn into_link(self) -> NonNull<Link>;
 
-    /// Takes the member back.
+    /// Converts the pointer back into the member.
     ///
     /// # Safety
-    /// `link` must come from `into_link`, and be taken back once.
+    /// `link` must come from `into_link`, and each such pointer must be converted back at most
+    /// once.
     unsafe fn from_link(link: NonNull<Link>) -> Self;
 }
 
-/// First in, first out, for one owner at a time.
+/// First-in, first-out list with one owner at a time.
 #[derive(Debug)]
 pub struct List<M: Linked> {
     head: *mut Link,
-    /// Meaningless while `head` is null.
+    /// Unspecified while `head` is null.
     tail: *mut Link,
     members: PhantomData<M>,
 }
 
-// SAFETY: a list owns its members, whose pointers are nobody else's; it may go where they may.
+// SAFETY: a list owns its members, whose pointers have no other owner, and `M` is `Send`.
 unsafe impl<M: Linked + Send> Send for List<M> {}
 
 impl<M: Linked> List<M> {
-    /// Without members.
+    /// Makes an empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self { head: ptr::null_mut(), tail: ptr::null_mut(), members: PhantomData }
     }
 
-    /// Whether there is no member.
+    /// Returns `true` if the list is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.head.is_null()
     }
 
-    /// Puts a member behind all others.
+    /// Appends a member.
     #[inline]
     pub fn push_back(&mut self, member: M) {
         let link = member.into_link().as_ptr();
-        // SAFETY: the member was given to us, and its link with it.
+        // SAFETY: the member was passed in, and owns its link.
         let next = unsafe { &(*link).next };
-        // Relaxed: who reads it later has been given the list, by something that synchronises.
+        // Relaxed: a later reader gets the list through an operation that synchronises.
         next.store(ptr::null_mut(), Ordering::Relaxed);
         if self.head.is_null() {
             self.head = link;
         } else {
-            // SAFETY: the list is not empty, so its tail is a member that we own.
+            // SAFETY: the list is not empty, so its tail is the link of a member that it owns.
             let last = unsafe { &(*self.tail).next };
             last.store(link, Ordering::Relaxed);
         }
         self.tail = link;
     }
 
-    /// Puts a member before all others.
+    /// Prepends a member.
     #[inline]
     pub fn push_front(&mut self, member: M) {
         let link = member.into_link().as_ptr();
-        // SAFETY: the member was given to us, and its link with it.
+        // SAFETY: the member was passed in, and owns its link.
         let next = unsafe { &(*link).next };
         next.store(self.head, Ordering::Relaxed);
         if self.head.is_null() {
@@ -97,14 +98,15 @@ impl<M: Linked> List<M> {
         self.head = link;
     }
 
-    /// Takes the first member.
+    /// Removes the first member.
     #[inline]
     pub fn pop_front(&mut self) -> Option<M> {
         let link = NonNull::new(self.head)?;
-        // SAFETY: members of the list are ours, and valid.
+        // SAFETY: the list owns its members, so their links are valid.
         let next = unsafe { &link.as_ref().next };
         self.head = next.load(Ordering::Relaxed);
-        // SAFETY: it was given up when it was pushed, and is not in the list any more.
+        // SAFETY: push_back() or push_front() got this pointer from into_link(), and it was just
+        // removed from the list.
         Some(unsafe { M::from_link(link) })
     }
 }
@@ -115,29 +117,29 @@ impl<M: Linked> Default for List<M> {
     }
 }
 
-/// Filled by any thread, emptied by one, all at once.
+/// Inbox that any thread fills, and one thread empties, all at once.
 ///
-/// Treiber's stack, of which only the whole is ever taken: so a member cannot come back while somebody
-/// compares with it, and there is no ABA.
+/// Treiber's stack. Members are only ever taken all at once, by an unconditional swap, so there is
+/// no ABA problem.
 #[derive(Debug)]
 pub struct Inbox<M: Linked> {
     newest: AtomicPtr<Link>,
     members: PhantomData<M>,
 }
 
-// SAFETY: an inbox hands members from any thread to another; nothing but the atomic is shared.
+// SAFETY: an inbox moves members, which are `Send`, between threads; only the atomic is shared.
 unsafe impl<M: Linked + Send> Send for Inbox<M> {}
-// SAFETY: as above.
+// SAFETY: a shared inbox moves members, which are `Send`, between threads through the atomic.
 unsafe impl<M: Linked + Send> Sync for Inbox<M> {}
 
 impl<M: Linked> Inbox<M> {
-    /// Without members.
+    /// Makes an empty inbox.
     #[must_use]
     pub fn new() -> Self {
         Self { newest: AtomicPtr::new(ptr::null_mut()), members: PhantomData }
     }
 
-    /// Whether there is no member; who empties it may rely on false.
+    /// Returns `true` if the inbox is empty; the thread that empties the inbox may rely on `false`.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -145,14 +147,14 @@ impl<M: Linked> Inbox<M> {
         self.newest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts a member in.
+    /// Pushes a member.
     #[inline]
     pub fn push(&self, member: M) {
         let link = member.into_link().as_ptr();
-        // Relaxed: compared, not followed.
+        // Relaxed: compared, not dereferenced.
         let mut newest = self.newest.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the member was given to us, and is in no queue before the exchange succeeds.
+            // SAFETY: the member was passed in, and is in no queue before the exchange succeeds.
             let next = unsafe { &(*link).next };
             next.store(newest, Ordering::Relaxed);
             // Release: publishes the member to the Acquire in take().
@@ -171,13 +173,15 @@ impl<M: Linked> Inbox<M> {
     /// Takes all members, the oldest first.
     pub fn take(&self) -> List<M> {
         let mut list = List::new();
-        // Acquire: pairs with the Release in push(); the chain of exchanges carries all of them.
+        // Acquire: pairs with the Release in push(); the release sequence of the exchanges covers
+        // all members.
         let mut newest = self.newest.swap(ptr::null_mut(), Ordering::Acquire);
         while let Some(link) = NonNull::new(newest) {
-            // SAFETY: what was pushed is valid until it is taken back, which happens here, and the
-            // next one is read before.
+            // SAFETY: a pushed link is valid until it is converted back, which happens below; the
+            // next pointer is read before that.
             newest = unsafe { &link.as_ref().next }.load(Ordering::Relaxed);
-            // SAFETY: it was given up in push() and nobody else takes.
+            // SAFETY: push() got this pointer from into_link(), and the swap above removed it from
+            // the inbox.
             list.push_front(unsafe { M::from_link(link) });
         }
         list

@@ -1,12 +1,13 @@
-//! Switches between stacks, reported to ThreadSanitizer in builds for it; no code in others.
+//! Reports of stack switches to ThreadSanitizer, in builds for it; no code in other builds.
 //!
-//! ThreadSanitizer keeps a shadow of each call stack, by the calls and returns that it sees. It needs the address of
-//! the shadow before a switch. `corosensei` reports its switches to AddressSanitizer, with its feature `sanitizer`.
+//! ThreadSanitizer keeps a shadow of each call stack, updated by the calls and returns that it
+//! sees, and must be told the shadow's address before a switch. `corosensei` reports its switches
+//! to AddressSanitizer, with its feature `sanitizer`.
 
 use super::stack::Stack;
 
-/// Lets a stack that was used before be written: frames that were on it at the end of its last fiber did not return,
-/// so that AddressSanitizer has them as in use.
+/// Makes a reused stack writable: the frames that were on it at the end of its last fiber did not
+/// return, so that AddressSanitizer still considers them in use.
 pub(super) fn clear(stack: &Stack) {
     #[cfg(handover_sanitizer = "address")]
     {
@@ -15,7 +16,8 @@ pub(super) fn clear(stack: &Stack) {
             fn __asan_unpoison_memory_region(start: *const u8, bytes: usize);
         }
         let start = stack.control.as_ptr().cast::<u8>().with_addr(stack.limit);
-        // SAFETY: the memory from the limit to the control block is the stack's, and nobody uses it.
+        // SAFETY: the memory from the limit to the control block belongs to the stack, which is not
+        // in use.
         unsafe { __asan_unpoison_memory_region(start, stack.control.addr().get() - stack.limit) };
     }
     #[cfg(not(handover_sanitizer = "address"))]
@@ -29,7 +31,7 @@ pub(super) use without::Shadow;
 
 #[cfg(not(handover_sanitizer = "thread"))]
 mod without {
-    /// The shadow of a fiber's stack: none.
+    /// Shadow of a fiber's stack: empty without ThreadSanitizer.
     pub(in crate::raw) struct Shadow;
 
     impl Shadow {
@@ -57,7 +59,8 @@ mod with {
 
     type Address = *mut c_void;
 
-    // SAFETY: the signatures are those of sanitizer/tsan_interface.h; the first two take no pointer.
+    // SAFETY: the signatures are those of sanitizer/tsan_interface.h; the first two take no
+    // pointer.
     unsafe extern "C" {
         safe fn __tsan_get_current_fiber() -> Address;
         safe fn __tsan_create_fiber(flags: c_uint) -> Address;
@@ -65,13 +68,14 @@ mod with {
         fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// Accesses before a switch happen before those after it: one thread makes both.
+    /// Flag of a switch: accesses before it happen before those after it, as one thread makes both.
     const IS_ORDERED: c_uint = 0;
 
-    /// The shadows of a fiber's stack and of the stack of the worker that runs it.
+    /// Shadows of a fiber's stack and of the stack of the worker that runs it.
     ///
-    /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
-    /// shadow, which belongs to the fiber, and in which they are in balance from the fiber's begin to its end.
+    /// A switch begins in one function and ends in another, of different depths. Its calls and
+    /// returns go to a third shadow, which belongs to the fiber and is balanced from the fiber's
+    /// begin to its end.
     pub(in crate::raw) struct Shadow {
         fiber: Cell<Address>,
         switch: Cell<Address>,
@@ -84,7 +88,7 @@ mod with {
             Self { fiber: null(), switch: null(), worker: null() }
         }
 
-        /// Is called on the worker's stack before it switches to the fiber's.
+        /// Called on the worker's stack before the switch to the fiber's.
         #[inline(always)]
         pub(in crate::raw) fn leave_worker(&self) {
             if self.fiber.get().is_null() {
@@ -96,32 +100,32 @@ mod with {
             unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
         }
 
-        /// Is called on the fiber's stack after a switch to it.
+        /// Called on the fiber's stack after a switch to it.
         #[inline(always)]
         pub(in crate::raw) fn enter_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.fiber.get(), IS_ORDERED) };
         }
 
-        /// Is called on the fiber's stack before it switches to the worker's.
+        /// Called on the fiber's stack before the switch to the worker's.
         #[inline(always)]
         pub(in crate::raw) fn leave_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
         }
 
-        /// Is called on the worker's stack after a switch to it.
+        /// Called on the worker's stack after a switch to it.
         #[inline(always)]
         pub(in crate::raw) fn enter_worker(&self) {
-            // SAFETY: the shadow of this thread, found by leave_worker() before the fiber ran.
+            // SAFETY: the shadow of this thread, which leave_worker() stored before the fiber ran.
             unsafe { __tsan_switch_to_fiber(self.worker.get(), IS_ORDERED) };
         }
 
-        /// Is called on the worker's stack after the fiber's end.
+        /// Called on the worker's stack after the fiber's end.
         pub(in crate::raw) fn destroy(&self) {
             for shadow in [&self.fiber, &self.switch] {
-                // SAFETY: created by leave_worker(); enter_worker() has made another the current one, and the
-                // fiber is not resumed any more.
+                // SAFETY: created by leave_worker(); enter_worker() has made another shadow the
+                // current one, and the fiber is never resumed again.
                 unsafe { __tsan_destroy_fiber(shadow.replace(ptr::null_mut())) };
             }
         }

@@ -1,4 +1,4 @@
-//! Memory for stacks: big slabs, with a guard below each stack, kept for ever and lent out again.
+//! Memory of stacks: large slabs with a guard below each stack, never unmapped, and reused.
 //!
 //! ```text
 //!  slab ┌───────┬──────────────┬─────────┬───────┬──────────────┬─────────┬─
@@ -7,8 +7,8 @@
 //!               ▲ limit        ▲ top
 //! ```
 //!
-//! The pool of a size is the process's own and is never unmapped, so that whoever holds on to a fiber that
-//! has ended, in whatever thread, may outlive its runtime.
+//! The pool of each size belongs to the process and is never unmapped, so that a handle to a fiber
+//! that has ended may outlive the runtime, on any thread.
 
 use super::control::{CONTROL_BYTES, Control};
 use super::overflow;
@@ -18,56 +18,57 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const PAGE_BYTES: usize = 4096;
-/// Four pages, so that a C function with a large frame does not step over them; Rust's own frames touch each
-/// page on their way.
+/// Size of a guard: four pages, so that a C function with a large frame does not step over it;
+/// Rust's own functions touch each page of their frames.
 pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
-/// The first slab of a size holds so many stacks, ...
+/// Number of stacks in the first slab of a size.
 const SLAB_STACKS_MIN: usize = 64;
-/// ... each further one twice as many as the one before, up to so many.
+/// Maximum number of stacks in a slab; each slab has twice as many as the one before, up to this.
 const SLAB_STACKS_MAX: usize = 4096;
-/// Stacks begin at so many different places of their uppermost page, 64 bytes apart: were they all at one, all
-/// would contend for the same few lines of the first-level cache.
+/// Number of different offsets, 64 bytes apart, at which stacks begin in their uppermost page: with
+/// a single offset, all stacks would contend for the same few lines of the first-level cache.
 const COLOURS: usize = 32;
 const _: () = assert!((COLOURS - 1) * 64 + CONTROL_BYTES <= PAGE_BYTES);
-/// `madvise(2)`: makes a range of pages fault, without splitting the mapping. Linux 6.13.
+/// Advice of `madvise(2)` that makes a range of pages fault without splitting the mapping. Linux
+/// 6.13.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
-/// How the stacks of a pool are guarded.
+/// Kind of guards of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guards {
-    /// In the page table: any number of them.
+    /// Marks in the page table, whose number is not limited.
     Marked,
-    /// By mappings of their own: two for each stack, of which the kernel bounds the number.
+    /// Mappings: two for each stack, and the kernel limits the number of mappings.
     Mapped,
 }
 
-/// A stack that is nobody else's.
+/// Stack with one owner.
 #[derive(Debug)]
 pub(crate) struct Stack {
-    /// Where its control block is to be: the upper end.
+    /// Address of the control block, at the upper end.
     pub(super) control: NonNull<Control>,
-    /// The lowest address that may be used.
+    /// Lowest usable address.
     pub(super) limit: usize,
     pub(super) pool: &'static Stacks,
 }
 
-// SAFETY: memory that is owned; it is not tied to a thread.
+// SAFETY: a stack is owned memory that is not tied to a thread.
 unsafe impl Send for Stack {}
 
 impl Stack {
-    /// Whether it is one of that pool.
+    /// Returns `true` if the stack belongs to that pool.
     #[inline]
     pub(crate) fn is_of(&self, pool: &'static Stacks) -> bool {
         std::ptr::eq(self.pool, pool)
     }
 
-    /// Gives it back to its pool.
+    /// Gives the stack back to its pool.
     pub(crate) fn give_back(self) {
         self.pool.give_back([self]);
     }
 }
 
-/// The stacks of one size.
+/// Pool of the stacks of one size.
 #[derive(Debug)]
 pub(crate) struct Stacks {
     stack_bytes: usize,
@@ -85,11 +86,11 @@ struct Inner {
 struct Slab {
     start: usize,
     stacks_count: usize,
-    /// So many of them were ever handed out.
+    /// Number of stacks of this slab that were ever handed out.
     used_count: usize,
 }
 
-/// What a pool of stacks holds.
+/// Statistics of a pool of stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Holding {
     pub(crate) stacks_count: usize,
@@ -98,7 +99,7 @@ pub(crate) struct Holding {
 }
 
 impl Stacks {
-    /// The pool of stacks with `stack_bytes` each, a multiple of the page's size.
+    /// Returns the pool of stacks of `stack_bytes` each, which is a multiple of the page size.
     pub(crate) fn of(stack_bytes: usize) -> &'static Self {
         static POOLS: Mutex<BTreeMap<usize, &'static Stacks>> = Mutex::new(BTreeMap::new());
         POOLS.lock().unwrap_or_else(PoisonError::into_inner).entry(stack_bytes).or_insert_with(
@@ -112,17 +113,18 @@ impl Stacks {
         )
     }
 
-    /// The bytes of one.
+    /// Returns the size of a stack in bytes.
     pub(crate) fn stack_bytes(&self) -> usize {
         self.stack_bytes
     }
 
-    /// How they are guarded, as far as is known.
+    /// Returns the kind of guards; `None` before the first stack was made.
     pub(crate) fn guards(&self) -> Option<Guards> {
         self.guards.get().copied()
     }
 
-    /// The lowest address of the stack with that control block: which ends in its uppermost page.
+    /// Returns the lowest address of the stack with that control block, which is in its uppermost
+    /// page.
     #[inline]
     pub(super) fn limit_of(&self, control: NonNull<Control>) -> usize {
         let top = (control.addr().get() + CONTROL_BYTES).next_multiple_of(PAGE_BYTES);
@@ -133,7 +135,7 @@ impl Stacks {
         self.stack_bytes + GUARD_BYTES
     }
 
-    /// One stack, used before if there is such.
+    /// Takes a stack: a free one, or else a new one.
     pub(crate) fn take(&'static self) -> Result<Stack, StackError> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match inner.free.pop() {
@@ -142,7 +144,8 @@ impl Stacks {
         }
     }
 
-    /// Up to `count` stacks that were used before, into `into`; and one in any case.
+    /// Moves up to `count` free stacks to `into`, and returns one of them, or a new one if none was
+    /// free.
     pub(crate) fn take_some(
         &'static self,
         count: usize,
@@ -162,7 +165,7 @@ impl Stacks {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).free.extend(stacks);
     }
 
-    /// A stack that was never used.
+    /// Makes a new stack.
     fn make(&'static self, inner: &mut Inner) -> Result<Stack, StackError> {
         let is_full = inner.slabs.last().is_none_or(|slab| slab.used_count == slab.stacks_count);
         if is_full {
@@ -188,7 +191,7 @@ impl Stacks {
         let mut stacks_count = (2 * before_count).clamp(SLAB_STACKS_MIN, SLAB_STACKS_MAX);
         loop {
             let bytes = stacks_count * self.stride();
-            // SAFETY: a new mapping of our own, where the kernel likes.
+            // SAFETY: a new anonymous mapping at an address that the kernel chooses.
             let start = unsafe {
                 libc::mmap(
                     ptr::null_mut(),
@@ -200,8 +203,8 @@ impl Stacks {
                 )
             };
             if start != libc::MAP_FAILED {
-                // SAFETY: the range is ours. Refusal is fine: a kernel without huge pages has none to
-                // spend on the one page that a parked fiber needs.
+                // SAFETY: the range was just mapped. An error does not matter: without huge pages
+                // in the kernel, none can be wasted on the single page that a parked fiber needs.
                 unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
                 let start = start.expose_provenance();
                 overflow::register(start, bytes, self.stride(), GUARD_BYTES, COLOURS);
@@ -217,7 +220,7 @@ impl Stacks {
     fn guard(&self, start: usize) -> Result<(), StackError> {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
         let marked = self.guards.get() != Some(&Guards::Mapped)
-            // SAFETY: the range belongs to the stack that is being made, and nothing lies there.
+            // SAFETY: the range is the guard of the stack that is being made, and holds no data.
             && unsafe { libc::madvise(at, GUARD_BYTES, MADV_GUARD_INSTALL) } == 0;
         if marked {
             let _ = self.guards.set(Guards::Marked);
@@ -227,7 +230,7 @@ impl Stacks {
             return Err(StackError::OutOfMemory { stacks_count: 1, errno: errno() });
         }
         let _ = self.guards.set(Guards::Mapped);
-        // SAFETY: as above.
+        // SAFETY: the range is the guard of the stack that is being made, and holds no data.
         if unsafe { libc::mprotect(at, GUARD_BYTES, libc::PROT_NONE) } == 0 {
             return Ok(());
         }
@@ -237,7 +240,7 @@ impl Stacks {
         }
     }
 
-    /// What there is, page by page.
+    /// Returns statistics, gathered page by page.
     pub(crate) fn holding(&self) -> Holding {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut holding = Holding::default();
@@ -247,7 +250,8 @@ impl Stacks {
             for index in 0..slab.used_count {
                 let limit = slab.start + index * self.stride() + GUARD_BYTES;
                 let at = ptr::with_exposed_provenance_mut::<libc::c_void>(limit);
-                // SAFETY: the range is mapped, and the kernel writes a byte for each of its pages.
+                // SAFETY: the range is mapped, and `pages` has room for the byte that the kernel
+                // writes for each page.
                 let answer = unsafe { libc::mincore(at, self.stack_bytes, pages.as_mut_ptr()) };
                 if answer != 0 {
                     continue;
@@ -262,12 +266,12 @@ impl Stacks {
         holding
     }
 
-    /// Gives the memory of the stacks that nobody uses back to the kernel; how many there are.
+    /// Returns the memory of free stacks to the kernel; returns their number.
     pub(crate) fn trim(&self) -> usize {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         for stack in &inner.free {
             let at = ptr::with_exposed_provenance_mut::<libc::c_void>(stack.limit);
-            // SAFETY: the stack is free: what is on it is of no use to anybody.
+            // SAFETY: the stack is free, so its contents are not needed.
             unsafe { libc::madvise(at, self.stack_bytes, libc::MADV_DONTNEED) };
         }
         inner.free.len()

@@ -1,4 +1,4 @@
-//! What fibers can do, by example.
+//! Examples of the fiber API: one test for each promise of the documentation.
 
 use handover_fiber::{
     Barrier, Builder, Condition, Config, ConfigError, Eventual, Mutex, Panicked, PoolConfig,
@@ -63,7 +63,7 @@ fn what_a_fiber_owns_is_dropped_once_whether_joined_detached_or_ended_by_panic()
     let runtime = Runtime::new(Config::default())?;
     drop(runtime.spawn(|| Counted)?.join()?);
     runtime.spawn_detached(|| Counted)?;
-    drop(runtime.spawn(|| Counted)?); // before it is over, or after
+    drop(runtime.spawn(|| Counted)?); // before or after the fiber ends
     let late = runtime.spawn(|| Counted)?;
     while !late.is_finished() {
         std::thread::yield_now();
@@ -89,7 +89,7 @@ fn stack_of_an_abandoned_fiber_is_used_again_although_its_results_drop_panics() 
         }
     }
     const ROUNDS: u64 = 200;
-    // A size that no other test has, as runtimes share the stacks of one size.
+    // A stack size that no other test uses, since runtimes share the stacks of one size.
     let runtime = Runtime::new(Config { stack_bytes: 44 << 10, ..Config::default() })?;
     runtime
         .spawn(|| {
@@ -110,7 +110,7 @@ fn stack_of_an_abandoned_fiber_is_used_again_although_its_results_drop_panics() 
 fn a_sleep_lasts_as_long_as_it_was_to_and_others_run_meanwhile() -> Outcome {
     let runtime = Runtime::new(Config::default())?;
     let begin = Instant::now();
-    // One after the other they would sleep for 25 s.
+    // One after the other, they would sleep for 25 s.
     let sleeps: Vec<_> = (0..1000u64)
         .map(|i| {
             runtime.spawn(move || {
@@ -181,7 +181,7 @@ fn a_waiter_woken_by_an_eventual_returns_although_it_is_rearmed_at_once() -> Out
             let event = Arc::new(Eventual::new());
             let waits = Arc::clone(&event);
             let waiter = spawn(move || wait(&waits)).unwrap();
-            yield_now(); // the other waits now
+            yield_now(); // the other fiber waits now
             event.set(()).unwrap();
             assert!(event.rearm());
             let outcome = waiter.join_timeout(LONG);
@@ -220,7 +220,7 @@ fn a_mutex_is_held_across_suspensions_by_one_at_a_time() -> Outcome {
                 })
             })
             .collect::<Result<_, _>>()?;
-        let held = count.lock(); // an ordinary thread
+        let held = count.lock(); // locked by an ordinary thread
         assert!(count.try_lock().is_none());
         drop(held);
         for one in fibers {
@@ -452,7 +452,7 @@ fn an_abandoned_runtime_leaves_those_who_wait_and_may_be_spoken_to() -> Outcome 
     }
     runtime.abandon();
     assert!(!waits.is_finished());
-    NEVER.set(())?; // wakes who will never run
+    NEVER.set(())?; // wakes a fiber that will never run
     assert!(!waits.is_finished());
     Ok(())
 }
@@ -558,7 +558,7 @@ fn names_and_numbers_tell_fibers_apart() -> Outcome {
     Ok(())
 }
 
-/// Compiles only if the type is none of these.
+/// Compiles only if the type implements none of these traits.
 macro_rules! assert_not {
     ($type:ty: $($auto:ident),+) => {
         $(const _: fn() = || {
@@ -573,7 +573,7 @@ macro_rules! assert_not {
     };
 }
 
-/// Compiles only if the type is all of these.
+/// Compiles only if the type implements all of these traits.
 macro_rules! assert_is {
     ($type:ty: $($auto:ident),+) => {
         $(const _: fn() = || {

@@ -1,5 +1,5 @@
-//! What is promised whatever happens: overflow is told, idleness costs nothing, memory is bounded, a migrated
-//! fiber finds its way.
+//! Guarantees: overflow is reported, idle workers use no CPU, memory is bounded, and a migrated
+//! fiber is woken on its new worker.
 
 #[path = "../raw/deny.rs"]
 mod deny;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// Runs one of these tests in a process of its own, to which `what` is told.
+/// Runs one of these tests in a child process, and passes `what` to it in the environment.
 fn child(test: &str, what: &str) -> std::io::Result<Output> {
     Command::new(std::env::current_exe()?)
         .args(["--exact", &format!("contract::{test}"), "--nocapture", "--test-threads=1"])
@@ -64,7 +64,7 @@ fn a_fault_that_is_no_overflow_goes_to_who_handled_it_before() -> Outcome {
     if told().is_some() {
         let runtime = Runtime::new(Config::default())?;
         let thread = std::thread::Builder::new().name("deep".into());
-        let overflows = thread.spawn(|| recurse(0))?; // the thread's own stack: std tells that
+        let overflows = thread.spawn(|| recurse(0))?; // the thread's own stack: std reports it
         drop(overflows.join());
         drop(runtime);
         return Ok(());
@@ -76,7 +76,7 @@ fn a_fault_that_is_no_overflow_goes_to_who_handled_it_before() -> Outcome {
     Ok(())
 }
 
-/// How often the threads of this process that run workers went to sleep and were woken.
+/// Returns the number of voluntary context switches of all worker threads of this process.
 fn worker_wake_ups() -> std::io::Result<u64> {
     let mut sum = 0;
     for task in std::fs::read_dir("/proc/self/task")? {
@@ -105,7 +105,8 @@ fn an_idle_runtime_is_woken_less_than_five_times_a_second() -> Outcome {
         runtime.spawn_detached(|| NEVER.wait())?;
         runtime.spawn_detached(|| sleep(Duration::from_secs(3600)))?;
     }
-    // Workers look for work for a while before they sleep, longer on a busy machine: then it is quiet for good.
+    // Workers poll for a while before they sleep, longer on a busy machine; afterwards they stay
+    // asleep.
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let before = worker_wake_ups()?;
@@ -120,13 +121,13 @@ fn an_idle_runtime_is_woken_less_than_five_times_a_second() -> Outcome {
     Ok(())
 }
 
-/// What the worker of that number has used of a CPU, in ticks of 10 ms.
+/// Returns the CPU time used by that worker, in ticks of 10 ms.
 fn worker_ticks(worker: u32) -> std::io::Result<u64> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let stat = std::fs::read_to_string(task?.path().join("stat"))?;
         let (name, fields) = stat.rsplit_once(')').unwrap_or_default();
         if name.ends_with(&format!("(fiber-{worker}")) {
-            // User and system time are fields 14 and 15; the name is the second.
+            // The name is field 2; user and system time are fields 14 and 15.
             let times = fields.split_whitespace().skip(11).take(2);
             return Ok(times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum());
         }
@@ -200,7 +201,7 @@ fn no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on() -> 
     Ok(())
 }
 
-/// Fails if the kernel refuses the filter.
+/// Makes a runtime on a kernel without guard marks; fails if the kernel refuses the filter.
 fn without_marks() -> Result<Runtime, Box<dyn std::error::Error>> {
     deny::marked_guards()?;
     let runtime = Runtime::new(Config { stack_bytes: 20 << 10, ..Config::default() })?;
@@ -274,7 +275,7 @@ fn parked_fibers_take_a_page_each_and_stacks_are_used_again() -> Outcome {
         yield_now();
     })?;
     spawns.join()?;
-    // An end is counted after it was told.
+    // A fiber is counted as ended after its end was announced.
     while runtime.stats().alive_count > 1000 {
         std::thread::yield_now();
     }

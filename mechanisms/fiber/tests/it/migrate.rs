@@ -1,4 +1,5 @@
-//! A fiber that goes on on another thread than it was suspended on, and what it finds there.
+//! Migration: a fiber that resumes on another thread, and the thread-local data that it finds
+//! there.
 
 #[path = "../raw/promise.rs"]
 mod raw;
@@ -33,7 +34,7 @@ fn a_fiber_that_migrates_keeps_its_stack_and_finds_other_thread_locals() {
         write_here(5);
         let hog = spawn_local(move || {
             while !seen.load(SeqCst) {
-                std::hint::spin_loop(); // keeps worker 0 from whoever else could run there
+                std::hint::spin_loop(); // keeps worker 0 busy, so that no other fiber runs there
             }
             (current_worker(), read_here())
         });

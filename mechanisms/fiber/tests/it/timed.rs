@@ -1,4 +1,4 @@
-//! Waiting, but not for ever.
+//! Timed waits of all primitives.
 
 use handover_fiber::{
     Condition, Config, Eventual, Mutex, RecvTimeoutError, Runtime, SendTimeoutError, channel,
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const SOON: Duration = Duration::from_millis(5);
-/// Nobody waits so long here: whoever is told in time does not wait for the time.
+/// A time-out that no test reaches: a waiter that is woken in time does not wait for it.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Both in a fiber and on an ordinary thread.
+/// Runs the closure on an ordinary thread, and then in a fiber.
 fn both(run: impl Fn() + Send + Sync + 'static) -> Outcome {
     run();
     let runtime = Runtime::new(Config::workers(2))?;
     Ok(runtime.spawn(run)?.join()?)
 }
 
-/// On a thread of its own, a little later.
+/// Runs the closure on a new thread, after a short delay.
 fn later(run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         std::thread::sleep(SOON);
@@ -117,7 +117,7 @@ fn a_notification_is_for_somebody_whose_time_has_not_come() -> Outcome {
         std::thread::yield_now();
     }
     assert!(patient.join()?);
-    let (guard, is_notified) = shared.1.wait_timeout(shared.0.lock(), SOON); // an ordinary thread
+    let (guard, is_notified) = shared.1.wait_timeout(shared.0.lock(), SOON); // as a thread
     assert!(!is_notified);
     drop(guard);
     assert_eq!(shared.1.notify_all(), 0);
@@ -161,7 +161,7 @@ fn a_join_that_takes_too_long_gives_the_handle_back() -> Outcome {
         let fails = runtime.spawn(|| panic!("all the same")).unwrap();
         let panicked = fails.join_timeout(LONG).unwrap().unwrap_err();
         assert_eq!(panicked.message(), Some("all the same"));
-        // A runtime that ends while a fiber of another one does would be none of the fiber's own.
+        // Allowed here: the calling fiber, if there is one, belongs to another runtime.
         runtime.shutdown();
     })
 }
@@ -180,7 +180,7 @@ fn a_time_that_did_not_run_out_is_forgotten() -> Outcome {
         }
     })?;
     waits.join()?;
-    runtime.shutdown(); // waits for no timer
+    runtime.shutdown(); // does not wait for the timer
     assert!(begin.elapsed() < LONG / 10);
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! A kernel that cannot mark guards in the page table, as those before Linux 6.13.
+//! Simulation of a kernel without guard marks in the page table, as before Linux 6.13.
 
-/// `madvise(2)` with this advice, from this thread and those that it begins from now on, is refused as by a
-/// kernel that does not know it. For the rest of the process's life.
+/// Makes `madvise(2)` with this advice fail as on a kernel that does not know it, for this thread
+/// and the threads that it starts afterwards, until they end.
 pub fn marked_guards() -> std::io::Result<()> {
     const MADV_GUARD_INSTALL: u32 = 102;
     let load =
@@ -10,7 +10,7 @@ pub fn marked_guards() -> std::io::Result<()> {
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, [yes, no])
     };
     let answer = |what: u32| step(libc::BPF_RET | libc::BPF_K, what, [0, 0]);
-    // The number of the system call, then the low half of its third argument.
+    // Loads the number of the system call, then the low half of its third argument.
     let arguments = std::mem::offset_of!(libc::seccomp_data, args);
     let mut steps = [
         load(std::mem::offset_of!(libc::seccomp_data, nr)),
@@ -21,11 +21,12 @@ pub fn marked_guards() -> std::io::Result<()> {
         answer(libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: it takes no pointers.
+    // SAFETY: the call takes no pointers.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the program and its steps are there until the call returns, which copies them.
+    // SAFETY: the program and its steps are valid until the call returns, and the kernel copies
+    // them.
     if unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) }
         != 0
     {

@@ -1,4 +1,4 @@
-//! What the models do by hand that the crate does with fibers.
+//! Unsafe operations of the models, which do by hand what the crate does for fibers.
 
 use super::Flag;
 use super::Timed;
@@ -8,16 +8,18 @@ use std::ptr::NonNull;
 /// Waits at the gate as a fiber does.
 pub fn wait_at(gate: &Gate<Flag>, flag: Flag) {
     let mut node = Node::new();
-    // SAFETY: the node stays until the flag was raised, which is after the waiter was handed out.
+    // SAFETY: the node is valid until the flag is set, which happens after the waiter was handed
+    // out.
     if unsafe { gate.enlist(&raw mut node, flag.clone()) }.is_ok() {
         flag.wait();
     }
 }
 
-/// Waits at the gate as a fiber does whose time comes at some moment; whether the gate was opened before that.
+/// Waits at the gate as a fiber with a deadline, which passes at some moment; returns `true` if the
+/// gate was opened before that.
 pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
     let mut node = Node::new();
-    // SAFETY: the node stays until its waiter was handed out, and had let go, or was withdrawn.
+    // SAFETY: the node is valid until its waiter was handed out and has let go, or was withdrawn.
     if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_err() {
         return true;
     }
@@ -26,15 +28,16 @@ pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
         return true;
     }
     loop {
-        // SAFETY: as above.
+        // SAFETY: the node was enlisted in this gate above, and is valid until this function
+        // returns.
         let withdrawn = unsafe { gate.withdraw(&raw mut node) };
         for other in withdrawn.opened_for {
             assert!(other.offer(), "the others wait for ever");
         }
         if withdrawn.was_there || timed.is_let_go() {
-            // Its place is its own again: loom sees whoever still looks at it.
+            // The node may be reused now: loom reports any thread that still accesses it.
             let elsewhere = Gate::new();
-            // SAFETY: nobody opens that gate.
+            // SAFETY: no thread opens that gate, so the node is never accessed through it.
             assert!(unsafe { elsewhere.enlist(&raw mut node, timed) }.is_ok());
             return false;
         }
@@ -42,22 +45,22 @@ pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
     }
 }
 
-/// Waits at the same gate as one without a time.
+/// Waits at a gate of timed waiters, without a deadline.
 pub fn wait_at_as(gate: &Gate<Timed>, timed: Timed) {
     let mut node = Node::new();
-    // SAFETY: the node stays until the waiter was handed out, and said so.
+    // SAFETY: the node is valid until the waiter was handed out and woken.
     if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_ok() {
         timed.wait();
     }
 }
 
-/// The one owner's way in.
+/// Calls `f` as the owner of the lock.
 pub fn own<T, R>(queue: &Biased<T>, fence: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
-    // SAFETY: the model's main thread alone calls this.
+    // SAFETY: only the model's main thread calls this.
     unsafe { queue.own(fence, f) }
 }
 
-/// Something to queue.
+/// Member of the modelled queues.
 pub struct Item(Box<Body>);
 
 #[repr(C)]
@@ -76,14 +79,15 @@ impl Item {
     }
 }
 
-// SAFETY: the box is given up for its pointer, of which the link is the first field, and made of it again.
+// SAFETY: the box is leaked into a pointer to its first field, the link, and rebuilt from that
+// pointer once.
 unsafe impl Linked for Item {
     fn into_link(self) -> NonNull<Link> {
         NonNull::from(Box::leak(self.0)).cast()
     }
 
     unsafe fn from_link(link: NonNull<Link>) -> Self {
-        // SAFETY: the caller's promise: it came from into_link().
+        // SAFETY: the caller guarantees that the link came from into_link().
         Self(unsafe { Box::from_raw(link.cast::<Body>().as_ptr()) })
     }
 }

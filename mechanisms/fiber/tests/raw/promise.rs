@@ -1,9 +1,9 @@
-//! The promise that a test makes.
+//! The unsafe promise that these tests make.
 
 use handover_fiber::{Config, Runtime};
 
-/// Two workers that take suspended fibers from each other.
+/// Makes a runtime of two workers that steal suspended fibers from each other.
 pub fn two_that_steal() -> Runtime {
-    // SAFETY: the fibers of these tests hold nothing of their thread across a suspension.
+    // SAFETY: the fibers of these tests hold no thread-bound data across a suspension.
     unsafe { Runtime::stealing_suspended(Config::workers(2)) }.unwrap()
 }

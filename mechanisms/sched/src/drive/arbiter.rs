@@ -1,4 +1,4 @@
-//! The scheduler's only owner.
+//! The arbiter: owner of the scheduler.
 
 use super::clock::{PacketClock, RateError};
 use super::hub::{ENDED, Hub, Presence, Shared};
@@ -14,70 +14,72 @@ use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The most packets that may be taken from a client in a sweep.
+/// Greatest [`Config::batch_max`].
 pub const BATCH_MAX: u32 = 4096;
 
-/// The longest polling interval.
+/// Longest [`Config::interval`].
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// How long a [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of their marks, once
-/// there is nothing but these; what they leave is [`Ledger::unfetched`].
+/// Longest time for which [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of
+/// their marks, once nothing else is left to do; the marks not fetched are counted in
+/// [`Ledger::unfetched`].
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// What a scheduler in a driver carries for each packet: who it came from, and where the rest of it is.
+/// Token of a packet in an arbiter's scheduler: the client, and the client's tag.
 ///
-/// One word and not two halves, so that it is written and read at once: what is read in one piece
-/// right after it was written in two has to wait until both have reached the cache.
+/// One word instead of two halves, so that it is written and read at once: a read of one word right
+/// after a write of its two halves has to wait until both have reached the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(u64);
 
 impl Token {
-    /// For schedulers that are used without an arbiter. (One that an arbiter is given must be empty.)
+    /// Makes a token, for schedulers used without an arbiter. (A scheduler passed to an arbiter
+    /// must be empty.)
     #[inline(always)]
     pub const fn new(client: u32, tag: u32) -> Self {
         Self((client as u64) << 32 | tag as u64)
     }
 
-    /// The client's index in the arbiter.
+    /// Returns the client's index in the arbiter.
     #[inline(always)]
     pub(super) fn client(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The client's tag; the number of the packet's stamps where there are any.
+    /// Returns the client's tag; with stamping, the index of the packet's stamps.
     #[inline(always)]
     pub(super) fn tag(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// How an arbiter works.
+/// Configuration of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The link's rate in bit/s, at which packets are marked; none: as fast as it goes.
+    /// Rate of the link in bit/s, at which packets are marked; `None` marks without a limit.
     pub bandwidth_bps: Option<u64>,
-    /// Slots between a client and the arbiter, in `1..=LANE_SLOTS_MAX`: how much a client can send
-    /// before the arbiter looks. 8 bytes each, 16 with stamps. Too few hold the clients back, many
-    /// fall out of the cache.
+    /// Slots between a client and the arbiter, in `1..=LANE_SLOTS_MAX`: the number of packets that
+    /// a client can send between two sweeps. 8 bytes each, 16 with stamps. With too few, clients
+    /// are held back; many do not stay in the cache.
     pub mailbox_slots_count: u32,
-    /// The arbiter looks once in so long, and again at once as long as there is a mailbox with a whole
-    /// batch in it; zero: all the time. Longer saves cache misses and adds as much delay; more than the
-    /// mailboxes hold in that time holds the clients back.
+    /// Interval between two sweeps; the arbiter sweeps again at once while a mailbox has a whole
+    /// batch. Zero: it sweeps all the time. A longer interval saves cache misses and adds as much
+    /// delay; clients are held back if the mailboxes fill up within it.
     pub interval: Duration,
-    /// Packets taken from a client before the next one's turn, and marked for each before the mailboxes
-    /// are looked at again, in `1..=BATCH_MAX`. Fewer: less delay; more: fewer cache misses a packet, up
-    /// to some 32. From 8 on, and without a limited rate, marks travel by eight while there is
-    /// something to take.
+    /// Packets taken from a client before the next client's turn, and packets marked per client
+    /// before the mailboxes are read again, in `1..=BATCH_MAX`. Fewer: less delay; more: fewer
+    /// cache misses per packet, up to some 32. From 8 on, without a limited rate and without stamps
+    /// for each packet, marks are sent in groups of at least eight while there are packets to take.
     pub batch_max: u32,
-    /// Which stages are stamped.
+    /// Kind of time stamps.
     pub stamping: Stamping,
-    /// How the arbiter waits.
+    /// Behaviour of an idle arbiter.
     pub patience: Patience,
 }
 
 impl Default for Config {
-    /// As fast as it goes, 200 slots, looking all the time, batches of 32 stamped as such; for one
-    /// client.
+    /// Returns no rate limit, 200 slots, continuous sweeps, and batches of 32 that share stamps;
+    /// for one client.
     fn default() -> Self {
         Self {
             bandwidth_bps: None,
@@ -90,32 +92,32 @@ impl Default for Config {
     }
 }
 
-/// No arbiter can work so.
+/// Error of a configuration with which no arbiter can work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No slot, or too many.
+    /// `mailbox_slots_count` is outside its range.
     #[error("a mailbox of {slots_count} slots: must lie in 1..={LANE_SLOTS_MAX}")]
     Mailbox {
-        /// How many were asked for.
+        /// The configured value.
         slots_count: u32,
     },
-    /// An empty batch, or too large a one.
+    /// `batch_max` is outside its range.
     #[error("a batch of {batch_max}: must lie in 1..={BATCH_MAX}")]
     Batch {
-        /// How large it was to be.
+        /// The configured value.
         batch_max: u32,
     },
-    /// Too long an interval.
+    /// The interval is too long.
     #[error("a polling interval of {interval:?}: may be {INTERVAL_MAX:?} at most")]
     Interval {
-        /// How long it was to be.
+        /// The configured value.
         interval: Duration,
     },
-    /// A scheduler with packets in it, of which the arbiter would not know whose they are.
+    /// The scheduler holds packets, of which the arbiter does not know the clients.
     #[error("the scheduler holds {packets_count} packets already")]
     Queued {
-        /// How many.
+        /// The number of packets.
         packets_count: usize,
     },
     /// The packet clock cannot represent the rate.
@@ -124,10 +126,10 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Whether an arbiter can work so.
+    /// Checks that an arbiter can work with this configuration.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first thing that is out of range, and the range.
+    /// [`ConfigError`] names the first invalid value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(1..=LANE_SLOTS_MAX).contains(&self.mailbox_slots_count) {
             return Err(ConfigError::Mailbox { slots_count: self.mailbox_slots_count });
@@ -143,18 +145,18 @@ impl Config {
     }
 }
 
-/// Owns the scheduler: sweeps the clients' mailboxes, and marks packets eligible in the order that the
-/// algorithm gives and at the link's rate.
+/// Owner of the scheduler: sweeps the clients' mailboxes, and marks packets as eligible in the
+/// order of the algorithm and at the rate of the link.
 ///
-/// Made first, so that [`Hub`]s can be handed out; then [`run`](Self::run) on a thread of the caller's,
-/// or [`spawn`](Self::spawn)ed.
+/// Make it first, so that [`Hub`]s can be handed out; then [`run`](Self::run) it on a thread of
+/// yours, or [`spawn`](Self::spawn) it.
 pub struct Arbiter<S, L: Lane = Laps> {
     scheduler: S,
     config: Config,
     ending: Ending<L>,
 }
 
-/// Tells the clients when the arbiter is gone, whatever it ended by.
+/// Guard that tells the clients that the arbiter has ended, for whatever reason.
 pub(super) struct Ending<L: Lane>(pub(super) Arc<Shared<L>>);
 
 impl<L: Lane> Drop for Ending<L> {
@@ -164,7 +166,8 @@ impl<L: Lane> Drop for Ending<L> {
 }
 
 impl<S: Scheduler<Token>> Arbiter<S> {
-    /// An arbiter around a scheduler, whose mailboxes are [`Laps`]. Clients may join before it runs.
+    /// Makes an arbiter around a scheduler, with [`Laps`] as mailboxes. Clients may join before it
+    /// runs.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -174,7 +177,7 @@ impl<S: Scheduler<Token>> Arbiter<S> {
 }
 
 impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
-    /// The same with other mailboxes.
+    /// Makes an arbiter as [`new`](Arbiter::new) does, with another kind of mailboxes.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -187,18 +190,18 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
         Ok(Self { scheduler, config, ending })
     }
 
-    /// A way to reach it.
+    /// Returns a hub for this arbiter.
     pub fn hub(&self) -> Hub<L> {
         Hub { shared: Arc::clone(&self.ending.0) }
     }
 
-    /// Works until it is told to stop.
+    /// Runs until told to stop.
     ///
     /// # Panics
-    /// If the scheduler does; the clients are told.
+    /// Panics if the scheduler does; the clients then see that the arbiter has ended.
     ///
     /// # Blocking
-    /// Until then. While there is nothing to do it waits as [`Config::patience`] says.
+    /// Blocks until told to stop. While idle it waits as [`Config::patience`] says.
     pub fn run(self) -> Closed<S> {
         let Self { scheduler, config, ending } = self;
         let shared = Arc::clone(&ending.0);
@@ -212,10 +215,10 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
         }
     }
 
-    /// Works on a thread of its own, on which `first` is called before (to pin it, say).
+    /// Runs on a new thread, which first calls `first` (to pin itself, for example).
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// An error of the system if the thread cannot be started.
     pub fn spawn(self, first: impl FnOnce() + Send + 'static) -> io::Result<Running<S>>
     where
         S: Send + 'static,
@@ -235,51 +238,51 @@ impl<S, L: Lane> fmt::Debug for Arbiter<S, L> {
     }
 }
 
-/// An arbiter at work on a thread of its own.
+/// Arbiter that runs on a thread of its own.
 #[derive(Debug)]
 pub struct Running<S> {
     thread: JoinHandle<Closed<S>>,
 }
 
 impl<S> Running<S> {
-    /// Waits until it has ended; it must be told to, by [`Hub::stop`].
+    /// Waits until the arbiter has ended; it must be told to stop, by [`Hub::stop`].
     ///
     /// # Panics
-    /// With what the arbiter panicked with, if it did.
+    /// Panics with the arbiter's payload, if it panicked.
     pub fn join(self) -> Closed<S> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Whether it has ended.
+    /// Returns `true` if the thread has finished.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
-/// What an arbiter leaves.
+/// Remains of an arbiter that has ended.
 #[derive(Clone)]
 pub struct Closed<S> {
-    /// The scheduler, with what is queued in it.
+    /// The scheduler, with the packets queued in it.
     pub scheduler: S,
-    /// The sum of the ledgers of those that went before; its number is that of the last.
+    /// Sum of the ledgers of clients that left before those kept; its client number has no meaning.
     pub earlier: Ledger,
-    /// Times it looked at all the mailboxes.
+    /// Number of sweeps over the mailboxes.
     pub sweeps: u64,
-    /// Of which so many found nothing, and had nothing to mark.
+    /// Number of these sweeps that found no packet to take or to mark.
     pub sweeps_empty: u64,
-    /// From its start to its end.
+    /// Time from start to end.
     pub elapsed_ns: u64,
-    /// By the order of joining; with the presence of those that were there at the end.
+    /// Ledgers in the order of joining; with the presence of clients that were there at the end.
     pub(super) clients: Vec<(Ledger, Option<Arc<CachePadded<Presence>>>)>,
 }
 
-/// Ledgers of clients that have gone, kept for [`Closed`].
+/// Number of ledgers of departed clients that are kept for [`Closed`].
 pub const LEDGERS_MAX: usize = 4096;
 
 impl<S> Closed<S> {
-    /// What was done for each client, by the order of joining; of those that went before the end the
-    /// last [`LEDGERS_MAX`] only. What a client says of itself is up to date when this is called, if it
-    /// has left by then.
+    /// Returns the ledger of each client, in the order of joining; of the clients that left before
+    /// the end, only the last [`LEDGERS_MAX`]. A client's own counts are current if it has left by
+    /// the time of this call.
     pub fn clients(&self) -> Vec<Ledger> {
         let of = |(ledger, presence): &(Ledger, Option<Arc<CachePadded<Presence>>>)| {
             let counts = presence.as_ref().map_or(ledger.counts, |it| it.counts());
@@ -288,7 +291,7 @@ impl<S> Closed<S> {
         self.clients.iter().map(of).collect()
     }
 
-    /// All ledgers together.
+    /// Returns the sum of all ledgers.
     pub fn sum(&self) -> Ledger {
         let mut sum = self.earlier;
         self.clients().iter().for_each(|ledger| sum.add(ledger));

@@ -1,4 +1,4 @@
-//! The client's side: handing packets over, and transmitting what is marked.
+//! Clients: sending packets to the arbiter, and transmitting marked packets.
 
 use super::hub::{DRAINING, ENDED, Presence, Shared};
 use super::lane::{Collect, Lane, Laps, Post};
@@ -12,17 +12,17 @@ use handover_probe::probe;
 use std::fmt;
 use std::ops::Range;
 
-/// A packet that was not handed over, given back.
+/// Error of sending a packet; contains the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The mailbox is full: the arbiter has not yet taken what was sent before. (It may have by now.)
+    /// The mailbox was full: the arbiter had not taken the packets sent before.
     #[error("the mailbox is full")]
     Full(Offer),
-    /// The arbiter has been told to stop. That stays so.
+    /// The arbiter was told to stop. Every later send fails, too.
     #[error("the arbiter takes no more packets")]
     Closed(Offer),
-    /// It does not fit into a slot.
+    /// The packet does not fit into a slot.
     #[error(
         "a packet of flow {}, {} bytes, tag {}: flows lie below {FLOWS_MAX}, lengths in \
          1..={LENGTH_MAX_BYTES}, tags below {TAGS_MAX}", .0.flow, .0.length_bytes, .0.tag
@@ -31,7 +31,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// The packet.
+    /// Returns the packet.
     pub fn into_inner(self) -> Offer {
         match self {
             SendError::Full(offer) | SendError::Closed(offer) | SendError::Unfit(offer) => offer,
@@ -39,35 +39,35 @@ impl SendError {
     }
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "not all may have gone"]
 pub struct Batch {
-    /// How many packets went.
+    /// Number of packets sent.
     pub sent: usize,
-    /// The one that ended the batch because it does not fit into a slot ([`SendError::Unfit`]).
+    /// The packet that ended the batch because it does not fit into a slot ([`SendError::Unfit`]).
     pub unfit: Option<Offer>,
 }
 
-/// What a client has done so far.
+/// Counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets handed over.
+    /// Packets sent to the arbiter.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that came back marked, and were transmitted.
+    /// Packets that came back marked and were transmitted.
     pub transmitted: u64,
     /// Their bytes.
     pub transmitted_bytes: u64,
-    /// Packets that came back dropped.
+    /// Packets that came back as dropped.
     pub dropped: u64,
     /// Their bytes.
     pub dropped_bytes: u64,
 }
 
 impl Counts {
-    /// Packets handed over that have not come back.
+    /// Returns the number of packets sent that have not come back.
     pub fn queued(&self) -> u64 {
         self.sent - self.transmitted - self.dropped
     }
@@ -83,7 +83,7 @@ impl Counts {
         Self { sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes }
     }
 
-    /// Adds another's.
+    /// Adds another client's counters.
     #[inline]
     pub fn add(&mut self, other: &Counts) {
         let (mut sum, other) = (self.to_array(), other.to_array());
@@ -92,22 +92,23 @@ impl Counts {
     }
 }
 
-/// The client's ends of its lanes: without stamps, or with one on the way there and three back.
+/// The client's ends of its lanes: without stamps, or with one stamp towards the arbiter and three
+/// back.
 pub(super) enum Ends<L: Lane> {
     Bare(Box<Way<L, 1, 1>>),
     Stamped(Box<Way<L, 2, 4>>),
 }
 
-/// The lane there and the one back, with room for what goes into one, or comes out of the other, together.
+/// The lane to the arbiter and the lane back, with buffers for runs of slots.
 ///
-/// That room is kept: to be zeroed for each packet it would take sixteen stores, which wait in line
-/// behind the one into the mailbox that the arbiter is looking at.
+/// The buffers are kept: zeroing them for each packet would take sixteen stores, which queue up
+/// behind the store into the mailbox that the arbiter is reading.
 pub(super) struct Way<L: Lane, const IN: usize, const OUT: usize> {
     there: L::Sender<IN>,
     back: L::Receiver<OUT>,
     run_there: [[u64; IN]; RUN_MAX],
     run_back: [[u64; OUT]; RUN_MAX],
-    /// What of `run_back` was popped and not handed on, because a sink panicked.
+    /// Slots of `run_back` that were popped and not processed, because a sink panicked.
     left_back: Range<usize>,
 }
 
@@ -118,10 +119,10 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
     }
 }
 
-/// Hands packets over to the arbiter and transmits those that it has marked.
+/// Sends packets to the arbiter and transmits the packets that it has marked.
 ///
-/// Belongs to one thread at a time. Dropping it leaves: what was on its way is counted as abandoned
-/// and no longer scheduled, and the other clients go on.
+/// A client belongs to one thread at a time. Dropping it makes it leave: its packets that have not
+/// come back count as abandoned and are not marked any more, and the other clients go on.
 pub struct Client<L: Lane = Laps> {
     ends: Ends<L>,
     counts: Counts,
@@ -142,15 +143,16 @@ impl<L: Lane> Client<L> {
         Self { ends, counts: Counts::default(), number, stamps_packets, presence, shared }
     }
 
-    /// Which client this is: the order of joining, from 0; [`Ledger::client`](super::Ledger::client).
+    /// Returns the client's number in the order of joining, from 0; also in
+    /// [`Ledger::client`](super::Ledger::client).
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Hands a packet over.
+    /// Sends a packet to the arbiter.
     ///
     /// # Errors
-    /// [`SendError`] gives it back.
+    /// [`SendError`] returns the packet.
     ///
     /// # Blocking
     /// Never.
@@ -176,14 +178,14 @@ impl<L: Lane> Client<L> {
         Ok(())
     }
 
-    /// Hands packets over together, while there is room. One is asked for only when there is: so those
-    /// that did not go are still in `offers`.
+    /// Sends packets together, while there is room. The iterator is advanced only when there is
+    /// room, so that packets that were not sent are still in `offers`.
     ///
     /// # Blocking
     /// Never.
     ///
     /// # Cost
-    /// Less than one by one: they travel eight to a cache line.
+    /// Less than one by one: up to eight packets share a cache line.
     #[inline]
     pub fn send_batch(&mut self, offers: &mut impl Iterator<Item = Offer>) -> Batch {
         if self.is_closed() {
@@ -208,16 +210,16 @@ impl<L: Lane> Client<L> {
         batch
     }
 
-    /// Transmits up to `packets_max` packets that were marked, in the order in which they were, and
-    /// counts those that were dropped; how many came back in all. Ends with a [`Sink::flush`] if there
-    /// were any.
+    /// Transmits up to `packets_max` marked packets, in the order of their marks, and counts
+    /// dropped ones; returns the number of packets that came back. Ends with a [`Sink::flush`] if
+    /// there were any.
     ///
     /// # Errors
-    /// What the sink says. The counts are right all the same.
+    /// An error of the sink. The counters are right all the same.
     ///
     /// # Panics
-    /// If the sink or the trace does. The packet that it was given counts as transmitted; those behind it
-    /// come with the next call.
+    /// Panics if the sink or the trace does. The packet being transmitted then counts as
+    /// transmitted; the packets behind it come with the next call.
     ///
     /// # Blocking
     /// As the sink does.
@@ -265,32 +267,33 @@ impl<L: Lane> Client<L> {
         Ok(back_count)
     }
 
-    /// Packets handed over that have not come back.
+    /// Returns the number of packets sent that have not come back.
     #[inline]
     pub fn in_flight(&self) -> u64 {
         self.counts.queued()
     }
 
-    /// Whether the arbiter has been told to stop: [`send`](Self::send) is refused from then on. Once
-    /// true, true for ever.
+    /// Returns `true` if the arbiter was told to stop: [`send`](Self::send) is refused from then
+    /// on. Once true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.state() >= DRAINING
     }
 
-    /// Whether the arbiter has ended: what has not come back by now, [`poll`](Self::poll) brings at
-    /// once or nothing will. Once true, true for ever.
+    /// Returns `true` if the arbiter has ended: packets that [`poll`](Self::poll) does not return
+    /// at once from now on never come back. Once true, it stays true.
     #[inline]
     pub fn is_ended(&self) -> bool {
         self.shared.state() == ENDED
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// How many marks may be on their way to this client before the arbiter holds it back.
+    /// Returns the maximum number of unfetched marks before the arbiter stops taking this client's
+    /// packets.
     pub fn marks_slots_count(&self) -> u32 {
         marks_slots_count(self.shared.mailbox_slots_count())
     }
@@ -317,7 +320,7 @@ fn push_one<const W: usize>(there: &mut impl Post<W>, words: [u64; W]) -> bool {
     went
 }
 
-/// Packets that are put into a lane, or taken out of it, together: as many as an arbiter takes by default.
+/// Maximum number of slots pushed or popped together: as many as an arbiter takes by default.
 const RUN_MAX: usize = 32;
 
 impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
@@ -357,7 +360,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
         batch
     }
 
-    /// Pops until there is no more, or `packets_max` have come.
+    /// Pops until the lane is empty or `packets_max` slots were popped.
     #[inline(always)]
     fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
         let kept = std::mem::take(&mut self.left_back);
@@ -381,12 +384,12 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
     }
 }
 
-/// A run on its way into a lane: it goes, and is published and counted, when this is dropped, also
-/// when the iterator that it comes from panics.
+/// Run of slots to be pushed into a lane; pushed, published and counted when this is dropped, even
+/// if the iterator of offers panics.
 struct Sending<'a, P: Post<W>, const W: usize> {
     there: &'a mut P,
     run: &'a mut [[u64; W]; RUN_MAX],
-    /// So many of the run are filled, and the lane has room for them.
+    /// Number of filled slots of the run; the lane has room for them.
     gathered: usize,
     counts: &'a mut Counts,
 }
@@ -414,15 +417,15 @@ impl<P: Post<W>, const W: usize> Drop for Sending<'_, P, W> {
     }
 }
 
-/// A run that has come out of a lane, of which `rest` has not been handed on. When this is dropped the
-/// rest is kept for the next call: there is one if what it was handed to panicked.
+/// Run of slots that was popped from a lane, of which `rest` was not processed. When this is
+/// dropped, the rest is kept for the next call; there is one if the processing panicked.
 struct Handing<'a, L: Lane, const IN: usize, const OUT: usize> {
     way: &'a mut Way<L, IN, OUT>,
     rest: Range<usize>,
 }
 
 impl<L: Lane, const IN: usize, const OUT: usize> Handing<'_, L, IN, OUT> {
-    /// Hands on `count` slots of the rest.
+    /// Processes `count` slots of the rest.
     #[inline(always)]
     fn hand_on(&mut self, count: usize, each: &mut impl FnMut([u64; OUT])) {
         let from = self.rest.start;
@@ -441,7 +444,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Drop for Handing<'_, L, IN, OUT
     }
 }
 
-/// What came back in one call; added to the client's counts when dropped, also when a sink panics.
+/// Counts of one call; added to the client's counters when dropped, even if a sink panics.
 struct Settled<'a> {
     counts: Counts,
     total: &'a mut Counts,

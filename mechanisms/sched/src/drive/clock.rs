@@ -1,29 +1,29 @@
-//! The packet clock: when a link of a given rate is free again. Pure: time is an argument.
+//! Packet clock: the time at which a link of a given rate is free again. Pure: time is an argument.
 
 use std::fmt;
 
-/// The slowest link: a bit a second.
+/// Slowest link: one bit per second.
 pub const BANDWIDTH_MIN_BPS: u64 = 1;
 
-/// The fastest link: 1 Pbit/s, at which a byte takes eight millionths of a nanosecond.
+/// Fastest link: 1 Pbit/s, at which a byte takes eight millionths of a nanosecond.
 pub const BANDWIDTH_MAX_BPS: u64 = 1_000_000_000_000_000;
 
-/// A rate that the packet clock cannot represent.
+/// Error of a rate that the packet clock cannot represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a rate of {bandwidth_bps} bit/s: must lie in {BANDWIDTH_MIN_BPS}..={BANDWIDTH_MAX_BPS} bit/s \
      (1 bit/s to 1 Pbit/s)"
 )]
 pub struct RateError {
-    /// The rate asked for.
+    /// The requested rate.
     pub bandwidth_bps: u64,
 }
 
-/// When a link is free, packet by packet.
+/// Clock of a link, which each packet advances by its transmission time.
 ///
-/// Times are whole nanoseconds and a fraction of 64 bits, which is carried from packet to packet: at
-/// 10 Tbit/s, where a byte takes 0.0008 ns, as at 1 kbit/s, where it takes 8 ms, the clock is less
-/// than a nanosecond off after a hundred days.
+/// Times are whole nanoseconds and a fraction of 64 bits, which is carried from packet to packet:
+/// at 10 Tbit/s, where a byte takes 0.0008 ns, and at 1 kbit/s, where it takes 8 ms, the clock is
+/// less than a nanosecond off after a hundred days.
 ///
 /// ```
 /// use handover_sched::drive::PacketClock;
@@ -38,15 +38,15 @@ pub struct RateError {
 #[derive(Clone)]
 pub struct PacketClock {
     bandwidth_bps: u64,
-    /// Of a byte, in units of 2^-64 ns.
+    /// Transmission time of a byte, in units of 2^-64 ns.
     byte_ns: u128,
     next_ns: u64,
-    /// In units of 2^-64 ns.
+    /// Fraction of `next_ns`, in units of 2^-64 ns.
     fraction: u64,
 }
 
 impl PacketClock {
-    /// A link of this rate that is free at time 0.
+    /// Makes a clock for a link of this rate that is free at time 0.
     ///
     /// # Errors
     /// [`RateError`] outside [`BANDWIDTH_MIN_BPS`]`..=`[`BANDWIDTH_MAX_BPS`].
@@ -59,18 +59,18 @@ impl PacketClock {
         Ok(Self { bandwidth_bps, byte_ns, next_ns: 0, fraction: 0 })
     }
 
-    /// The rate.
+    /// Returns the rate.
     pub fn bandwidth_bps(&self) -> u64 {
         self.bandwidth_bps
     }
 
-    /// When the link is free, rounded down.
+    /// Returns the time at which the link is free, rounded down.
     #[inline(always)]
     pub fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// The link had nothing to send until `now_ns`: time that has passed so is lost.
+    /// Records that the link was idle until `now_ns`: unused time is lost.
     #[inline(always)]
     pub fn idle_until(&mut self, now_ns: u64) {
         if self.next_ns < now_ns {
@@ -79,7 +79,7 @@ impl PacketClock {
         }
     }
 
-    /// Sends so many bytes, from when the link is free. Saturates after 584 years.
+    /// Transmits `bytes`, beginning when the link is free. Saturates after 584 years.
     #[inline(always)]
     pub fn charge(&mut self, bytes: u64) {
         let below = u128::from(self.byte_ns as u64) * u128::from(bytes);
@@ -101,7 +101,7 @@ impl fmt::Debug for PacketClock {
 mod tests {
     use super::*;
 
-    /// The time of `packets` packets, exactly.
+    /// Returns the exact time of `packets` packets.
     fn exact_ns(bandwidth_bps: u64, packets: u64, bytes: u32) -> u128 {
         u128::from(packets) * u128::from(bytes) * 8_000_000_000 / u128::from(bandwidth_bps)
     }
@@ -130,7 +130,7 @@ mod tests {
         assert!(PacketClock::new(BANDWIDTH_MAX_BPS).is_ok());
     }
 
-    /// What a looker who marks what is due every `look_ns` has marked after a second.
+    /// Returns the bytes marked in a second, if due packets are marked every `look_ns`.
     fn marked_bytes(bandwidth_bps: u64, bytes: u64, look_ns: impl Fn(u64) -> u64) -> u64 {
         let mut link = PacketClock::new(bandwidth_bps).unwrap();
         let (mut now_ns, mut marked) = (0, 0);
@@ -151,7 +151,7 @@ mod tests {
                 let due = bandwidth_bps / 8;
                 let regular = marked_bytes(bandwidth_bps, bytes, |_| 20_000);
                 let uneven = marked_bytes(bandwidth_bps, bytes, |now_ns| 1 + now_ns % 1_999_993);
-                // Within a thousandth, once what is due in one look and the packet begun are in.
+                // Within a thousandth, plus the bytes due in one interval and one packet.
                 for (marked, look_ns) in [(regular, 20_000), (uneven, 2_000_000)] {
                     let slack = due / 1000 + due * look_ns / 1_000_000_000 + bytes;
                     assert!(marked.abs_diff(due) <= slack, "{bandwidth_bps}: {marked} of {due}");
@@ -166,7 +166,7 @@ mod tests {
         link.idle_until(1_000);
         link.charge(500);
         assert_eq!(link.next_ns(), 1_500);
-        link.idle_until(1_400); // it was busy then
+        link.idle_until(1_400); // the link was busy then
         assert_eq!(link.next_ns(), 1_500);
         link.charge(500);
         assert_eq!(link.next_ns(), 2_000);

@@ -1,4 +1,4 @@
-//! What the arbiter, its clients and everybody else share.
+//! State shared by the arbiter, its clients and hubs.
 
 use super::arbiter::Config;
 use super::client::{Client, Counts, Ends, Way};
@@ -10,50 +10,51 @@ use handover_base::sync::{Arc, CachePadded};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Clients that may be there at the same time.
+/// Maximum number of clients at a time, including clients that have left but still have packets in
+/// the scheduler.
 pub const CLIENTS_MAX: usize = 65_536;
 
-/// No client can join.
+/// Error of joining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The arbiter has been told to stop.
+    /// The arbiter was told to stop.
     #[error("the arbiter has been told to stop")]
     Stopped,
-    /// As many clients are there as may be.
+    /// There are already [`CLIENTS_MAX`] clients.
     #[error("{CLIENTS_MAX} clients are there already")]
     Full,
 }
 
-/// How the arbiter ends.
+/// Way in which the arbiter ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// At once: what is queued stays queued, and is counted so.
+    /// At once: queued packets stay in the scheduler, and are counted as scheduled.
     Now,
-    /// When all that was sent has been marked, and the clients have been told; they can send nothing
-    /// more. One that does not look is waited for as long as
+    /// Once all packets sent were marked and the clients were told; clients cannot send any more. A
+    /// client that does not fetch its marks is waited for as long as
     /// [`DRAIN_MAX`](super::DRAIN_MAX) says.
     Drain,
 }
 
-/// Everything goes on.
+/// State: the arbiter works.
 pub(super) const RUNNING: u8 = 0;
-/// Nothing more is taken from clients' callers.
+/// State: clients cannot send any more.
 pub(super) const DRAINING: u8 = 1;
-/// To end at once.
+/// State: the arbiter ends at once.
 pub(super) const ENDING: u8 = 2;
-/// Nothing is marked any more.
+/// State: the arbiter has ended and marks no more packets.
 pub(super) const ENDED: u8 = 3;
 
-/// Read by everybody, all the time; written a few times.
+/// State that every thread reads all the time, and that is written a few times.
 pub(super) struct Control {
-    /// Moves on whenever somebody joins, leaves or says stop.
+    /// Incremented when a client joins or leaves, and at each stop.
     pub(super) events: AtomicU64,
-    /// [`RUNNING`] and what follows; it only grows.
+    /// [`RUNNING`] or one of the states after it; it only grows.
     pub(super) state: AtomicU8,
 }
 
-/// Those that have joined and have not been seen by the arbiter, by the width of their lanes.
+/// Clients that have joined and that the arbiter has not seen yet, by the width of their lanes.
 pub(super) struct Joining<L: Lane> {
     pub(super) bare: Vec<Port<L, 1, 1>>,
     pub(super) stamped: Vec<Port<L, 2, 4>>,
@@ -68,7 +69,7 @@ pub(super) struct Shared<L: Lane> {
     stamping: Stamping,
 }
 
-/// What a client and the arbiter know of each other, beside the mailboxes. Only the client writes.
+/// State of a client that the arbiter reads besides the mailboxes. Only the client writes it.
 #[derive(Default)]
 pub(super) struct Presence {
     gone: AtomicBool,
@@ -76,10 +77,10 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// By the client, now and then and at its end.
+    /// Stores the client's counters; called by the client after polls and when it leaves.
     pub(super) fn say(&self, counts: &Counts) {
         for (word, count) in self.counts.iter().zip(counts.to_array()) {
-            // Relaxed: figures; the last ones are published by leave().
+            // Relaxed: statistics; the final values are published by leave().
             word.store(count, Ordering::Relaxed);
         }
     }
@@ -114,11 +115,11 @@ impl<L: Lane> Shared<L> {
     }
 
     pub(super) fn joining(&self) -> MutexGuard<'_, Joining<L>> {
-        // A list of ports is never left half written.
+        // A list of ports is never left half written, so a poisoned lock can be used.
         self.joining.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something has happened that the arbiter must look at.
+    /// Tells the arbiter that something has happened.
     pub(super) fn tell(&self) {
         // Release: pairs with the Acquire in the arbiter's sweep.
         self.control.events.fetch_add(1, Ordering::Release);
@@ -166,7 +167,7 @@ impl<L: Lane> Shared<L> {
         Ok(Client::new(number, ends, presence, Arc::clone(shared)))
     }
 
-    /// One that had joined has been forgotten.
+    /// Records that a client was removed.
     pub(super) fn forget(&self) {
         self.joining().clients_count -= 1;
     }
@@ -180,19 +181,19 @@ impl<L: Lane> Shared<L> {
     }
 }
 
-/// Reaches an arbiter from any thread: clients join by it, and it says stop.
+/// Access to an arbiter from any thread: clients join through it, and it stops the arbiter.
 pub struct Hub<L: Lane = Laps> {
     pub(super) shared: Arc<Shared<L>>,
 }
 
 impl<L: Lane> Hub<L> {
-    /// Another client, from now on until it is dropped; at any time, before the arbiter runs too.
+    /// Adds a client, which stays until it is dropped; at any time, even before the arbiter runs.
     ///
     /// # Errors
     /// [`JoinError`].
     ///
     /// # Cost
-    /// Two mailboxes are allocated; the arbiter hears of them at its next sweep.
+    /// Allocates two mailboxes, which the arbiter notices at its next sweep.
     pub fn join(&self) -> Result<Client<L>, JoinError> {
         Shared::join(&self.shared)
     }
@@ -205,7 +206,7 @@ impl<L: Lane> Hub<L> {
         });
     }
 
-    /// Whether it has been told to end, or has ended.
+    /// Returns `true` if the arbiter was told to end, or has ended.
     pub fn is_stopping(&self) -> bool {
         self.shared.state() != RUNNING
     }

@@ -1,18 +1,18 @@
-//! How words go from one thread to another: the mailboxes between a client and the arbiter, in
-//! several lay-outs behind one trait.
+//! Lanes: the mailboxes between a client and the arbiter, in several layouts behind one trait.
 //!
-//! A lane has one sender and one receiver and slots of 1, 2 or 4 words. Bit 63 of a slot's first word
-//! is the lane's own: the sender leaves it zero. Nothing here blocks; a full lane says so.
+//! A lane has one sender, one receiver, and slots of 1, 2 or 4 words. Bit 63 of a slot's first word
+//! is reserved for the lane: the sender passes it as zero. No operation blocks; a push to a full
+//! lane fails.
 //!
-//! | lane | who says that a slot is full | lines that travel for 8 words one by one |
+//! | lane | indicator of a full slot | cache lines transferred for 8 words sent one by one |
 //! |---|---|---|
-//! | [`Plain`] | the sender's index, on a line of its own, and the receiver's, each read every time | up to 8 + 8 + 1 |
-//! | [`Cached`] | the same, each side remembering what it last saw of the other | up to 8 + 1 |
-//! | [`Marks`] | the slot itself, which the receiver clears again, a line at a time | 1 to 8, and 1 back |
-//! | [`Lines`] | the first slot of a line, written last and for all of them | 1 |
-//! | [`Laps`] | the slot itself, by a bit that changes with every lap: nothing is cleared | 1 to 8 |
+//! | [`Plain`] | the sender's index and the receiver's, each on a line of its own and read every time | up to 8 + 8 + 1 |
+//! | [`Cached`] | the same indices, of which each side keeps a copy of the other's | up to 8 + 1 |
+//! | [`Marks`] | the slot itself; the receiver clears it again, a line at a time | 1 to 8, and 1 back |
+//! | [`Lines`] | the first slot of a line, written last, for all slots of the line | 1 |
+//! | [`Laps`] | a bit of the slot itself, which alternates with every lap; no slot is cleared | 1 to 8 |
 //!
-//! "1 to 8": as many as the receiver looks while the sender is filling a line. Words that are pushed
+//! "1 to 8": as often as the receiver polls while the sender is filling a line. Words pushed
 //! together ([`Post::push`] several times, then [`Post::publish`]) travel together.
 //!
 //! # Source
@@ -36,35 +36,35 @@ pub use laps::Laps;
 pub use lines::Lines;
 pub use marks::Marks;
 
-/// The most slots that a lane may have.
+/// Greatest number of slots of a lane.
 pub const LANE_SLOTS_MAX: u32 = 1 << 24;
 
-/// The bit of a slot's first word that is the lane's own.
+/// Bit of a slot's first word that is reserved for the lane.
 pub const LANE_BIT: u64 = 1 << 63;
 
-/// A lane's slots cannot be had.
+/// Error of making a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneError {
-    /// None, or more than a lane may have.
+    /// The number of slots is outside its range.
     #[error("a mailbox of {slots_count} slots: must lie in 1..={LANE_SLOTS_MAX}")]
     Slots {
-        /// How many were asked for.
+        /// The requested number.
         slots_count: u32,
     },
 }
 
-/// A lay-out of the slots between two threads.
+/// Layout of the slots between two threads.
 pub trait Lane: Send + Sync + 'static {
-    /// Its name in tables.
+    /// Name in tables.
     const NAME: &'static str;
-    /// The end that pushes slots of `W` words.
+    /// End that pushes slots of `W` words.
     type Sender<const W: usize>: Post<W>;
-    /// The end that pops them.
+    /// End that pops slots of `W` words.
     type Receiver<const W: usize>: Collect<W>;
 
-    /// A lane of at least so many slots ([`Laps`], [`Plain`] and [`Cached`]: of exactly so many;
-    /// the others round up to lines).
+    /// Makes a lane of at least `slots_count` slots: exactly as many with [`Laps`], [`Plain`] and
+    /// [`Cached`]; the others round up to whole lines.
     ///
     /// # Errors
     /// [`LaneError`].
@@ -74,26 +74,29 @@ pub trait Lane: Send + Sync + 'static {
     ) -> Result<(Self::Sender<W>, Self::Receiver<W>), LaneError>;
 }
 
-/// The end of a lane that pushes.
+/// Pushing end of a lane.
 pub trait Post<const W: usize>: Send + 'static {
-    /// Whether [`publish`](Self::publish) does anything.
+    /// `true` if [`publish`](Self::publish) has an effect.
     const LAZY: bool = true;
 
-    /// Pushes a slot, of whose first word bit 63 is zero; false: the lane is full, or looked so.
+    /// Pushes a slot, with bit 63 of its first word zero; returns `false` if the lane is full, or
+    /// looked full.
     ///
-    /// The receiver sees it by the next [`publish`](Self::publish) at the latest.
+    /// The receiver sees the slot at the next [`publish`](Self::publish) at the latest.
     fn push(&mut self, words: [u64; W]) -> bool;
 
-    /// Pushes as many of these, in order, as there is room for; how many.
+    /// Pushes as many of these slots, in order, as there is room for; returns their number.
     #[inline(always)]
     fn push_all(&mut self, slots: &[[u64; W]]) -> usize {
         slots.iter().take_while(|&&words| self.push(words)).count()
     }
 
-    /// Whether a push would succeed. True stays true until this end pushes; false may be stale.
+    /// Returns `true` if a push would succeed. `true` holds until this end pushes; `false` may be
+    /// stale.
     fn has_room(&mut self) -> bool;
 
-    /// For how many of so many pushes there is room at least: not zero where [`has_room`] is true.
+    /// Returns a number of pushes for which there is room: not zero if [`has_room`] is `true`.
+    /// `slots_count` is the number wanted; the result may be greater.
     ///
     /// [`has_room`]: Self::has_room
     #[inline(always)]
@@ -101,16 +104,16 @@ pub trait Post<const W: usize>: Send + 'static {
         usize::from(self.has_room())
     }
 
-    /// Shows the receiver all that was pushed.
+    /// Makes all pushed slots visible to the receiver.
     fn publish(&mut self);
 }
 
-/// The end of a lane that pops.
+/// Popping end of a lane.
 pub trait Collect<const W: usize>: Send + 'static {
-    /// Pops the oldest slot, bit 63 of its first word zero, if there is one.
+    /// Pops the oldest slot, with bit 63 of its first word zero, if there is one.
     fn pop(&mut self) -> Option<[u64; W]>;
 
-    /// Pops as many as there are, in order, as long as `slots` has room; how many.
+    /// Pops slots in order, as many as there are and `slots` has room for; returns their number.
     #[inline(always)]
     fn pop_all(&mut self, slots: &mut [[u64; W]]) -> usize {
         let mut popped = 0;
@@ -122,11 +125,11 @@ pub trait Collect<const W: usize>: Send + 'static {
         popped
     }
 
-    /// Says that no pop follows soon: the sender may be told what room there is.
+    /// Announces that no pop follows soon, so that the sender learns of the free slots.
     fn release(&mut self);
 }
 
-/// Whether a lane may have so many slots.
+/// Checks that a lane may have this number of slots.
 fn validate(slots_count: u32) -> Result<(), LaneError> {
     match (1..=LANE_SLOTS_MAX).contains(&slots_count) {
         true => Ok(()),

@@ -1,33 +1,33 @@
-//! What a client sends when: a load program, unrolled. Pure: time is an argument.
+//! Load programs: what a client sends, and when. Pure: time is an argument.
 
 use super::clock::PacketClock;
 use super::program::Spec;
 use std::collections::VecDeque;
 
-/// What there is to send now.
+/// Packets to send now, or the time to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// So many packets of this length: the rest of a burst. Say [`Load::sent`] what has gone.
+    /// The rest of a burst of packets of one length. Report the number sent to [`Load::sent`].
     Packets {
-        /// How many.
+        /// Number of packets.
         count: u32,
-        /// How long each is.
+        /// Length of each packet.
         length_bytes: u32,
     },
-    /// Nothing before this time.
+    /// No packet is due before this time.
     Wait {
-        /// On the time line of `now_ns`.
+        /// Time, on the time line of `now_ns`.
         until_ns: u64,
     },
     /// The program has ended.
     Over,
 }
 
-/// A load program at work.
+/// Load program in progress.
 ///
-/// Each specification lasts exactly its duration, from the end of the one before. Within it a burst is
-/// due every `burst × length / bandwidth`; one that could not go in time goes as soon as it can, while
-/// the specification lasts.
+/// Each specification lasts exactly its duration, beginning at the end of the one before. Within it
+/// a burst is due every `burst × length / bandwidth`; a burst that could not be sent in time is
+/// sent as soon as possible, while the specification lasts.
 ///
 /// ```
 /// use handover_sched::drive::{Due, Load, Spec};
@@ -66,25 +66,25 @@ enum Current {
 }
 
 impl Load {
-    /// One specification after another. (A rate that [`PacketClock`] cannot represent is as good as no
-    /// limit; [`parse`](super::program::parse) lets none pass.)
+    /// Makes a load of one specification after another. (A rate that [`PacketClock`] cannot
+    /// represent counts as no limit; [`parse`](super::program::parse) accepts no such rate.)
     pub fn program(specs: &[Spec]) -> Self {
         Self { to_come: specs.iter().copied().collect(), current: Current::Before }
     }
 
-    /// As fast as it can, for ever.
+    /// Makes a load without limit of rate or time.
     pub fn endless(length_bytes: u32, burst_packets: u32) -> Self {
         let burst_packets = burst_packets.max(1);
         let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
         Self { to_come: VecDeque::new(), current }
     }
 
-    /// Whether time makes no difference to what is due.
+    /// Returns `true` if the packets due do not depend on the time.
     pub fn is_endless(&self) -> bool {
         matches!(self.current, Current::Endless { .. })
     }
 
-    /// What is due. The first call begins the program.
+    /// Returns the packets due now. The first call begins the program.
     pub fn due(&mut self, now_ns: u64) -> Due {
         loop {
             let begin_ns = match &mut self.current {
@@ -120,7 +120,7 @@ impl Load {
         Current::Paced { spec, end_ns, clock, burst_left: spec.burst_packets.max(1) }
     }
 
-    /// So many of the packets that were due have gone.
+    /// Records that `packets` of the packets due were sent.
     #[inline]
     pub fn sent(&mut self, packets: u32) {
         match &mut self.current {
@@ -142,7 +142,7 @@ impl Load {
     }
 }
 
-/// A client's flows, one after the other and around again.
+/// Flows of a client, in a cycle.
 ///
 /// Flow `f` belongs to client `f` modulo the number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,22 +154,22 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// The flows of one client of several.
+    /// Returns the flows of one of several clients.
     ///
     /// # Panics
-    /// If there are no clients.
+    /// Panics if `clients_count` is 0.
     pub fn of(client: u32, clients_count: u32, flows_count: u32) -> Self {
         assert!(clients_count > 0, "flows of no clients");
         Self { first: client, step: clients_count, flows_count, next: client }
     }
 
-    /// Whether this client has no flow, because there are fewer flows than clients.
+    /// Returns `true` if this client has no flow, because there are fewer flows than clients.
     pub fn is_empty(&self) -> bool {
         self.first >= self.flows_count
     }
 }
 
-/// Never ends, unless there are none.
+/// Never ends, unless there are no flows.
 impl Iterator for Flows {
     type Item = u32;
 
@@ -197,7 +197,8 @@ mod tests {
         Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets }
     }
 
-    /// Packets and bytes that a program sends to somebody who takes all and looks every `step_ns`.
+    /// Returns the packets and bytes that a program sends, and its end, if the sender sends all
+    /// that is due and polls every `step_ns`.
     fn run(specs: &[Spec], step_ns: u64) -> (u64, u64, u64) {
         let mut load = Load::program(specs);
         let (mut now_ns, mut packets, mut bytes) = (0, 0, 0);

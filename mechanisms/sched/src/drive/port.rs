@@ -6,18 +6,18 @@ use super::lane::{Collect, Lane, LaneError, Post};
 use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
 
-/// What the arbiter did for one client, and what that client said of itself.
+/// The arbiter's counters for one client, and the client's own.
 ///
-/// `taken == marked + dropped + discarded + scheduled()` at every moment. Of a client that has gone,
-/// `counts.sent == taken + unread`. And always
-/// `counts.sent == counts.transmitted + counts.dropped + queued() + abandoned()`.
+/// `taken == marked + dropped + discarded + scheduled()` at every moment. For a client that has
+/// left, `counts.sent == taken + unread`. Always, `counts.sent == counts.transmitted +
+/// counts.dropped + queued() + abandoned()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Which client: the order of joining, from 0.
+    /// The client's number in the order of joining, from 0.
     pub client: usize,
-    /// Packets taken out of its mailbox and given to the scheduler, which may have refused them.
+    /// Packets taken out of its mailbox and passed to the scheduler, which may have refused them.
     pub taken: u64,
-    /// Packets that lay in its mailbox when it had gone.
+    /// Packets that were in its mailbox when it had left.
     pub unread: u64,
     /// Packets marked eligible.
     pub marked: u64,
@@ -25,35 +25,36 @@ pub struct Ledger {
     pub marked_bytes: u64,
     /// Packets that the scheduler refused or dropped.
     pub dropped: u64,
-    /// Packets that the scheduler handed out when the client had gone.
+    /// Packets that the scheduler returned after the client had left.
     pub discarded: u64,
-    /// Packets marked or dropped of which it was not told before the arbiter ended: it had not fetched
-    /// those before, and there was no room for more.
+    /// Packets marked or dropped of which the client was not told before the arbiter ended: it had
+    /// not fetched earlier ones, and its lane was full.
     pub unfetched: u64,
-    /// Whether it has left, or died.
+    /// `true` if it has left, or its thread has died.
     pub gone: bool,
-    /// What it said of itself last: at its end, if it has gone.
+    /// The client's own counters as last stored; final if it has left.
     pub counts: Counts,
 }
 
 impl Ledger {
-    /// Packets that are in the scheduler.
+    /// Returns the number of its packets in the scheduler.
     pub fn scheduled(&self) -> u64 {
         self.taken - self.marked - self.dropped - self.discarded
     }
 
-    /// Packets on their way: in the mailbox, in the scheduler, or marked and not yet transmitted. Zero
-    /// for one that has gone.
+    /// Returns the number of its packets that are in the mailbox, in the scheduler, or marked and
+    /// not yet transmitted. 0 for a client that has left.
     pub fn queued(&self) -> u64 {
         if self.gone { 0 } else { self.counts.queued() }
     }
 
-    /// Packets that were on their way when the client left. Zero for one that is there.
+    /// Returns the number of packets that had not come back when the client left. 0 for a client
+    /// that is there.
     pub fn abandoned(&self) -> u64 {
         if self.gone { self.counts.queued() } else { 0 }
     }
 
-    /// With another's added.
+    /// Adds another ledger's counters.
     pub(super) fn add(&mut self, other: &Ledger) {
         self.taken += other.taken;
         self.unread += other.unread;
@@ -67,34 +68,34 @@ impl Ledger {
     }
 }
 
-/// Marks find room for at least so many on their way back, so that a client that looks seldom does not
-/// make the arbiter keep them.
+/// Minimum number of slots of the lane back, so that a client that polls seldom does not make the
+/// arbiter buffer its marks.
 const MARKS_SLOTS_MIN: u32 = 512;
 
-/// How many marks may be on their way to a client with a mailbox of so many slots.
+/// Returns the number of slots of the lane back for a mailbox of `mailbox_slots_count` slots.
 pub(super) fn marks_slots_count(mailbox_slots_count: u32) -> u32 {
     mailbox_slots_count.max(MARKS_SLOTS_MIN)
 }
 
-/// The two lanes, and what did not fit into the one back.
+/// The two lanes, and the marks that did not fit into the lane back.
 pub(super) struct Port<L: Lane, const IN: usize, const OUT: usize> {
     pub(super) inbox: L::Receiver<IN>,
     outbox: L::Sender<OUT>,
-    /// Marks for which the client had no room. While there are any, nothing is taken from it: so
-    /// there are never more than it had in the scheduler.
+    /// Marks for which the lane back had no room. While there are any, no packets are taken from
+    /// the client, so there are never more of them than its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
-    /// Marks were made that have not been published.
+    /// `true` if marks were pushed that have not been published.
     unpublished: bool,
     pub(super) presence: Arc<CachePadded<Presence>>,
     pub(super) ledger: Ledger,
 }
 
-/// The arbiter's end of a client's lanes, and the client's two.
+/// The arbiter's port of a client, and the client's two ends.
 type PortAndEnds<L, const IN: usize, const OUT: usize> =
     (Port<L, IN, OUT>, <L as Lane>::Sender<IN>, <L as Lane>::Receiver<OUT>);
 
 impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
-    /// `mailbox_slots_count` has been found to be in range.
+    /// Makes both lanes. `mailbox_slots_count` was validated.
     pub(super) fn pair(
         client: usize,
         mailbox_slots_count: u32,
@@ -114,7 +115,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         (port, there, back)
     }
 
-    /// Sends a mark back.
+    /// Sends a mark to the client.
     #[inline(always)]
     pub(super) fn mark(&mut self, words: [u64; OUT]) {
         self.unpublished = true;
@@ -123,7 +124,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         }
     }
 
-    /// Sends marks back.
+    /// Sends marks to the client.
     #[inline(always)]
     pub(super) fn mark_all(&mut self, slots: &[[u64; OUT]]) {
         self.unpublished = true;
@@ -145,7 +146,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         self.spill.push_back(words);
     }
 
-    /// The client has gone: what it had sent, and what it was to be told, is thrown away.
+    /// Handles the end of a client: discards the packets in its mailbox and its unsent marks.
     pub(super) fn part(&mut self) {
         while self.inbox.pop().is_some() {
             self.ledger.unread += 1;
@@ -163,12 +164,12 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         }
     }
 
-    /// How many marks wait until the client has room.
+    /// Returns the number of marks that wait until the lane has room.
     pub(super) fn kept_count(&self) -> usize {
         self.spill.len()
     }
 
-    /// Sends what could not be sent before; whether there is nothing of that any more.
+    /// Sends waiting marks; returns `true` if none is left.
     #[inline(always)]
     pub(super) fn is_clear(&mut self) -> bool {
         self.spill.is_empty() || self.send_kept()

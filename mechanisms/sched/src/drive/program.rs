@@ -1,4 +1,4 @@
-//! What the clients are to send: the configuration file.
+//! Configuration file of the clients' load programs.
 //!
 //! ```text
 //! # client 0: slow, then fast
@@ -8,7 +8,8 @@
 //! 500ms 10M   300   2
 //! ```
 //!
-//! Lines before the first `thread` are client 0's. What begins with `#` is a comment.
+//! Lines before the first `thread` belong to client 0. A word that begins with `#` begins a
+//! comment.
 
 use super::clock::PacketClock;
 use super::word::LENGTH_MAX_BYTES;
@@ -18,65 +19,65 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Clients are numbered below this.
+/// Upper bound of client numbers, exclusive.
 pub const THREADS_MAX: u32 = 65_536;
 
-/// The longest burst.
+/// Longest burst, in packets.
 pub const BURST_MAX_PACKETS: u32 = 1_000_000;
 
-/// Packets of one size at one rate for some time.
+/// Packets of one length at one rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// How long.
+    /// Duration.
     pub duration_ns: u64,
-    /// How fast.
+    /// Rate.
     pub bandwidth_bps: u64,
-    /// How long each packet is.
+    /// Length of each packet.
     pub length_bytes: u32,
-    /// How many packets at a time.
+    /// Packets of a burst.
     pub burst_packets: u32,
 }
 
-/// What each client is to send, one specification after another.
+/// Load programs of the clients: a list of specifications for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     threads: BTreeMap<u32, Vec<Spec>>,
 }
 
 impl Program {
-    /// A client's specifications; none: as fast as it can.
+    /// Returns a client's specifications; none means a load without limit.
     pub fn of(&self, thread: u32) -> &[Spec] {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
-    /// The clients that have specifications, and those.
+    /// Returns the clients with specifications, and these.
     pub fn threads(&self) -> impl Iterator<Item = (u32, &[Spec])> {
         self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
     }
 
-    /// The clients that have specifications and are not there when `threads_count` are: what is said
-    /// of them is ignored, and deserves a warning.
+    /// Returns the clients with specifications whose number is not below `threads_count`: their
+    /// specifications are ignored, which deserves a warning.
     pub fn absent(&self, threads_count: u32) -> impl Iterator<Item = u32> {
         self.threads.range(threads_count..).map(|(&thread, _)| thread)
     }
 }
 
-/// Where a configuration file is wrong, and what was expected there.
+/// Error of parsing a configuration file: the position, and the text expected there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: expected {expected}, found {found}")]
 pub struct ProgramError {
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// Counted from 1, in characters.
+    /// Column, counted from 1, in characters.
     pub column: usize,
-    /// With an example.
+    /// Expected text, with an example.
     pub expected: String,
-    /// What stands there, and what is wrong with it.
+    /// Text found, or the reason why it is wrong.
     pub found: String,
 }
 
 impl ProgramError {
-    /// The same, with the file that it is about.
+    /// Returns a message with the file's path.
     pub fn in_file<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
         InFile { error: self, path }
     }
@@ -93,10 +94,10 @@ impl fmt::Display for InFile<'_> {
     }
 }
 
-/// Reads a configuration file's text.
+/// Parses the text of a configuration file.
 ///
 /// # Errors
-/// [`ProgramError`] at the first thing that is not as it should be.
+/// [`ProgramError`] at the first mistake.
 pub fn parse(text: &str) -> Result<Program, ProgramError> {
     let mut program = Program::default();
     let mut thread = 0;
@@ -134,14 +135,14 @@ const SIZE: &str = "a packet size in bytes, 1 to 65535, such as 64 or 1500";
 const BURST: &str = "a burst of packets, 1 to 1000000, such as 1 or 8";
 const THREAD: &str = "a thread's number, 0 to 65535";
 
-/// A word of a line, and its column.
+/// Word of a line, and its column.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     column: usize,
     text: &'a str,
 }
 
-/// The words of a line that have not been read.
+/// Words of a line that have not been read.
 struct Words<'a> {
     line: usize,
     text: &'a str,
@@ -158,7 +159,7 @@ impl<'a> Words<'a> {
         (!text.is_empty()).then_some(Word { column, text })
     }
 
-    /// The column at which the line ends so.
+    /// Returns the column at which `rest`, the end of the line, begins.
     fn column_of(&self, rest: &str) -> usize {
         self.text[..self.text.len() - rest.len()].chars().count() + 1
     }
@@ -167,7 +168,7 @@ impl<'a> Words<'a> {
         ProgramError { line: self.line, column, expected: expected.to_owned(), found }
     }
 
-    /// The next word, which must be there.
+    /// Reads the next word, which must be there.
     fn read<T>(
         &mut self,
         expected: &str,
@@ -191,7 +192,7 @@ impl<'a> Words<'a> {
         read(word.text).map_err(|found| self.wrong(word.column, expected, found))
     }
 
-    /// Nothing more, but for a comment.
+    /// Checks that only a comment follows.
     fn end(&mut self) -> Result<(), ProgramError> {
         match self.next().filter(|word| !word.text.starts_with('#')) {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! What transmitted packets leave by.
+//! Sinks: destinations of transmitted packets.
 
 mod udp;
 
@@ -7,37 +7,38 @@ use std::hint::black_box;
 use std::io;
 pub use udp::{DATAGRAM_MAX_BYTES, Udp};
 
-/// Nothing can leave by this any more.
+/// Error after which a sink transmits no more packets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// No socket to this address.
+    /// No socket could be connected to this address.
     #[error("no socket to {to}: {error}")]
     Connect {
         /// The address.
         to: std::net::SocketAddr,
-        /// Why.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// The kernel takes no datagrams.
+    /// The kernel refuses to send datagrams.
     #[error("sending datagrams: {error}")]
     Send {
-        /// Why.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
 }
 
-/// Where a client's packets go when they are marked.
+/// Destination of a client's marked packets.
 pub trait Sink {
-    /// Transmits a packet, or keeps it until [`flush`](Self::flush).
+    /// Transmits a packet, or buffers it until [`flush`](Self::flush).
     fn transmit(&mut self, packet: Departure);
 
-    /// The end of a burst: what was kept goes now.
+    /// Ends a burst: transmits the buffered packets.
     ///
     /// # Errors
-    /// [`SinkError`]: nothing goes any more. A single packet that is lost on its way is no error.
+    /// [`SinkError`] when no more packets can be sent. A single packet that is lost on its way is
+    /// no error.
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
@@ -52,7 +53,7 @@ impl<K: Sink + ?Sized> Sink for Box<K> {
     }
 }
 
-/// Nowhere.
+/// Sink that discards packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Null;
 
@@ -61,7 +62,7 @@ impl Sink for Null {
     fn transmit(&mut self, _: Departure) {}
 }
 
-/// Into memory: as many bytes as the packet has are copied, as a network card's ring would be filled.
+/// Sink that copies the packet's number of bytes in memory, as if it filled a network card's ring.
 #[derive(Debug)]
 pub struct Copy {
     from: Vec<u8>,
@@ -70,13 +71,13 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// With 64 KiB to copy from and to.
+    /// Makes a sink with 64 KiB to copy from and to.
     pub fn new() -> Self {
         let bytes = LENGTH_MAX_BYTES as usize;
         Self { from: vec![0x5a; bytes], to: vec![0; bytes], copied_bytes: 0 }
     }
 
-    /// How much was copied.
+    /// Returns the number of bytes copied.
     pub fn copied_bytes(&self) -> u64 {
         self.copied_bytes
     }
@@ -97,7 +98,7 @@ impl Sink for Copy {
     }
 }
 
-/// Two sinks, one after the other.
+/// Two sinks, which get each packet in turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Both<A, B>(pub A, pub B);
 
@@ -115,7 +116,7 @@ impl<A: Sink, B: Sink> Sink for Both<A, B> {
     }
 }
 
-/// What a flow has sent.
+/// Packets and bytes of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
     /// Packets transmitted.
@@ -124,19 +125,19 @@ pub struct FlowCounts {
     pub bytes: u64,
 }
 
-/// Counts what each flow sends.
+/// Sink that counts packets and bytes of each flow.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     flows: Vec<FlowCounts>,
 }
 
 impl Shares {
-    /// Of so many flows; others are added as they come.
+    /// Makes a sink for `flows_count` flows; others are added as they come.
     pub fn new(flows_count: u32) -> Self {
         Self { flows: vec![FlowCounts::default(); flows_count as usize] }
     }
 
-    /// The counts, by the flow's number.
+    /// Returns the counts, by the flow's number.
     pub fn flows(&self) -> &[FlowCounts] {
         &self.flows
     }

@@ -1,5 +1,5 @@
-//! Where each packet waited: four time stamps, and a way to get them off the client's thread that
-//! never holds it up.
+//! Time stamps of each packet's stages, and a recorder that passes them to another thread without
+//! blocking the client.
 
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// How many of a packet's stages are stamped.
+/// Granularity of time stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamping {
     /// No stamps.
@@ -16,7 +16,7 @@ pub enum Stamping {
     /// Packets that are sent, taken, marked or transmitted together share a stamp.
     #[default]
     Batch,
-    /// Every packet has its own. Reading the clock four times for each is what that costs.
+    /// Every packet has its own stamps, at the cost of four clock reads for each.
     Packet,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Stamping {
     }
 }
 
-/// No way of stamping has this name.
+/// Error of parsing an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no way of stamping: write none, batch or packet")]
 pub struct StampingError {
@@ -50,31 +50,32 @@ impl FromStr for Stamping {
     }
 }
 
-/// One packet's way, in ticks of [`handover_base::clock`].
+/// Time stamps of one packet, in ticks of [`handover_base::clock`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The client handed it over.
+    /// Time when the client sent it to the arbiter.
     pub cli_enq_ticks: u64,
-    /// The arbiter gave it to the scheduler.
+    /// Time when the arbiter passed it to the scheduler.
     pub sch_enq_ticks: u64,
-    /// The arbiter marked it eligible, or dropped it.
+    /// Time when the arbiter marked it as eligible, or dropped it.
     pub sch_deq_ticks: u64,
-    /// The client saw that, and transmitted it.
+    /// Time when the client saw that, and transmitted it.
     pub cli_deq_ticks: u64,
-    /// Its flow.
+    /// Flow of the packet.
     pub flow: u32,
-    /// Its length.
+    /// Length of the packet.
     pub length_bytes: u32,
-    /// It was dropped and not transmitted.
+    /// `true` if it was dropped and not transmitted.
     pub dropped: bool,
 }
 
 impl Record {
-    /// Writes the packet's line: `cli_enq`, then `sch_enq`, `sch_deq` and `cli_deq` each since the one
-    /// before, in ticks, then the length and, for one that was dropped, `D`; separated by tabs.
+    /// Writes the packet's line: `cli_enq`, then `sch_enq`, `sch_deq` and `cli_deq` as differences
+    /// from the stamp before, in ticks, then the length and, for a dropped packet, `D`; separated
+    /// by tabs.
     ///
     /// # Errors
-    /// What the writer says.
+    /// An error of the writer.
     pub fn write_line(&self, out: &mut impl io::Write) -> io::Result<()> {
         let sch_enq = self.sch_enq_ticks.saturating_sub(self.cli_enq_ticks);
         let sch_deq = self.sch_deq_ticks.saturating_sub(self.sch_enq_ticks);
@@ -85,16 +86,16 @@ impl Record {
     }
 }
 
-/// Who is told of each packet's way, on the client's thread.
+/// Receiver of the packets' records, on the client's thread.
 pub trait Trace {
-    /// Whether anything is done with it.
+    /// `true` if records are used.
     const WANTED: bool = true;
 
-    /// A packet has been transmitted, or was dropped.
+    /// Records a packet that was transmitted or dropped.
     fn record(&mut self, record: &Record);
 }
 
-/// Nobody.
+/// Discards the records.
 impl Trace for () {
     const WANTED: bool = false;
 
@@ -102,7 +103,7 @@ impl Trace for () {
     fn record(&mut self, _: &Record) {}
 }
 
-/// All of them, in memory.
+/// Keeps all records in memory.
 impl Trace for Vec<Record> {
     fn record(&mut self, record: &Record) {
         self.push(*record);
@@ -120,11 +121,12 @@ impl<T: Trace> Trace for Option<T> {
     }
 }
 
-/// Carries records to another thread, which writes them. There is room for `records_max`; what comes
-/// when there is none is counted and lost, and the client goes on.
+/// Makes a recorder that carries records to another thread. It has room for `records_max`; a record
+/// beyond that is counted and lost, and the client goes on.
 ///
 /// # Panics
-/// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`, or there is no memory for it.
+/// Panics if `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`, or the memory cannot be
+/// allocated.
 pub fn recorder(records_max: u32) -> (Recorder, Records) {
     let (producer, consumer) = match spsc::ring(records_max) {
         Ok(ends) => ends,
@@ -134,8 +136,8 @@ pub fn recorder(records_max: u32) -> (Recorder, Records) {
     (Recorder { producer, lost_here: 0, lost: Arc::clone(&lost) }, Records { consumer, lost })
 }
 
-/// The client's end: give it to [`Client::poll`](super::Client::poll). Dropping it tells the other end
-/// that no more come.
+/// The client's end: pass it to [`Client::poll`](super::Client::poll). Dropping it tells the other
+/// end that no more records come.
 #[derive(Debug)]
 pub struct Recorder {
     producer: spsc::Producer<Record>,
@@ -144,7 +146,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records for which there was no room.
+    /// Returns the number of records for which there was no room.
     pub fn lost(&self) -> u64 {
         self.lost_here
     }
@@ -155,7 +157,7 @@ impl Trace for Recorder {
     fn record(&mut self, record: &Record) {
         if self.producer.push_later(*record).is_err() {
             self.lost_here += 1;
-            // Relaxed: a figure, and only this thread writes it.
+            // Relaxed: a statistic that only this thread writes.
             self.lost.store(self.lost_here, Ordering::Relaxed);
         }
     }
@@ -169,20 +171,22 @@ pub struct Records {
 }
 
 impl Records {
-    /// Hands up to `records_max` records to `each`, in order; how many there were. None does not mean
-    /// that no more come: see [`is_finished`](Self::is_finished).
+    /// Passes up to `records_max` records to `each`, in order; returns their number. 0 does not
+    /// mean that no more come: see [`is_finished`](Self::is_finished).
     pub fn drain(&mut self, records_max: usize, each: impl FnMut(Record)) -> usize {
         self.consumer.pop_batch(records_max, each)
     }
 
-    /// Whether all has been drained and the other end is gone. Once true, true for ever.
+    /// Returns `true` if all records were drained and the recorder was dropped. Once true, it stays
+    /// true.
     pub fn is_finished(&self) -> bool {
         self.consumer.is_finished()
     }
 
-    /// Records for which there was no room. Complete when [`is_finished`](Self::is_finished).
+    /// Returns the number of records for which there was no room. Final once
+    /// [`is_finished`](Self::is_finished).
     pub fn lost(&self) -> u64 {
-        // Relaxed: a figure; the end of the ring orders the last one.
+        // Relaxed: a statistic; the end of the ring orders the final value.
         self.lost.load(Ordering::Relaxed)
     }
 }

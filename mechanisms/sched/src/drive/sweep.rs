@@ -18,21 +18,21 @@ use handover_probe::probe;
 use runs::Runs;
 use std::collections::VecDeque;
 
-/// Packets marked between two looks at the mailboxes, however many are due.
+/// Maximum number of packets marked between two reads of the mailboxes, however many are due.
 const MARKS_MAX: usize = 4096;
 
-/// Sweeps that find work between two readings of the clock, where nothing depends on the time.
+/// Sweeps with work between two clock reads, if nothing depends on the time.
 const SWEEPS_PER_READING: u64 = 16;
 
-/// From this [`Config::batch_max`] on packets are taken and marked in runs. One by one through runs of
-/// one is a tenth slower (drr, 2026-11).
+/// Smallest [`Config::batch_max`] at which packets are taken and marked in runs. For smaller
+/// batches, runs of single packets are a tenth slower than no runs (drr, 2026-11).
 const RUNS_BATCH_MIN: usize = 8;
 
-/// Where in the registry those that join wait, by the width of their lanes.
+/// Function that selects the registry's list of newcomers with this width of lanes.
 type Newcomers<L, const IN: usize, const OUT: usize> =
     fn(&mut Joining<L>) -> &mut Vec<Port<L, IN, OUT>>;
 
-/// What is known of a stamped packet while it is in the scheduler.
+/// Stamps and tag of a stamped packet while it is in the scheduler.
 #[derive(Clone, Copy)]
 struct Wait {
     cli_enq_ticks: u64,
@@ -40,7 +40,7 @@ struct Wait {
     tag: u32,
 }
 
-/// The stamped packets in the scheduler; the last place that was left is taken first.
+/// Stamped packets in the scheduler; the most recently vacated index is reused first.
 #[derive(Default)]
 struct Waits {
     waits: Vec<Wait>,
@@ -65,30 +65,32 @@ impl Waits {
     }
 }
 
-/// The arbiter at work. `IN` and `OUT` are 1 and 1, or 2 and 4 words where there are stamps.
+/// The arbiter's loop and its state. `IN` and `OUT` are 1 and 1 words, or 2 and 4 with stamps.
 pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
     scheduler: S,
-    /// By the client's index in tokens. A place is vacant once its client has gone and the last of its
-    /// packets has left the scheduler.
+    /// By the client's index in tokens. An index is vacant once its client has left and the last of
+    /// its packets has left the scheduler.
     ports: Vec<Option<Port<L, IN, OUT>>>,
-    /// Ports whose client is there.
+    /// Indices of the ports whose client is there.
     present: Vec<u32>,
     vacant: Vec<u32>,
     waits: Waits,
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
-    /// While draining: marks that clients had no room for, and since when there are as many.
+    /// While draining: the number of marks that wait for room, and the time since when it has not
+    /// changed.
     undrained: (usize, u64),
     stamps_packets: bool,
     idle: Idle,
     shared: Arc<Shared<L>>,
     newcomers: Newcomers<L, IN, OUT>,
-    /// As last read.
+    /// Time as last read.
     now_ns: u64,
-    /// The scheduler held packets back until later.
+    /// `true` if the scheduler held packets back for a later time.
     holds_back: bool,
-    /// A mailbox, or the scheduler, gave all that was asked for in this sweep: there may be more.
+    /// `true` if a mailbox, or the scheduler, returned all that was asked for in this sweep, so that
+    /// there may be more.
     gave_all: bool,
     /// Packets that the scheduler dropped for newer ones in this sweep.
     replaced: Vec<Packet<Token>>,
@@ -113,7 +115,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             present: Vec::new(),
             vacant: Vec::new(),
             waits: Waits::default(),
-            // Config::validate() has refused what the clock does not represent.
+            // Config::validate() has refused rates that the clock cannot represent.
             link: config.bandwidth_bps.and_then(|rate| PacketClock::new(rate).ok()),
             batch_max: config.batch_max as usize,
             interval_ns: nanoseconds(config.interval),
@@ -133,8 +135,8 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         }
     }
 
-    /// By runs, or one by one where the link or the stamps look at each packet, or batches are small:
-    /// compiled twice.
+    /// Runs by runs of packets, or packet by packet if the link or the stamps need each packet, or
+    /// batches are small. Compiled twice.
     pub(super) fn run(self) -> Closed<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
@@ -176,7 +178,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 }
             }
             if self.interval_ns > 0 && !self.gave_all {
-                // One that is late does not sweep twice for it.
+                // A sweep that is late is not made up for by a second one.
                 sweep_ns = (sweep_ns + self.interval_ns).max(self.now_ns);
                 let due_ns = self.due_ns().max(sweep_ns);
                 let shared = &self.shared;
@@ -198,7 +200,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         self.close(began_ns)
     }
 
-    /// When something can be marked that has come already.
+    /// Returns the earliest time at which a packet that is already queued can be marked.
     fn due_ns(&self) -> u64 {
         let ready_ns = self.scheduler.ready_ns().unwrap_or(u64::MAX);
         ready_ns.max(self.link.as_ref().map_or(0, PacketClock::next_ns))
@@ -210,7 +212,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         self.shared.control.events.load(Ordering::Acquire)
     }
 
-    /// Gives what lies in the mailboxes to the scheduler; how many there were.
+    /// Passes the packets in the mailboxes to the scheduler; returns their number.
     #[inline(always)]
     fn take(&mut self) -> usize {
         let mut taken_all = 0;
@@ -259,7 +261,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         taken_all
     }
 
-    /// Tells their clients of packets that newer ones were queued for.
+    /// Tells the clients of packets that were dropped for newer ones.
     #[cold]
     #[inline(never)]
     fn give_back(&mut self) {
@@ -278,7 +280,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         }
     }
 
-    /// Marks what may leave by now; how many there were.
+    /// Marks the packets that may leave by now; returns their number.
     #[inline(always)]
     fn mark(&mut self) -> usize {
         let marks_max = match self.link {
@@ -293,7 +295,8 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             }
             let Some(packet) = self.scheduler.dequeue(self.now_ns) else {
                 if let Some(link) = &mut self.link {
-                    // What the next sweep finds has come after this one: it may be sent from now on.
+                    // Packets that the next sweep finds came after this one: they are sent from now
+                    // on.
                     link.idle_until(self.now_ns);
                 }
                 self.holds_back = !self.scheduler.is_empty();
@@ -335,11 +338,11 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         }
     }
 
-    /// Whether nothing is on its way that clients could not fetch by themselves, or they have not fetched
-    /// anything for too long.
+    /// Returns `true` if no packet is left but those that clients can fetch by themselves, or no
+    /// client has fetched any for too long.
     ///
-    /// Asked when a sweep found nothing; then a mailbox that was not looked into is one of a client for
-    /// which marks are kept.
+    /// Called after a sweep without work; then the only mailboxes not read are those of clients for
+    /// which marks wait.
     #[cold]
     #[inline(never)]
     fn is_drained(&mut self) -> bool {
@@ -351,7 +354,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         self.scheduler.is_empty() && (kept_count == 0 || waited_ns >= nanoseconds(DRAIN_MAX))
     }
 
-    /// Sees who has joined and who has left.
+    /// Handles clients that have joined or left.
     #[cold]
     #[inline(never)]
     fn attend(&mut self) {
@@ -377,7 +380,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         }
     }
 
-    /// Forgets a client that has gone, when the last of its packets has left the scheduler.
+    /// Removes a client that has left, once the last of its packets has left the scheduler.
     fn retire_if_empty(&mut self, client: u32) {
         let place = &mut self.ports[client as usize];
         if let Some(port) = place.take_if(|port| port.ledger.scheduled() == 0) {
@@ -393,7 +396,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     }
 
     fn close(mut self, began_ns: u64) -> Closed<S> {
-        // Nobody joins any more; then those that had joined and were not seen are seen.
+        // From here on no client can join; those that joined before and were not seen are handled.
         self.shared.raise(ENDING);
         self.attend();
         let mut clients: Vec<_> = self.departed.into_iter().map(|ledger| (ledger, None)).collect();
@@ -413,7 +416,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     }
 }
 
-/// What goes back to the client about a packet that the scheduler has handed out, or dropped.
+/// Makes the slot that tells the client of a packet that the scheduler returned or dropped.
 #[inline(always)]
 fn back<const OUT: usize>(
     waits: &mut Waits,

@@ -1,21 +1,23 @@
-//! How a thread waits: on its CPU where it has one to itself, and out of the others' way otherwise.
+//! Waiting of arbiter and clients: spinning on a CPU of their own, or yielding and sleeping on
+//! shared ones.
 
 use handover_base::{clock, topology};
 use std::time::Duration;
 
-/// How the arbiter and the clients wait.
+/// Behaviour of a waiting arbiter or client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Each thread has a CPU: it spins. (It yields now and then all the same, so that nothing hangs
-    /// where that is not so.)
+    /// Each thread has a CPU: it spins. (It still yields now and then, in case threads share CPUs
+    /// after all.)
     Spin,
-    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at most.
-    /// Intervals are kept as long as there is something to do in each.
+    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for at most a
+    /// millisecond. Intervals are kept while there is work in each of them.
     Share,
 }
 
 impl Patience {
-    /// For so many threads, arbiter included, on the CPUs that this process is allowed.
+    /// Returns the behaviour for `threads_count` threads, including the arbiter, on the CPUs that
+    /// this process may use.
     pub fn for_threads(threads_count: usize) -> Self {
         let allowed = topology::allowed().len();
         let quota = topology::quota_cpus().unwrap_or(f64::INFINITY);
@@ -24,18 +26,19 @@ impl Patience {
     }
 }
 
-/// A thread that spins lets others run once in so many rounds: some tens of microseconds.
+/// Spins between two yields of a thread that spins: some tens of microseconds.
 const SPINS_PER_YIELD: u32 = 4096;
-/// One that shares spins so often, then yields so often, before it sleeps.
+/// Rounds that a thread on a shared CPU spins, and then rounds that it yields, before it sleeps.
 const SPINS_SHARED: u32 = 32;
 const YIELDS_SHARED: u32 = 64;
-/// One that shares and has looked in vain so often at its intervals sleeps through them.
+/// Intervals without work after which a thread on a shared CPU sleeps through further ones.
 const INTERVALS_SHARED: u32 = 2;
-/// It sleeps for so long at first (the kernel makes it twice that), and then twice as long each time, up
-/// to 16 times as long.
+/// First sleep, which the kernel about doubles; each further sleep is twice as long, up to 16 times
+/// as long.
 const SLEEP_NS: u64 = 50_000;
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
-/// What sleeping is late by at most, mostly: that much before a moment one yields instead.
+/// Usual upper bound of a sleep's lateness: for that time before a deadline a thread yields
+/// instead.
 const SLEEP_LATE_NS: u64 = 100_000;
 const SLEEP_MAX_NS: u64 = 1_000_000;
 
@@ -43,7 +46,7 @@ pub(super) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Counts how long there was nothing to do.
+/// Counter of rounds without work.
 #[derive(Debug)]
 pub(super) struct Idle {
     patience: Patience,
@@ -55,13 +58,13 @@ impl Idle {
         Self { patience, rounds: 0 }
     }
 
-    /// There was something to do.
+    /// Records that there was work.
     #[inline(always)]
     pub(super) fn reset(&mut self) {
         self.rounds = 0;
     }
 
-    /// There was nothing to do, and when there will be something nobody knows.
+    /// Waits for a moment, without a known time of the next work.
     #[inline(always)]
     pub(super) fn wait(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
@@ -81,11 +84,11 @@ impl Idle {
         }
     }
 
-    /// There is nothing to do before `due_ns`, as far as is known; one looks again at `look_ns`, which is
-    /// not later, or when `interrupted`. The time.
+    /// Waits until `look_ns`, which is not later than `due_ns`, or until `interrupted` returns
+    /// `true`; returns the time. No work is known before `due_ns`.
     ///
-    /// One that shares its CPU, and has looked in vain before, looks later: at `due_ns` at the latest, and
-    /// in a millisecond.
+    /// A thread on a shared CPU that has found no work before sleeps beyond `look_ns`: until
+    /// `due_ns` at the latest, and at most a millisecond at a time.
     pub(super) fn wait_until(
         &mut self,
         look_ns: u64,
@@ -104,7 +107,8 @@ impl Idle {
             let left_ns = look_ns - now_ns;
             spins += 1;
             if let Some(slept) = idle {
-                // Late for what is due by what the kernel is; whoever waits so often can wait for that.
+                // Late for the work due by the kernel's lateness, which is acceptable after so many
+                // idle rounds.
                 sleep(left_ns.max(backoff_ns(slept)).min(due_ns - now_ns));
             } else if shares && left_ns > 2 * SLEEP_LATE_NS {
                 sleep(left_ns - SLEEP_LATE_NS);
@@ -117,7 +121,7 @@ impl Idle {
     }
 }
 
-/// How long one sleeps who has slept so often in vain.
+/// Returns the duration of a sleep after `slept` sleeps without work.
 fn backoff_ns(slept: u32) -> u64 {
     SLEEP_NS << slept.min(SLEEP_DOUBLINGS_MAX)
 }

@@ -1,40 +1,41 @@
-//! A packet in a word, as it goes through a mailbox.
+//! Packet descriptions in a word, as they go through a mailbox.
 //!
 //! ```text
 //! 63    62       46      26     0
 //! │ lane │ dropped │ length │ flow │ tag │
 //! ```
 
-/// Flows are numbered below this.
+/// Upper bound of flow numbers, exclusive.
 pub const FLOWS_MAX: u32 = 1 << 20;
 
-/// The longest packet that goes through a mailbox.
+/// Longest packet that goes through a mailbox.
 pub const LENGTH_MAX_BYTES: u32 = 65_535;
 
-/// Tags lie below this. (One less than 26 bits could hold: no word is all ones.)
+/// Upper bound of tags, exclusive. (One less than 26 bits can hold: no packed word is all ones,
+/// which a lane uses as a filler.)
 pub const TAGS_MAX: u32 = (1 << 26) - 1;
 
 const FLOW_SHIFT: u32 = 26;
 const LENGTH_SHIFT: u32 = 46;
 const DROPPED: u64 = 1 << 62;
 
-/// A packet that a client hands over to be scheduled.
+/// Packet that a client sends to be scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// The flow's number in the scheduler, below [`FLOWS_MAX`]. Packets of one flow leave in the order
+    /// Flow's number in the scheduler, below [`FLOWS_MAX`]. Packets of one flow leave in the order
     /// in which they came if one client sends them.
     pub flow: u32,
-    /// In `1..=LENGTH_MAX_BYTES`.
+    /// Length, in `1..=LENGTH_MAX_BYTES`.
     pub length_bytes: u32,
-    /// The caller's own, below [`TAGS_MAX`]: the number of the buffer that the packet lies in, say.
+    /// Value of the caller, below [`TAGS_MAX`]: the number of the packet's buffer, for example.
     pub tag: u32,
 }
 
-/// A packet that may leave now.
+/// Packet that may leave now.
 pub type Departure = Offer;
 
 impl Offer {
-    /// Whether it fits into a word.
+    /// Returns `true` if it fits into a word.
     #[inline(always)]
     pub(super) fn fits(&self) -> bool {
         let length_fits = self.length_bytes.wrapping_sub(1) < LENGTH_MAX_BYTES;
@@ -54,13 +55,13 @@ impl Offer {
         self.pack() | DROPPED
     }
 
-    /// The length in a word.
+    /// Returns the length in a word.
     #[inline(always)]
     pub(super) fn length_bytes_of(word: u64) -> u32 {
         (word >> LENGTH_SHIFT) as u32 & LENGTH_MAX_BYTES
     }
 
-    /// The packet, and whether it was dropped.
+    /// Returns the packet, and `true` if it was dropped.
     #[inline(always)]
     pub(super) fn unpack(word: u64) -> (Self, bool) {
         let tag = word as u32 & ((1 << FLOW_SHIFT) - 1);

@@ -1,4 +1,4 @@
-//! A client's whole life: sends what its program says, transmits what is marked.
+//! Complete run of a client: sends its load program, and transmits marked packets.
 
 use super::client::{Client, Counts};
 use super::lane::Lane;
@@ -11,46 +11,45 @@ use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a client does and for how long.
+/// Parameters of a client's run.
 #[derive(Clone, Debug)]
 pub struct Work<'a> {
-    /// What it sends when.
+    /// Load program.
     pub load: Load,
-    /// Through which flows, packet by packet.
+    /// Flows of the packets, in turn.
     pub flows: Flows,
-    /// How long a flow's packets are, by flow, whatever the load says; of a flow that is not there, as
-    /// the load says.
+    /// Packet lengths by flow, which override the load's; flows beyond the slice use the load's.
     pub lengths_bytes: &'a [u32],
-    /// Packets that may be on their way at once: sent, and neither transmitted nor dropped. This is the
-    /// back-pressure that reaches from the link to the client; without (`u64::MAX`) a client sends as
-    /// fast as the arbiter takes, and what the scheduler has no room for is dropped.
+    /// Maximum number of packets sent and neither transmitted nor dropped. This is the
+    /// back-pressure from the link to the client; without it (`u64::MAX`) a client sends as fast as
+    /// the arbiter takes packets, and those for which the scheduler has no room are dropped.
     pub in_flight_max: u64,
-    /// It looks for marks once in so long; zero: whenever it has sent something.
+    /// Interval between two polls for marks; zero: a poll before each send.
     pub poll_interval: Duration,
-    /// How it waits.
+    /// Behaviour of the idle client.
     pub patience: Patience,
-    /// Ends it early when set, from whichever thread or signal handler.
+    /// Ends the run when set, by any thread or signal handler.
     pub stop: &'a AtomicBool,
-    /// Ends it at this time, on the time line of [`clock::now_ns`].
+    /// Ends the run at this time, on the time line of [`clock::now_ns`].
     pub until_ns: Option<u64>,
-    /// How long it waits in the end for what it has sent.
+    /// Longest wait, at the end, for packets sent that have not come back.
     pub linger: Duration,
 }
 
-/// Packets between two looks at the time, where nothing but the end depends on it.
+/// Packets between two clock reads, where only the end depends on the time.
 const PACKETS_PER_LOOK: u32 = 64;
 
-/// Marks taken in one go, before it is looked whether there is something to send.
+/// Maximum number of marks handled in one poll, before packets are sent again.
 const POLL_MAX: usize = 1024;
 
-/// Runs a client on the calling thread until its program has ended and what it sent has come back (or
-/// [`Work::linger`] has passed), its time is up, it is stopped, or the arbiter has ended. What has come
-/// back by then has been transmitted.
+/// Runs a client on the calling thread until its program has ended and its packets have come back
+/// (or [`Work::linger`] has passed), its time is up, it is stopped, or the arbiter has ended.
+/// Packets that have come back by then were transmitted.
 ///
-/// Tags are zero.
+/// All tags are zero.
 ///
 /// # Errors
-/// What the sink says. [`Client::counts`] is right all the same.
+/// An error of the sink. [`Client::counts`] is right all the same.
 pub fn work<L: Lane, K: Sink, T: Trace>(
     client: &mut Client<L>,
     work: Work<'_>,
@@ -61,11 +60,11 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     let Work { poll_interval, patience, stop, until_ns, linger, .. } = work;
     let until_ns = until_ns.unwrap_or(u64::MAX);
     let poll_interval_ns = nanoseconds(poll_interval);
-    // More than that on their way back might not find room.
+    // More packets on their way back might not find room in the lane.
     let unseen_max = client.marks_slots_count() / 2;
     let mut idle = Idle::new(patience);
     let (mut poll_ns, mut unseen) = (0, 0);
-    // Relaxed, here and below: nothing but the end depends on it.
+    // Relaxed, here and below: only the end depends on it.
     let stopped = || stop.load(Ordering::Relaxed);
     while !flows.is_empty() && !client.is_closed() && !stopped() {
         let now_ns = clock::now_ns();
@@ -97,14 +96,14 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
                     idle.wait();
                 }
             }
-            // The mailbox is full, or as much is on its way as may be.
+            // The mailbox is full, or `in_flight_max` packets are on their way.
             Due::Packets { .. } => idle.wait(),
             Due::Over => break,
         }
     }
     let end_ns = clock::now_ns().saturating_add(nanoseconds(linger));
     loop {
-        // Before the last look: what has been marked when it says so is there.
+        // Read before the last poll: marks made before the end are visible to that poll.
         let ended = client.is_ended() || stopped() || clock::now_ns() >= end_ns;
         while client.poll(POLL_MAX, sink, trace)? > 0 {
             idle.reset();
@@ -116,7 +115,7 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     }
 }
 
-/// Sends what is due, or some of it; how many packets.
+/// Sends packets that are due; returns their number.
 #[inline(always)]
 fn send_due<L: Lane>(
     client: &mut Client<L>,
@@ -128,7 +127,7 @@ fn send_due<L: Lane>(
 ) -> u32 {
     let mut sent = 0;
     while let Due::Packets { count, length_bytes } = load.due(now_ns) {
-        let left = u64::from(count).min(room - u64::from(sent)) as u32; // not above count
+        let left = u64::from(count).min(room - u64::from(sent)) as u32; // at most count
         if left == 0 {
             break;
         }
@@ -143,7 +142,7 @@ fn send_due<L: Lane>(
     sent
 }
 
-/// The packets of a burst.
+/// Iterator over the packets of a burst.
 struct Burst<'a> {
     flows: &'a mut Flows,
     lengths_bytes: &'a [u32],

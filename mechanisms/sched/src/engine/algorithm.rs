@@ -1,4 +1,4 @@
-//! The algorithms by name.
+//! Choice of an algorithm by name.
 
 use super::config::{Config, ConfigError};
 use super::{
@@ -9,7 +9,7 @@ use std::fmt::{self, Debug, Display};
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// Every algorithm, by the name that a user writes.
+/// Algorithm, by the name that a user writes.
 ///
 /// ```
 /// use handover_sched::Algorithm;
@@ -39,26 +39,26 @@ pub enum Algorithm {
     Pacing,
 }
 
-/// No algorithm has this name.
+/// Error of parsing an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no algorithm is called {name:?}: there are fifo, rr (or drr), rr1, prio, wf2q+ (or wf2qp), qfq, qfq+ (or qfqp), pacing"
 )]
 pub struct UnknownAlgorithm {
-    /// What was written.
+    /// The name.
     pub name: String,
 }
 
-/// A scheduler on the heap, of an algorithm chosen at run time.
+/// Scheduler on the heap, of an algorithm chosen at run time.
 pub type AnyScheduler<T> = Box<dyn Scheduler<T> + Send>;
 
-/// What is done with a scheduler whose type is known, for loops in which a call through a table would
-/// show. See [`Algorithm::visit`].
+/// Operation on a scheduler of a concrete type, for loops in which dynamic dispatch would show. See
+/// [`Algorithm::visit`].
 pub trait Visitor<T: Copy + Debug> {
-    /// What comes of it.
+    /// Result of the operation.
     type Output;
 
-    /// Does it.
+    /// Runs the operation.
     fn visit<S: Scheduler<T> + Send + 'static>(self, scheduler: S) -> Self::Output
     where
         T: Send + 'static;
@@ -78,7 +78,7 @@ impl<T: Copy + Debug> Visitor<T> for Boxed {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: &[Algorithm] = &[
         Self::Fifo,
         Self::Rr,
@@ -90,7 +90,7 @@ impl Algorithm {
         Self::Pacing,
     ];
 
-    /// Every name that is understood: each algorithm's own, and the others.
+    /// All names, with the algorithms that they denote.
     pub const NAMES: &[(&str, Algorithm)] = &[
         ("fifo", Self::Fifo),
         ("rr", Self::Rr),
@@ -105,7 +105,7 @@ impl Algorithm {
         ("pacing", Self::Pacing),
     ];
 
-    /// Its own name.
+    /// Returns the primary name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
@@ -119,16 +119,16 @@ impl Algorithm {
         }
     }
 
-    /// Whether shares follow weights: not for `fifo`, `rr1` and `prio`, nor for `pacing`, whose flows
-    /// have rates of their own.
+    /// Returns `true` if flows share by their weights. Not so for `fifo`, `rr1` and `prio`, nor for
+    /// `pacing`, whose flows have rates of their own.
     pub fn shares_by_weight(self) -> bool {
         matches!(self, Self::Rr | Self::Wf2qPlus | Self::Qfq | Self::QfqPlus)
     }
 
-    /// Makes a scheduler without flows and gives it to `visitor`, which is compiled for each type.
+    /// Makes a scheduler without flows and passes it to `visitor`, which is compiled for each type.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is out of its range.
+    /// [`ConfigError`] names the invalid field.
     pub fn visit<T, V>(self, config: &Config, visitor: V) -> Result<V::Output, ConfigError>
     where
         T: Copy + Debug + Send + 'static,
@@ -149,7 +149,7 @@ impl Algorithm {
     /// Makes a scheduler without flows.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is out of its range.
+    /// [`ConfigError`] names the invalid field.
     pub fn build<T>(self, config: &Config) -> Result<AnyScheduler<T>, ConfigError>
     where
         T: Copy + Debug + Send + 'static,
@@ -157,12 +157,11 @@ impl Algorithm {
         self.visit(config, Boxed)
     }
 
-    /// Makes a scheduler of two levels without tenants: tenants in the order of `self`, and the flows
-    /// of each in the order of `flows`. For one algorithm known when compiling, see
-    /// [`Hierarchy::new`].
+    /// Makes a scheduler of two levels without tenants: `self` orders the tenants, and `flows` the
+    /// flows of each tenant. For algorithms known at compile time, see [`Hierarchy::new`].
     ///
     /// # Errors
-    /// [`ConfigError`] names what is out of its range, or a level that its algorithm cannot have: `fifo`
+    /// [`ConfigError`] names the invalid field, or a level that its algorithm cannot have: `fifo`
     /// orders packets and not flows, and `pacing` can only order the tenants.
     pub fn build_tenants<T>(
         self,
@@ -176,7 +175,7 @@ impl Algorithm {
         self.discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
     }
 
-    /// `None` for `fifo`.
+    /// Passes the discipline's type to `visitor`; `None` for `fifo`.
     fn discipline<V: DisciplineVisitor>(self, visitor: V) -> Option<V::Output> {
         Some(match self {
             Self::Fifo => return None,

@@ -1,4 +1,4 @@
-//! First come, first served.
+//! First in, first out.
 
 use super::config::{Config, ConfigError, check_spec};
 use super::{
@@ -6,25 +6,26 @@ use super::{
 };
 use std::fmt::Debug;
 
-/// First in, first out over all flows, with the limits of each. Weights count for nothing.
+/// First in, first out over all flows, with the limits of each flow. Weights have no effect.
 ///
-/// Packets lie in one ring in the order in which they came. One that is dropped for a newer one of its
-/// flow leaves an empty place behind; there are as many spare places as packets, and when they are used
-/// up the ring is closed up.
+/// Packets are kept in one ring in the order in which they came. A packet that is dropped for a
+/// newer one of its flow leaves an empty place; there are as many spare places as packets, and the
+/// ring is compacted when they are used up.
 ///
-/// Cost: O(1); amortised where flows drop their oldest.
+/// Cost: O(1); amortised if flows drop their oldest packet.
 #[derive(Debug)]
 pub struct Fifo<T> {
-    /// A power of two of them once the first lap is done. A length of 0 marks an empty place.
+    /// Its capacity is a power of two; it grows to that in the first lap. A length of 0 marks an
+    /// empty place.
     ring: Vec<Packet<T>>,
     mask: u64,
     head: u64,
     tail: u64,
     flows: Vec<Flow>,
-    /// Of each place, the place of the flow's next packet; only flows that drop their oldest use it, and
-    /// there is none without such a flow.
+    /// By place: the place of the flow's next packet. Used by flows that drop their oldest packet,
+    /// and empty without such a flow.
     behind: Vec<u32>,
-    /// Of each flow, or of none.
+    /// By flow; empty without a flow that drops its oldest packet.
     spans: Vec<Span>,
     totals: Totals,
     packets_max: u32,
@@ -32,7 +33,7 @@ pub struct Fifo<T> {
     template: Option<FlowSpec>,
 }
 
-/// Four to a cache line.
+/// 16 bytes: four flows per cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct Flow {
@@ -42,7 +43,7 @@ struct Flow {
     drops_head: bool,
 }
 
-/// The places of a flow's oldest and newest packets, if it drops its oldest.
+/// Places of a flow's oldest and newest packets, if the flow drops its oldest.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u32,
@@ -50,10 +51,10 @@ struct Span {
 }
 
 impl<T: Copy + Debug> Fifo<T> {
-    /// A scheduler without flows.
+    /// Makes a scheduler without flows.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is out of its range.
+    /// [`ConfigError`] names the invalid field.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.validate()?;
         let places = u64::from(config.packets_max).next_power_of_two();
@@ -91,14 +92,14 @@ impl<T: Copy + Debug> Fifo<T> {
         Ok(())
     }
 
-    /// Queues a packet whose flow has been made for it.
+    /// Queues a packet whose flow was just made for it.
     #[cold]
     #[inline(never)]
     fn enqueue_made(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         self.enqueue(now_ns, packet)
     }
 
-    /// Makes room for the empty places that dropped packets leave behind.
+    /// Enlarges the ring, to have spare places for the empty places that dropped packets leave.
     fn widen(&mut self) {
         let places = (2 * u64::from(self.packets_max)).next_power_of_two();
         let mut ring = Vec::with_capacity(places as usize);
@@ -108,7 +109,7 @@ impl<T: Copy + Debug> Fifo<T> {
         self.behind = vec![0; places as usize];
     }
 
-    /// Moves the packets to the front of the ring's span, over the empty places.
+    /// Compacts the ring: moves the packets towards its head, over the empty places.
     #[cold]
     #[inline(never)]
     fn close_up(&mut self) {
@@ -129,7 +130,7 @@ impl<T: Copy + Debug> Fifo<T> {
         self.tail = to;
     }
 
-    /// The flow's newest packet lies at `place`.
+    /// Links `place` as that of the flow's newest packet.
     fn link(&mut self, flow: u32, place: u32) {
         if self.flows[flow as usize].drops_head {
             let span = &mut self.spans[flow as usize];
@@ -142,7 +143,7 @@ impl<T: Copy + Debug> Fifo<T> {
         }
     }
 
-    /// Takes the flow's oldest packet out of the middle.
+    /// Drops the flow's oldest packet, and leaves its place empty.
     #[cold]
     #[inline(never)]
     fn drop_oldest(&mut self, id: u32) -> Packet<T> {
@@ -162,8 +163,8 @@ impl<T: Copy + Debug> Fifo<T> {
         let place = self.place(self.tail);
         match self.ring.get_mut(place) {
             Some(free) => {
-                // Field by field: a whole one would be put together elsewhere first, and read back at
-                // once, for which the processor waits.
+                // Field by field: a whole struct would be assembled elsewhere first and read back
+                // at once, and the processor would wait for that.
                 free.flow = packet.flow;
                 free.length_bytes = packet.length_bytes;
                 free.token = packet.token;
@@ -225,7 +226,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             }
             accepted = Accepted::InsteadOf(self.drop_oldest(packet.flow));
         }
-        // While fewer places than that are in use, there is room for sure.
+        // While fewer places than `packets_max` are in use, there is certainly room.
         if self.tail - self.head >= self.packets_max.into() {
             if self.len() >= self.packets_max as usize {
                 return self.refuse(packet, Refusal::Full);
@@ -256,7 +257,8 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
                 }
                 self.totals.dequeued += 1;
                 if self.head == self.tail {
-                    // From the first place again: what a queue that is emptied often uses stays near.
+                    // Starts again at the first place, so that a queue that is often empty stays in
+                    // the cache.
                     (self.head, self.tail) = (0, 0);
                 }
                 return Some(packet);

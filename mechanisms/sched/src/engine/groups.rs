@@ -1,83 +1,86 @@
-//! The groups of QFQ: an approximate order of any number of entities in constant time.
+//! Groups of QFQ: an approximate order of any number of entities in constant time.
 //!
-//! Entities whose longest packet takes about as much virtual time (up to the same power of two) are of
-//! one group. Within a group, beginnings are rounded down to a sixteenth of that power and sorted into a
-//! ring of 64 lists, with a bit for each. A group begins as its first list does, and ends as the first
-//! entity of that list. There is a word with a bit for each group that has begun by now, and one for the
-//! others; of those that have begun, the one that ends first goes next.
+//! Entities whose longest packets take about the same virtual time (up to the same power of two)
+//! form a group. Within a group, virtual start times are rounded down to a sixteenth of that power
+//! and sorted into a ring of 64 lists, with a bit for each list. A group's start time is that of
+//! its first list, and its finish time that of the first entity in this list. One word has a bit
+//! for each group that is eligible (has started by now), another for each group that is waiting.
+//! The eligible group with the earliest finish time is served next.
 //!
-//! Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight Guarantees,
-//! IEEE/ACM Transactions on Networking 21(3), 2013. There beginnings are rounded to the whole power, a
-//! group ends two powers after it begins, and two more words note which groups are held up by others, so
-//! that the first bit of one is the next to go. A flow may then be behind by five longest packets and
-//! more (7.7 KB of 1500-byte packets on `1-100-10:1500:10`); with finer lists and the ends compared it is
-//! behind by less than two, and as only groups with packets are compared, of which there are one to
-//! fifteen in practice and 62 at most, the time stays constant.
+//! Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight
+//! Guarantees, IEEE/ACM Transactions on Networking 21(3), 2013. In the paper, start times are
+//! rounded to the whole power, a group finishes two powers after it starts, and two more words
+//! record which groups are blocked by others, so that the first bit of one word is the next group.
+//! There a flow may lag by five longest packets and more (7.7 KB of 1500-byte packets on
+//! `1-100-10:1500:10`); with finer lists and compared finish times it lags by less than two. Only
+//! groups with packets are compared, of which there are one to fifteen in practice and at most 62,
+//! so the time stays constant.
 
 use super::table::NONE;
 use super::virtual_time::{VirtualTime, is_later};
 
 const GROUPS: usize = 64;
 const LISTS: u64 = 64;
-/// A list holds the beginnings of a sixteenth of its group's power.
+/// Binary digits by which a list is finer than its group's power: a list covers a sixteenth.
 const FINER_DIGITS: u32 = 4;
 
-/// What the groups know of an entity.
+/// State of an entity in the groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
-    /// When its next packet begins; when it has none, when the last one ended.
+    /// Virtual start time of its next packet; if it has no packet, the finish time of its last one.
     pub(crate) start: u64,
-    /// When its next packet ends.
+    /// Virtual finish time of its next packet.
     pub(crate) finish: u64,
-    /// When it had no packet any more.
+    /// Epoch in which it last became idle.
     pub(crate) epoch: u64,
-    /// The next in its list.
+    /// Next entity in its list.
     next: u32,
     group: u32,
 }
 
 impl Interval {
-    /// Of an entity whose longest packet takes so long.
+    /// Makes the state of an entity whose longest packet takes the virtual time `longest`.
     pub(crate) fn new(longest: u64, time: &VirtualTime) -> Self {
-        let epoch = time.epoch().wrapping_sub(2); // long ago
+        let epoch = time.epoch().wrapping_sub(2); // older than any recent epoch
         let mut interval = Self { start: 0, finish: 0, epoch, next: NONE, group: 0 };
         interval.set_longest(longest);
         interval
     }
 
-    /// Its longest packet takes so long from now on. It must not be in a list.
+    /// Sets the virtual time of its longest packet. It must not be in a list.
     pub(crate) fn set_longest(&mut self, longest: u64) {
         self.group = u64::BITS - longest.saturating_sub(1).leading_zeros();
         debug_assert!(self.group < GROUPS as u32 - 2);
     }
 }
 
-/// Where the intervals lie.
+/// Storage of the intervals.
 pub(crate) trait Intervals {
     fn interval(&mut self, id: u32) -> &mut Interval;
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    /// When its first list begins.
+    /// Virtual start time of its first list.
     start: u64,
-    /// Which lists are not empty; the first is the lowest bit.
+    /// Bitmap of the non-empty lists; the lowest bit is the first list.
     full: u64,
-    /// Where the first list is in the ring.
+    /// Index of the first list in the ring.
     front: u64,
-    /// The first and the last of each list.
+    /// First and last entity of each list.
     lists: [(u32, u32); LISTS as usize],
 }
 
 impl Group {
-    /// The list that comes `offset` after the first.
+    /// Returns the list at `offset` after the first.
     #[inline(always)]
     fn list(&mut self, offset: u64) -> &mut (u32, u32) {
         &mut self.lists[(self.front.wrapping_add(offset) % LISTS) as usize]
     }
 
-    /// Which list an entity belongs to that begins at `start`. None begins later than the ring can hold,
-    /// by the bounds of the algorithm; if one did, it would be put into the last list.
+    /// Returns the offset of the list for an entity with this start time. By the bounds of the
+    /// algorithm no start time is beyond the ring; if one were, the entity would go into the last
+    /// list.
     #[inline(always)]
     fn offset(&self, start: u64, index: u32) -> u64 {
         match is_later(self.start, start) {
@@ -86,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Puts an entity at the end of a list.
+    /// Appends an entity to a list.
     #[inline(always)]
     fn append<I: Intervals>(&mut self, intervals: &mut I, id: u32, offset: u64) {
         intervals.interval(id).next = NONE;
@@ -101,7 +104,7 @@ impl Group {
     }
 }
 
-/// How many digits the lists of a group round away.
+/// Returns the number of binary digits that the lists of a group round away.
 #[inline(always)]
 fn digits(index: u32) -> u32 {
     index.saturating_sub(FINER_DIGITS) & 63
@@ -111,13 +114,13 @@ fn digits(index: u32) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Groups {
     pub(crate) time: VirtualTime,
-    /// Groups that have begun by now, and those that begin later.
+    /// Bitmaps of the groups that have started by now, and of those that start later.
     eligible: u64,
     waiting: u64,
-    /// When each group's first entity ends.
+    /// Finish time of each group's first entity.
     finishes: Box<[u64; GROUPS]>,
     groups: Box<[Group; GROUPS]>,
-    /// Whether an entity was taken out to be served for a while.
+    /// `true` while an entity that was taken out is being served.
     is_serving: bool,
 }
 
@@ -145,7 +148,7 @@ impl Groups {
         &mut self.finishes[index as usize % GROUPS]
     }
 
-    /// Puts a group into the set to which it belongs.
+    /// Puts a group into the set it belongs to.
     #[inline(always)]
     fn place(&mut self, index: u32) {
         let bit = 1 << (index & 63);
@@ -158,8 +161,9 @@ impl Groups {
         }
     }
 
-    /// Time has gone on from `before`: groups may have begun. Only those can have whose lists keep the
-    /// highest digit that has changed. If none has begun, time leaps to the first that does.
+    /// Moves groups that have started since `before` to the eligible set. Only groups whose lists
+    /// keep the highest digit that has changed can have started. If none is eligible, the time
+    /// leaps to the first start.
     #[inline(always)]
     fn go_on(&mut self, before: u64) {
         if self.waiting == 0 {
@@ -183,7 +187,7 @@ impl Groups {
         }
     }
 
-    /// To when the first of the waiting groups begins.
+    /// Advances the time to the earliest start of the waiting groups.
     #[inline(never)]
     fn leap(&mut self) {
         let now = self.time.now();
@@ -202,7 +206,8 @@ impl Groups {
         }
     }
 
-    /// When an entity starts that had nothing to send: not before its last packet ended.
+    /// Returns the start time of an entity that was idle: now, or the finish time of its last
+    /// packet if that is later.
     #[inline(always)]
     pub(crate) fn start(&self, interval: &Interval) -> u64 {
         let now = self.time.now();
@@ -210,7 +215,7 @@ impl Groups {
         if is_ahead { interval.start } else { now }
     }
 
-    /// An entity whose `start` and `finish` are set joins the others.
+    /// Adds an entity whose `start` and `finish` are set.
     #[inline(always)]
     pub(crate) fn join<I: Intervals>(&mut self, intervals: &mut I, id: u32) {
         let Interval { start, finish, group: index, .. } = *intervals.interval(id);
@@ -235,7 +240,7 @@ impl Groups {
         self.place(index);
     }
 
-    /// The group whose first entity goes next.
+    /// Returns the eligible group with the earliest finish time.
     #[inline(always)]
     fn first_group(&self) -> Option<u32> {
         if self.eligible == 0 {
@@ -253,14 +258,15 @@ impl Groups {
         Some(best)
     }
 
-    /// Who goes next.
+    /// Returns the entity to serve next.
     #[inline(always)]
     pub(crate) fn first(&mut self) -> Option<u32> {
         let index = self.first_group()?;
         Some(self.group(index).list(0).0)
     }
 
-    /// The first list of a group loses its first entity: the group begins with what comes next.
+    /// Removes the first entity of a group's first list, and updates the group's start and finish
+    /// times.
     #[inline(always)]
     fn remove_first<I: Intervals>(&mut self, intervals: &mut I, index: u32, next: u32) {
         let group = self.group(index);
@@ -283,8 +289,8 @@ impl Groups {
         *self.finish(index) = intervals.interval(first).finish;
     }
 
-    /// The first has sent so many bytes, its `start` and `finish` are set anew, and it stays if
-    /// `goes_on`.
+    /// Advances the time after the first entity has sent `bytes`. The caller has updated its
+    /// `start` and `finish`; it stays if `goes_on`.
     #[inline(always)]
     pub(crate) fn served<I: Intervals>(
         &mut self,
@@ -305,7 +311,7 @@ impl Groups {
             let group = self.group(index);
             let offset = group.offset(start, index);
             if next == NONE && offset == 0 {
-                // Alone in its list and to be there again, it stays.
+                // Alone in its list, and to be put there again: it stays.
                 *self.finish(index) = finish;
             } else {
                 group.append(intervals, id, offset);
@@ -315,7 +321,7 @@ impl Groups {
         self.go_on(before);
     }
 
-    /// Takes the first out, to be served for a while.
+    /// Takes the first entity out, to be served for a while.
     #[inline(always)]
     pub(crate) fn take_first<I: Intervals>(&mut self, intervals: &mut I) -> Option<u32> {
         let id = self.first()?;
@@ -325,15 +331,15 @@ impl Groups {
         Some(id)
     }
 
-    /// The entity that was taken out has been served since the moment `since`, and has joined the others
-    /// again if it had more to send.
+    /// Ends the service of the entity that was taken out at the virtual time `since`; if it has
+    /// more to send, it has joined again.
     #[inline(always)]
     pub(crate) fn end_service(&mut self, since: u64) {
         self.is_serving = false;
         self.go_on(since);
     }
 
-    /// No entity is left.
+    /// Starts a new busy period; called when no entity is left.
     pub(crate) fn begin_anew(&mut self) {
         self.time.begin_anew();
     }

@@ -1,21 +1,21 @@
-//! A heap of moments, four children to a node: as many comparisons as with two and half the levels,
-//! and the four keys lie side by side.
+//! Heap of virtual times with four children per node: as many comparisons as a binary heap and half
+//! the levels, and the four keys are adjacent in memory.
 
 use super::virtual_time::is_later;
 
 const CHILDREN: usize = 4;
 
-/// An entry: a moment, and whose it is.
+/// Virtual time and the flow it belongs to.
 pub(crate) type Entry = (u64, u32);
 
-/// The earliest moment first. Moments may wrap around.
+/// Min-heap of entries; times may wrap around.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     entries: Vec<Entry>,
 }
 
 impl Heap {
-    /// Makes room for one entry more.
+    /// Reserves memory for `count` entries in all.
     pub(crate) fn announce(&mut self, count: usize) {
         self.entries.reserve(count.saturating_sub(self.entries.len()));
     }
@@ -41,7 +41,7 @@ impl Heap {
         self.entries[at] = entry;
     }
 
-    /// Takes the first out.
+    /// Removes the first entry.
     #[inline(always)]
     pub(crate) fn pop(&mut self) {
         if let Some(last) = self.entries.pop()
@@ -51,7 +51,7 @@ impl Heap {
         }
     }
 
-    /// Takes the first out and puts `entry` in.
+    /// Replaces the first entry by `entry`.
     #[inline(always)]
     pub(crate) fn replace_first(&mut self, entry: Entry) {
         self.sift_down(entry);

@@ -1,4 +1,4 @@
-//! Two levels: tenants share the link, and each tenant's flows share what it gets.
+//! Two levels: tenants share the link, and each tenant's flows share the tenant's part.
 
 use super::config::{Config, ConfigError, check_spec};
 use super::table::{Pushed, Slots, Table};
@@ -9,32 +9,32 @@ use super::{
 use crate::raw::fetch;
 use std::fmt::Debug;
 
-/// A scheduler of two levels.
+/// Scheduler of two levels.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
-    /// Adds a tenant with a weight among the tenants, and gives its number: the first is 0. Its flows'
-    /// longest packets may not be longer than its own.
+    /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. Its
+    /// flows' longest packets may not be longer than `length_max_bytes`.
     ///
     /// # Errors
-    /// [`FlowError`] where the tenants' algorithm cannot hold it, as it would a flow.
+    /// [`FlowError`] if the tenants' algorithm cannot hold it, as for a flow.
     fn add_tenant(&mut self, weight: u64, length_max_bytes: u32) -> Result<u32, FlowError>;
 
-    /// Adds a flow of this tenant, with a weight among the tenant's flows. Flows are numbered over all
-    /// tenants together.
+    /// Adds a flow to this tenant, with a weight among the tenant's flows. Flows are numbered over
+    /// all tenants together.
     ///
     /// # Errors
-    /// [`FlowError`] where the flows' algorithm cannot hold what is asked.
+    /// [`FlowError`] if the flows' algorithm cannot hold it.
     fn add_flow_of(&mut self, tenant: u32, spec: FlowSpec) -> Result<u32, FlowError>;
 
-    /// How many tenants there are.
+    /// Returns the number of tenants.
     fn tenants_count(&self) -> u32;
 }
 
-/// Tenants in the order of `O`, and within each its flows in the order of `I`.
+/// Scheduler in which `O` orders the tenants, and `I` the flows of each tenant.
 ///
-/// Each tenant's next packet is chosen ahead by its own flows' algorithm and waits in the tenant's hand;
-/// the tenants' algorithm sees only those. A tenant's time is its own: what its flows get of its share
-/// does not depend on other tenants. The packets in the tenants' hands count neither to their flows'
-/// limits nor to the scheduler's.
+/// Each tenant's next packet is chosen ahead by the order of its own flows and held by the tenant;
+/// the tenants' order sees only these packets. Each tenant has a virtual time of its own: how its
+/// flows share its part does not depend on other tenants. The packets that tenants hold count
+/// neither towards their flows' limits nor towards the scheduler's.
 ///
 /// [`Scheduler::add_flow`] adds to the tenant that was added last, and so do flows that are made by
 /// their first packets.
@@ -47,7 +47,7 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
 pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     config: Config,
     flows: Table<T, I::Hot, I::Align>,
-    /// Of each flow.
+    /// Tenant of each flow.
     tenant_of: Vec<u32>,
     tenants: Vec<Tenant<T, O::Hot, I>>,
     order: O,
@@ -74,11 +74,11 @@ impl<T: Copy + Debug, H: Copy, I> Slots<H> for Vec<Tenant<T, H, I>> {
 }
 
 impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
-    /// A scheduler without tenants.
+    /// Makes a scheduler without tenants.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is out of its range, or the flows' algorithm where it is one that
-    /// holds packets back ([`super::Pacing`]): only the tenants' may.
+    /// [`ConfigError`] names the invalid field, or the flows' algorithm if it holds packets back
+    /// ([`super::Pacing`]), which only the tenants' may.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.validate()?;
         if I::HOLDS_BACK {
@@ -97,7 +97,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         })
     }
 
-    /// The tenant's own order names its next packet, which goes into its hand.
+    /// Takes the tenant's next packet out of its flows, to be held by the tenant; returns its
+    /// length.
     #[inline(always)]
     fn take_in_hand(&mut self, tenant: u32, now_ns: u64) -> Option<u32> {
         let tenant = &mut self.tenants[tenant as usize];

@@ -1,38 +1,41 @@
-//! Pacing: every flow at its own rate.
+//! Pacing: each flow at its own rate.
 
 use super::config::Config;
 use super::table::{Line, NONE, Slots};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// 1 Pbit/s.
+/// Greatest rate: 1 Pbit/s.
 const RATE_MAX_BITS_PER_S: u64 = 1_000_000_000_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 
-/// Pacing by earliest departure time: a flow's weight is its rate in bits per second, and each of its
-/// packets may leave when the one before it has taken its length at that rate. Of the packets that may
-/// leave, the one whose moment came first goes first. Moments are exact: whole nanoseconds and a
-/// remainder, which never adds up to an error; a packet leaves in the first nanosecond at which it may.
+/// Pacing by earliest departure time: a flow's weight is its rate in bits per second, and each of
+/// its packets may leave when the one before has taken its transmission time at that rate. Of the
+/// packets that may leave, the one with the earliest departure time leaves first. Departure times
+/// are exact: whole nanoseconds and a remainder, so that no error accumulates; a packet leaves in
+/// the first nanosecond at which it may.
 ///
-/// A flow that had nothing to send gathers no credit; one whose packets were not fetched in time catches
+/// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches
 /// up.
 ///
 /// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel: Scalable
 /// Traffic Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et al., Eiffel:
 /// Efficient and Flexible Software Packet Scheduling, NSDI 2019 (buckets found by their first set bit).
-/// Here the buckets are digits of the moment, so that no horizon and no granularity has to be chosen.
+/// Here the buckets are digits of the departure time, so that no horizon and no granularity has to
+/// be chosen.
 ///
-/// Cost: O(1) to find the next moment; a flow moves to a smaller bucket at most 10 times for each of its
-/// packets, rarely more than twice.
+/// Cost: O(1) to find the next departure time; a flow moves to a smaller bucket at most 10 times
+/// for each of its packets, rarely more than twice.
 #[derive(Debug)]
 pub struct Pacing {
-    /// No flow's moment is before this; levels and slots are by the digits that differ from it.
+    /// No flow's departure time is earlier; a flow's level and slot follow from the digits that
+    /// differ from it.
     base_ns: u64,
-    /// Which levels have flows.
+    /// Bitmap of the levels with flows.
     levels: u64,
-    /// Which slots of each level have flows.
+    /// For each level: bitmap of the slots with flows.
     full: [u64; LEVELS],
     slots: Box<[[Slot; SLOTS]; LEVELS]>,
 }
@@ -40,24 +43,25 @@ pub struct Pacing {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     first: u32,
-    /// The earliest of its moments: flows leave a slot all together, or from one of equal moments.
+    /// Earliest departure time in the slot. At level 0, all flows of a slot have the same time and
+    /// leave one by one; above, a slot's flows move to lower levels together.
     earliest_ns: u64,
 }
 
-/// The state of a flow in pacing.
+/// State of a flow in pacing.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure {
-    /// When its next packet may leave, rounded down.
+    /// Departure time of its next packet, rounded down.
     next_ns: u64,
-    /// What was rounded away, in units of a nanosecond over the rate.
+    /// The part that was rounded away, in units of a nanosecond divided by the rate.
     remainder: u64,
     rate_bits_per_s: u64,
-    /// The flow behind it in its slot.
+    /// Next flow in its slot.
     behind: u32,
 }
 
 impl Departure {
-    /// The first whole nanosecond at which the next packet may leave.
+    /// Returns the first whole nanosecond at which the next packet may leave.
     #[inline(always)]
     fn due_ns(&self) -> u64 {
         self.next_ns.saturating_add(u64::from(self.remainder > 0))
@@ -79,7 +83,7 @@ impl Pacing {
         self.levels |= 1 << level;
     }
 
-    /// The first level and slot that have flows.
+    /// Returns the first level and slot with flows.
     #[inline(always)]
     fn first(&self) -> Option<(usize, usize)> {
         if self.levels == 0 {
@@ -140,7 +144,7 @@ impl Discipline for Pacing {
             if level == 0 {
                 return Some(first);
             }
-            // Time has come into this slot: from here on its flows differ in a smaller digit.
+            // Time has reached this slot: from here on its flows differ in a lower digit.
             self.clear(level, place);
             self.base_ns = earliest_ns;
             let mut id = first;
@@ -166,7 +170,7 @@ impl Discipline for Pacing {
             NONE => self.clear(level, place),
             behind => self.slots[level][place].first = behind,
         }
-        // Below 2^53 and 2^50: the sum fits.
+        // The terms are below 2^53 and 2^50, so the sum fits.
         let took = u64::from(bytes) * 8 * NS_PER_S + flow.remainder;
         flow.next_ns = flow.next_ns.saturating_add(took / flow.rate_bits_per_s);
         flow.remainder = took % flow.rate_bits_per_s;
@@ -176,7 +180,7 @@ impl Discipline for Pacing {
     }
 
     fn changed<S: Slots<Departure>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {
-        // A packet's moment depends on those before it, not on its own length.
+        // A departure time depends on the packets before, not on the packet's own length.
     }
 
     fn ready_ns(&self) -> u64 {

@@ -4,31 +4,31 @@ use super::config::Config;
 use super::table::{HalfLine, NONE, Slots};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// How many priorities there are: two levels of 64 bits.
+/// Number of priorities: two levels of 64 bits.
 const LEVELS_COUNT: u64 = 64 * 64;
 
-/// Strict priority: while a flow of a smaller number has packets, none of a greater number goes. Flows
-/// of one number take turns, a packet each.
+/// Strict priority: while a flow with a smaller number has packets, flows with greater numbers
+/// wait. Flows with the same number take turns, one packet each.
 ///
-/// Source: a bitmap of the levels that have packets and its first bit set, as real-time kernels choose
-/// their tasks; Eiffel builds its queues on the same (A. Saeed et al., NSDI 2019).
+/// Source: a bitmap of the levels with packets, and a scan for its first bit, as real-time kernels
+/// choose their tasks; Eiffel builds its queues on the same (A. Saeed et al., NSDI 2019).
 ///
 /// Cost: O(1): two bit scans.
 #[derive(Debug)]
 pub struct Priority {
-    /// Which words of `levels` are not 0.
+    /// Bitmap of the non-zero words of `levels`.
     words: u64,
-    /// Which levels have flows.
+    /// Bitmap of the levels with flows.
     levels: [u64; 64],
-    /// The first and the last flow of each level.
+    /// First and last flow of each level.
     ends: Box<[(u32, u32)]>,
 }
 
-/// The state of a flow in strict priority.
+/// State of a flow in strict priority.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     level: u32,
-    /// The flow behind it on its level.
+    /// Next flow on its level.
     next: u32,
 }
 
@@ -96,7 +96,7 @@ impl Discipline for Priority {
     #[inline(always)]
     fn served<S: Slots<Place>>(&mut self, slots: &mut S, id: u32, _: u32, next: Option<u32>) {
         match next {
-            // Alone on its level, it stays.
+            // Alone on its level: it stays.
             Some(_) if slots.hot(id).next == NONE => {}
             Some(_) => {
                 self.remove_first(slots, id);

@@ -7,31 +7,31 @@ use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::marker::PhantomData;
 
-/// QFQ: what WF2Q+ does, with beginnings rounded, in constant time. No flow with packets is behind its
-/// share by more than about two longest packets.
+/// QFQ: the order of WF2Q+ with rounded start times, in constant time. No flow with packets lags
+/// behind its share by more than about two longest packets.
 ///
-/// A flow that drops its oldest packet keeps that one's place for the next, whose own length is counted
-/// when it goes.
+/// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
+/// actual length is charged when it leaves.
 ///
-/// Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight Guarantees,
-/// IEEE/ACM Transactions on Networking 21(3), 2013. Virtual time advances by the actual sum of the
-/// weights, as in the paper, and not by the largest that there could be; beginnings are rounded less, and
-/// ends are compared.
+/// Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight
+/// Guarantees, IEEE/ACM Transactions on Networking 21(3), 2013. As in the paper, virtual time
+/// advances by the actual sum of the weights, not by the greatest possible sum; unlike in the
+/// paper, start times are rounded less and finish times are compared.
 ///
-/// Cost: O(1): bit scans, and a comparison for each group of flows that may go (one to fifteen).
+/// Cost: O(1): bit scans, and a comparison for each group of eligible flows (one to fifteen).
 #[derive(Debug)]
 pub struct Qfq {
     groups: Groups,
 }
 
-/// The state of a flow in QFQ.
+/// State of a flow in QFQ.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounded {
     byte_cost: u64,
     interval: Interval,
 }
 
-/// The flows' intervals, where the flows are the entities.
+/// Intervals of flows as entities of the groups.
 struct Flows<'a, S>(&'a mut S, PhantomData<Rounded>);
 
 impl<S: Slots<Rounded>> Intervals for Flows<'_, S> {

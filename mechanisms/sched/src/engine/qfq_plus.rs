@@ -7,13 +7,13 @@ use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::collections::HashMap;
 
-/// So many flows of one weight and length are one aggregate.
+/// Maximum number of flows, of one weight and length, in an aggregate.
 const MEMBERS_MAX: u32 = 8;
 
 /// QFQ+: flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders;
-/// within an aggregate the flows take turns by deficit round robin. An aggregate that is chosen stays
-/// while its packets fit into one longest packet's worth of bytes: longer stays are cheaper, and put the
-/// other flows behind by more than twice the longest packet.
+/// within an aggregate the flows take turns by deficit round robin. A chosen aggregate is served
+/// while its packets fit into the bytes of one longest packet: a longer service would be cheaper,
+/// but other flows would lag by more than twice the longest packet.
 ///
 /// Source: P. Valente, Reducing the Execution Time of Fair-Queueing Packet Schedulers, Computer
 /// Communications 47, 2014.
@@ -23,22 +23,22 @@ const MEMBERS_MAX: u32 = 8;
 pub struct QfqPlus {
     groups: Groups,
     aggregates: Vec<Aggregate>,
-    /// The aggregate that takes the next flow of a weight and a length.
+    /// The aggregate that takes the next flow, by weight and length.
     open: HashMap<(u64, u32), u32>,
-    /// The aggregate that is served, and virtual time when it was chosen.
+    /// The aggregate being served, and the virtual time when it was chosen.
     serving: u32,
     since: u64,
 }
 
-/// The state of a flow in QFQ+.
+/// State of a flow in QFQ+.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     aggregate: u32,
-    /// The flow behind it in its aggregate.
+    /// Next flow in its aggregate.
     next: u32,
-    /// What is left of its turn.
+    /// Bytes left of its turn.
     left_bytes: u32,
-    /// Its oldest packet.
+    /// Length of its oldest packet.
     oldest_bytes: u32,
 }
 
@@ -47,10 +47,10 @@ pub struct Member {
 struct Aggregate {
     byte_cost: u64,
     interval: Interval,
-    /// Its flows that have packets.
+    /// First and last of its flows with packets.
     first: u32,
     last: u32,
-    /// What it has sent since it was chosen.
+    /// Bytes sent since it was chosen.
     spent_bytes: u32,
     longest_bytes: u32,
     members_count: u32,
@@ -64,7 +64,7 @@ impl Intervals for Vec<Aggregate> {
 }
 
 impl Aggregate {
-    /// Its next stay begins at `start`.
+    /// Sets the interval of its next service, which begins at `start`.
     #[inline(always)]
     fn begin(&mut self, start: u64) {
         let stay = self.byte_cost * u64::from(self.longest_bytes);
@@ -85,7 +85,8 @@ impl Aggregate {
 }
 
 impl QfqPlus {
-    /// The aggregate that a new flow joins; it has no packets, as its pace changes.
+    /// Returns the aggregate for a new flow. It has no packets, since a new member changes its
+    /// rate.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
         let key = (spec.weight, spec.length_max_bytes);
         if let Some(&open) = self.open.get(&key) {

@@ -1,45 +1,47 @@
-//! A queue for each flow, and an algorithm that orders the flows.
+//! Scheduler made of a queue for each flow and an order of the flows.
 
 use super::config::{Config, ConfigError, check_spec};
 use super::table::{Pushed, Slots, Table};
 use super::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
 use std::fmt::Debug;
 
-/// An order of flows. It sees of the packets only the length of each flow's oldest; the packets
-/// themselves lie in [`Queued`], or in [`super::Hierarchy`].
+/// Order of flows. Of the packets it sees only the length of each flow's oldest; the packets
+/// themselves are in [`Queued`], or in [`super::Hierarchy`].
 ///
-/// The calls for one flow come in this order: `activate` when it gets its first packet; then `choose`
-/// names it and `served` follows at once, any number of times, the last of them without a next packet,
-/// after which `activate` may come again.
+/// The calls for one flow come in this order: `activate` when it gets its first packet; then, any
+/// number of times, `choose` returns it and `served` follows at once. The last `served` has no next
+/// packet, and then `activate` may follow again.
 pub trait Discipline: Sized {
-    /// What it keeps for each flow, in the flow's own cache line.
+    /// State of a flow, in the flow's own cache line.
     type Hot: Copy + Debug;
 
-    /// [`super::HalfLine`] where `Hot` takes 8 bytes or fewer, aligned to 4; [`super::Line`] else.
+    /// [`super::HalfLine`] if `Hot` takes at most 8 bytes, aligned to 4; else [`super::Line`].
     type Align: Copy + Debug;
 
-    /// The largest weight.
+    /// Greatest weight.
     const WEIGHT_MAX: u64;
 
-    /// Whether `choose` may give nothing while flows have packets.
+    /// `true` if `choose` may return `None` while flows have packets.
     const HOLDS_BACK: bool = false;
 
-    /// Of a valid configuration.
+    /// Makes an order from a valid configuration.
     fn new(config: &Config) -> Self;
 
-    /// Takes a flow whose weight and length lie within the limits.
+    /// Adds a flow whose weight and length are within the limits.
     ///
     /// # Errors
-    /// Where the algorithm cannot hold it; then nothing has changed.
+    /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
     fn admit(&mut self, spec: &FlowSpec) -> Result<Self::Hot, FlowError>;
 
-    /// The flow `id` has packets from now on; the first is so long.
+    /// Activates the flow `id`, which had no packets; its first packet has `bytes`.
     fn activate<S: Slots<Self::Hot>>(&mut self, slots: &mut S, id: u32, bytes: u32, now_ns: u64);
 
-    /// The flow whose oldest packet goes now; it stays where it is until [`Discipline::served`].
+    /// Returns the flow whose oldest packet leaves now; it keeps its position until
+    /// [`Discipline::served`].
     fn choose<S: Slots<Self::Hot>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
 
-    /// The flow that was just chosen has sent a packet of so many bytes, and its next is so long.
+    /// Records that the flow returned by `choose` has sent a packet of `bytes`, and that its next
+    /// packet has `next_bytes`.
     fn served<S: Slots<Self::Hot>>(
         &mut self,
         slots: &mut S,
@@ -48,30 +50,32 @@ pub trait Discipline: Sized {
         next_bytes: Option<u32>,
     );
 
-    /// The oldest packet of a flow that has some was dropped; the one that is the oldest now is so
-    /// long.
+    /// Records that the oldest packet of a flow, of `before` bytes, was dropped, and that the
+    /// flow's oldest packet now has `bytes`.
     fn changed<S: Slots<Self::Hot>>(&mut self, slots: &mut S, id: u32, before: u32, bytes: u32);
 
-    /// No flow has a packet any more.
+    /// Called when no flow has a packet any more.
     fn idle(&mut self) {}
 
-    /// When `choose` gives a flow at the earliest, asked only while some flow has packets.
+    /// Returns the earliest time at which `choose` returns a flow; called only while a flow has
+    /// packets.
     fn ready_ns(&self) -> u64 {
         0
     }
 
-    /// The flow that is chosen after so many others, where that is known without looking far: its
-    /// memory is asked for ahead.
+    /// Returns the flow that will be chosen after `places` others, if that is known at no cost: its
+    /// memory is prefetched.
     #[inline(always)]
     fn ahead(&self, _places: usize) -> Option<u32> {
         None
     }
 }
 
-/// From so many flows on they do not all stay in the nearest caches, and are asked for ahead.
+/// Number of flows from which on they do not all stay in the first-level caches, and are
+/// prefetched.
 const FETCH_FLOWS_MIN: u32 = 1024;
 
-/// The scheduler of a [`Discipline`]: it keeps the packets, the limits and the totals.
+/// Scheduler of a [`Discipline`]: holds the packets, the limits and the counters.
 #[derive(Debug)]
 pub struct Queued<T: Copy + Debug, D: Discipline> {
     table: Table<T, D::Hot, D::Align>,
@@ -80,10 +84,10 @@ pub struct Queued<T: Copy + Debug, D: Discipline> {
 }
 
 impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
-    /// A scheduler without flows.
+    /// Makes a scheduler without flows.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is out of its range.
+    /// [`ConfigError`] names the invalid field.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.validate()?;
         if let Some(spec) = &config.template {
@@ -93,7 +97,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         Ok(Self { table: Table::new(config), order: D::new(config), template: config.template })
     }
 
-    /// What does not happen to most packets.
+    /// Handles the packets that are not simply queued.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(
@@ -119,7 +123,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         Err(Refused { packet, why })
     }
 
-    /// Makes the flows up to this one, by the template.
+    /// Makes the flows up to this one from the template.
     fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
         let spec = self.template.ok_or(Refusal::UnknownFlow)?;
         while self.table.flows_count() <= flow {
@@ -132,12 +136,12 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
     fn replace_oldest(&mut self, now_ns: u64, packet: Packet<T>) -> Packet<T> {
         let popped = self.table.pop(packet.flow);
         self.table.totals.dropped += 1;
-        // The node that was freed is taken, and the flow has room for one: this cannot fail.
+        // Cannot fail: a node was freed, and the flow has room for one packet.
         let pushed = self.table.push(&packet);
         debug_assert!(matches!(pushed, Pushed::First | Pushed::Behind));
         let (id, before) = (packet.flow, popped.packet.length_bytes);
         let bytes = popped.next_bytes.unwrap_or(packet.length_bytes);
-        let _ = now_ns; // when a packet goes depends on its flow's past, not on this moment
+        let _ = now_ns; // a packet's turn depends on its flow's past, not on this moment
         self.order.changed(&mut self.table, id, before, bytes);
         popped.packet
     }

@@ -1,10 +1,10 @@
-//! A ring of flows that take turns.
+//! Ring of flows that take turns.
 
-/// Flow numbers in a circle. It has room for every flow that was announced, so that turning it never
+/// Circular buffer of flow numbers. It has room for every announced flow, so that rotating it never
 /// allocates.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    /// A power of two of them, or none.
+    /// A power of two of them, or empty.
     places: Vec<u32>,
     head: u32,
     count: u32,
@@ -12,7 +12,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Makes room for one flow more.
+    /// Makes room for one more flow.
     pub(crate) fn announce(&mut self) {
         self.flows_count += 1;
         if self.flows_count as usize <= self.places.len() {
@@ -36,7 +36,7 @@ impl Ring {
         self.places[self.index(offset)]
     }
 
-    /// The flow that comes after so many others.
+    /// Returns the flow at this offset from the first.
     #[inline(always)]
     pub(crate) fn get(&self, offset: u32) -> Option<u32> {
         (offset < self.count).then(|| self.at(offset))
@@ -57,7 +57,7 @@ impl Ring {
         self.count -= 1;
     }
 
-    /// The first goes to the end.
+    /// Moves the first flow to the end.
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));

@@ -1,35 +1,35 @@
-//! Turns: deficit round robin, and one packet a turn.
+//! Round robin: by deficit, and by packets.
 
 use super::config::{Config, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
 use super::ring::Ring;
 use super::table::{HalfLine, Slots};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// Weighted deficit round robin, as dummynet's `rr`: each turn a flow may send as many bytes as its
-/// weight is worth, and what is left is added to its next turn.
+/// Weighted deficit round robin, as dummynet's `rr`: in each turn a flow may send as many bytes as
+/// its weight is worth, and the rest is added to its next turn.
 ///
 /// Source: M. Shreedhar, G. Varghese, Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM
 /// Transactions on Networking 4(3), 1996 (SIGCOMM 1995).
 ///
-/// Cost: O(1), as every turn is worth at least its flow's longest packet.
+/// Cost: O(1), as each turn is worth at least its flow's longest packet.
 #[derive(Debug)]
 pub struct DeficitRoundRobin {
     turns: Ring,
-    /// What a unit of weight is worth.
+    /// Bytes per unit of weight in a turn.
     unit_bytes: u32,
     weight_max: u32,
 }
 
-/// The state of a flow in deficit round robin.
+/// State of a flow in deficit round robin.
 #[derive(Clone, Copy, Debug)]
 pub struct Deficit {
-    /// What is left of this turn, or what the next is worth. While the flow has packets it is never
-    /// less than the oldest of them when it is the flow's turn.
+    /// Bytes left of this turn, or the worth of the next. While the flow has packets, this is never
+    /// less than its oldest packet when its turn comes.
     left_bytes: u32,
     weight: u32,
 }
 
-/// A turn and what is left of one before stay below 2^32 bytes.
+/// Greatest worth of a turn: together with the rest of an earlier turn it stays below 2^32 bytes.
 const TURN_MAX_BYTES: u64 = 1 << 31;
 
 impl Discipline for DeficitRoundRobin {
@@ -46,7 +46,7 @@ impl Discipline for DeficitRoundRobin {
         let unit_bytes = self.unit_bytes.max(spec.length_max_bytes.div_ceil(weight));
         let heaviest = self.weight_max.max(weight);
         if u64::from(heaviest) * u64::from(unit_bytes) > TURN_MAX_BYTES {
-            // Either its weight is too great for what a unit is worth, or its packets make the
+            // Either the weight is too great for the bytes per unit, or the packets would make the
             // heaviest flow's turns too long.
             let weight_max = TURN_MAX_BYTES / u64::from(self.unit_bytes);
             if u64::from(weight) > weight_max {
@@ -83,7 +83,7 @@ impl Discipline for DeficitRoundRobin {
         let flow = slots.hot(id);
         flow.left_bytes -= bytes;
         if next_bytes > flow.left_bytes {
-            // Paid in advance, so that whoever comes first may go without being looked at.
+            // Credited in advance, so that the first flow can always send without a check.
             flow.left_bytes += flow.weight * self.unit_bytes;
             self.turns.rotate(id);
         }
@@ -92,7 +92,8 @@ impl Discipline for DeficitRoundRobin {
     fn changed<S: Slots<Deficit>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
         let flow = slots.hot(id);
         if bytes > flow.left_bytes {
-            // Only the first has spent a part of its turn; the others have room for any packet.
+            // Only the first flow has spent a part of its turn; the others have room for any
+            // packet.
             flow.left_bytes += flow.weight * self.unit_bytes;
             self.turns.rotate(id);
         }
@@ -104,8 +105,8 @@ impl Discipline for DeficitRoundRobin {
     }
 }
 
-/// One packet a turn, whatever its length and its flow's weight: Nagle's round robin, the cheapest
-/// order that lets no flow starve.
+/// Round robin by packets: one packet a turn, whatever its length and its flow's weight. Nagle's
+/// round robin, the cheapest order without starvation.
 ///
 /// Source: J. Nagle, On Packet Switches with Infinite Storage, RFC 970, 1985.
 ///

@@ -1,41 +1,43 @@
-//! The substrate under every algorithm that queues by flow: the flows, each with a list of packets,
-//! and the pool that the packets lie in.
+//! Storage of every algorithm that queues by flow: the flows, each with a list of packets, and the
+//! pool of packets.
 
 use super::config::{Config, check_spec};
 use super::{DropPolicy, FlowError, FlowSpec, Packet, Totals};
 use crate::raw::fetch;
 use std::fmt::Debug;
 
-/// No packet, no flow.
+/// Null index of packets and flows.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The drop policy's bit beside the longest packet, which needs 21.
+/// Bit of the drop policy beside the longest packet's length, which needs 21 bits.
 const HEAD_BIT: u32 = 1 << 31;
 
-/// An algorithm's own state of each flow, which lies beside the flow's list in the same cache line.
+/// Access to the algorithm's state of each flow, which is in the same cache line as the flow's
+/// list.
 pub trait Slots<H> {
-    /// The state of the flow `id`.
+    /// Returns the state of the flow `id`.
     fn hot(&mut self, id: u32) -> &mut H;
 
-    /// Asks the processor for that state, which will be looked at soon.
+    /// Prefetches that state.
     fn fetch(&self, id: u32);
 }
 
-/// A packet in the pool: 16 bytes with a token of 8.
+/// Packet in the pool: 16 bytes with a token of 8.
 ///
-/// How long it is stands with the one before it, or with its flow if it is the oldest: whoever takes a
-/// packet out needs the next one's length, and so has not to look at that one's line as well.
+/// A packet's length is stored with the packet before it, or with the flow if it is the oldest:
+/// removing a packet needs the next one's length, and need not read the next one's cache line for
+/// it.
 #[derive(Clone, Copy, Debug)]
 struct Node<T> {
-    /// The next of the same flow; of a free node, the next free one.
+    /// Next packet of the flow; for a free node, the next free node.
     next: u32,
-    /// That one's length.
+    /// Length of the next packet.
     next_bytes: u32,
     token: T,
 }
 
-/// A flow: its list, its limits and the algorithm's state. `A` is as wide as the whole may be so that
-/// it lies in one cache line.
+/// A flow: its list, its limits and the algorithm's state. `A` aligns the struct so that it lies in
+/// one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Flow<H, A> {
@@ -43,44 +45,44 @@ struct Flow<H, A> {
     tail: u32,
     count: u32,
     packets_max: u32,
-    /// And the drop policy, in the highest bit.
+    /// With the drop policy in the highest bit.
     length_max_bytes: u32,
-    /// The oldest packet's length.
+    /// Length of the oldest packet.
     head_bytes: u32,
     hot: H,
     align: [A; 0],
 }
 
-/// Half a cache line: two flows in each.
+/// Alignment to half a cache line: two flows per line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct HalfLine;
 
-/// A whole cache line for each flow.
+/// Alignment to a whole cache line for each flow.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub struct Line;
 
-/// What [`Table::push`] found.
+/// Result of [`Table::push`].
 pub(crate) enum Pushed {
-    /// It is the flow's first.
+    /// Queued as the flow's only packet.
     First,
-    /// There are others before it.
+    /// Queued behind other packets.
     Behind,
-    /// The flow is not there.
+    /// The flow does not exist.
     NoFlow,
-    /// No bytes, or too many.
+    /// The length is zero or above the flow's limit.
     BadLength,
-    /// The flow is full; and whether it drops its oldest packet.
+    /// The flow is full; `drops_head` is its policy.
     FlowFull { drops_head: bool },
     /// The pool is full.
     Full,
 }
 
-/// A packet that was taken out, and what its flow holds now.
+/// A packet that was removed, and the flow's next.
 pub(crate) struct Popped<T> {
     pub(crate) packet: Packet<T>,
-    /// The length of the flow's next packet; `None` if that was its last.
+    /// Length of the flow's next packet; `None` if that was its last.
     pub(crate) next_bytes: Option<u32>,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct Popped<T> {
 pub(crate) struct Table<T, H, A> {
     flows: Vec<Flow<H, A>>,
     nodes: Vec<Node<T>>,
-    /// The first free node.
+    /// First free node.
     free: u32,
     pub(crate) totals: Totals,
     packets_max: u32,
@@ -109,7 +111,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Slots<H> for Table<T, H, A> {
 }
 
 impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
-    /// Of a valid configuration.
+    /// Makes a table from a valid configuration.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             flows: Vec::with_capacity(config.flows_max as usize),
@@ -129,7 +131,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         (self.totals.enqueued - self.totals.dequeued - self.totals.dropped) as usize
     }
 
-    /// Whether there is room for one flow more, before the algorithm is asked.
+    /// Checks that there is room for one more flow; called before the algorithm admits it.
     pub(crate) fn check_room(&self) -> Result<(), FlowError> {
         if self.flows.len() >= self.flows_max as usize {
             return Err(FlowError::Flows { flows_max: self.flows_max });
@@ -137,7 +139,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         Ok(())
     }
 
-    /// Adds a flow that has been found good.
+    /// Adds a flow that the algorithm has admitted.
     pub(crate) fn add(&mut self, spec: &FlowSpec, hot: H) -> u32 {
         debug_assert!(check_spec(spec, u64::MAX).is_ok());
         let drops_head = spec.drop == DropPolicy::Head;
@@ -154,11 +156,11 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         self.flows.len() as u32 - 1
     }
 
-    /// Queues a packet behind those of its flow, if it can be.
+    /// Queues a packet behind the others of its flow, if possible.
     #[inline(always)]
     pub(crate) fn push(&mut self, packet: &Packet<T>) -> Pushed {
         let Some(flow) = self.flows.get_mut(packet.flow as usize) else { return Pushed::NoFlow };
-        // One comparison: a length of 0 becomes the largest there is.
+        // One comparison: a length of 0 wraps around to the greatest value.
         if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes & !HEAD_BIT {
             return Pushed::BadLength;
         }
@@ -168,7 +170,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         let at = self.free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return self.push_new(packet) };
         self.free = node.next;
-        // Field by field: a whole one would be put together elsewhere first, and read back at once.
+        // Field by field: a whole struct would be assembled elsewhere first and read back at once.
         node.next = NONE;
         node.token = packet.token;
         self.totals.enqueued += 1;
@@ -186,7 +188,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         Pushed::Behind
     }
 
-    /// The same with a node that was never used.
+    /// Queues a packet as `push` does, with a node that was never used.
     #[cold]
     #[inline(never)]
     fn push_new(&mut self, packet: &Packet<T>) -> Pushed {
@@ -211,7 +213,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         Pushed::Behind
     }
 
-    /// Takes the oldest packet out of a flow that has one.
+    /// Removes the oldest packet of a flow that has one.
     #[inline(always)]
     pub(crate) fn pop(&mut self, id: u32) -> Popped<T> {
         let flow = &mut self.flows[id as usize];
@@ -226,7 +228,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         Popped { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
     }
 
-    /// Asks the processor for the flow's oldest packet, whose own line ought to be near already.
+    /// Prefetches the flow's oldest packet; the flow itself should be in the cache already.
     #[inline(always)]
     pub(crate) fn fetch_head(&self, id: u32) {
         if let Some(node) = self.nodes.get(self.flows[id as usize].head as usize) {

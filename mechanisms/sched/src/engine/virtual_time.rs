@@ -1,26 +1,27 @@
 //! Virtual time: bytes per unit of weight, in fixed point.
 //!
-//! A moment is a `u64` of 40 binary places that wraps around; what is compared lies less than 2^63 apart:
-//! a flow's packet takes at most 2^20 bytes at weight 1, 2^60. The increments of the flows are rounded up
-//! and the pace of the whole is rounded down, so that virtual time never outruns the flows: if it did,
-//! every flow would count as behind, and the bound on how far one can be ahead would be gone.
+//! A virtual time is a `u64` with 40 binary places that wraps around; compared values are less than
+//! 2^63 apart: a packet takes at most 2^20 bytes at weight 1, which is 2^60. The flows' increments
+//! are rounded up and the system's rate is rounded down, so that virtual time never outruns the
+//! flows: otherwise every flow would count as behind, and the bound on how far a flow can be ahead
+//! would be lost.
 
 use super::config::{WEIGHT_MAX, WEIGHT_SUM_MAX};
 use super::{FlowError, FlowSpec};
 
 const PLACES: u32 = 40;
-/// The sum of what was served is exact to so many more places.
+/// Additional binary places of the sum of service.
 const MORE_PLACES: u32 = 23;
-/// An epoch is 2^62 of a moment's units.
+/// Length of an epoch: 2^62 units of a virtual time.
 const EPOCH_SHIFT: u32 = MORE_PLACES + 62;
 
-/// Whether `a` is later than `b`.
+/// Returns `true` if `a` is later than `b`.
 #[inline(always)]
 pub(crate) fn is_later(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) > 0
 }
 
-/// What a byte takes of a flow of this weight.
+/// Returns the virtual time that a byte takes for a flow of this weight.
 #[inline(always)]
 pub(crate) fn byte_cost(weight: u64) -> u64 {
     (1_u64 << PLACES).div_ceil(weight)
@@ -28,7 +29,7 @@ pub(crate) fn byte_cost(weight: u64) -> u64 {
 
 const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << PLACES);
 
-/// The system's virtual time: it advances with every byte served by one over the sum of the weights.
+/// Virtual time of the system: each byte served advances it by one over the sum of the weights.
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
     exact: u128,
@@ -41,12 +42,12 @@ impl VirtualTime {
         Self { exact: 0, byte_cost: 0, weight_sum: 0 }
     }
 
-    /// One flow more: the weights are the actual ones, not the most that there could be.
+    /// Adds a flow's weight: the sum is that of the actual flows, not the greatest possible one.
     pub(crate) fn admit(&mut self, spec: &FlowSpec) -> Result<(), FlowError> {
         self.set_weight_sum(self.weight_sum.saturating_add(spec.weight))
     }
 
-    /// The weights' sum is another.
+    /// Sets the sum of the weights.
     pub(crate) fn set_weight_sum(&mut self, sum: u64) -> Result<(), FlowError> {
         if sum > WEIGHT_SUM_MAX {
             return Err(FlowError::WeightSum { sum, sum_max: WEIGHT_SUM_MAX });
@@ -67,7 +68,7 @@ impl VirtualTime {
         self.exact = self.exact.wrapping_add(took);
     }
 
-    /// It is not before `moment`.
+    /// Advances the time to `moment`, if that is later.
     #[inline(always)]
     pub(crate) fn raise(&mut self, moment: u64) {
         let ahead = moment.wrapping_sub(self.now());
@@ -77,20 +78,21 @@ impl VirtualTime {
         }
     }
 
-    /// To be noted beside a moment that may be looked at much later: as moments wrap around, one of long
-    /// ago would seem to lie ahead.
+    /// Returns the epoch, to be stored beside a virtual time that may be compared much later: as
+    /// times wrap around, an old one would seem to lie ahead.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         (self.exact >> EPOCH_SHIFT) as u64
     }
 
-    /// Whether a moment noted in `epoch` can be compared with now; those before it lie behind.
+    /// Returns `true` if a time stored with `epoch` can be compared with now; older times lie
+    /// behind.
     #[inline(always)]
     pub(crate) fn is_recent(&self, epoch: u64) -> bool {
         self.epoch().wrapping_sub(epoch) <= 1
     }
 
-    /// A new busy period: what was served in an earlier one counts no more.
+    /// Starts a new busy period: times of earlier ones no longer count.
     pub(crate) fn begin_anew(&mut self) {
         self.exact = self.exact.wrapping_add(2 << EPOCH_SHIFT);
     }

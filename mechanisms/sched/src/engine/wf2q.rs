@@ -6,39 +6,42 @@ use super::table::{Line, Slots};
 use super::virtual_time::{VirtualTime, byte_cost, is_later};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// WF2Q+: of the flows whose packet would have begun by now if all were served at once, each at its
-/// share, the one whose packet would end first. No flow with packets is ever behind its share by more
-/// than a longest packet, nor ahead by more than one.
+/// WF2Q+: of the flows whose oldest packet would have started by now if all were served at once,
+/// each at its share, the one whose packet would finish first is served. No flow with packets is
+/// ever behind its share by more than a longest packet, nor ahead by more than one.
 ///
-/// A flow that drops its oldest packet keeps that one's place for the next, whose own length is counted
-/// when it goes: the shares stay exact, and the order is off by one packet of that flow.
+/// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
+/// actual length is charged when it leaves: the shares stay exact, and the order is off by one
+/// packet of that flow.
 ///
 /// Source: J. C. R. Bennett, H. Zhang, WF2Q: Worst-case Fair Weighted Fair Queueing, INFOCOM 1996, and
 /// Hierarchical Packet Fair Queueing Algorithms, IEEE/ACM Transactions on Networking 5(5), 1997.
 ///
-/// Cost: O(log n) for n flows with packets: two heaps, one of the flows that may go, by when they end,
-/// and one of those that may not yet, by when they begin. A flow that goes to wait takes the place of the
-/// one that has waited longest, which takes its place: two walks down in most steps, and none up.
+/// Cost: O(log n) for n flows with packets: two heaps, one of the eligible flows by finish time,
+/// and one of the waiting flows by start time. A flow that starts to wait replaces the flow that
+/// has waited longest in the waiting heap, which replaces it in the eligible heap: two walks down
+/// in most steps, and none up.
 #[derive(Debug)]
 pub struct Wf2qPlus {
     time: VirtualTime,
-    /// Who may go, by the packet's end.
+    /// Eligible flows, by the finish time of their oldest packet.
     eligible: Heap,
-    /// Who may not yet, by the packet's beginning.
+    /// Waiting flows, by the start time of their oldest packet.
     waiting: Heap,
     flows_count: usize,
 }
 
-/// The state of a flow in WF2Q+.
+/// State of a flow in WF2Q+.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
-    /// When its oldest packet begins; when it has none, when the last one ended.
+    /// Virtual start time of its oldest packet; if it has no packet, the finish time of its last
+    /// one.
     start: u64,
-    /// When its oldest packet ends.
+    /// Virtual finish time of its oldest packet.
     finish: u64,
-    /// What a byte takes.
+    /// Virtual time that a byte takes.
     byte_cost: u64,
-    /// When it had no packet any more.
+    /// Epoch in which it last became idle.
     epoch: u64,
 }
 
@@ -61,7 +64,7 @@ impl Discipline for Wf2qPlus {
         self.flows_count += 1;
         self.eligible.announce(self.flows_count);
         self.waiting.announce(self.flows_count);
-        // As of an epoch long ago, so that it counts for nothing.
+        // An epoch long ago, so that the start time is ignored.
         let epoch = self.time.epoch().wrapping_sub(2);
         Ok(Stamp { start: 0, finish: 0, byte_cost: byte_cost(spec.weight), epoch })
     }
@@ -122,7 +125,7 @@ impl Discipline for Wf2qPlus {
     }
 
     fn changed<S: Slots<Stamp>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
-        // For a flow that waits; one that may go is in its place already.
+        // Takes effect for a waiting flow; an eligible flow keeps its position in the heap.
         let stamp = slots.hot(id);
         stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
     }

@@ -1,24 +1,25 @@
-//! Which flow gets the next packet, and when packets are taken out instead.
+//! Generator: chooses the flow that gets the next packet, and when packets are taken out instead.
 
 use super::Options;
 
 const NONE: u32 = u32::MAX;
-/// Flows with so many packets or more are not told apart.
+/// Number of lists: for 0 to 29 queued packets, and for 30 or more.
 const LEVELS: usize = 31;
 
-/// Gives packets to whoever has the fewest, up to `qmax` in all, and then none down to `qmin`.
+/// Generator that gives packets to the flow with the fewest, up to `qmax` in all, and then none
+/// until `qmin` are left.
 #[derive(Debug)]
 pub(super) struct Generator {
     lengths_bytes: Vec<u32>,
-    /// Packets queued, and the flows before and behind in the list of those with as many. Each in an array of its own: of
-    /// neighbouring fields, written one by one and read as a pair, the processor would wait for the
-    /// writes.
+    /// Packets queued, and the previous and next flow in the list of flows with the same number of
+    /// packets. Each in an array of its own: if they were adjacent fields, written one by one and
+    /// read as a pair, the processor would wait for the writes.
     counts: Vec<u32>,
     before: Vec<u32>,
     behind: Vec<u32>,
-    /// The first and the last flow with so many packets.
+    /// First and last flow of each list.
     ends: [(u32, u32); LEVELS],
-    /// Which of those lists have flows.
+    /// Bitmap of the non-empty lists.
     full: u32,
     queued_count: u64,
     qmin: u64,
@@ -64,7 +65,7 @@ impl Generator {
         &self.lengths_bytes
     }
 
-    /// The flow that gets a packet, and its length; `None` where one is to be taken out.
+    /// Returns the flow that gets a packet, and its length; `None` if a packet is to be taken out.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<(u32, u32)> {
         if self.is_filling {
@@ -87,7 +88,7 @@ impl Generator {
         Some((id, self.lengths_bytes[id as usize]))
     }
 
-    /// A packet of this flow is queued no more.
+    /// Records that a packet of this flow is no longer queued.
     #[inline(always)]
     pub(super) fn release(&mut self, id: u32) {
         self.queued_count -= 1;

@@ -1,31 +1,31 @@
-//! The options of dummynet's tester.
+//! Options of dummynet's tester.
 
 use crate::engine::{Algorithm, Config, LENGTH_LIMIT_BYTES, PACKETS_LIMIT, UnknownAlgorithm};
 use crate::flowset::{FlowSet, FlowSetError};
 use std::str::FromStr;
 
-/// `-n -d -alg -flowsets -len -burst -qmin -qmax -flows`, as dummynet's tester understands them.
+/// Options `-n -d -alg -flowsets -len -burst -qmin -qmax -flows`, as in dummynet's tester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `-alg`: the algorithm; `rr` where none is named.
+    /// `-alg`: the algorithm; `rr` by default.
     pub algorithm: Algorithm,
-    /// `-flowsets`, or `-flows` many of weight 1 and of `-len` bytes.
+    /// `-flowsets`, or else `-flows` flows of weight 1 and of `-len` bytes.
     pub flows: FlowSet,
-    /// `-n`: how many steps a test takes, each of which offers a packet or takes one out.
+    /// `-n`: the number of steps of a test; each offers a packet or takes one out.
     pub steps_count: u64,
-    /// `-d`: how much is said about it.
+    /// `-d`: the level of debug output.
     pub debug_level: u32,
-    /// `-len`: no packet is longer than this.
+    /// `-len`: upper limit of the packets' length.
     pub length_bytes: Option<u32>,
-    /// `-burst`: so many packets in a row are of one flow.
+    /// `-burst`: the number of packets in a row of one flow.
     pub burst: u32,
-    /// `-qmin`: down to so many queued packets the generator takes packets out.
+    /// `-qmin`: the number of queued packets down to which the generator takes packets out.
     pub qmin: Threshold,
-    /// `-qmax`: up to so many queued packets it gives more.
+    /// `-qmax`: the number of queued packets up to which it gives packets.
     pub qmax: Threshold,
 }
 
-/// A number of queued packets: in all, or for each flow (written with a trailing `n`).
+/// Number of queued packets: in all, or for each flow (written with a trailing `n`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
     /// In all.
@@ -35,7 +35,7 @@ pub enum Threshold {
 }
 
 impl Threshold {
-    /// For so many flows.
+    /// Returns the number in all, for `flows_count` flows.
     pub fn packets(self, flows_count: u32) -> u64 {
         match self {
             Self::Packets(count) => count.into(),
@@ -55,7 +55,7 @@ impl FromStr for Threshold {
     }
 }
 
-/// Why words are no options of the tester.
+/// Error of parsing the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -64,42 +64,42 @@ pub enum OptionsError {
         "no option {name:?}: there are -n, -d, -alg, -flowsets, -len, -burst, -qmin, -qmax, -flows"
     )]
     Unknown {
-        /// What was written.
+        /// The word.
         name: String,
     },
-    /// An option is the last word.
+    /// The last option has no value.
     #[error("{name} needs a value")]
     NoValue {
-        /// Which.
+        /// The option.
         name: String,
     },
-    /// A value is not what the option takes.
+    /// The option does not accept this value.
     #[error("{name} {value}: {why}")]
     Value {
-        /// Which option.
+        /// The option.
         name: String,
-        /// What was written.
+        /// The value.
         value: String,
-        /// What was expected.
+        /// The expected value.
         why: String,
     },
-    /// The algorithm is not known.
+    /// The algorithm is unknown.
     #[error("-alg: {0}")]
     Algorithm(#[from] UnknownAlgorithm),
-    /// The flows are not understood.
+    /// The set of flows is not valid.
     #[error("-flowsets: {0}")]
     Flows(#[from] FlowSetError),
-    /// More packets than a scheduler holds.
+    /// The test would queue more packets than a scheduler holds.
     #[error("-qmax: {packets} packets for {flows_count} flows: at most {PACKETS_LIMIT}")]
     Packets {
-        /// How many they would be.
+        /// The number of packets.
         packets: u64,
-        /// With so many flows.
+        /// The number of flows.
         flows_count: u32,
     },
 }
 
-/// A whole number with a suffix.
+/// Parses a whole number with an optional suffix, up to `max`.
 fn number(text: &str, max: u64) -> Result<u64, String> {
     let factors = [("K", 1_000), ("M", 1_000_000), ("k", 1 << 10), ("m", 1 << 20)];
     let (digits, factor) = factors
@@ -113,7 +113,7 @@ fn number(text: &str, max: u64) -> Result<u64, String> {
         .ok_or_else(|| format!("expected a whole number up to {max}, with K, M, k or m behind it"))
 }
 
-/// Positive, too.
+/// Parses a whole number from 1 to `max`.
 fn count(text: &str, max: u64) -> Result<u64, String> {
     match number(text, max)? {
         0 => Err(format!("must lie in 1..={max}")),
@@ -124,10 +124,10 @@ fn count(text: &str, max: u64) -> Result<u64, String> {
 const LENGTH_BYTES: u32 = 1500;
 
 impl Options {
-    /// Reads the words of a command line, each option followed by its value.
+    /// Parses the words of a command line, each option followed by its value.
     ///
     /// # Errors
-    /// [`OptionsError`] names the option, and what it takes.
+    /// [`OptionsError`] names the option, and the values that it accepts.
     pub fn parse<W: AsRef<str>>(words: &[W]) -> Result<Self, OptionsError> {
         let mut options = Self::default();
         let (mut flows, mut flows_count) = (None, 1);
@@ -174,19 +174,20 @@ impl Options {
         Ok(options)
     }
 
-    /// Down to how many packets the generator takes packets out, and up to how many it gives more.
+    /// Returns the numbers of queued packets between which the generator alternates: `qmin` and
+    /// `qmax`.
     pub fn thresholds(&self) -> (u64, u64) {
         let flows_count = self.flows.flows_count();
         let qmin = self.qmin.packets(flows_count);
         (qmin, self.qmax.packets(flows_count).max(qmin + 1))
     }
 
-    /// The most packets that the generator has queued at once.
+    /// Returns the greatest number of packets that the generator has queued at once.
     pub fn packets_max(&self) -> u32 {
         self.thresholds().1.min(PACKETS_LIMIT.into()) as u32
     }
 
-    /// A scheduler for this: of so many flows and packets.
+    /// Returns the configuration of a scheduler for these flows and packets.
     pub fn config(&self) -> Config {
         Config {
             packets_max: self.packets_max(),
@@ -197,7 +198,7 @@ impl Options {
 }
 
 impl Default for Options {
-    /// One flow, at `rr`, between 1 and 20 packets queued, and a million steps.
+    /// Returns one flow, `rr`, between 1 and 20 queued packets, and a million steps.
     fn default() -> Self {
         Self {
             algorithm: Algorithm::Rr,

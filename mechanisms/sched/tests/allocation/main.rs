@@ -1,4 +1,4 @@
-//! What is allocated, counted.
+//! Count of allocations.
 
 #![deny(unsafe_code)]
 

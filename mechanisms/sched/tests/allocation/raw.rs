@@ -1,4 +1,4 @@
-//! The sole home of `unsafe` in this test: an allocator that counts.
+//! The only module with `unsafe` in this test: an allocator that counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,7 +7,7 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How often this thread has asked for memory.
+/// Returns the number of allocations and reallocations by this thread.
 pub(super) fn allocations_count() -> usize {
     COUNT.get()
 }
@@ -17,23 +17,25 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call goes to the system's allocator as it came; counting in a thread-local cell that
-// needs neither a constructor nor a destructor does not allocate.
+// SAFETY: every call is passed on unchanged to the system's allocator; the counter is a
+// thread-local cell without constructor and destructor, so counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise about the layout is passed on.
+        // SAFETY: the caller guarantees a layout that is valid for `alloc`, and it is passed on
+        // unchanged.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from the system's allocator, with this layout, as the caller promises.
+        // SAFETY: the caller guarantees that `at` came from this allocator, and so from the
+        // system's, with this layout.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: as in dealloc, and the caller's promise about the size is passed on.
+        // SAFETY: as in dealloc; the caller also guarantees a valid new size.
         unsafe { System.realloc(at, layout, size) }
     }
 }

@@ -1,4 +1,4 @@
-//! The scheduler by example: limits, drops, priorities, pacing, two levels, refusals.
+//! Examples of the scheduler API: limits, drops, priorities, pacing, two levels, refusals.
 
 use handover_sched::engine::{
     FLOWS_LIMIT, Hierarchy, LENGTH_LIMIT_BYTES, Pacing, Qfq, Queued, Tenants, Wf2qPlus,
@@ -98,13 +98,13 @@ fn deficits_carry_over_from_turn_to_turn() {
             let _ = scheduler.enqueue(0, packet(flow, u64::from(flow) * 10 + token)).expect("room");
         }
     }
-    // A turn is worth 1500 and 3000 bytes; packets are 1000.
+    // A turn is worth 1500 and 3000 bytes; each packet has 1000.
     assert_eq!(tokens(&mut scheduler), [0, 10, 11, 12, 1, 2, 13, 14, 15, 3, 4, 5]);
 }
 
 #[test]
 fn paced_packets_leave_at_exact_moments() {
-    // 1000 bytes at 3 Mbit/s: 2,666,666 and two thirds of a nanosecond each.
+    // 1000 bytes at 3 Mbit/s take 2,666,666 and two thirds of a nanosecond.
     let mut scheduler = Queued::<u64, Pacing>::new(&Config::default()).expect("the default");
     scheduler.add_flow(spec(3_000_000)).expect("a flow");
     let began_ns = 123_456_789_000;
@@ -118,7 +118,7 @@ fn paced_packets_leave_at_exact_moments() {
         assert_eq!(scheduler.dequeue(due_ns), Some(packet(0, token)));
     }
     assert_eq!(scheduler.ready_ns(), None);
-    // Its rate is not exceeded by a packet that comes a moment later, and nothing is saved up.
+    // A packet that comes a moment later does not exceed the rate, and no credit is saved up.
     let next_ns = began_ns + 80_000_000_u64.div_ceil(3);
     let _ = scheduler.enqueue(began_ns + 25_000_000, packet(0, 10)).expect("room");
     assert_eq!(scheduler.ready_ns(), Some(next_ns));
@@ -155,7 +155,7 @@ fn paced_flows_leave_in_the_order_of_their_moments_at_any_scale() {
         sent[flow] += 1;
         let _ = scheduler.enqueue(now_ns, packet(gone.flow, 0)).expect("room");
     }
-    // The slow ones are still due when they were to be.
+    // The slowest flow has sent one packet only, at its departure time.
     assert_eq!(sent[..1], [1]);
 }
 

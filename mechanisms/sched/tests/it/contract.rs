@@ -1,4 +1,4 @@
-//! What every algorithm promises: no packet is lost, made twice or overtaken within its flow.
+//! Contract of every algorithm: no packet is lost, duplicated, or overtaken within its flow.
 
 use handover_sched::engine::{Tenants, WEIGHT_MAX};
 use handover_sched::{
@@ -36,11 +36,11 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is queued by flow, as it ought to be.
+/// Reference model: the packets queued in each flow.
 struct Model {
     specs: Vec<FlowSpec>,
     queues: Vec<VecDeque<Packet<u64>>>,
-    /// Packets that left the limits' sight: one in the hand of each tenant, where there are tenants.
+    /// Number of packets outside the limits: with tenants, one held by each tenant.
     hands: usize,
 }
 
@@ -137,7 +137,7 @@ fn offer(
             if let Accepted::InsteadOf(dropped) = accepted {
                 prop_assert_eq!(spec.drop, DropPolicy::Head);
                 prop_assert!(is_full, "dropped, and there was room");
-                // The oldest; of two levels, the oldest that is not in its tenant's hand.
+                // The oldest packet; with two levels, the oldest that no tenant holds.
                 let at = queue.iter().position(|it| *it == dropped);
                 prop_assert!(at == Some(0) || model.hands > 0 && at == Some(1), "{:?}", at);
                 queue.remove(at.expect("just seen"));
@@ -271,7 +271,7 @@ proptest! {
     }
 }
 
-/// A scheduler of two levels as one of one.
+/// Adapter that tests a scheduler of two levels as a plain scheduler.
 struct Plain<'a>(&'a mut dyn Tenants<u64>);
 
 impl Scheduler<u64> for Plain<'_> {

@@ -1,4 +1,5 @@
-//! The driver: packets are conserved whatever clients do, and leave in order, marked, stamped, sent.
+//! The driver: packets are conserved, and leave in order, marked, stamped and sent, whatever the
+//! clients do.
 
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 const FLOW: FlowSpec =
     FlowSpec { weight: 1, length_max_bytes: 1500, packets_max: 50, drop: DropPolicy::Tail };
 
-/// So many times slower than they could be, tests may be here before they are taken to hang.
+/// Time after which a test counts as hung, many times longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn scheduler(algorithm: Algorithm, flows_count: u32, flow: FlowSpec) -> AnyScheduler<Token> {
@@ -48,7 +49,7 @@ fn handles_may_go_where_the_scheduler_may() {
     assert_eq!(auto_traits!(Running<Fine>), "Send + Sync", "it joins a thread");
 }
 
-/// For threads that share CPUs with other tests.
+/// Returns a configuration for threads that share CPUs with other tests.
 fn config(stamping: Stamping) -> Config {
     Config { stamping, patience: Patience::Share, ..Config::default() }
 }
@@ -58,7 +59,7 @@ fn start(scheduler: AnyScheduler<Token>, config: Config) -> (Hub, Running<AnySch
     (arbiter.hub(), arbiter.spawn(|| {}).unwrap())
 }
 
-/// Asks that each flow's tags come in ascending order.
+/// Sink that asserts that each flow's tags are in ascending order.
 #[derive(Default)]
 struct InOrder {
     last: HashMap<u32, u32>,
@@ -73,7 +74,7 @@ impl Sink for InOrder {
     }
 }
 
-/// Sends so many packets in uneven bursts through its flows, and waits until all are back.
+/// Sends `packets` packets in uneven bursts through its flows, and waits until all are back.
 fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
     let (mut sink, mut tag) = (InOrder::default(), 0);
     let deadline = Instant::now() + PATIENCE;
@@ -96,7 +97,7 @@ fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
     sink
 }
 
-/// All that the counts must agree in, once the clients have gone.
+/// Asserts that all counters agree, once the clients have left.
 fn assert_conserved<S: Scheduler<Token>>(closed: &Closed<S>) {
     let sum = closed.sum();
     for ledger in closed.clients() {
@@ -164,7 +165,7 @@ fn packets_that_newer_ones_were_queued_for_come_back_as_dropped() {
     assert_conserved(&running.join());
 }
 
-/// Panics at the packet of this tag; keeps the tags of all.
+/// Sink that panics at the packet of this tag, and keeps all tags.
 struct Breaks {
     at_tag: u32,
     tags: Vec<u32>,
@@ -179,7 +180,8 @@ impl Sink for Breaks {
     }
 }
 
-/// A client whose caller panics: in an iterator of offers, then in a sink, both in the middle of a run.
+/// Lets the client's caller panic in an iterator of offers, then in a sink, both in the middle of a
+/// run.
 fn packets_survive_panics_of_the_caller<L: lane::Lane>(stamping: Stamping) {
     let config = config(stamping);
     let arbiter = Arbiter::<_, L>::with_lanes(scheduler(Algorithm::Rr, 1, FLOW), config).unwrap();
@@ -200,7 +202,7 @@ fn packets_survive_panics_of_the_caller<L: lane::Lane>(stamping: Stamping) {
     let deadline = Instant::now() + PATIENCE;
     let mut panics = 0;
     while client.in_flight() > 0 {
-        // After the panic one by one: what is left of a run is not handed on at once.
+        // One by one after the panic: then the rest of a run is not processed at once.
         let packets_max = if panics == 0 { 100 } else { 1 };
         let polled =
             catch_unwind(AssertUnwindSafe(|| client.poll(packets_max, &mut sink, &mut ())));
@@ -227,7 +229,7 @@ fn packets_survive_a_panic_of_the_offers_and_of_the_sink() {
 
 #[test]
 fn the_packets_of_clients_that_die_are_accounted_for_and_the_others_go_on() {
-    // 1.2 ms a packet: most of what the dying send is still queued.
+    // 1.2 ms a packet: most packets of the dying clients are still queued.
     let slow = Config { bandwidth_bps: Some(10_000_000), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Qfq, 4, FLOW), slow);
     let mut dying: Vec<_> = (0..3).map(|_| hub.join().unwrap()).collect();
@@ -336,7 +338,7 @@ fn stopping_at_once_leaves_what_is_queued_queued_and_counted() {
 fn a_full_mailbox_gives_the_packet_back_and_one_that_does_not_fit_too() {
     let arbiter =
         Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None)).unwrap();
-    let mut client = arbiter.hub().join().unwrap(); // which does not run
+    let mut client = arbiter.hub().join().unwrap(); // the arbiter does not run
     let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
     assert_eq!((0..).take_while(|_| client.send(fine).is_ok()).count(), 200);
     assert_eq!(client.send(fine), Err(SendError::Full(fine)));
@@ -490,7 +492,7 @@ fn an_arbiter_that_looks_seldom_takes_and_marks_all_the_same() {
 
 #[test]
 fn what_lies_in_a_mailbox_leaves_at_one_look_however_small_the_batch() {
-    // From eight on, packets are taken in runs.
+    // From a batch of eight on, packets are taken in runs.
     for batch_max in [1, 8] {
         let hour = Duration::from_secs(3600);
         let config = Config { interval: hour, batch_max, ..config(Stamping::None) };
@@ -529,7 +531,7 @@ fn a_client_that_never_looks_holds_up_nobody_but_itself() {
     let (hub, running) = start(scheduler(Algorithm::Rr, 2, FLOW), config(Stamping::None));
     let mut idle = hub.join().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    // Until neither the lane back nor the scheduler takes more: it is held back, for good.
+    // Until neither the lane back nor the scheduler has room: the client is held back for good.
     let (mut last, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_millis(100) && Instant::now() < deadline {
         let _ = idle.send(Offer { flow: 0, length_bytes: 64, tag: 0 });
@@ -553,7 +555,7 @@ fn draining_waits_for_who_does_not_look_only_so_long_and_counts_what_is_left() {
     let flow = FlowSpec { packets_max: 5_000, ..FLOW };
     let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), config(Stamping::None));
     let (mut stubborn, mut other) = (hub.join().unwrap(), hub.join().unwrap());
-    // As many as it could be told of, and some more.
+    // As many packets as the lane back has slots, and some more.
     let (told, more) = (u64::from(stubborn.marks_slots_count()), 100);
     let deadline = Instant::now() + PATIENCE;
     while stubborn.counts().sent < told + more {
@@ -621,7 +623,7 @@ fn real_datagrams_leave_with_the_lengths_and_flows_of_the_packets() {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     receiver.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut udp = Udp::connect(receiver.local_addr().unwrap()).unwrap();
-    // 80 Mbit/s, so that the socket's buffer holds what comes.
+    // 80 Mbit/s, so that the socket's buffer never overflows.
     let paced = Config { bandwidth_bps: Some(80_000_000), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Rr, 3, FLOW), paced);
     let mut client = hub.join().unwrap();

@@ -1,4 +1,4 @@
-//! What every lane promises, tried with each of them and each width of slots.
+//! Contract of all lanes, tested with each lane and each width of slots.
 
 use handover_sched::drive::lane::{
     Cached, Collect, LANE_SLOTS_MAX, Lane, LaneError, Laps, Lines, Marks, Plain, Post,
@@ -6,7 +6,7 @@ use handover_sched::drive::lane::{
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// A slot that tells its number in every word.
+/// Makes a slot that holds its number in every word.
 fn slot<const W: usize>(number: u64) -> [u64; W] {
     std::array::from_fn(|word| number * 4 + word as u64)
 }
@@ -81,7 +81,7 @@ fn crosses_threads_whole<L: Lane, const W: usize>() {
     other.join().unwrap();
 }
 
-/// What one does with a lane.
+/// Operation on a lane.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Push(u8),
@@ -104,7 +104,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Against a queue: nothing is lost, doubled or out of order, and all is seen once published.
+/// Compares a lane with a queue: no slot is lost, duplicated or out of order, and all are visible
+/// once published.
 fn is_a_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), TestCaseError> {
     let (mut sender, mut receiver) = L::pair::<2>(slots_count).unwrap();
     let (mut queue, mut number, mut published) = (VecDeque::new(), 0, 0);

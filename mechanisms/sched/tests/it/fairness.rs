@@ -1,10 +1,11 @@
-//! Shares, and how far a flow may be behind its own.
+//! Shares, and the lag of a flow behind its share.
 
 use handover_sched::engine::{Queued, Visitor, Wf2qPlus};
 use handover_sched::tester::{Options, Report, Tester};
 use handover_sched::{Algorithm, Config, DropPolicy, FlowSpec, Packet, Scheduler};
 
-/// Those that schedulers are compared on, and ten thousand flows of many weights and lengths.
+/// The sets of flows that schedulers are compared on, and ten thousand flows of many weights and
+/// lengths.
 const SETS: &[&str] = &[
     "1:1500:16",
     "1:1500:1000",
@@ -78,7 +79,7 @@ fn the_index_tells_a_fair_order_from_an_unfair_one() {
     assert!(unfair > 2_000.0, "{unfair}");
 }
 
-/// Bytes that each flow gets while all have packets.
+/// Returns the bytes that each flow gets while all flows have packets.
 fn shares(algorithm: Algorithm, specs: &[FlowSpec], packets: u64) -> Vec<u64> {
     let config = Config::default();
     let mut scheduler = algorithm.build::<()>(&config).expect("the default");
@@ -187,7 +188,7 @@ fn a_flow_that_slept_gets_no_credit_and_no_penalty() {
             assert_eq!(scheduler.dequeue(0), Some(packet(0)));
             let _ = scheduler.enqueue(0, packet(0)).expect("room");
         }
-        // The other wakes up: from now on they take turns, give or take two packets.
+        // The other flow wakes up: from now on they take turns, give or take two packets.
         for flow in [0, 0, 1, 1, 1, 1] {
             let _ = scheduler.enqueue(0, packet(flow)).expect("room");
         }
@@ -203,7 +204,7 @@ fn a_flow_that_slept_gets_no_credit_and_no_penalty() {
 
 #[test]
 fn virtual_time_may_wrap_around_while_a_flow_sleeps() {
-    // One flow of weight 1 alone: 2^22 bytes of its own wrap a moment around.
+    // A flow of weight 1, alone: 2^22 of its bytes wrap virtual time around.
     let config = Config::default();
     let mut scheduler = Queued::<(), Wf2qPlus>::new(&config).expect("the default");
     let length_max_bytes = 1 << 20;

@@ -4,7 +4,7 @@ use handover_sched::Algorithm;
 use handover_sched::flowset::FlowSet;
 use handover_sched::tester::{Options, Threshold};
 
-/// Flow set, flows, sum of weights, first and last weight and length.
+/// Flow set, number of flows, sum of weights, first and last weight and length.
 type Case = (&'static str, u32, u64, (u32, u32), (u32, u32));
 
 const CASES: &[Case] = &[
@@ -21,7 +21,7 @@ const CASES: &[Case] = &[
     ("2:1500:1M", 1_000_000, 2_000_000, (2, 1500), (2, 1500)),
 ];
 
-/// Flow set, the part and the column of the mistake, and what is said of it.
+/// Flow set, the part and the column of the mistake, and the message.
 const REFUSED: &[(&str, usize, usize, &str)] = &[
     ("", 1, 1, "expected a weight"),
     ("1:1500", 1, 7, "expected `:` and the number of flows"),

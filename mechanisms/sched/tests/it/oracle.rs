@@ -1,15 +1,16 @@
-//! WF2Q+ against a reading of its definition that looks at every flow at each step.
+//! WF2Q+ compared with a direct implementation of its definition, which checks every flow at each
+//! step.
 
 use handover_sched::engine::{Queued, Wf2qPlus};
 use handover_sched::{Config, DropPolicy, FlowSpec, Packet, Scheduler};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// Bytes per unit of weight, in units of one over the product that makes every moment whole.
+/// Virtual time: bytes per unit of weight, scaled so that every value is whole.
 type Moment = u128;
 
-/// Weights are divisors of this, and so is their sum's part of it rounded away in the same direction as
-/// the scheduler's: none.
+/// All weights, and the sum of the weights, divide this, so that neither the oracle nor the
+/// scheduler rounds.
 const UNIT: Moment = 1 << 40;
 
 struct Flow {
@@ -19,8 +20,9 @@ struct Flow {
     finish: Moment,
 }
 
-/// The definition: virtual time advances by the bytes served over the sum of weights, and never lies
-/// behind the earliest beginning; of the flows that have begun, the one that ends first is served.
+/// Implementation of the definition: virtual time advances by the bytes served over the sum of
+/// weights, and is never less than the earliest start time of a flow with packets; of the flows
+/// that have started, the one with the earliest finish time is served.
 struct Oracle {
     flows: Vec<Flow>,
     time: Moment,
@@ -40,7 +42,7 @@ impl Oracle {
     }
 
     fn took(&self, flow: usize, bytes: u32) -> Moment {
-        // Rounded up like the scheduler's, though to many more places.
+        // Rounded up as in the scheduler, but to more binary places.
         (u128::from(bytes) * UNIT.div_ceil(self.flows[flow].weight)) << 20
     }
 
@@ -54,7 +56,7 @@ impl Oracle {
         }
     }
 
-    /// The flows of which one may be chosen: as all end at the same moment, any of them.
+    /// Returns the flows that may be chosen: any of those with the earliest finish time.
     fn candidates(&mut self) -> Vec<usize> {
         let backlogged = || (0..self.flows.len()).filter(|&i| !self.flows[i].queue.is_empty());
         let Some(first) = backlogged().map(|i| self.flows[i].start).min() else { return vec![] };
@@ -75,7 +77,7 @@ impl Oracle {
             let it = &mut self.flows[flow];
             it.finish = it.start + took;
         } else if self.flows.iter().all(|flow| flow.queue.is_empty()) {
-            // A busy period ends, and with it what was served in it.
+            // The busy period ends; its service no longer counts.
             self.time = 0;
             self.flows.iter_mut().for_each(|flow| flow.start = 0);
         }
@@ -91,7 +93,8 @@ proptest! {
         shifts in prop::collection::vec(0..8_u32, 1..7),
         steps in prop::collection::vec((any::<bool>(), 0..7_usize, 1..1500_u32), 1..400),
     ) {
-        // Weights that are powers of two, and one that fills their sum up to one: every moment is exact.
+        // Weights are powers of two, and more of them fill up the sum to a power of two: all times
+        // are exact.
         let mut weights: Vec<u64> = shifts.iter().map(|shift| 1 << shift).collect();
         let sum: u64 = weights.iter().sum();
         let missing = sum.next_power_of_two() - sum;

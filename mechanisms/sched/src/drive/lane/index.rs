@@ -1,4 +1,5 @@
-//! Two indices say which slots are full: the classic ring, and the one in which each side remembers.
+//! Lanes whose two indices tell which slots are full: the classic ring, and the ring with cached
+//! indices.
 
 use super::slots::Slots;
 use super::{Collect, Lane, LaneError, Post, validate};
@@ -9,28 +10,27 @@ use handover_base::sync::{Arc, CachePadded};
 #[derive(Debug)]
 pub enum Plain {}
 
-/// The same, but each side remembers what it last saw of the other's index, and publishes its own
-/// when asked to.
+/// Ring whose sides keep a copy of the other's index, and publish their own index on request.
 #[derive(Debug)]
 pub enum Cached {}
 
 struct Shared<const W: usize> {
     slots: Slots<W>,
-    /// Slots below are full, or have been.
+    /// Slots before this position are full, or have been.
     tail: CachePadded<AtomicU64>,
-    /// Slots below have been taken.
+    /// Slots before this position have been taken.
     head: CachePadded<AtomicU64>,
     slots_count: u64,
 }
 
-/// The end that pushes; it remembers if `REMEMBERS`.
+/// End that pushes; it caches the other's index if `REMEMBERS`.
 pub struct Sender<const W: usize, const REMEMBERS: bool> {
     tail: u64,
     limit: u64,
     shared: Arc<Shared<W>>,
 }
 
-/// The end that pops; it remembers if `REMEMBERS`.
+/// End that pops; it caches the other's index if `REMEMBERS`.
 pub struct Receiver<const W: usize, const REMEMBERS: bool> {
     head: u64,
     ready: u64,
@@ -95,7 +95,7 @@ impl<const W: usize, const REMEMBERS: bool> Post<W> for Sender<W, REMEMBERS> {
     #[inline(always)]
     fn has_room(&mut self) -> bool {
         if !REMEMBERS || self.tail == self.limit {
-            // Acquire: pairs with the Release in Receiver::release(): what lay there was taken.
+            // Acquire: pairs with the Release in Receiver::release(): the old contents were taken.
             self.limit = self.shared.head.load(Ordering::Acquire) + self.shared.slots_count;
         }
         self.tail < self.limit
@@ -103,7 +103,7 @@ impl<const W: usize, const REMEMBERS: bool> Post<W> for Sender<W, REMEMBERS> {
 
     #[inline(always)]
     fn publish(&mut self) {
-        // Release: publishes the slots below to the Acquire in Receiver::pop().
+        // Release: publishes the slots before `tail` to the Acquire in Receiver::pop().
         self.shared.tail.store(self.tail, Ordering::Release);
     }
 }
@@ -118,7 +118,7 @@ impl<const W: usize, const REMEMBERS: bool> Collect<W> for Receiver<W, REMEMBERS
                 return None;
             }
         }
-        // Relaxed: what the index says is full was published by it.
+        // Relaxed: slots that the index reports as full were published by it.
         let first = self.shared.slots.first(self.head).load(Ordering::Relaxed);
         let words = self.shared.slots.take(self.head, first);
         self.head += 1;
@@ -130,7 +130,7 @@ impl<const W: usize, const REMEMBERS: bool> Collect<W> for Receiver<W, REMEMBERS
 
     #[inline(always)]
     fn release(&mut self) {
-        // Release: the slots below have been read; pairs with the Acquire in Sender::has_room().
+        // Release: the slots before `head` were read; pairs with the Acquire in Sender::has_room().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }

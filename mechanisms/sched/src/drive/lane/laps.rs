@@ -1,43 +1,43 @@
-//! The slot says that it is full, by a bit that changes from lap to lap.
+//! Lane whose slots are full if a bit in them matches the lap.
 
 use super::slots::{Slots, View};
 use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Fixed slots, each with a mark that says in which lap it was filled: the receiver looks at the next
-/// slot alone and writes nothing into it. It tells how far it is on a line of its own, a quarter of
-/// the slots late, which the sender reads only when by what it remembers the lane is full.
+/// Lane with fixed slots, each with a bit that tells in which lap it was filled: the receiver reads
+/// only the next slot, and writes nothing into it. It publishes its position on a line of its own,
+/// after each quarter of the slots; the sender reads that line only when the lane is full by its
+/// cached copy.
 #[derive(Debug)]
 pub enum Laps {}
 
-/// Slots before this position are the sender's again.
+/// Slots before this position are free for the sender.
 type Head = Arc<CachePadded<AtomicU64>>;
 
-/// What the first word of a slot is marked with in this lap: 1 in the first, since memory begins
-/// with zeros.
+/// Returns the bit of a slot filled in this lap: 1 in the first lap, since memory begins as zeros.
 #[inline(always)]
 fn mark<const W: usize>(slots: View<'_, W>, position: u64) -> u64 {
     (!slots.lap(position) & 1) << LANE_BIT.trailing_zeros()
 }
 
-/// The end of [`Laps`] that pushes.
+/// Pushing end of [`Laps`].
 pub struct Sender<const W: usize> {
     tail: u64,
-    /// Positions below are known to be free.
+    /// Positions before this one are known to be free.
     limit: u64,
-    /// As asked for; the memory goes around in a power of two.
+    /// Number of slots in use, as requested; the memory wraps around at a power of two.
     slots_count: u64,
     slots: Slots<W>,
     shared_head: Head,
 }
 
-/// The end of [`Laps`] that pops.
+/// Popping end of [`Laps`].
 pub struct Receiver<const W: usize> {
     head: u64,
-    /// What the sender has been told.
+    /// Position last published to the sender.
     told: u64,
-    /// How far to go before the sender is told.
+    /// Number of pops after which the position is published.
     patience: u64,
     slots: Slots<W>,
     shared_head: Head,
@@ -69,7 +69,7 @@ impl<const W: usize> Sender<W> {
     #[cold]
     #[inline(never)]
     fn look(&mut self) -> bool {
-        // Acquire: pairs with the Release in Receiver::tell(): what lay there has been taken.
+        // Acquire: pairs with the Release in Receiver::tell(): the old contents were taken.
         self.limit = self.shared_head.load(Ordering::Acquire) + self.slots_count;
         self.tail < self.limit
     }
@@ -86,7 +86,7 @@ impl<const W: usize> Post<W> for Sender<W> {
         let slots = self.slots.view();
         slots.claim_ahead(self.tail);
         slots.put_rest(self.tail, &words);
-        // Release: publishes the words behind it to the Acquire in Receiver::pop().
+        // Release: publishes the slot's other words to the Acquire in Receiver::pop().
         slots.first(self.tail).store(words[0] | mark(slots, self.tail), Ordering::Release);
         self.tail += 1;
         true
@@ -101,8 +101,8 @@ impl<const W: usize> Post<W> for Sender<W> {
             let (line, mark) = (view.rest_of_line(tail), mark(view, tail));
             let run;
             (run, rest) = rest.split_at(rest.len().min(line.len() / W));
-            // The last first: who looks for the first finds the others there too, and does not take the
-            // line away while it is being written.
+            // The last slot first: a receiver that sees the first slot also finds the others, and
+            // does not take the line away while it is being written.
             let line = &line[..run.len() * W];
             for at in (0..run.len()).rev() {
                 let (slot, words) = (&line[at * W..][..W], &run[at]);
@@ -110,7 +110,7 @@ impl<const W: usize> Post<W> for Sender<W> {
                     // Relaxed: the first word publishes them.
                     word.store(value, Ordering::Relaxed);
                 }
-                // Release: publishes the words behind it to the Acquire in Receiver::pop_all().
+                // Release: publishes the slot's other words to the Acquire in Receiver::pop_all().
                 slot[0].store(words[0] | mark, Ordering::Release);
             }
             tail += run.len() as u64;
@@ -177,7 +177,7 @@ impl<const W: usize> Collect<W> for Receiver<W> {
                 if first & LANE_BIT != 0 {
                     break 'lines;
                 }
-                // Relaxed: published by the first.
+                // Relaxed: published by the first word.
                 *slot = std::array::from_fn(|at| match at {
                     0 => first,
                     _ => words[at].load(Ordering::Relaxed),
@@ -188,7 +188,7 @@ impl<const W: usize> Collect<W> for Receiver<W> {
         head += count as u64;
         self.head = head;
         if count == slots.len() {
-            // The sender is ahead: what comes next travels while these are seen to.
+            // The sender is ahead: the next slots are fetched while these are processed.
             view.fetch(head, count);
         }
         let untold = head - self.told;

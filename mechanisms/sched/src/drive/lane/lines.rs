@@ -1,34 +1,35 @@
-//! A line at a time: what was pushed is shown to the receiver when a line of it is full.
+//! Lane that transfers whole cache lines: slots become visible when their line is full.
 
 use super::slots::Slots;
 use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Whole-line batches: pushes gather at the sender and are written as a line, whose first slot is
-/// marked with the lap when all the others are there. A line that is published before it is full
-/// ends at a filler.
+/// Lane that batches by lines: pushes gather at the sender and are written as a line, whose first
+/// slot gets the lap's bit after all others were written. A line that is published before it is
+/// full ends with a filler.
 ///
-/// So a line travels once, whatever the receiver does meanwhile; what is published one by one has a
-/// line each.
+/// So a line travels once, whatever the receiver does meanwhile; slots that are published one by
+/// one take a line each.
 #[derive(Debug)]
 pub enum Lines {}
 
-/// Ends a line that is not full. No slot's first word: bit 63 is the lane's.
+/// Marks the end of a line that is not full. Differs from every slot's first word: bit 63 is the
+/// lane's, and no word is all ones below it.
 const FILLER: u64 = !LANE_BIT;
 
-/// More than are in any line.
+/// At least the number of slots in any line.
 const GATHERED_MAX: usize = 8;
 
 struct Shared<const W: usize> {
     slots: Slots<W>,
-    /// Lines before this one are the sender's again, counted in slots.
+    /// Lines before this position, counted in slots, are free for the sender.
     head: CachePadded<AtomicU64>,
 }
 
-/// The end of [`Lines`] that pushes.
+/// Pushing end of [`Lines`].
 pub struct Sender<const W: usize> {
-    /// Where the next line begins.
+    /// Position of the next line.
     tail: u64,
     limit: u64,
     gathered_count: usize,
@@ -36,14 +37,14 @@ pub struct Sender<const W: usize> {
     shared: Arc<Shared<W>>,
 }
 
-/// The end of [`Lines`] that pops.
+/// Popping end of [`Lines`].
 pub struct Receiver<const W: usize> {
     head: u64,
     told: u64,
     shared: Arc<Shared<W>>,
 }
 
-/// As in [`Laps`](super::Laps).
+/// Returns the bit of this lap, as in [`Laps`](super::Laps).
 #[inline(always)]
 fn mark<const W: usize>(slots: &Slots<W>, position: u64) -> u64 {
     (!slots.lap(position) & 1) << LANE_BIT.trailing_zeros()
@@ -54,7 +55,7 @@ impl Lane for Lines {
     type Sender<const W: usize> = Sender<W>;
     type Receiver<const W: usize> = Receiver<W>;
 
-    /// At least two lines, and a power of two of them.
+    /// Makes at least two lines, and a power of two of them.
     fn pair<const W: usize>(slots_count: u32) -> Result<(Sender<W>, Receiver<W>), LaneError> {
         validate(slots_count)?;
         let slots = Slots::new((slots_count as usize).max(2 * Slots::<W>::PER_LINE));
@@ -69,7 +70,7 @@ impl Lane for Lines {
 }
 
 impl<const W: usize> Sender<W> {
-    /// Writes what has gathered as a line, for which there is room.
+    /// Writes the gathered slots as a line, for which there must be room.
     #[inline(always)]
     fn write_line(&mut self) {
         let slots = &self.shared.slots;
@@ -112,7 +113,7 @@ impl<const W: usize> Post<W> for Sender<W> {
     #[inline(always)]
     fn has_room(&mut self) -> bool {
         if self.tail == self.limit {
-            // Acquire: pairs with the Release in Receiver::release(): the lines have been read.
+            // Acquire: pairs with the Release in Receiver::release(): the lines were read.
             self.limit = self.shared.head.load(Ordering::Acquire) + self.shared.slots.count();
         }
         self.tail < self.limit
@@ -157,7 +158,7 @@ impl<const W: usize> Collect<W> for Receiver<W> {
         let done = self.head - self.head % line;
         if done != self.told {
             self.told = done;
-            // Release: the lines below have been read; pairs with the Acquire in has_room().
+            // Release: the lines before `done` were read; pairs with the Acquire in has_room().
             self.shared.head.store(done, Ordering::Release);
         }
     }

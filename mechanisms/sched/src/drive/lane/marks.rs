@@ -1,28 +1,28 @@
-//! The slot says that it is full: it is not null. The receiver makes it null again.
+//! Lane whose slots are full if they are not null; the receiver resets them to null.
 
 use super::slots::Slots;
 use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::Ordering;
 
-/// Fixed slots with null marks (improved FastForward): the receiver clears slots behind itself by whole
-/// lines, and the sender goes into a line when the next one is null too: so there is always a null at
-/// which the receiver stops. There is no index that both know.
+/// Lane with fixed slots and null marks (improved FastForward): the receiver clears slots behind
+/// itself by whole lines, and the sender enters a line when the next one is null, too: so there is
+/// always a null slot at which the receiver stops. The two sides share no index.
 #[derive(Debug)]
 pub enum Marks {}
 
-/// The end of [`Marks`] that pushes.
+/// Pushing end of [`Marks`].
 pub struct Sender<const W: usize> {
     tail: u64,
-    /// Slots below, and a line more, are known to be null.
+    /// Slots before this position, and one more line, are known to be null.
     limit: u64,
     slots: Arc<Slots<W>>,
 }
 
-/// The end of [`Marks`] that pops.
+/// Popping end of [`Marks`].
 pub struct Receiver<const W: usize> {
     head: u64,
-    /// Slots below are null again.
+    /// Slots before this position are null again.
     cleared: u64,
     slots: Arc<Slots<W>>,
 }
@@ -32,8 +32,8 @@ impl Lane for Marks {
     type Sender<const W: usize> = Sender<W>;
     type Receiver<const W: usize> = Receiver<W>;
 
-    /// The line that is being filled and the one that is being emptied cannot be used again yet, so
-    /// two more are made than would hold `slots_count`, and rounded up to a power of two.
+    /// Makes two more lines than hold `slots_count`, since the line being filled and the line being
+    /// emptied cannot be reused yet; the number is rounded up to a power of two.
     fn pair<const W: usize>(slots_count: u32) -> Result<(Sender<W>, Receiver<W>), LaneError> {
         validate(slots_count)?;
         let slots = Arc::new(Slots::new(slots_count as usize + 2 * Slots::<W>::PER_LINE));
@@ -51,7 +51,7 @@ impl<const W: usize> Post<W> for Sender<W> {
             return false;
         }
         self.slots.put_rest(self.tail, &words);
-        // Release: publishes the words behind it to the Acquire in Receiver::pop().
+        // Release: publishes the slot's other words to the Acquire in Receiver::pop().
         self.slots.first(self.tail).store(words[0] | LANE_BIT, Ordering::Release);
         self.tail += 1;
         true
@@ -62,10 +62,10 @@ impl<const W: usize> Post<W> for Sender<W> {
         if self.tail < self.limit {
             return true;
         }
-        // The receiver clears in order, so that both lines are null if the last slot of the next is.
+        // The receiver clears in order, so both lines are null if the last slot of the next one is.
         let line = Slots::<W>::PER_LINE as u64;
         let last = self.limit + 2 * line - 1;
-        // Acquire: pairs with the Release in Receiver::clear(): what lay there has been taken.
+        // Acquire: pairs with the Release in Receiver::clear(): the old contents were taken.
         if self.slots.first(last).load(Ordering::Acquire) != 0 {
             return false;
         }
@@ -79,11 +79,11 @@ impl<const W: usize> Post<W> for Sender<W> {
 }
 
 impl<const W: usize> Receiver<W> {
-    /// Clears up to a position, which begins a line.
+    /// Clears the slots before `until`, which is the begin of a line.
     #[inline(always)]
     fn clear(&mut self, until: u64) {
         while self.cleared < until {
-            // Release: its words have been read; pairs with the Acquire in Sender::has_room().
+            // Release: the slot's words were read; pairs with the Acquire in Sender::has_room().
             self.slots.first(self.cleared).store(0, Ordering::Release);
             self.cleared += 1;
         }
@@ -106,7 +106,7 @@ impl<const W: usize> Collect<W> for Receiver<W> {
     #[inline(always)]
     fn release(&mut self) {
         let line = Slots::<W>::PER_LINE as u64;
-        // Not the line of the head: the sender may be in it.
+        // Not the line of `head`: the sender may be filling it.
         self.clear(self.head - self.head % line);
     }
 }

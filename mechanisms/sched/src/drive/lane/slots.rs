@@ -1,30 +1,30 @@
-//! The memory of a lane: whole cache lines of words, all zero at first.
+//! Memory of a lane: whole cache lines of words, initially zero.
 
 use crate::drive::raw;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Words in a cache line. Under the model half a line, so that lanes are soon gone around.
+/// Words in a cache line. Half a line in the loom models, so that lanes wrap around soon.
 pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 
-/// A cache line. Loom's atomics are larger than a word; nothing depends on it.
+/// Cache line. Loom's atomics are larger than a word; no code depends on their size.
 #[repr(align(64))]
 struct Line([AtomicU64; LINE_WORDS]);
 
-/// Lines ahead that a sender asks for before it writes them: as many as are on their way at once.
+/// Lines ahead that a sender prefetches before it writes them: as many as are in transfer at once.
 #[cfg(not(handover_loom))]
 const AHEAD_LINES: usize = 4;
 
-/// Slots of `W` words, a power of two of them. Both ends have a clone.
+/// Slots of `W` words, a power of two of them. Each end has a clone.
 #[derive(Clone)]
 pub(super) struct Slots<const W: usize> {
     lines: Arc<[Line]>,
-    /// The logarithm of how many slots there are.
+    /// Binary logarithm of the number of slots.
     lap_shift: u32,
 }
 
-/// The same, borrowed, for loops that go over many: an atomic access may change anything as far as the
-/// compiler knows, but not this.
+/// Borrowed slots, for loops over many of them: the compiler must assume that an atomic access
+/// changes any memory, but not these copied fields.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a, const W: usize> {
     lines: &'a [Line],
@@ -32,13 +32,13 @@ pub(super) struct View<'a, const W: usize> {
 }
 
 impl<const W: usize> Slots<W> {
-    /// Slots in a line: none lies across two.
+    /// Slots in a line; no slot spans two lines.
     pub(super) const PER_LINE: usize = {
         assert!(W > 0 && LINE_WORDS.is_multiple_of(W));
         LINE_WORDS / W
     };
 
-    /// At least so many slots, in whole lines and a power of two of them.
+    /// Makes at least `slots_count` slots, in whole lines and a power of two of them.
     pub(super) fn new(slots_count: usize) -> Self {
         let lines_count = slots_count.div_ceil(Self::PER_LINE).next_power_of_two();
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -48,43 +48,43 @@ impl<const W: usize> Slots<W> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     #[inline(always)]
     pub(super) fn count(&self) -> u64 {
         1 << self.lap_shift
     }
 
-    /// The slots, for a loop.
+    /// Returns a view of the slots, for a loop.
     #[inline(always)]
     pub(super) fn view(&self) -> View<'_, W> {
         View { lines: &self.lines, lap_shift: self.lap_shift }
     }
 
-    /// [`View::first`].
+    /// Returns the first word of a slot: [`View::first`].
     #[inline(always)]
     pub(super) fn first(&self, position: u64) -> &AtomicU64 {
         self.view().first(position)
     }
 
-    /// [`View::put_rest`].
+    /// Writes the other words of a slot: [`View::put_rest`].
     #[inline(always)]
     pub(super) fn put_rest(&self, position: u64, words: &[u64; W]) {
         self.view().put_rest(position, words);
     }
 
-    /// [`View::take`].
+    /// Returns all words of a slot: [`View::take`].
     #[inline(always)]
     pub(super) fn take(&self, position: u64, first: u64) -> [u64; W] {
         self.view().take(position, first)
     }
 
-    /// [`View::lap`].
+    /// Returns the lap of a position: [`View::lap`].
     #[inline(always)]
     pub(super) fn lap(&self, position: u64) -> u64 {
         self.view().lap(position)
     }
 
-    /// [`View::claim_ahead`].
+    /// Prefetches a line ahead: [`View::claim_ahead`].
     #[inline(always)]
     pub(super) fn claim_ahead(&self, position: u64) {
         self.view().claim_ahead(position);
@@ -92,7 +92,7 @@ impl<const W: usize> Slots<W> {
 }
 
 impl<'a, const W: usize> View<'a, W> {
-    /// Words `0..W` of the slot at a position, which goes around.
+    /// Returns word `word` of the slot at `position`, which wraps around.
     #[inline(always)]
     fn word(self, position: u64, word: usize) -> &'a AtomicU64 {
         let at = position as usize * W;
@@ -100,13 +100,13 @@ impl<'a, const W: usize> View<'a, W> {
         &self.lines[line].0[at % LINE_WORDS + word]
     }
 
-    /// The first word.
+    /// Returns the first word of a slot.
     #[inline(always)]
     pub(super) fn first(self, position: u64) -> &'a AtomicU64 {
         self.word(position, 0)
     }
 
-    /// Puts all words but the first into a slot, which is the caller's.
+    /// Writes all words but the first of a slot that the caller owns.
     #[inline(always)]
     pub(super) fn put_rest(self, position: u64, words: &[u64; W]) {
         for (word, &value) in words.iter().enumerate().skip(1) {
@@ -115,23 +115,23 @@ impl<'a, const W: usize> View<'a, W> {
         }
     }
 
-    /// All words of a slot whose first was seen to be `first`.
+    /// Returns all words of a slot whose first word was loaded as `first`.
     #[inline(always)]
     pub(super) fn take(self, position: u64, first: u64) -> [u64; W] {
-        // Relaxed: what has shown the slot full was loaded with Acquire.
+        // Relaxed: the word or index that showed the slot as full was loaded with Acquire.
         std::array::from_fn(|word| match word {
             0 => first,
             _ => self.word(position, word).load(Ordering::Relaxed),
         })
     }
 
-    /// Which lap a position lies in.
+    /// Returns the lap of a position.
     #[inline(always)]
     pub(super) fn lap(self, position: u64) -> u64 {
         position >> self.lap_shift
     }
 
-    /// Asks for a line further on, when the position begins a line.
+    /// Prefetches a line further on, if the position begins a line.
     #[inline(always)]
     pub(super) fn claim_ahead(self, position: u64) {
         #[cfg(not(handover_loom))]
@@ -142,7 +142,7 @@ impl<'a, const W: usize> View<'a, W> {
         raw::claim(self.first(position));
     }
 
-    /// Asks for the lines of so many slots from a position on, to read them soon.
+    /// Prefetches, for reading, the lines of `slots_count` slots from `position` on.
     #[inline(always)]
     pub(super) fn fetch(self, position: u64, slots_count: usize) {
         for slot in (0..slots_count).step_by(Slots::<W>::PER_LINE) {
@@ -150,7 +150,7 @@ impl<'a, const W: usize> View<'a, W> {
         }
     }
 
-    /// The words from a position to the end of its line.
+    /// Returns the words from a position to the end of its line.
     #[inline(always)]
     pub(super) fn rest_of_line(self, position: u64) -> &'a [AtomicU64] {
         let at = position as usize * W;

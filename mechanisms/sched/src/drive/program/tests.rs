@@ -17,7 +17,7 @@ fn spec(duration_ns: u64, bandwidth_bps: u64, length_bytes: u32, burst_packets: 
     Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets }
 }
 
-/// Where the error is, and what it says.
+/// Returns line, column and message of the error.
 fn wrong(text: &str) -> (usize, usize, String) {
     let wrong = parse(text).unwrap_err();
     (wrong.line, wrong.column, wrong.to_string())

@@ -1,4 +1,4 @@
-//! Real datagrams, many with one system call.
+//! Sink that sends UDP datagrams, many with one system call.
 
 use super::{Sink, SinkError};
 use crate::drive::word::Departure;
@@ -7,27 +7,27 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// The longest datagram that IPv4 carries; of a packet that is longer, so much is sent.
+/// Longest datagram that IPv4 carries; longer packets are truncated to it.
 pub const DATAGRAM_MAX_BYTES: u32 = 65_507;
 
-/// Datagrams that go with one system call.
+/// Maximum number of datagrams sent with one system call.
 const BURST_MAX: usize = 64;
 
-/// Each datagram begins with its flow and its number, eight bytes each, in network order, as far as
-/// its length reaches.
+/// Size of a datagram's header: flow and number, eight bytes each, in network order, truncated to
+/// the datagram's length.
 const HEADER_BYTES: usize = 16;
 
-/// Sends each packet as a UDP datagram of its length, in bursts by `sendmmsg(2)`.
+/// Sink that sends each packet as a UDP datagram of its length, in bursts by `sendmmsg(2)`.
 ///
-/// The first 16 bytes of a datagram are the packet's flow and its number in this sink, each as eight
-/// bytes in network order, cut where the packet is shorter; the rest is zeros.
+/// The first 16 bytes of a datagram are the packet's flow and its number in this sink, each as
+/// eight bytes in network order, truncated if the packet is shorter; the rest is zeros.
 ///
 /// # Blocking
-/// While the socket's buffer is full.
+/// Blocks while the socket's buffer is full.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
-    /// The length and the header of each datagram that waits.
+    /// Length and header of each buffered datagram.
     waiting: Vec<(usize, [u8; HEADER_BYTES])>,
     zeros: Box<[u8]>,
     number: u64,
@@ -38,7 +38,7 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// To this address, from any port.
+    /// Makes a sink that sends to this address, from any port.
     ///
     /// # Errors
     /// [`SinkError::Connect`].
@@ -65,18 +65,18 @@ impl Udp {
         })
     }
 
-    /// Datagrams that the kernel took.
+    /// Returns the number of datagrams that the kernel accepted.
     pub fn datagrams(&self) -> u64 {
         self.datagrams
     }
 
-    /// Their bytes, without headers of the network's.
+    /// Returns their bytes, without network headers.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Datagrams that the kernel did not take: nobody listened at the other end, or there was no
-    /// buffer. They are not sent again, as on a wire.
+    /// Returns the number of datagrams that the kernel did not accept: no receiver at the peer, or
+    /// no buffer. They are not sent again, as on a wire.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -92,7 +92,8 @@ impl Udp {
                     sent += count;
                 }
                 Err(Errno::INTR) => {}
-                // Of the next one, or told on the occasion of it: a datagram before was refused.
+                // An error of the next datagram, or a pending error of an earlier one, which was
+                // refused.
                 Err(Errno::CONNREFUSED | Errno::NOBUFS | Errno::AGAIN | Errno::HOSTUNREACH) => {
                     self.lost += 1;
                     sent += 1;
@@ -105,7 +106,7 @@ impl Udp {
     }
 }
 
-/// Sends as many as go; how many did.
+/// Sends as many datagrams as possible; returns their number.
 fn send(
     socket: &UdpSocket,
     waiting: &[(usize, [u8; HEADER_BYTES])],

@@ -1,8 +1,8 @@
-//! Taking and marking in runs, for arbiters that need not look at each packet by itself.
+//! Taking and marking in runs, for arbiters that need not process each packet separately.
 //!
-//! What goes through the scheduler stands in functions of its own, which are not inlined: there the
-//! compiler knows that nothing else reaches the scheduler, and keeps what it is made of in registers from
-//! packet to packet.
+//! The loops over the scheduler are in functions of their own, which are not inlined: there the
+//! compiler knows that no other reference reaches the scheduler, and keeps its fields in registers
+//! from packet to packet.
 
 use super::super::arbiter::Token;
 use super::super::lane::{Collect, Lane};
@@ -12,22 +12,22 @@ use crate::{Accepted, Packet, Refused, Scheduler};
 use handover_base::clock;
 use handover_probe::probe;
 
-/// Packets of one client that are taken out of its mailbox, or packets that are marked, in one go.
+/// Maximum number of packets of one client taken out of its mailbox, or of packets marked, at once.
 const RUN_MAX: usize = 32;
 
-/// Marks that are worth being sent while there is something else to do: a line of them. Fewer would
-/// travel as often as they are looked for while the line is being filled.
+/// Minimum number of marks to send while there is other work: a cache line of them. With fewer, the
+/// line would travel each time that the client polls while it is being filled.
 const MARKS_MIN: usize = 8;
 
-/// Room for what is on its way through the arbiter.
+/// Buffers for the packets on their way through the arbiter.
 pub(super) struct Runs<const IN: usize, const OUT: usize> {
-    /// As they lie in a mailbox.
+    /// Slots popped from a mailbox.
     taken: [[u64; IN]; RUN_MAX],
-    /// As they lie in the lane back.
+    /// Slots to be pushed into the lanes back.
     marks: [[u64; OUT]; RUN_MAX],
-    /// Whose they are.
+    /// Clients of `marks`, by index.
     clients: [u32; RUN_MAX],
-    /// So many of them have not been sent yet.
+    /// Number of `marks` that were not sent yet.
     drawn_count: usize,
 }
 
@@ -39,8 +39,8 @@ impl<const IN: usize, const OUT: usize> Default for Runs<IN, OUT> {
 }
 
 impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S, L, IN, OUT> {
-    /// [`take`](Self::take) and [`mark`](Self::mark) by runs. When nothing is found, and when one waits
-    /// after each sweep, nothing is kept.
+    /// Does [`take`](Self::take) and [`mark`](Self::mark) by runs. No marks are kept back if no
+    /// packet was taken, or if the arbiter waits after each sweep.
     #[inline(always)]
     pub(super) fn sweep_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
         let taken = self.take_runs(runs);
@@ -118,7 +118,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         marked
     }
 
-    /// [`deliver`](Self::deliver) where that is not what most sweeps do.
+    /// Calls [`deliver`](Self::deliver); not inlined, for the rare callers.
     #[inline(never)]
     pub(super) fn deliver_all(&mut self, runs: &mut Runs<IN, OUT>) {
         self.deliver(runs);
@@ -151,7 +151,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     }
 }
 
-/// Gives a client's packets to the scheduler; `dropped` are those that it refused, or
+/// Passes a client's packets to the scheduler; appends to `dropped` the packets that it refused, or
 /// dropped for these.
 #[inline(never)]
 fn feed<S: Scheduler<Token>, const IN: usize>(
@@ -182,7 +182,7 @@ fn keep(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
     dropped.push(packet);
 }
 
-/// Takes packets out of the scheduler, as marks; how many there were.
+/// Takes packets out of the scheduler, as marks; returns their number.
 #[inline(never)]
 fn draw<S: Scheduler<Token>, const OUT: usize>(
     scheduler: &mut S,
