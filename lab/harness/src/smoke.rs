@@ -1,4 +1,4 @@
-//! Every benchmark of a suite, once, with its smallest arguments: so that none can rot.
+//! Smoke test: every benchmark of a suite, once, with its smallest arguments.
 
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -7,13 +7,13 @@ use handover_record::ContenderKind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// A round of a smoke run is so short that parties may miss each other on a busy machine, and then nobody has found
-/// a lock busy: so often such a figure is asked for. A fault is not.
+/// Maximum number of tries for a missing figure: a smoke round is so short that participants may
+/// miss each other on a busy machine, and then no lock is contended. A fault is not retried.
 const TRIES_MAX: u32 = 5;
 
-/// Runs every benchmark of a suite once, correct rather than fast, in threads and, where they can, in
-/// processes; prints a line for each and the closing line `N passed, N failed`. The body of a
-/// `harness = false` test; it dispatches parties' processes itself.
+/// Runs every benchmark of a suite once, for correctness, in threads and, if possible, in
+/// processes; prints a line for each and the closing line `N passed, N failed`. It is the body of a
+/// `harness = false` test, and dispatches the participants' processes itself.
 ///
 /// Arguments that do not begin with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
@@ -79,7 +79,7 @@ impl Watch for Quiet {
     }
 }
 
-/// Figures that were declared, not optional, and did not come.
+/// Returns the figures that are declared, not optional, and missing.
 fn missing(
     selection: &crate::select::Selection,
     records: &[handover_record::Record],
@@ -90,7 +90,7 @@ fn missing(
         spec.parts.iter().any(|part| part.optional && id.ends_with(&format!("/{}", part.name)))
     };
     let mut absent = Vec::new();
-    // A floor beside other contenders has the figures of those that wait as it does, and no others.
+    // A floor beside other contenders has figures only for those that wait as it does.
     let has_others =
         selection.contenders.iter().any(|it| it.contender().kind != ContenderKind::Floor);
     for bench in selection.contenders.iter().filter(|bench| !processes || bench.in_processes()) {
