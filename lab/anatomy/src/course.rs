@@ -35,11 +35,11 @@ pub(crate) enum Begin {
 /// Threads that a hand-off passes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// From one thread to another.
+    /// One thread to another.
     Across,
     /// All on one thread.
     Alone,
-    /// From one thread through another and back.
+    /// One thread to another and back.
     Round,
 }
 

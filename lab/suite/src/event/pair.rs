@@ -327,7 +327,7 @@ impl<Q: Queue, M: Manner> Handover for Numbers<Q, M> {
     }
 }
 
-/// Floor: a notification in each direction without a message, for comparison with machines that
+/// Peer: a notification in each direction without a message, for comparison with machines that
 /// sleep.
 pub(super) struct Bare<M: Mechanism> {
     near: Seat<(M::Sender, M::Receiver)>,
