@@ -170,7 +170,7 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 /// stage that contains it.
 pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
     let mut parts: Vec<(&str, f64)> = Vec::new();
-    // Stages of zero are left out, except the waking: zero there says that nobody slept.
+    // Stages of zero are left out, except the waking: zero there says that no receiver slept.
     for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_NAME) {
         match floor.filter(|_| stage.has_floor) {
             Some(floor) if stage.mean_ns > 0.0 => {

@@ -405,8 +405,8 @@ impl Samples {
     /// themselves, and for serving participants. A measured participant ends when its time is up, a
     /// serving one when every measured one has ended.
     ///
-    /// Cost: one reading of the clock for a measured party, one load of a shared word for a serving
-    /// one.
+    /// Cost: one reading of the clock for a measured participant, one load of a shared word for a
+    /// serving one.
     #[inline]
     pub fn running(&mut self) -> bool {
         if !self.measured {

@@ -96,8 +96,8 @@ impl Shares {
 pub struct Tally {
     /// Latencies from the time of sending.
     pub raw: Histogram<u64>,
-    /// Latencies from the due time: what a user who needed the answer then observed. Empty without
-    /// a schedule.
+    /// Latencies from the due time: the delay that a user observes. Empty without a
+    /// schedule.
     pub corrected: Histogram<u64>,
     /// Delays of sending that only the load generator itself caused. Empty without a schedule.
     pub late: Histogram<u64>,

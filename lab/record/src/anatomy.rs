@@ -148,7 +148,7 @@ pub enum OffCpu {
     Asleep,
     /// Likely: the participants waited for a CPU in its round for at least a quarter of the excess.
     Likely,
-    /// Unknown: the kernel does not tell.
+    /// Unknown: the kernel does not report it.
     Unknown,
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Limit {
     pub(super) hard: u64,
 }
 
-/// Facts in the kernel's wording; `None` if the kernel does not tell.
+/// Facts in the kernel's wording; `None` if the kernel does not report it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) hypervisor: Option<String>,

@@ -44,14 +44,14 @@ pub struct Watched {
     /// samples.
     pub parts_ns: Vec<Option<f64>>,
     /// Time that the participants waited for a CPU while runnable, in total; `None` if the kernel
-    /// does not tell.
+    /// does not report it.
     pub run_delay_ns: Option<u64>,
     /// Number of involuntary context switches of the participants.
     pub switches_involuntary: u64,
     /// Operations in a batch of the first part; the harness runs between two batches.
     pub batch: u64,
     /// Times at which a participant was runnable and off the CPU; `None` if the kernel does not
-    /// tell.
+    /// report it.
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 

@@ -1,4 +1,4 @@
-//! Smallest amounts of memory that something of its own can have.
+//! Smallest memory of a waiting unit or a connection: a page of its own, or a word.
 
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::{Spec, Unit};
