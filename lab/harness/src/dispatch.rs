@@ -58,8 +58,8 @@ pub enum PartyError {
 /// anything else opens or takes over descriptors.
 ///
 /// # Errors
-/// Fails if the assignment is invalid, or if the process cannot report to its parent. A fault during
-/// the measurement is reported to the parent, and is no error here.
+/// Fails if the assignment is invalid, or if the process cannot report to its parent. A fault
+/// during the measurement is reported to the parent, and is no error here.
 pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), PartyError>> {
     if let Some(run) = lab::child::dispatch(all) {
         return Some(run.map_err(PartyError::Pass));

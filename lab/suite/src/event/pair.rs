@@ -129,7 +129,7 @@ impl Counts {
     /// accesses.
     fn sent(&self, sent: u64, wrong: u64) {
         self.sent.store(sent, Ordering::Relaxed);
-        // Relaxed: see above; read after the participants have ended.
+        // Relaxed: read after the participants have ended.
         self.wrong.fetch_add(wrong, Ordering::Relaxed);
     }
 
@@ -210,7 +210,7 @@ impl<M: Manner> Handover for Beats<M> {
         if party.index > 0 {
             let mut machine = self.far.take()?;
             self.run(&mut machine)?;
-            let echoed = machine.stats().handled - 1; // the last message only says that the round is over
+            let echoed = machine.stats().handled - 1; // the last message only ends the round
             self.counts.echoed(echoed, machine.handler().pace.wrong);
             return Ok(());
         }
